@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from headroom.athena import solver as module
-from headroom.athena.batches import Batch, Example
 from headroom.athena.equations import NUMBER, Problem, parse
 from headroom.athena.expressions import UNARY, Expander, Op
-from headroom.athena.networks import Athena, Judge, Output
-from headroom.athena.solver import MathSolver, load_solver, new_solver
+from headroom.athena.solver import load_solver, new_solver
 from headroom.config.compression import Encoder, Solver
 from headroom.errors import BenchmarkError, ModelError
 from headroom.models.learner import accuracy, move
@@ -30,13 +28,13 @@ MIXED = [
 ]
 
 
-def problem(text: str, equation: str) -> Problem:
+def problem(text, equation):
     numbers = tuple(2.5 + place for place in range(text.count(NUMBER)))
     return Problem(text[:12], text, numbers, parse(equation), 1.0, "train")
 
 
 @pytest.fixture(scope="module")
-def solver() -> MathSolver:
+def solver():
     problems = [problem(*row) for row in MIXED] * 5
     solver = new_solver(SETTINGS, problems, seed=3)
     assert solver.constants == (1.0, 2.0, 3.14)
@@ -48,17 +46,17 @@ def solver() -> MathSolver:
 
 
 @pytest.fixture(scope="module")
-def examples(solver: MathSolver) -> list[Example]:
+def examples(solver):
     return solver.prepare([problem(*row) for row in MIXED])
 
 
 @pytest.fixture(scope="module")
-def batch(solver: MathSolver, examples: list[Example]) -> Batch:
+def batch(solver, examples):
     return solver.collate(examples)
 
 
 @pytest.fixture(scope="module")
-def output(solver: MathSolver, batch: Batch) -> Output:
+def output(solver, batch):
     with torch.no_grad():
         return solver.athena(batch)
 
@@ -66,7 +64,7 @@ def output(solver: MathSolver, batch: Batch) -> Output:
 class OneByOne:
     """The solver of the specification, for one problem, without padding, masks or batches."""
 
-    def __init__(self, athena: Athena, example: Example) -> None:
+    def __init__(self, athena, example):
         self.head = athena.head
         ids = torch.from_numpy(example.input_ids)[None]
         states = athena.encoder(input_ids=ids).last_hidden_state[0]
@@ -74,10 +72,10 @@ class OneByOne:
         self.goal = states[[example.goal]]
         self.premises = [states[0]]
 
-    def feed_forward(self, layer: nn.Module, x: Tensor) -> Tensor:
+    def feed_forward(self, layer, x):
         return x + layer.outer(nn.functional.gelu(layer.inner(layer.norm(x))))
 
-    def attend(self, layer: nn.Module, queries: Tensor, memory: Tensor) -> Tensor:
+    def attend(self, layer, queries, memory):
         heads = []
         for first in range(0, queries.shape[1], layer.head_dim):
             part = slice(first, first + layer.head_dim)
@@ -86,7 +84,7 @@ class OneByOne:
             heads.append(scores.softmax(dim=1) @ value)
         return layer.output(torch.cat(heads, dim=1))
 
-    def embed(self, op: Op, left: int, right: int, thoughts: list[Tensor]) -> Tensor:
+    def embed(self, op, left, right, thoughts):
         if op == Op.NUMBER:
             return self.numbers[left]
         if op == Op.CONSTANT:
@@ -99,13 +97,13 @@ class OneByOne:
         mixed = self.attend(merge.attention, pair, pair).sum(dim=0)
         return self.feed_forward(merge.forward_layer, mixed + thoughts[left] + thoughts[right])
 
-    def judge(self, judge: Judge, embedding: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def judge(self, judge, embedding, memory):
         x = self.feed_forward(judge.before, embedding)
         heard = self.attend(judge.attention, judge.norm(x)[None], judge.memory_norm(memory))
         x = self.feed_forward(judge.after, x + heard[0])
         return x, judge.verdict(x)[0]
 
-    def run(self, example: Example) -> tuple[list[float], list[float]]:
+    def run(self, example):
         plan, thoughts, reason = example.schedule, [], []
         for depth in range(plan.depth.max() + 1):
             new, vectors = [], []
@@ -166,7 +164,7 @@ def test_solving_follows_the_rules_step_by_step(solver, examples, monkeypatch):
 
 
 @torch.no_grad()
-def search(solver: MathSolver, example: Example, accepted: float, answered: float) -> str:
+def search(solver, example, accepted, answered):
     plain = OneByOne(solver.athena, example)
     expander = Expander(len(example.places), solver.constants)
     thoughts: list[Tensor] = []

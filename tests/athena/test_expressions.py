@@ -1,4 +1,4 @@
-"""Canonical expressions against their plain values, the expansion against one of nested values."""
+"""Equations against Python, expressions against equations, the expansion against a plain one."""
 
 import math
 from collections import Counter
@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from headroom.athena.equations import Constant, Equation, Negation, Operation, evaluate, parse
+from headroom.athena.equations import evaluate, infix, parse, parse_prefix
 from headroom.athena.expressions import MOST_THOUGHTS, Expander, Expressions, Op, harvest, schedule
 from headroom.errors import BenchmarkError
 
@@ -16,28 +16,93 @@ NUMBERS = (3.5, 7.25, 11.125)
 CONSTANTS = (1.0, 2.0, 3.14)
 
 
-def random_equation(rng: Random, depth: int) -> Equation:
+def random_text(rng, depth, rich):
     if depth == 0 or rng.random() < 0.2:
-        return parse(rng.choice(["n0", "n1", "n2", "1", "2", "3.14", "0.5"]))
-    if rng.random() < 0.1:
-        return Negation(random_equation(rng, depth - 1))
-    if rng.random() < 0.1:
-        return Operation("^", random_equation(rng, depth - 1), Constant(rng.choice([2.0, 3.0])))
-    left, right = random_equation(rng, depth - 1), random_equation(rng, depth - 1)
-    return Operation(rng.choice(["+", "-", "*", "/"]), left, right)
+        some = ["n0", "n1", "n2", "1", "2", "3.14", "0.5"]
+        return rng.choice(some) if rich else f"{rng.randint(11, 999) / 100}"
+    first, second = (random_text(rng, depth - 1, rich) for _ in range(2))
+    if rich and rng.random() < 0.2:
+        return rng.choice([f"(-({first}))", f"({first})^2", f"({first})^3"])
+    body = rng.choice("+-*/").join((first, second))
+    return f"({body})" if rng.random() < 0.6 else body
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_the_expression_has_the_value_of_the_equation(seed):
-    equation = random_equation(Random(seed), 4)
+def value_of(equation):
     try:
-        expected = evaluate(equation, NUMBERS)
+        return evaluate(equation, NUMBERS)
     except BenchmarkError:
-        expected = math.nan
-    nodes = Expressions(len(NUMBERS), CONSTANTS)
-    gold, steps = nodes.gold(equation)
-    assert gold is not None and gold in steps
-    assert nodes.value(gold, NUMBERS) == pytest.approx(expected, rel=1e-9, nan_ok=True)
+        return math.nan
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_values_are_those_of_python_and_of_expressions_and_written_brackets_are_needed(seed):
+    rich = seed % 2 > 0  # with negations, powers, and numbers that occur twice
+    read = random_text(Random(seed), 4, rich)
+    equation = parse(read)
+    text, value = infix(equation), value_of(equation)
+    assert value_of(parse(text)) == pytest.approx(value, nan_ok=True)
+    if rich:
+        nodes = Expressions(len(NUMBERS), CONSTANTS)
+        gold, steps = nodes.gold(equation)
+        assert gold is not None and gold in steps
+        assert nodes.value(gold, NUMBERS) == pytest.approx(value, rel=1e-9, nan_ok=True)
+    numbers = {f"n{place}": number for place, number in enumerate(NUMBERS)}
+    try:
+        assert value == pytest.approx(eval(read.replace("^", "**"), numbers), rel=1e-12)
+    except ZeroDivisionError:
+        assert math.isnan(value)
+        return
+    brackets = [] if rich else [place for place, letter in enumerate(text) if letter == "("]
+    for place in brackets:
+        depth = 0
+        for end in range(place, len(text)):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            if depth == 0:
+                break
+        without = text[:place] + text[place + 1 : end] + text[end + 1 :]
+        assert value_of(parse(without)) != pytest.approx(value)
+
+
+NOTATIONS = {
+    "x=(24+24*150%)/(1-(1/6)-(1/6)*150%-(1/4))": 180,
+    "x=3.14*[(3+2)^2-3^2]": 50.24,
+    "x=1-(-(1/2))": 1.5,
+    "{2+3}*[4-(1+1)]": 10,
+    "2^3^2": 512,
+    "8/4/2": 1,
+    "2*PI": 6.28,
+    "007+1.50-0.5%": 8.495,
+    "((4)/(7))": 4 / 7,  # answers as Math23k prints them
+    "7((2)/(3))": 7 + 2 / 3,
+    "-410.0": -410,
+}
+
+
+PREFIXES = {"- n0 * n1 n2": "n0 - n1 * n2", "/ + n0 n1 n2": "( n0 + n1 ) / n2", "n1": "n1"}
+
+
+def test_notations_of_the_datasets():
+    assert {text: evaluate(parse(text)) for text in NOTATIONS} == pytest.approx(NOTATIONS)
+    assert [*map(parse_prefix, PREFIXES)] == [*map(parse, PREFIXES.values())]
+
+
+UNREADABLE = "^equation .* cannot be parsed; correct the row$"
+BROKEN = ["x=80千米/小时", "(1/6)0", "2+", "", "n0 n1", "__import__('os')", "1" * 2000, "(" * 300]
+BROKEN_PREFIX = ["+ n0", "+ n0 n1 n2", "n0 + n1"]
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        *((parse, text, UNREADABLE) for text in BROKEN),
+        *((parse_prefix, text, UNREADABLE) for text in BROKEN_PREFIX),
+        *((parse, t, "no finite value") for t in ("1/(2-2)", "(1-2)^0.5", "9^9^9^9", "1/0*3")),
+        (parse, "n0 + n3", r"n0\+n3 uses n3, but the text has 2 numbers"),
+    ],
+)
+def test_what_cannot_be_read_or_has_no_value_is_one_clear_line(read, text, message):
+    with pytest.raises(BenchmarkError, match=message):
+        evaluate(read(text), (1.0, 2.0))
 
 
 EXPRESSIONS = {

@@ -35,7 +35,7 @@ ENGLISH = {
 }
 
 
-def read(folder: Path, dataset: str, rows: list[dict]) -> tuple[list[Problem], dict[str, str]]:
+def read(folder, dataset, rows):
     file = folder / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return source.read(WordProblems(dataset=dataset, file=str(file)))
@@ -150,7 +150,7 @@ def test_scoring_strictly_and_leniently():
 EQUATIONS = ("n0+n1", "n0*n1", "n0-n1*n2", "(n0+n1)*n2", "n0+n1+n2+n0", "((n0+n1)*n2-n1)/n0")
 
 
-def problems(n: int, part: str = "train", copies: int = 1) -> list[Problem]:
+def problems(n, part="train", copies=1):
     return [
         Problem(
             str(number),
@@ -229,7 +229,7 @@ def test_parts_their_order_and_every_tree_come_back_from_a_table(tmp_path, monke
     assert rows["stratum"].tolist() == [stratum(p.equation) for part in parts for p in part]
 
 
-def rederived(problem: Problem, constants: tuple[float, ...], depth: int) -> bool:
+def rederived(problem, constants, depth):
     """Return whether a problem's schedule reaches an expression of the gold value."""
     plan = schedule(problem.equation, len(problem.numbers), constants, depth)
     nodes = Expressions(len(problem.numbers), constants)
@@ -240,7 +240,7 @@ def rederived(problem: Problem, constants: tuple[float, ...], depth: int) -> boo
     return strict(nodes.value(gold, problem.numbers), value)
 
 
-def wrong(problems: list[Problem]) -> list[str]:
+def wrong(problems):
     values = [(p.problem_id, evaluate(p.equation, p.numbers), p.answer) for p in problems]
     return [problem_id for problem_id, value, answer in values if not strict(value, answer)]
 

@@ -1,21 +1,26 @@
 """The engine's answers, held against `transformers.generate` with weights zeroed."""
 
 import random
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 import tiny_models
 import torch
 
+import inline
+from headroom import paths
 from headroom.config import Decoding
-from headroom.errors import ModelError
-from headroom.generation import weights
+from headroom.errors import ModelError, TableError
+from headroom.generation import activations, weights
 from headroom.generation.decoder import Decoder
 from headroom.generation.engine import Answer, Engine, Request, fitting_rows
+from headroom.generation.work import Work
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
 from headroom.models.masks import edited_weights
-from headroom.variants import BASE, Variant
+from headroom.record import read_record
+from headroom.variants import BASE, Variant, noise_direction
 
 LENGTHS = (3, 29, 5, 17, 2, 11, 23, 1, 7)
 VARIANTS = (BASE, Variant(0, 5), Variant(2, 1), Variant(3, 4))
@@ -108,20 +113,20 @@ def answer_all(loaded, wanted, batch_size=7, known=MappingProxyType({}), **decod
     return {answer.request: answer for answer in answers}
 
 
-class Fed:
-    """Counts what a model is fed: tokens of prompts, and rows of single tokens."""
+def fed(model):
+    """Return a list that fills with the rows and tokens of each input of a model."""
+    shapes: list[tuple[int, int]] = []
 
-    def __init__(self, model):
-        self.prompts = 0
-        self.steps: list[int] = []
-        model.register_forward_pre_hook(self._count, with_kwargs=True)
+    def count(_, __, inputs):
+        shapes.append(tuple(inputs["input_ids"].shape))
 
-    def _count(self, _, __, inputs):
-        rows, tokens = inputs["input_ids"].shape
-        if tokens > 1:
-            self.prompts += rows
-        else:
-            self.steps.append(rows)
+    model.register_forward_pre_hook(count, with_kwargs=True)
+    return shapes
+
+
+def steps(shapes):
+    """Return the numbers of rows that were fed single tokens."""
+    return [rows for rows, tokens in shapes if tokens == 1]
 
 
 def test_answers_longer_than_the_first_buffers_stay_exact():
@@ -141,12 +146,12 @@ def test_rows_leave_when_they_end_and_others_enter():
         for token, variant in enumerate(VARIANTS, start=7)
         for request in requests()
     ]
-    fed = Fed(model)
+    shapes = fed(model)
     answers = answer_all(loaded, wanted, batch_size=6)
     assert len({len(answer.token_ids) for answer in answers.values()}) > 3
     lengths = [len(a.token_ids) - (a.stop_reason == "length") for a in answers.values()]
-    assert sum(fed.steps) == sum(lengths)
-    assert fed.steps.count(6) > len(fed.steps) / 2
+    assert sum(steps(shapes)) == sum(lengths)
+    assert steps(shapes).count(6) > len(steps(shapes)) / 2
 
 
 def test_samples_of_a_question_share_one_prefill():
@@ -154,9 +159,9 @@ def test_samples_of_a_question_share_one_prefill():
     prompts = random_prompts((4, 9, 6))
     wanted = [Request(f"q{n}", p, BASE, k) for n, p in enumerate(prompts) for k in range(16)]
     loaded = loaded_model(model)
-    fed = Fed(model)
+    shapes = fed(model)
     answers = answer_all(loaded, wanted, 20, temperature=1.0, samples=16)
-    assert fed.prompts == 3
+    assert sum(rows for rows, tokens in shapes if tokens > 1) == 3
     assert len({answer.token_ids for answer in answers.values()}) == 48
 
 
@@ -230,3 +235,48 @@ def test_rows_of_a_batch_follow_from_shape_and_memory(monkeypatch):
     token = 4 * 2 * 2 * 8 * 4  # layers, keys and values, heads of them, width, bytes
     assert fitting_rows(loaded, decoder, few) == max(1, (1 << 20) // 8 // (2 * token * 612))
     assert len(list(Engine(loaded, few, None).run(requests()[:2]))) == 2
+
+
+def test_measures_are_those_of_each_head_alone_and_of_noise_alone():
+    loaded = loaded_model(tiny_models.build(tiny_models.DECODERS[0]))
+    texts = random_prompts((5, 8))
+    table = activations.measure(loaded, texts).set_index(["layer", "head"])
+    assert len(table) == tiny_models.LAYERS * tiny_models.QUERY_HEADS
+    layer = loaded.geometry.layer(1)
+    projection = loaded.geometry.output_projection(loaded.model, 1)
+    inputs = []
+    handle = projection.register_forward_pre_hook(lambda _, given: inputs.append(given[0][0]))
+    with torch.no_grad():
+        for text in texts:
+            loaded.model(torch.tensor([text]))
+        handle.remove()
+        joined = torch.cat(inputs)
+        assert joined.shape == (13, layer.width)
+        nothing = projection(torch.zeros(layer.width))  # the bias
+        for head in range(6):
+            alone = torch.zeros_like(joined)
+            alone[:, layer.columns(head)] = joined[:, layer.columns(head)]
+            norm = alone.norm(dim=1)
+            direction = noise_direction(Variant(1, head, kind="noise"), layer.width)
+            noise = torch.outer(norm, torch.from_numpy(direction))
+            wanted = {
+                "share": (norm / joined.norm(dim=1)) ** 2,
+                "norm": norm,
+                "output_norm": (projection(alone) - nothing).norm(dim=1),
+                "noise_norm": (projection(noise) - nothing).norm(dim=1),
+            }
+            for column, values in wanted.items():
+                found = table.loc[(1, head), column]
+                assert found == pytest.approx(values.mean().item(), rel=1e-4)
+    assert table["share"].groupby("layer").sum().tolist() == pytest.approx([1] * tiny_models.LAYERS)
+
+
+def test_activations_are_measured_on_prompts_with_the_base_models_answers(run_config):
+    with pytest.raises(TableError, match="base"):
+        activations.run(run_config, "tiny", "greedy", "small")
+    inline.run(run_config, "tiny", "greedy", "small", BASE)
+    activations.run(run_config, "tiny", "greedy", "small")
+    work = Work(run_config, "tiny", "greedy", "small")
+    record = read_record(Path(paths.ACTIVATIONS.format(**work.keys)))
+    assert record["texts"] == 4
+    assert record["tokens"] > sum(map(len, work.base().values())) > 0

@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerFast
 from headroom.config import SYSTEM_PROMPT, Decoding
 from headroom.generation.prompts import encode_prompt, prompt_facts, prompt_text
 
-QUESTION = "What is 2 + 3?"
+QUESTION = r"What is \frac{1}{2} of {system}?"
 TURNS = (
     "{{ bos_token }}{% for message in messages %}"
     "[{{ message['role'] }}]{{ message['content'] }}{% endfor %}"
@@ -35,7 +35,7 @@ def tokenizer(*special, template=None, adds_bos=False):
     )
 
 
-CHAT, PLAIN = tokenizer(template=TURNS), tokenizer()
+CHAT, PLAIN, STRICT = tokenizer(template=TURNS), tokenizer(), tokenizer(template=NO_SYSTEM)
 CHATML = ("<|im_start|>", "<|im_end|>")
 LLAMA = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 AUTHORS = Decoding(prompt="authors")
@@ -48,12 +48,7 @@ OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]
         # The model's own template; without the system's turn; the line before the question.
         (CHAT, Decoding(), "math", f"<s>[system]{SYSTEM_PROMPT}[user]{QUESTION}[assistant]"),
         (CHAT, Decoding(system=None), "math", f"<s>[user]{QUESTION}[assistant]"),
-        (
-            tokenizer(template=NO_SYSTEM),
-            Decoding(),
-            "math",
-            f"<s>[user]{SYSTEM_PROMPT}\n\n{QUESTION}[assistant]",
-        ),
+        (STRICT, Decoding(), "math", f"<s>[user]{SYSTEM_PROMPT}\n\n{QUESTION}[assistant]"),
         # Without a template.
         (PLAIN, Decoding(system="Think."), "math", f"Think.\n\nQuestion: {QUESTION}\nAnswer:"),
         (PLAIN, Decoding(system=None), "math", f"Question: {QUESTION}\nAnswer:"),
@@ -64,7 +59,7 @@ OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]
             AUTHORS,
             "math",
             "<|im_start|>system\nPlease reason step by step, and put your final answer within "
-            "\\boxed{}.<|im_end|>\n\n<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n"
+            f"\\boxed{{}}.<|im_end|>\n\n<|im_start|>user\n{QUESTION}<|im_end|>\n"
             "<|im_start|>assistant\n",
         ),
         (
@@ -72,7 +67,7 @@ OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]
             AUTHORS,
             "gsm8k",
             "<|im_start|>system\nSolve the following question.<|im_end|>\n\n"
-            "<|im_start|>user\nWhat is 2 + 3?\n\n<|im_end|>\n<|im_start|>assistant\n",
+            f"<|im_start|>user\n{QUESTION}\n\n<|im_end|>\n<|im_start|>assistant\n",
         ),
         (
             tokenizer(*LLAMA, template=TURNS),
@@ -81,7 +76,7 @@ OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]
             "<|begin_of_text|><|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
             "Please reason step by step, and put your final answer within \\boxed{}.<|eot_id|>"
             "<|start_header_id|>user<|end_header_id|>\n\n"
-            "What is 2 + 3?<|eot_id|><|start_header_id|>assistant<|end_header_id|>",
+            f"{QUESTION}<|eot_id|><|start_header_id|>assistant<|end_header_id|>",
         ),
         (tokenizer(*LLAMA, template=TURNS), AUTHORS, "gsm8k", OF_GSM8K),
         (CHAT, AUTHORS, "gsm8k", OF_GSM8K),
@@ -90,12 +85,6 @@ OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]
 )
 def test_the_prompt_is_that_of_tokenizer_decoding_and_family(known, decoding, family, expected):
     assert prompt_text(known, QUESTION, decoding, family) == expected
-
-
-def test_braces_in_a_question_stay_as_they_are():
-    question = r"What is \frac{1}{2} of {system}?"
-    for known, decoding in ((tokenizer(*CHATML, template=TURNS), AUTHORS), (PLAIN, Decoding())):
-        assert question in prompt_text(known, question, decoding, "math")
 
 
 @pytest.mark.parametrize("adds_bos", [False, True])
@@ -114,7 +103,7 @@ def test_the_default_prompt_has_no_second_bos(adds_bos):
 
 def test_facts_name_template_and_example_by_their_hashes():
     facts = prompt_facts(CHAT, Decoding(), "math")
-    other = prompt_facts(tokenizer(template=NO_SYSTEM), Decoding(), "math")
+    other = prompt_facts(STRICT, Decoding(), "math")
     assert facts["chat_template_sha256"] != other["chat_template_sha256"]
     assert facts["example_sha256"] != other["example_sha256"]
     assert prompt_facts(PLAIN, Decoding(), "math")["chat_template_sha256"] is None

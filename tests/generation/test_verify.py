@@ -8,12 +8,13 @@ import torch
 from test_engine import (
     DECODERS,
     NEW_TOKENS,
-    Fed,
     answer_all,
     assert_alike,
     assert_exact,
+    fed,
     loaded_model,
     random_prompts,
+    steps,
 )
 from transformers.pytorch_utils import Conv1D
 
@@ -132,9 +133,11 @@ def test_base_answers_that_nobody_asked_for_pay_for_two_variants():
 
 
 def test_empty_answers_and_a_limit_of_one_are_verified():
-    free = loaded_model(build("Qwen2"))
-    wanted = plan(random_prompts((5, 3)), VARIANTS)
-    first = {r: a.token_ids[0] for r, a in answer_all(free, wanted).items()}
+    free, prompts = loaded_model(build("Qwen2")), random_prompts((5, 3))
+    wanted = plan([*prompts, prompts[0]], VARIANTS)  # two questions with one prompt
+    whole = answer_all(free, wanted)
+    assert_exact(free, whole)
+    first = {r: a.token_ids[0] for r, a in whole.items()}
     ends = (first[wanted[0]], first[wanted[1]])
     loaded = loaded_model(free.model, eos=ends)
     answers = answer_all(loaded, wanted)
@@ -152,16 +155,6 @@ def test_positions_end_verified_answers_too():
         assert len(answer.token_ids) == 64 - len(request.prompt)
         assert answer.stop_reason == "length"
     assert_exact(loaded, {r: answers[r] for r in answers if len(r.prompt) == 60}, 4)
-
-
-def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers():
-    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
-    prompt = random_prompts((6,))[0]
-    wanted = [Request(name, prompt, variant) for variant in VARIANTS for name in "ab"]
-    answers = answer_all(loaded, wanted)
-    for variant in VARIANTS:
-        a, b = (answers[Request(name, prompt, variant)].token_ids for name in "ab")
-        assert a == b
 
 
 HEADS = [Variant(layer, head) for layer in (0, 2) for head in (0, 3, 4)]
@@ -185,16 +178,16 @@ def test_placebos_without_noise_equal_base_and_only_replays_are_verified(known):
 
 
 def test_each_numeric_placebo_has_batches_of_its_own():
-    fed: dict[Variant, list[int]] = {}
-    for variant in (BASE, *numeric(3)):
+    def rows_of(*variants):
         loaded = loaded_model(build("Olmo2"), eos=(2, 40))
-        fed[variant] = Fed(loaded.model).steps
-        answer_all(loaded, plan(random_prompts(), [variant]), batch_size=8)
-    assert [max(rows) for rows in fed.values()] == [8, 7, 6, 5]
-    loaded = loaded_model(build("Olmo2"), eos=(2, 40))
-    together = Fed(loaded.model).steps
-    answer_all(loaded, plan(random_prompts(), [BASE, *numeric(3)]), batch_size=8)
-    assert together == [rows for steps in fed.values() for rows in steps]  # as if each were alone
+        shapes = fed(loaded.model)
+        answer_all(loaded, plan(random_prompts(), variants), batch_size=8)
+        return steps(shapes)
+
+    variants = (BASE, *numeric(3))
+    alone = [rows_of(variant) for variant in variants]
+    assert [*map(max, alone)] == [8, 7, 6, 5]
+    assert rows_of(*variants) == [rows for each in alone for rows in each]  # as if each were alone
 
 
 def test_in_half_precision_other_batches_change_some_answers():

@@ -8,7 +8,7 @@ import tiny_models
 
 
 @pytest.fixture(scope="session")
-def qwen2_original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def qwen2_original(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "qwen2"
     tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
     words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
@@ -17,6 +17,6 @@ def qwen2_original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def qwen2_folder(qwen2_original: Path, tmp_path: Path) -> Path:
+def qwen2_folder(qwen2_original, tmp_path):
     """A copy that a test may damage."""
     return Path(shutil.copytree(qwen2_original, tmp_path / "qwen2"))

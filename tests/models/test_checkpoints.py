@@ -2,20 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny_models
 import torch
 from huggingface_hub import ModelCard
 from tiny_models import named, outputs
-from torch import Tensor
-from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModel, AutoModelForCausalLM
 
 from headroom.errors import ModelError
-from headroom.models.checkpoints import Form, Pruning, read_pretrained, save_pruned
+from headroom.models.checkpoints import Pruning, read_pretrained, save_pruned
 from headroom.models.geometry import find_heads
 from headroom.models.load import load_checkpoint
 from headroom.models.removal import remove_heads, zero_heads
@@ -24,14 +20,12 @@ from headroom.variants import Variant
 GROUP = [Variant(1, head) for head in (0, 1, 2)]
 """The first group of layer 1 of the tiny models with grouped queries."""
 
-Save = Callable[..., Tensor]
-
 
 @pytest.fixture
-def save(qwen2_original: Path, tmp_path: Path) -> Save:
+def save(qwen2_original, tmp_path):
     """Remove heads, save, and return what the model computed at that time."""
 
-    def save(model: PreTrainedModel, form: Form, removed: list[Variant], **facts: Any) -> Tensor:
+    def save(model, form, removed, **facts):
         geometry = find_heads(model)
         remove = zero_heads if form == "zeroed" else remove_heads
         geometry = remove(model, geometry, removed) or geometry
@@ -46,7 +40,7 @@ def save(qwen2_original: Path, tmp_path: Path) -> Save:
     ("name", "form"),
     [("Qwen2", "zeroed"), *((one, "free") for one in ("Llama", "GPT2", "Phi3", "GptOss", "Bert"))],
 )
-def test_what_was_saved_is_loaded_to_the_bit(name: str, form: Form, save: Save, tmp_path: Path):
+def test_what_was_saved_is_loaded_to_the_bit(name, form, save, tmp_path):
     model = tiny_models.build(named(name))
     removed = [*GROUP, Variant(3, 2), Variant(3, 5)] if form == "free" else [Variant(2, 3)]
     expected = save(model, form, removed)
@@ -63,16 +57,14 @@ def test_what_was_saved_is_loaded_to_the_bit(name: str, form: Form, save: Save, 
     assert all(torch.equal(tensor, state[key]) for key, tensor in loaded.state_dict().items())
 
 
-def uniform(query: bool) -> list[Variant]:
+def uniform(query):
     """The second group of every layer, or the middle query of every group."""
     lost = (1, 4) if query else (3, 4, 5)
     return [Variant(layer, head) for layer in range(4) for head in lost]
 
 
 @pytest.mark.parametrize(("name", "query"), [("Qwen2", True), ("Gemma", False), ("Phi3", True)])
-def test_a_uniform_model_loads_with_plain_from_pretrained(
-    name: str, query: bool, save: Save, tmp_path: Path
-):
+def test_a_uniform_model_loads_with_plain_from_pretrained(name, query, save, tmp_path):
     model = tiny_models.build(named(name))
     folder = tmp_path / "pruned"
     expected = save(model, "uniform", uniform(query))
@@ -85,7 +77,7 @@ def test_a_uniform_model_loads_with_plain_from_pretrained(
     assert model.config.num_attention_heads == 6
 
 
-def test_a_free_model_can_be_pruned_and_saved_again(save: Save, tmp_path: Path):
+def test_a_free_model_can_be_pruned_and_saved_again(save, tmp_path):
     save(tiny_models.build(named("GPT2")), "free", [Variant(1, 0), Variant(1, 3)])
     again = load_checkpoint(str((tmp_path / "pruned").rename(tmp_path / "once")))
     expected = save(again, "free", [Variant(1, 0), Variant(2, 5)])
@@ -94,7 +86,7 @@ def test_a_free_model_can_be_pruned_and_saved_again(save: Save, tmp_path: Path):
     assert find_heads(loaded).layer(1).original_heads == (2, 4, 5)
 
 
-def test_a_card_says_what_was_removed_and_the_body_loads_alone(save: Save, tmp_path: Path):
+def test_a_card_says_what_was_removed_and_the_body_loads_alone(save, tmp_path):
     folder, model = tmp_path / "pruned", tiny_models.build(named("Qwen2"))
     save(model, "free", GROUP, measured={"parameters": 12345}, how="Counted.")
     card = ModelCard.load(folder / "README.md")
@@ -122,16 +114,14 @@ def test_a_card_says_what_was_removed_and_the_body_loads_alone(save: Save, tmp_p
         ("GPT2", uniform(query=False), "no config of GPT2LMHeadModel has 3 heads of width 8"),
     ],
 )
-def test_what_cannot_be_saved_uniform_is_refused(
-    name: str, removed: list[Variant], message: str, save: Save, tmp_path: Path
-):
+def test_what_cannot_be_saved_uniform_is_refused(name, removed, message, save, tmp_path):
     with pytest.raises(ModelError, match=message) as caught:
         save(tiny_models.build(named(name)), "uniform", removed)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_leaves_nothing_behind(save: Save, tmp_path: Path, monkeypatch):
+def test_a_failure_leaves_nothing_behind(save, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "copyfile", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
         save(tiny_models.build(named("Qwen2")), "free", GROUP)

@@ -23,7 +23,7 @@ TEXTS = [
 
 
 @pytest.fixture(params=["Qwen2", "GPT2"])
-def decoder(request, tmp_path) -> Path:
+def decoder(request, tmp_path):
     """A tiny decoder's folder that pads left: Qwen2 in float16; GPT-2 without a padding token."""
     padded, sizes = request.param == "Qwen2", {"vocab_size": 311, "num_key_value_heads": 2}
     model = tiny_models.build(tiny_models.Architecture(request.param, sizes))
@@ -61,25 +61,20 @@ def test_a_plain_decoder_embeds_as_sentence_transformers_would(decoder):
             np.testing.assert_allclose(vectors[place], hidden[0].mean(dim=0), atol=2e-5)
 
 
-def test_an_embedder_that_cannot_be_fetched_is_refused_in_one_line(monkeypatch):
+def test_an_embedder_that_cannot_be_fetched_or_is_incomplete_is_refused(decoder, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nonexistent")
-    for source, message in (
-        ("./no/such/folder", r"embedder \./no/such/folder is not a folder; name a folder or a hub"),
-        ("sentence-transformers/all-MiniLM-L6-v2", r"cannot be fetched .*; check name, network"),
+    absent, hub = "./no/such/folder", "sentence-transformers/all-MiniLM-L6-v2"
+    (decoder / "tokenizer.json").unlink()
+    for call, message in (
+        (lambda: fetch_embedder(absent, None), f"embedder {absent} is not a folder; name a folder"),
+        (lambda: fetch_embedder(hub, "0" * 40), r"cannot be fetched .*; check name, network"),
+        (lambda: load_embedder(decoder / "absent"), "is not a folder; fetch the embedder again"),
+        (lambda: load_embedder(decoder), "embedder .* (cannot be read|has no tok)"),
+        (lambda: load_embedder((decoder / "config.json").unlink() or decoder), "cannot be read"),
     ):
         with pytest.raises(ModelError, match=message) as error:
-            fetch_embedder(source, "0" * 40)
+            call()
         assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("missing", ["config.json", "tokenizer.json"])
-def test_an_incomplete_folder_is_refused_in_one_line(decoder, missing):
-    with pytest.raises(ModelError, match="is not a folder; fetch the embedder again"):
-        load_embedder(decoder / "absent")
-    (decoder / missing).unlink()
-    with pytest.raises(ModelError, match=r"embedder .* (cannot be read|has no tok)") as error:
-        load_embedder(decoder)
-    assert "\n" not in str(error.value)
 
 
 def test_a_real_sentence_embedder_keeps_its_own_modules_and_needs_its_words(tmp_path):

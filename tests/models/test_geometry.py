@@ -20,9 +20,7 @@ from headroom.models.geometry import find_heads
 
 
 @pytest.mark.parametrize("architecture", DECODERS + HYBRIDS + ENCODERS, ids=str)
-def test_heads_are_those_of_the_config_and_the_first_token_hands_each_its_own_values(
-    architecture: Architecture,
-):
+def test_heads_are_those_of_the_config_and_the_first_token_hands_each_its_own_values(architecture):
     """The first token attends to itself alone, so its heads put out what the cache holds.
 
     That is evidence which the search does not use: the order of the heads, and which key/value
@@ -57,7 +55,7 @@ def test_heads_are_those_of_the_config_and_the_first_token_hands_each_its_own_va
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_heads_that_look_at_their_own_token_alone_are_found(dtype: torch.dtype):
+def test_heads_that_look_at_their_own_token_alone_are_found(dtype):
     """As in a trained model of which one group was left: 99.8% of the weight is on the token."""
     model, shares = tiny_models.build(grouped("Llama")), []
     with torch.no_grad():
@@ -97,9 +95,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("architecture", "reason"), REFUSED, ids=lambda one: str(one))
-def test_a_model_without_separable_heads_is_refused_in_one_line(
-    architecture: Architecture, reason: str
-):
+def test_a_model_without_separable_heads_is_refused_in_one_line(architecture, reason):
     model = architecture.auto.from_config(tiny_models.build_config(architecture))
     with pytest.raises(ModelError, match=reason) as caught:
         find_heads(model)

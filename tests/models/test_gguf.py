@@ -2,7 +2,6 @@
 
 import hashlib
 from itertools import takewhile
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -10,12 +9,12 @@ import pytest
 from gguf import GGUFReader, GGUFWriter, dequantize
 
 from headroom.bench.gpu import generated
-from headroom.config import Config, Decoding, parse
+from headroom.config import Decoding, parse
 from headroom.errors import ConfigError, ModelError
 from headroom.generation.engine import Engine, Request
 from headroom.generation.prompts import encode_prompt, prompt_text
 from headroom.models import gguf, source
-from headroom.models.load import LoadedModel, load_model
+from headroom.models.load import load_model
 from headroom.models.masks import edited_weights
 from headroom.planning.inputs import resolve
 from headroom.planning.store import key
@@ -31,7 +30,7 @@ QUESTIONS = (
 HEADS = (Variant(0, 4), Variant(17, 2))
 
 
-def written(file: Path, architecture: str = "llama", tensors: int = 1, **fields: int) -> Path:
+def written(file, architecture="llama", tensors=1, **fields: int):
     writer = GGUFWriter(file, architecture)
     for name, value in fields.items():
         writer.add_uint32(f"{architecture}.{name.replace('__', '.')}", value)
@@ -47,7 +46,7 @@ def written(file: Path, architecture: str = "llama", tensors: int = 1, **fields:
     return file
 
 
-def test_what_a_file_states(tmp_path: Path) -> None:
+def test_what_a_file_states(tmp_path):
     sizes = {"block_count": 3, "attention__head_count": 8, "attention__head_count_kv": 2}
     file = written(tmp_path / "tiny.gguf", tensors=4, **sizes)
     assert gguf.stated_geometry(file) == {"layers": 3, "heads": 8, "kv_heads": 2}
@@ -58,7 +57,7 @@ def test_what_a_file_states(tmp_path: Path) -> None:
     assert gguf._end_token_ids(gguf._read(file)) == [1, 2]  # every token that ends an answer
 
 
-def refused(file: Path, tmp_path: Path) -> str:
+def refused(file, tmp_path):
     with pytest.raises(ModelError) as caught:
         gguf.convert(file, tmp_path / "made", "float32")
     assert not (tmp_path / "made").exists()
@@ -66,7 +65,7 @@ def refused(file: Path, tmp_path: Path) -> str:
     return line
 
 
-def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_refused(tmp_path):
     assert "is missing" in refused(tmp_path / "none.gguf", tmp_path)
     text = tmp_path / "text.gguf"
     text.write_text("a page that says 404")
@@ -80,12 +79,12 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def smol(headroom_data: Path) -> Path:
+def smol(headroom_data):
     return headroom_data.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 @pytest.fixture(scope="module")
-def loaded(smol: Path, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+def loaded(smol, tmp_path_factory):
     folder = tmp_path_factory.mktemp("gguf") / "checkpoint"
     facts = gguf.convert(smol, folder, "float32")
     assert facts["quantisation"] == {"F32": 61, "Q4_1": 210, "Q8_0": 1}
@@ -93,7 +92,7 @@ def loaded(smol: Path, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return load_model(str(folder), device="cpu")
 
 
-def test_a_folder_in_the_hubs_format_comes_of_it(smol: Path, loaded: LoadedModel) -> None:
+def test_a_folder_in_the_hubs_format_comes_of_it(smol, loaded):
     source.check_folder(loaded.folder)
     assert gguf.stated_geometry(smol) == source.stated_geometry(loaded.folder)
     assert gguf.count_parameters(smol) == source.count_parameters(loaded.folder)
@@ -113,11 +112,11 @@ def test_a_folder_in_the_hubs_format_comes_of_it(smol: Path, loaded: LoadedModel
         np.testing.assert_array_equal(weight.detach().numpy(), own, name)
 
 
-def prompts(loaded: LoadedModel) -> list[tuple[int, ...]]:
+def prompts(loaded):
     return [encode_prompt(loaded.tokenizer, text, Decoding(), "math") for text in QUESTIONS]
 
 
-def test_long_answers_are_those_of_generate_with_the_head_zeroed(loaded: LoadedModel) -> None:
+def test_long_answers_are_those_of_generate_with_the_head_zeroed(loaded):
     asked = [
         Request(f"q{number}", prompt, variant)
         for variant in (BASE, *HEADS)
@@ -142,8 +141,8 @@ def test_long_answers_are_those_of_generate_with_the_head_zeroed(loaded: LoadedM
 
 
 def test_a_file_is_named_in_a_repository_or_on_the_disk_and_known_by_its_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
     download = Mock(return_value=str(tmp_path))
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
@@ -158,7 +157,7 @@ def test_a_file_is_named_in_a_repository_or_on_the_disk_and_known_by_its_content
         source.fetch_model(str(file))
     section = {"layers": 3, "heads": 8, "kv_heads": 8, "billions": 1, "dtype": "float32"}
 
-    def own(**changes: str) -> Config:
+    def own(**changes: str):
         return parse({"run": "r", "models": {"own": {**section, **changes}}})
 
     config = resolve(own(source=str(file)))

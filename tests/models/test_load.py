@@ -1,7 +1,6 @@
 """Models load from folders in the hub's format, and what cannot be loaded is explained."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     BertTokenizerFast,
-    PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
@@ -24,7 +22,7 @@ from headroom.models.load import load_encoder, load_model, word_tokenizer
 PROMPT = "w5 w17 w3 w40"
 
 
-def edit_json(file: Path, **changes: object) -> None:
+def edit_json(file, **changes: object):
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
@@ -32,9 +30,7 @@ def edit_json(file: Path, **changes: object) -> None:
     ("dtype", "device", "attention"),
     [(torch.float32, "balanced", "eager"), (torch.bfloat16, "cpu", "sdpa")],
 )
-def test_a_loaded_model_equals_transformers_own(
-    qwen2_folder: Path, dtype: torch.dtype, device: str, attention: str
-):
+def test_a_loaded_model_equals_transformers_own(qwen2_folder, dtype, device, attention):
     name = str(dtype).removeprefix("torch.")
     loaded = load_model(str(qwen2_folder), dtype=name, device=device, attention=attention)
     plain = AutoModelForCausalLM.from_pretrained(
@@ -55,30 +51,25 @@ def test_a_loaded_model_equals_transformers_own(
 
 
 @pytest.mark.parametrize(
-    ("pad_token", "expected"),
+    ("pad_token", "padding", "stated", "ends"),
     [
-        (None, 2),  # the end of sequence
-        ("[PAD]", 0),
-        ("[ADDED]", 2),  # an id beyond the embeddings: 97 rows, ids 0 to 96
+        (None, 2, 7, (7,)),  # the end of sequence
+        ("[PAD]", 0, [9, 7], (7, 9)),
+        ("[ADDED]", 2, None, (2,)),  # an id beyond the embeddings: 97 rows, ids 0 to 96
     ],
 )
-def test_padding_is_on_the_left_with_an_id_that_the_embeddings_hold(
-    qwen2_folder: Path, pad_token: str | None, expected: int
+def test_padding_is_on_the_left_and_answers_end_as_generate_ends_them(
+    qwen2_folder, pad_token, padding, stated, ends
 ):
     edit_json(qwen2_folder / "tokenizer_config.json", pad_token=pad_token)
-    loaded = load_model(str(qwen2_folder))
-    assert loaded.pad_token_id == loaded.tokenizer.pad_token_id == expected
-    assert loaded.model.get_input_embeddings().num_embeddings == 97
-    batch = loaded.tokenizer(["w5", PROMPT], padding=True)
-    assert batch["attention_mask"] == [[0, 0, 0, 1], [1, 1, 1, 1]]
-    assert batch["input_ids"][0][:3] == [expected] * 3
-
-
-@pytest.mark.parametrize(("stated", "expected"), [(7, (7,)), ([9, 7], (7, 9)), (None, (2,))])
-def test_ends_of_sequence_are_those_of_generate(qwen2_folder: Path, stated, expected):
     edit_json(qwen2_folder / "config.json", eos_token_id=stated)
     edit_json(qwen2_folder / "generation_config.json", eos_token_id=stated)
-    assert load_model(str(qwen2_folder)).eos_token_ids == expected
+    loaded = load_model(str(qwen2_folder))
+    assert loaded.eos_token_ids == ends
+    assert loaded.pad_token_id == loaded.tokenizer.pad_token_id == padding
+    batch = loaded.tokenizer(["w5", PROMPT], padding=True)
+    assert batch["attention_mask"] == [[0, 0, 0, 1], [1, 1, 1, 1]]
+    assert batch["input_ids"][0][:3] == [padding] * 3
 
 
 @pytest.mark.parametrize(
@@ -91,7 +82,7 @@ def test_ends_of_sequence_are_those_of_generate(qwen2_folder: Path, stated, expe
     ],
     ids=str,
 )
-def test_what_this_machine_lacks_is_refused_before_any_file_is_read(options, message: str):
+def test_what_this_machine_lacks_is_refused_before_any_file_is_read(options, message):
     with pytest.raises(ModelError, match=message):
         load_model("/nowhere", **options)
 
@@ -101,7 +92,7 @@ PROBLEMS = generate(40, seed=7)
 WORDS = sorted({word for problem in PROBLEMS for word in problem.text.split()} - {NUMBER})
 
 
-def encoder(kind: str, folder: Path, **sizes: int) -> tuple[PreTrainedModel, Any]:
+def encoder(kind, folder, **sizes: int):
     """Save an encoder, with a pooler as the hub's own are, and its tokenizer."""
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     words: Any = word_tokenizer(WORDS, 1)
@@ -116,7 +107,7 @@ def encoder(kind: str, folder: Path, **sizes: int) -> tuple[PreTrainedModel, Any
 
 
 @pytest.mark.parametrize("kind", ["Bert", "Roberta"])
-def test_encoders_of_the_hub_become_solvers(tmp_path: Path, kind: str) -> None:
+def test_encoders_of_the_hub_become_solvers(tmp_path, kind):
     model, _ = encoder(kind, tmp_path)
     solver = new_solver(Solver(encoder=Encoder(source=str(tmp_path)), depth=2), PROBLEMS, seed=1)
     texts = load_encoder(str(tmp_path)).tokenizer(TEXTS, padding=True, return_tensors="pt")
@@ -146,7 +137,7 @@ def test_encoders_of_the_hub_become_solvers(tmp_path: Path, kind: str) -> None:
         ({}, None, "has no mask token to stand for numbers"),
     ],
 )
-def test_an_encoder_that_will_not_do_is_refused(tmp_path: Path, rows, mask, message: str) -> None:
+def test_an_encoder_that_will_not_do_is_refused(tmp_path, rows, mask, message):
     _, words = encoder("Roberta", tmp_path, **rows)
     PreTrainedTokenizerFast(
         tokenizer_object=words.backend_tokenizer, pad_token="[PAD]", mask_token=mask

@@ -11,17 +11,15 @@ from tiny_models import (
     ENCODERS,
     HYBRIDS,
     QUERY_HEADS,
-    Architecture,
     encoder,
     named,
     outputs,
     prompts,
 )
-from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch import nn
 
 from headroom.errors import ModelError
-from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.geometry import find_heads
 from headroom.models.masks import pruned
 from headroom.models.removal import find_readers, remove_heads, surviving_heads, without, zero_heads
 from headroom.variants import BASE, Variant
@@ -39,14 +37,14 @@ CUT = [
 ]
 
 
-def masked(model: PreTrainedModel, geometry: HeadGeometry, heads: list[Variant]) -> Tensor:
+def masked(model, geometry, heads):
     with ExitStack() as masks:
         for head in heads:
             masks.enter_context(pruned(model, geometry, head))
         return outputs(model)
 
 
-def some_heads(architecture: Architecture, strategy: str) -> list[Variant]:
+def some_heads(architecture, strategy):
     """Heads of the first and last layers: whole groups, or as many queries of every group."""
     first, last = architecture.layers[0], architecture.layers[-1]
     group = QUERY_HEADS // architecture.kv_heads
@@ -64,7 +62,7 @@ def some_heads(architecture: Architecture, strategy: str) -> list[Variant]:
 
 @pytest.mark.parametrize("strategy", ["group", "query"])
 @pytest.mark.parametrize("architecture", CUT, ids=str)
-def test_cut_and_zeroed_equal_masked(architecture: Architecture, strategy: str):
+def test_cut_and_zeroed_equal_masked(architecture, strategy):
     model = tiny_models.build(architecture)
     geometry, whole = find_heads(model), outputs(model)
     heads = some_heads(architecture, strategy)
@@ -88,9 +86,7 @@ def test_cut_and_zeroed_equal_masked(architecture: Architecture, strategy: str):
         ),
     ],
 )
-def test_cutting_twice_keeps_the_first_numbers_and_leaves_a_copy_alone(
-    name: str, second: list[Variant], left: dict[int, tuple[int, ...]]
-):
+def test_cutting_twice_keeps_the_first_numbers_and_leaves_a_copy_alone(name, second, left):
     model = tiny_models.build(named(name))
     whole = find_heads(model)
     once = remove_heads(model, whole, [Variant(1, h) for h in range(6) if h < left[1][0]])
@@ -143,7 +139,7 @@ def test_what_a_cut_computes_is_checked():
     model = tiny_models.build(named("Bert"))
 
     class Shifted(nn.Linear):
-        def forward(self, joined: Tensor) -> Tensor:
+        def forward(self, joined):
             # Reads the last head where the first was: no shape tells.
             return super().forward(joined.roll(8 if joined.shape[-1] == 48 else 0, dims=-1))
 
@@ -166,9 +162,7 @@ def test_what_a_cut_computes_is_checked():
         ("Qwen2", [Variant(1, 3, kind="noise")], "L01N03 names no head to remove"),
     ],
 )
-def test_what_cannot_be_removed_is_refused_in_one_line(
-    name: str, heads: list[Variant], message: str
-):
+def test_what_cannot_be_removed_is_refused_in_one_line(name, heads, message):
     model = tiny_models.build(named(name))
     with pytest.raises(ModelError, match=message) as caught:
         remove_heads(model, find_heads(model), heads)

@@ -1,0 +1,173 @@
+"""The benchmarks of sweeps and of grading, the floor of a sweep's cost, and the GPU script."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from headroom.bench import command
+from headroom.bench.grading import _golds, answers, run
+from headroom.bench.rivals import RIVALS, Costs, Work, floor, peak
+from headroom.bench.sweep import report, spread
+from headroom.cli import main
+from headroom.errors import BenchmarkError
+from headroom.grading.graders import canonical
+from headroom.models.load import load_model
+from headroom.variants import BASE, Variant, heads
+
+
+def test_every_row_is_measured_and_no_answer_differs(tmp_path, capsys):
+    figures = tmp_path / "bench.json"
+    sizes = ["--heads", "4", "--questions", "5", "--max-new-tokens", "16", "--threads", "1"]
+    assert main(["bench", "sweep", *sizes, "--json", str(figures)]) == 0
+    printed, found = capsys.readouterr().out, json.loads(figures.read_text())
+    rows = found["rows"]
+    assert tuple(rows) == command.RIVALS == tuple(RIVALS)
+    failed = rows.pop("vllm")["failure"]
+    assert failed.startswith("ModelError: vLLM cannot be imported")
+    assert f"not measured: {failed}" in printed
+    for name, row in rows.items():
+        assert name in printed
+        assert (row["differing"], row["answers"], row["setting"]) == (0, 5 * 5, [1, 1])
+        assert 0 < row["of_floor"] < 1
+    assert rows["published"]["ratio"] == 1
+    engine = rows["engine"]
+    assert 0 < engine["unchanged"] < 1, "some answers diverge, some do not"
+    assert engine["near_ties_differing"] == 0
+    assert engine["fed_flops"] > 0.5 * engine["floor_flops"] > 0
+    assert 0 < engine["product_rate"] < 1e14
+    assert engine["outside_seconds"] < engine["cpu_seconds"] * 10
+    assert "GFLOP in products" in printed
+    alone = {name: value for name, value in engine.items() if name != "ratio"}
+    assert "nan" not in report(found | {"rows": {"engine": alone}})
+    assert found["variants"] == ["base", "L00H00", "L01H02", "L03H00", "L04H02"]
+
+
+@pytest.mark.parametrize("option", ["--threads", "--heads", "--only"])
+def test_bad_arguments_are_refused(option, capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "sweep", option, "0,x"])
+    assert option in capsys.readouterr().err
+
+
+def test_shares_make_up_the_whole_and_few_heads_are_all_swept():
+    work = Work({f"q{n}": tuple(range(1, n + 2)) for n in range(8)}, (BASE, Variant(0, 1)), 5)
+    parts = work.split(3)
+    assert sorted(question for part in parts for question in part.prompts) == sorted(work.prompts)
+    assert {part.variants for part in parts} == {work.variants}
+    assert spread(heads(range(2), range(3)), 100) == heads(range(2), range(3))
+
+
+def test_half_of_the_pairs_of_math_are_distinct_and_they_follow_from_the_seed(headroom_data):
+    pairs = answers(_golds(headroom_data / "math_train.jsonl.gz")[:1500], 33, seed=0)
+    assert len({(canonical(answer), canonical(gold)) for answer, gold in pairs}) >= len(pairs) / 2
+    golds = ["12", r"\frac{3}{4}", "x+1"]
+    assert answers(golds, 5, seed=1) == answers(golds, 5, seed=1) != answers(golds, 5, seed=2)
+    assert [gold for _, gold in answers(golds, 2, seed=1)] == golds * 2
+
+
+def test_the_benchmark_of_grading_prints_both_times_and_compares_the_verdicts(tmp_path, capsys):
+    file = tmp_path / "golds.jsonl"
+    golds = ("7", r"\frac{1}{2}", "(1,2]", r"2\sqrt{3}", "unused")
+    file.write_text("".join(json.dumps({"answer": gold}) + "\n" for gold in golds))
+    run(file=file, questions=4, variants=3, baseline=5, workers=1, seed=0)
+    first, baseline, graded = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"12 pairs, \d+ distinct, \d+ in canonical form", first)
+    assert baseline.endswith("of 5 pairs")
+    assert graded.endswith("0 pairs given up; 0 of 5 verdicts differ")
+    file.write_text("{}\n")
+    with pytest.raises(BenchmarkError, match=r"golds.jsonl cannot be read .*name a file"):
+        _golds(file)
+
+
+def test_one_token_costs_what_torch_counts():
+    loaded = load_model("builtin:reasoner", device="cpu", attention="eager")
+    counter = FlopCounterMode(display=False)
+    with torch.inference_mode(), counter:
+        loaded.model(torch.tensor([[5]]))
+    work = Work({"q": (5,)}, (BASE,), 1)
+    expected = counter.get_total_flops()
+    assert floor(work, {("q", "base"): [7]}, Costs.of(loaded)) == expected
+    assert 1e8 < peak(loaded) < 1e14  # what a processor can have
+
+
+def brute_force(work, choices, costs):
+    """Add up the costs of all distinct (operation, function so far, tokens so far)."""
+    distinct = {}
+    for question, prompt in work.prompts.items():
+        for variant in work.variants:
+            own = choices[question, str(variant)]
+            text = (*prompt, *own[:-1])
+            pruned = costs.layers if variant.layer is None else variant.layer
+            for end in range(1, len(text) + 1):
+                tokens = text[:end]
+                needed = end >= len(prompt)  # a token is chosen here
+                for layer in range(costs.layers):
+                    into = variant if layer > pruned else BASE
+                    out_of = variant if layer >= pruned else BASE
+                    distinct["projections", layer, into, tokens] = costs.projections
+                    if needed or layer < costs.layers - 1:
+                        distinct["attention", layer, into, tokens] = costs.attention * end
+                        distinct["rest", layer, out_of, tokens] = costs.rest
+                if needed:
+                    distinct["logits", variant, tokens] = costs.logits
+    return sum(distinct.values())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_floor_is_the_cost_of_distinct_tokens(seed):
+    rng = random.Random(seed)
+    costs = Costs(layers=3, projections=101, rest=1009, attention=11, logits=10007)
+    variants = (BASE, *heads(range(3), range(2)))
+    prompts, choices = {}, {}
+    for number in range(4):
+        # First tokens tell the questions apart: nothing is shared between questions.
+        prompts[f"q{number}"] = (number, *rng.choices(range(10), k=rng.randrange(5)))
+        base = [100, *rng.choices(range(10), k=rng.randrange(1, 6))]
+        choices[f"q{number}", "base"] = base
+        for variant in variants[1:]:
+            kept = rng.randrange(len(base) + 1)
+            # Where a head's answer leaves the base answer, its tokens are its own.
+            own = [1000 + variant.layer * 10 + variant.head] * rng.randrange(1, 4)
+            choices[f"q{number}", str(variant)] = base if kept == len(base) else base[:kept] + own
+    work = Work(prompts, variants, 9)
+    assert floor(work, choices, costs) == brute_force(work, choices, costs)
+
+
+_WITHOUT = """
+import importlib.util, sys
+lacking = {"pydantic", "datasets", "snakemake", "pandas", "pyarrow", "jaxtyping"}
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in lacking:
+            raise ModuleNotFoundError(name)
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *of: None if name in lacking else found(name, *of)
+sys.meta_path.insert(0, Refuse())
+from headroom.bench.gpu import main
+main([sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "told"),
+    [
+        ("smoke", ["TFLOP/s", "GB/s", "generate, batch 16"]),
+        ("exact", ["'differing': 0", "torch.bfloat16", "'path': 'dense'"]),
+        ("7b", ["engine, decoding", "engine, sweep, 90% forced"]),
+    ],
+)
+def test_each_stage_runs_with_few_packages(stage, told):
+    command = [sys.executable, "-c", _WITHOUT, stage]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert all(words in found.stdout for words in told), found.stdout
+    assert "falls" not in found.stdout
+    forced = re.findall(r"sweep, (\d+)% forced: .* (\d+)% accepted", found.stdout)
+    assert forced == [] if stage == "exact" else len(forced) == 4
+    assert all(abs(int(found) - int(asked)) <= 13 for asked, found in forced), forced
