@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import json
 
 import datasets
@@ -7,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headroom.benchmarks import sources
+from headroom.benchmarks import generated, sources
 from headroom.benchmarks.sources import HubDataset, read_source
 from headroom.config import Questions, parse
 from headroom.errors import BenchmarkError, ConfigError
@@ -44,21 +45,6 @@ def changed(index, **values):
     rows = [dict(row) for row in MATH_ROWS]
     rows[index].update(values)
     return [{key: value for key, value in row.items() if value is not ...} for row in rows]
-
-
-def test_a_file_becomes_a_question_table(tmp_path):
-    rows = read("math500", write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS))
-    assert rows.columns.tolist() == QUESTIONS.names
-    names = {"question_id": "unique_id", "question": "problem", "answer": "answer"}
-    for column, key in (names | {"subject": "subject"}).items():
-        assert rows[column].tolist() == [row[key] for row in MATH_ROWS]
-    assert rows["source_row"].tolist() == [0, 1, 2]
-    # Gold answers of GSM8K are numbers without commas, and ids name split and row.
-    rows = read("gsm8k", write_jsonl(tmp_path / "train.jsonl", GSM8K_ROWS), split="train")
-    assert rows["answer"].tolist() == ["1001", "-12"]
-    assert rows["question_id"].tolist() == ["gsm8k/train/00000", "gsm8k/train/00001"]
-    assert rows["solution"].tolist() == ["Count <<1000+1=1001>>1001.", "Very."]
-    assert rows["subject"].isna().all() and rows["level"].isna().all()
 
 
 CSV = (
@@ -142,10 +128,24 @@ def test_known_rows_without_answer_and_a_second_copy_are_left_out_with_a_warning
         read("math500", write_jsonl(tmp_path / "questions.jsonl", rows))
 
 
+KEYS = {"question_id": "unique_id", "question": "problem", "answer": "answer", "subject": "subject"}
+OF_MATH = {column: [row[key] for row in MATH_ROWS] for column, key in KEYS.items()}
+OF_GSM8K = {  # gold answers are numbers without commas, and ids name split and row
+    "question_id": ["gsm8k/test/00000", "gsm8k/test/00001"],
+    "answer": ["1001", "-12"],
+    "solution": ["Count <<1000+1=1001>>1001.", "Very."],
+    "subject": [None, None],
+    "level": [None, None],
+}
+
+
 @pytest.mark.parametrize(
-    ("benchmark", "name", "rows"), [("math500", None, MATH_ROWS), ("gsm8k", "main", GSM8K_ROWS)]
+    ("benchmark", "name", "rows", "expected"),
+    [("math500", None, MATH_ROWS, OF_MATH), ("gsm8k", "main", GSM8K_ROWS, OF_GSM8K)],
 )
-def test_the_hub_and_a_file_give_the_same_questions(benchmark, name, rows, tmp_path, monkeypatch):
+def test_the_hub_and_a_file_give_the_same_questions(
+    benchmark, name, rows, expected, tmp_path, monkeypatch
+):
     """The loader of the hub reads a folder on disk, and caches nothing outside the test."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     folder, inside = tmp_path / "hub", name or "."
@@ -156,8 +156,12 @@ def test_the_hub_and_a_file_give_the_same_questions(benchmark, name, rows, tmp_p
     config["data_files"] = [{"split": "test", "path": f"{name}/test-*" if name else "test-*"}]
     (folder / "README.md").write_text(f"---\n{json.dumps({'configs': [config]})}\n---\n")
     monkeypatch.setitem(sources.PINNED, benchmark, HubDataset(str(folder), name, "0" * 40))
-    file = write_jsonl(tmp_path / "test.jsonl", rows)
-    pd.testing.assert_frame_equal(read(benchmark), read(benchmark, file))
+    found = read(benchmark, write_jsonl(tmp_path / "test.jsonl", rows))
+    pd.testing.assert_frame_equal(read(benchmark), found)
+    assert found.columns.tolist() == QUESTIONS.names
+    assert found["source_row"].tolist() == [*range(len(rows))]
+    found = found.astype(object).where(found.notna(), None)
+    assert {column: found[column].tolist() for column in expected} == expected
 
 
 def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(headroom_data, caplog):
@@ -224,3 +228,48 @@ def test_a_custom_benchmark_is_described_whole_or_refused(values, message):
     own = {"run": "own", "models": {}, "questions": {"mine": mine}, "decodings": {}}
     with pytest.raises(ConfigError, match=message):
         resolve(parse(own))
+
+
+@pytest.fixture(scope="module")
+def math():
+    return generated.generate("generated_math", "test", 350, seed=3)
+
+
+@pytest.fixture(scope="module")
+def gsm8k():
+    return generated.generate("generated_gsm8k", "train", 210, seed=3)
+
+
+def test_questions_and_answers_are_those_that_stores_hold(math, gsm8k):
+    """Each template was once held against answers worked out from the text by other means.
+
+    Of these very texts every equation was found to hold, and every answer to be in lowest terms.
+    """
+    for table, frozen in ((math, "32b9c7135cb31330"), (gsm8k, "e5b0a6eb70041272")):
+        text = table.to_json()
+        assert hashlib.sha256(text.encode()).hexdigest()[:16] == frozen
+
+
+def test_growing_n_keeps_earlier_questions(gsm8k):
+    fewer = generated.generate("generated_gsm8k", "train", 17, seed=3)
+    pd.testing.assert_frame_equal(fewer, gsm8k.head(17))
+
+
+@pytest.mark.parametrize("benchmark", ["generated_math", "generated_gsm8k"])
+def test_texts_are_distinct_inside_and_across_splits(benchmark):
+    test = generated.generate(benchmark, "test", 700, seed=0)
+    train = generated.generate(benchmark, "train", 600, seed=1)
+    assert len({*test.question, *train.question}) == 1300
+
+
+def test_the_corpus_mixes_both_benchmarks_and_holds_no_question_of_a_split(math, gsm8k):
+    questions = [document.question for document in generated.corpus(5000, seed=3)]
+    assert len(questions) == 5000
+    assert not set(questions) & {*math.question, *gsm8k.question}
+    word_problems = sum(question.endswith("?") and "$" not in question for question in questions)
+    assert 0.2 < word_problems / 5000 < 0.5
+
+
+def test_more_questions_than_the_templates_can_make_are_refused():
+    with pytest.raises(BenchmarkError, match=r"n: 90000 .* ask for at most \d+"):
+        generated.generate("generated_math", "train", 90_000, seed=0)

@@ -5,6 +5,7 @@ import multiprocessing
 import random
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -41,12 +42,7 @@ def assert_alike(found, expected):
     compared.check()
 
 
-def forbid_loading(*_, **__):
-    raise AssertionError("the model was loaded")
-
-
-def refuse(path):
-    raise PermissionError(path)
+FORBIDDEN = Mock(side_effect=AssertionError("the model was loaded"))
 
 
 def test_answers_stand_in_the_order_of_questions_then_samples(run_config, tokenizer):
@@ -95,7 +91,7 @@ def test_a_larger_draw_takes_over_finished_answers(run_config, decoding):
 
 def test_a_smaller_draw_needs_no_model_but_takes_over_nothing_else(run_config, monkeypatch, caplog):
     large, _ = run(run_config, "large")
-    monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
+    monkeypatch.setattr("headroom.generation.worker.load", FORBIDDEN)
     small, record = run(run_config, "small")
     assert_alike(small, large[large["question_id"] < "q4"])
     assert record["reused"] == record["answers"] == 4
@@ -114,7 +110,7 @@ def test_a_finished_table_that_snakemake_removes_is_put_back(run_config, monkeyp
     arguments = ("tiny", "greedy", "small", PRUNED)
     inline.run(run_config, *arguments)
     made, inode = file.read_bytes(), file.stat().st_ino
-    monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
+    monkeypatch.setattr("headroom.generation.worker.load", FORBIDDEN)
     file.unlink()
     inline.run(run_config, *arguments)
     assert (file.read_bytes(), file.stat().st_ino) == (made, inode)
@@ -139,7 +135,7 @@ def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config, monk
     assert second.exists()  # the only one left
     inline.run(config, *names)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", refuse)
+        patch.setattr(Path, "unlink", Mock(side_effect=PermissionError))
         forget_finished(config, batches(config))  # does not fail the run
     assert second.exists()
     forget_finished(config, batches(config))

@@ -38,11 +38,14 @@ def tokenizer(folder):
 
 def test_it_loads_like_any_model_with_the_shape_asked_for(folder, tokenizer):
     model = AutoModelForCausalLM.from_pretrained(folder)
-    shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
-    wanted = {"self_attn.q_proj": (6 * 8, 44), "self_attn.k_proj": (3 * 8, 44)}
-    wanted |= {"self_attn.o_proj": (44, 6 * 8), "mlp.up_proj": (50, 44)}
-    wanted = {f"model.layers.1.{name}.weight": shape for name, shape in wanted.items()}
-    assert (shapes | wanted | {"model.embed_tokens.weight": (301, 44)}) == shapes
+    layer = model.model.layers[1]
+    for part, shape in (
+        (model.model.embed_tokens, (301, 44)),
+        (layer.self_attn.q_proj, (6 * 8, 44)),
+        (layer.self_attn.k_proj, (3 * 8, 44)),
+        (layer.mlp.up_proj, (50, 44)),
+    ):
+        assert part.weight.shape == shape
     assert len(model.model.layers) == 2
     assert model.lm_head.weight is model.model.embed_tokens.weight
     end, pad = tokenizer.convert_tokens_to_ids([END, PAD])
@@ -88,14 +91,11 @@ def test_the_loss_equals_that_of_transformers(folder, tokenizer):
         assert training._loss(model, ids, labels).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_digits_are_single_and_any_text_survives_the_tokenizer(tokenizer):
+def test_the_tokenizer_keeps_any_text_and_its_template_leaves_out_the_system_text(tokenizer):
     assert len(tokenizer) == MINIATURE.vocabulary
     assert tokenizer.tokenize("$1907$") == ["$", "1", "9", "0", "7", "$"]
     for text in ["$\\frac{3}{4}$ of 120", "naïve 漢字 🙂\n\ttabs  and  spaces", "\\boxed{-7}"]:
         assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-
-
-def test_the_chat_template_renders_questions_and_answers_without_the_system_text(tokenizer):
     roles = {"system": SYSTEM_PROMPT, "user": "What is 2?", "assistant": "It is 2."}
     system, user, assistant = ({"role": role, "content": said} for role, said in roles.items())
     render = partial(tokenizer.apply_chat_template, tokenize=False)
