@@ -248,9 +248,6 @@ def test_questions_and_answers_are_those_that_stores_hold(math, gsm8k):
     for table, frozen in ((math, "32b9c7135cb31330"), (gsm8k, "e5b0a6eb70041272")):
         text = table.to_json()
         assert hashlib.sha256(text.encode()).hexdigest()[:16] == frozen
-
-
-def test_growing_n_keeps_earlier_questions(gsm8k):
     fewer = generated.generate("generated_gsm8k", "train", 17, seed=3)
     pd.testing.assert_frame_equal(fewer, gsm8k.head(17))
 

@@ -19,13 +19,9 @@ from headroom.tables import QUESTIONS, write_json, write_table
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("qwen2")
-    tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
-    words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
     template = "{% for message in messages %}{{ message['content'] }} {% endfor %}w93"
-    special = {"eos_token": "[EOS]", "pad_token": "[PAD]", "chat_template": template}
-    tiny_models.save_tokenizer(folder, words, **special)
-    return folder
+    folder = tmp_path_factory.mktemp("qwen2")
+    return tiny_models.save_qwen2(folder, pad_token="[PAD]", chat_template=template)
 
 
 @pytest.fixture(scope="session")

@@ -36,10 +36,23 @@ def tokenizer(*special, template=None, adds_bos=False):
 
 
 CHAT, PLAIN, STRICT = tokenizer(template=TURNS), tokenizer(), tokenizer(template=NO_SYSTEM)
-CHATML = ("<|im_start|>", "<|im_end|>")
-LLAMA = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+QWEN = tokenizer("<|im_start|>", "<|im_end|>", template=TURNS)
+LLAMA = tokenizer(
+    *("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), template=TURNS
+)
 AUTHORS = Decoding(prompt="authors")
-OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]"
+STEPS = "Please reason step by step, and put your final answer within \\boxed{}."
+SOLVE = "Solve the following question."
+OF_GSM8K = f"<s>[system]{SOLVE}[user]{QUESTION}[assistant]"
+# One newline more after the system's turn; a second BOS.
+OF_QWEN = (
+    "<|im_start|>system\n{}<|im_end|>\n\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+)
+OF_LLAMA = (
+    "<|begin_of_text|><|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n{}<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>"
+)
 
 
 @pytest.mark.parametrize(
@@ -52,33 +65,12 @@ OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]
         # Without a template.
         (PLAIN, Decoding(system="Think."), "math", f"Think.\n\nQuestion: {QUESTION}\nAnswer:"),
         (PLAIN, Decoding(system=None), "math", f"Question: {QUESTION}\nAnswer:"),
-        # The authors': one newline more after the system's turn, two after GSM8K's question, a
-        # second BOS; their own template with their system line where they wrote no prompt.
-        (
-            tokenizer(*CHATML, template=TURNS),
-            AUTHORS,
-            "math",
-            "<|im_start|>system\nPlease reason step by step, and put your final answer within "
-            f"\\boxed{{}}.<|im_end|>\n\n<|im_start|>user\n{QUESTION}<|im_end|>\n"
-            "<|im_start|>assistant\n",
-        ),
-        (
-            tokenizer(*CHATML, template=TURNS),
-            AUTHORS,
-            "gsm8k",
-            "<|im_start|>system\nSolve the following question.<|im_end|>\n\n"
-            f"<|im_start|>user\n{QUESTION}\n\n<|im_end|>\n<|im_start|>assistant\n",
-        ),
-        (
-            tokenizer(*LLAMA, template=TURNS),
-            AUTHORS,
-            "math",
-            "<|begin_of_text|><|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
-            "Please reason step by step, and put your final answer within \\boxed{}.<|eot_id|>"
-            "<|start_header_id|>user<|end_header_id|>\n\n"
-            f"{QUESTION}<|eot_id|><|start_header_id|>assistant<|end_header_id|>",
-        ),
-        (tokenizer(*LLAMA, template=TURNS), AUTHORS, "gsm8k", OF_GSM8K),
+        # The authors', with two newlines after GSM8K's question; their own template with their
+        # system line where they wrote no prompt.
+        (QWEN, AUTHORS, "math", OF_QWEN.format(STEPS, QUESTION)),
+        (QWEN, AUTHORS, "gsm8k", OF_QWEN.format(SOLVE, f"{QUESTION}\n\n")),
+        (LLAMA, AUTHORS, "math", OF_LLAMA.format(STEPS, QUESTION)),
+        (LLAMA, AUTHORS, "gsm8k", OF_GSM8K),
         (CHAT, AUTHORS, "gsm8k", OF_GSM8K),
         (PLAIN, AUTHORS, "math", f"Question: {QUESTION}. Let's think step by step."),
     ],

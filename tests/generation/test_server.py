@@ -105,10 +105,6 @@ def message(values, variant, questions="small"):
     return json.dumps(asked(values, 2, variant, questions)._asdict()).encode() + b"\n"
 
 
-def last_word(connection):
-    return [*client._messages(connection)][-1]
-
-
 def answered_here(config, *variants):
     """Return the tables of answers made without an engine, and leave none of them."""
     tables = []
@@ -198,19 +194,6 @@ def test_each_device_has_a_worker_that_loads_the_model_itself(served, monkeypatc
     assert Comparison().answers(expected, found)
 
 
-def test_a_table_that_cannot_be_written_is_one_jobs_error(served):
-    run(served, BASE)
-    output = work_on(served).output(HEADS[0])
-    output.mkdir()
-    with pytest.raises(EngineError, match=r"L01H00 cannot be written: .*directory"):
-        client.ask(work_on(served), HEADS[0], 2)
-    client.ask(work_on(served), HEADS[1], 2)
-    output.rmdir()
-    client.ask(work_on(served), HEADS[0], 2)
-    assert len(read_table(output, ANSWERS)) == 4
-    assert len(engines()) == 3
-
-
 @pytest.mark.parametrize(
     ("victim", "how", "cause"),
     [
@@ -262,7 +245,7 @@ def test_a_model_that_cannot_be_loaded_is_the_jobs_error_and_an_idle_engine_leav
     assert client.status() == []
 
 
-def test_an_engine_outlives_jobs_that_are_killed_and_messages_that_make_no_sense(served):
+def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_write(served):
     run(served, BASE)
     with connected(served) as connection:
         connection.sendall(message(served, OTHER, "large"))
@@ -276,12 +259,19 @@ def test_an_engine_outlives_jobs_that_are_killed_and_messages_that_make_no_sense
     ):
         with connected(served) as connection:
             connection.sendall(said)
-            assert cause in last_word(connection)["error"]
+            assert cause in [*client._messages(connection)][-1]["error"]
     with connected(served) as connection, contextlib.suppress(ConnectionError):
         for _ in range(40):
             connection.sendall(b"x" * (client.LINE_LIMIT // 8))
         assert connection.recv(1) == b""
+    output = work_on(served).output(HEADS[0])
+    output.mkdir()
+    with pytest.raises(EngineError, match=r"L01H00 cannot be written: .*directory"):
+        run(served, HEADS[0])
+    run(served, HEADS[1])
+    output.rmdir()
     run(served, HEADS[0])
+    assert len(read_table(output, ANSWERS)) == 4
     assert len(engines()) == 3
 
 

@@ -108,6 +108,9 @@ def test_every_part_of_an_answer_is_verified_or_decoded_once():
             agreed = [*same, False].index(False)
             # The last token of an answer that ends at the limit is the row's own choice.
             assert answer.accepted == min(agreed, NEW_TOKENS - 1)
+    # Base answers that nobody asked for pay for two variants.
+    assert accepted(answer_all(loaded, plan(prompts, VARIANTS[1:3]))) > 0
+    assert accepted(answer_all(loaded, plan(prompts, VARIANTS[1:2]))) == 0
 
 
 @pytest.mark.parametrize(
@@ -123,13 +126,6 @@ def test_base_answers_handed_in_are_drafts_of_many_questions(name, first_chunk, 
         answers = answer_all(loaded, plan(prompts, variants), 16, known)
         assert_exact(loaded, answers)
         assert 0 < accepted(answers) < 1
-
-
-def test_base_answers_that_nobody_asked_for_pay_for_two_variants():
-    loaded = loaded_model(build("Qwen2"))
-    prompts = random_prompts((5, 3))
-    assert accepted(answer_all(loaded, plan(prompts, VARIANTS[1:3]))) > 0
-    assert accepted(answer_all(loaded, plan(prompts, VARIANTS[1:2]))) == 0
 
 
 def test_empty_answers_and_a_limit_of_one_are_verified():
@@ -177,7 +173,7 @@ def test_placebos_without_noise_equal_base_and_only_replays_are_verified(known):
         assert replayed or not any(answer.accepted for answer in own)
 
 
-def test_each_numeric_placebo_has_batches_of_its_own():
+def test_each_numeric_placebo_has_batches_of_its_own_whose_rows_follow_from_its_number():
     def rows_of(*variants):
         loaded = loaded_model(build("Olmo2"), eos=(2, 40))
         shapes = fed(loaded.model)
@@ -188,6 +184,9 @@ def test_each_numeric_placebo_has_batches_of_its_own():
     alone = [rows_of(variant) for variant in variants]
     assert [*map(max, alone)] == [8, 7, 6, 5]
     assert rows_of(*variants) == [rows for each in alone for rows in each]  # as if each were alone
+    assert [rows_together(8, placebo) for placebo in range(1, 6)] == [7, 6, 5, 4, 7]
+    assert [rows_together(1, placebo) for placebo in (1, 2)] == [1, 1]
+    assert len({rows_together(64, placebo) for placebo in range(1, 33)}) == 32
 
 
 def test_in_half_precision_other_batches_change_some_answers():
@@ -197,9 +196,3 @@ def test_in_half_precision_other_batches_change_some_answers():
     base = [answers[request].token_ids for request in 4 * plan(prompts, [BASE])]
     others = [answers[request].token_ids for request in plan(prompts, numeric(4))]
     assert 0 < sum(map(tuple.__ne__, base, others)) < len(others)
-
-
-def test_numbers_of_rows_follow_from_the_placebos_number():
-    assert [rows_together(8, placebo) for placebo in range(1, 6)] == [7, 6, 5, 4, 7]
-    assert [rows_together(1, placebo) for placebo in (1, 2)] == [1, 1]
-    assert len({rows_together(64, placebo) for placebo in range(1, 33)}) == 32

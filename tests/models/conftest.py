@@ -9,11 +9,7 @@ import tiny_models
 
 @pytest.fixture(scope="session")
 def qwen2_original(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "qwen2"
-    tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
-    words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
-    tiny_models.save_tokenizer(folder, words, eos_token="[EOS]")
-    return folder
+    return tiny_models.save_qwen2(tmp_path_factory.mktemp("models") / "qwen2")
 
 
 @pytest.fixture

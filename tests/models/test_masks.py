@@ -7,7 +7,7 @@ import pytest
 import tiny_models
 import torch
 from architectures import PAGE, TESTED, deviation
-from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, noisy, outputs
+from tiny_models import ALL, DECODERS, QUERY_HEADS, noisy, outputs
 from transformers.pytorch_utils import Conv1D
 
 import headroom
@@ -64,7 +64,7 @@ def input_as_output(_, inputs, named, output):
     return (before, *output[1:]) if isinstance(output, tuple) else before
 
 
-@pytest.mark.parametrize("architecture", DECODERS + HYBRIDS + ENCODERS, ids=str)
+@pytest.mark.parametrize("architecture", ALL, ids=str)
 def test_each_row_of_a_mixed_batch_equals_the_model_changed_so(architecture):
     model = tiny_models.build(architecture)
     geometry, base = find_heads(model), outputs(model)

@@ -6,16 +6,7 @@ from contextlib import ExitStack
 import pytest
 import tiny_models
 import torch
-from tiny_models import (
-    DECODERS,
-    ENCODERS,
-    HYBRIDS,
-    QUERY_HEADS,
-    encoder,
-    named,
-    outputs,
-    prompts,
-)
+from tiny_models import ALL, DECODERS, encoder, named, outputs, prompts
 from torch import nn
 
 from headroom.errors import ModelError
@@ -32,7 +23,7 @@ REFUSED = {
     "FalconH1": "mixes heads before attention",
 }
 CUT = [
-    *(one for one in DECODERS + HYBRIDS + ENCODERS if one.name not in REFUSED),
+    *(one for one in ALL if one.name not in REFUSED),
     encoder("RobertaPreLayerNorm"),  # what solvers of word problems start from
 ]
 
@@ -44,20 +35,22 @@ def masked(model, geometry, heads):
         return outputs(model)
 
 
+LOST = {  # by strategy and number of key/value heads: heads of the first and of the last layer
+    ("group", 2): ((3, 4, 5), (0, 1, 2)),
+    ("group", 1): ((0, 4), ()),
+    ("group", 6): ((1, 2, 5), (0,)),
+    ("query", 2): ((), (2, 5)),
+    ("query", 1): ((), (5,)),
+    ("query", 6): ((), (5,)),
+}
+
+
 def some_heads(architecture, strategy):
-    """Heads of the first and last layers: whole groups, or as many queries of every group."""
-    first, last = architecture.layers[0], architecture.layers[-1]
-    group = QUERY_HEADS // architecture.kv_heads
-    if strategy == "query":  # the middle query of each group, or the last of a group of all
-        lost = [2, 5] if architecture.kv_heads == 2 else [5]
-        return [Variant(last, head) for head in lost]
-    if group == QUERY_HEADS:
-        return [Variant(first, 0), Variant(first, 4)]
-    kv_heads = [1] if group > 1 else [1, 2, 5]
-    lost = [kv * group + query for kv in kv_heads for query in range(group)]
-    return [Variant(first, head) for head in lost] + [
-        Variant(last, query) for query in range(group) if first != last
-    ]
+    """Whole groups of the first and the last layer, or as many queries of every group."""
+    layers = architecture.layers
+    first, last = LOST[strategy, architecture.kv_heads]
+    last = last if len(layers) > 1 or not first else ()
+    return [Variant(layers[0], h) for h in first] + [Variant(layers[-1], h) for h in last]
 
 
 @pytest.mark.parametrize("strategy", ["group", "query"])

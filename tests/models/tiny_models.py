@@ -135,6 +135,7 @@ ENCODERS = [
     *map(encoder, ("Bert", "Roberta", "DistilBert", "Electra", "DebertaV2", "MPNet")),
     encoder("ModernBert", cls_token_id=1, sep_token_id=2),
 ]
+ALL = DECODERS + HYBRIDS + ENCODERS
 
 
 def build_config(architecture: Architecture) -> PretrainedConfig:
@@ -166,6 +167,14 @@ def save_tokenizer(folder: Path, words: Sequence[str], **special: str) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
 
 
+def save_qwen2(folder: Path, **special: str) -> Path:
+    """Write a folder in the hub's format: the first decoder, with a tokenizer of 97 words."""
+    build(DECODERS[0]).save_pretrained(folder)
+    words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
+    save_tokenizer(folder, words, eos_token="[EOS]", **special)
+    return folder
+
+
 @contextmanager
 def noisy(model: PreTrainedModel, geometry: Any, variant: Variant) -> Iterator[None]:
     """Add a placebo's noise to all rows alike, token by token and head by head."""
@@ -184,7 +193,7 @@ def noisy(model: PreTrainedModel, geometry: Any, variant: Variant) -> Iterator[N
 
 
 def named(name: str) -> Architecture:
-    return next(one for one in DECODERS + HYBRIDS + ENCODERS if one.name == name)
+    return next(one for one in ALL if one.name == name)
 
 
 def prompts() -> dict[str, Tensor]:

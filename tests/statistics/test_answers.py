@@ -5,20 +5,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from headroom.statistics.answers import (
-    agreement_drawn,
-    agreement_ordered,
-    distinct_drawn,
-    distinct_ordered,
-    largest_drawn,
-    largest_ordered,
-    loops,
-    majority_drawn,
-    majority_ordered,
-    miss_probability,
-    pass_at_n_drawn,
-    pass_at_n_ordered,
-)
+from headroom.statistics import answers
 
 QUESTIONS, ANSWERS = 11, 8
 
@@ -46,19 +33,21 @@ def agreement(group):
     return np.mean([a == b != -1 for a, b in pairs]) if pairs else np.nan
 
 
-MEASURES = {  # what it is of, one question's value, mean over draws, in order
-    "pass": ([CORRECT], any, pass_at_n_drawn, pass_at_n_ordered),
-    "majority": ([GROUP, CORRECT], majority, majority_drawn, majority_ordered),
-    "distinct": ([GROUP], lambda group: len({*group} - {-1}), distinct_drawn, distinct_ordered),
-    "agreement": ([GROUP], agreement, agreement_drawn, agreement_ordered),
-    "largest": ([GROUP], max, largest_drawn, largest_ordered),
+MEASURES = {  # what it is of, and one question's value
+    "pass_at_n": ([CORRECT], any),
+    "majority": ([GROUP, CORRECT], majority),
+    "distinct": ([GROUP], lambda group: len({*group} - {-1})),
+    "agreement": ([GROUP], agreement),
+    "largest": ([GROUP], max),
 }
 
 
 @pytest.mark.parametrize("name", MEASURES)
 def test_drawn_answers_are_the_mean_over_all_subsets_and_ordered_ones_the_first(name):
-    given, reference, *ways = MEASURES[name]
-    drawn, ordered = (way(*given, ANSWERS + 4) for way in ways)
+    given, reference = MEASURES[name]
+    drawn, ordered = (
+        getattr(answers, f"{name}_{way}")(*given, ANSWERS + 4) for way in ("drawn", "ordered")
+    )
     for curve in (drawn, ordered):  # beyond the number of answers it stays flat
         np.testing.assert_array_equal(curve[:, ANSWERS:], np.repeat(curve[:, [ANSWERS - 1]], 4, 1))
     for question, n in product(range(QUESTIONS), range(1, ANSWERS + 1)):
@@ -79,13 +68,13 @@ def test_drawn_answers_are_the_mean_over_all_subsets_and_ordered_ones_the_first(
 )
 def test_weighted_votes_that_tie_are_broken_at_random(group, weight):
     labels = np.array([group])
-    found = majority_ordered(labels, labels == 0, len(group), np.array([weight]))
+    found = answers.majority_ordered(labels, labels == 0, len(group), np.array([weight]))
     assert found[0, -1] == pytest.approx(0.5)
 
 
 def test_miss_probability_is_exact_for_thousands_of_items():
     marked, total, n = 37, 20_000, 300
-    found = miss_probability(np.array([marked]), total, n)[0, -1]
+    found = answers.miss_probability(np.array([marked]), total, n)[0, -1]
     assert found == pytest.approx(comb(total - marked, n) / comb(total, n), rel=1e-11)
 
 
@@ -102,4 +91,4 @@ def test_miss_probability_is_exact_for_thousands_of_items():
     ],
 )
 def test_a_loop_is_one_phrase_at_the_end_over_and_over(tokens, expected):
-    assert loops(np.array(tokens, np.int32)) is expected
+    assert answers.loops(np.array(tokens, np.int32)) is expected

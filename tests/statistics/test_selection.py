@@ -132,7 +132,7 @@ def test_all_swaps_give_the_p_value_that_resampling_estimates():
     assert gain == placebos.mean(axis=0).max()
 
 
-def test_the_component_is_the_variance_of_the_true_gains():
+def test_the_component_is_the_variance_of_the_true_gains_and_its_test_that_of_cochran():
     effects = [0.3, 0.1, 0.0, 0.0, -0.1, -0.2, -0.4]
     found, true = [], []
     for seed in range(400):
@@ -143,9 +143,7 @@ def test_the_component_is_the_variance_of_the_true_gains():
     for f in found:
         assert f.component**2 == pytest.approx(f.spread**2 - f.noise**2)
         assert f.p < 0.05
-
-
-def test_cochrans_q_by_hand():
+    # Cochran's Q by hand.
     z = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]])
     totals, rows = z.sum(axis=0), z.sum(axis=1)
     q = 2 * (3 * (totals**2).sum() - totals.sum() ** 2) / (3 * rows.sum() - (rows**2).sum())
@@ -186,18 +184,14 @@ def test_ruinous_heads_are_named_and_left_out():
     assert 0 < noise < 0.4
 
 
-def test_the_best_of_two_coins_gains_what_arithmetic_says():
+def test_gains_by_chance_are_those_of_coins_and_layers_share_the_base_model_of_a_group():
     # One question, contested, one layer with two heads: best − base has mean 3/4 − 1/2.
     one = np.ones(1, int)
     best = gains_by_chance(one, np.ones(1), 2 * one, 0 * one, 40_000, seed=0)
     assert best.mean() == pytest.approx(0.25, abs=0.015)
     assert best.var() == pytest.approx(3 / 16 + 1 / 4, abs=0.01)
-
-
-def test_layers_share_the_base_model_of_a_group():
-    pairs, heads = np.array([70, 70, 70]), np.array([1, 1, 1])
-    numbers = np.array([9.5, 20.0, 20.0])
-    gain = gains_by_chance(pairs, numbers, heads, np.array([0, 0, 1]), 20_000, seed=0)
+    pairs, numbers = np.array([70, 70, 70]), np.array([9.5, 20.0, 20.0])
+    gain = gains_by_chance(pairs, numbers, np.ones(3, int), np.array([0, 0, 1]), 20_000, seed=0)
     # Two layers have the base model's coins of the smaller one in common, half of their variance.
     correlation = np.corrcoef(gain.T)
     assert correlation[0, 1] == pytest.approx(0.5 * (9.5 / 20) ** 0.5, abs=0.03)
