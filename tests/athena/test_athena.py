@@ -209,9 +209,8 @@ def test_a_saved_solver_is_the_same_and_a_damaged_one_is_refused(
     with torch.no_grad():
         assert torch.equal(loaded.athena.eval()(batch).reason, output.reason)
     (tmp_path / "solver" / "thought_head.safetensors").write_bytes(b"no weights")
-    with pytest.raises(ModelError, match="is not a solver") as error:
+    with pytest.raises(ModelError, match=r"^.*is not a solver.*$"):
         load_solver(tmp_path / "solver")
-    assert "\n" not in str(error.value)
 
 
 def test_verdicts_are_its_solutions_by_complexity(solver, examples):

@@ -267,10 +267,10 @@ def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_
     output = work_on(served).output(HEADS[0])
     output.mkdir()
     with pytest.raises(EngineError, match=r"L01H00 cannot be written: .*directory"):
-        run(served, HEADS[0])
-    run(served, HEADS[1])
+        client.ask(work_on(served), HEADS[0], 2)
+    client.ask(work_on(served), HEADS[1], 2)
     output.rmdir()
-    run(served, HEADS[0])
+    client.ask(work_on(served), HEADS[0], 2)
     assert len(read_table(output, ANSWERS)) == 4
     assert len(engines()) == 3
 

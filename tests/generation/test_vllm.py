@@ -25,7 +25,6 @@ from headroom.variants import BASE, Variant, heads
 
 VARIANTS = (BASE, *heads([0, 2], [0, 3, 5]))
 NEW_TOKENS = 12
-ENDS = [2, 40, 41, 42]
 
 ENGINE = """
 import json, sys
@@ -78,23 +77,17 @@ def in_vllm(script, *arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory, tokenizer):
-    """A folder with a Llama of random weights; vLLM's CPU attention wants heads 32 wide."""
-    model = tiny_models.build(tiny_models.wide("Llama", head_dim=32, eos_token_id=ENDS))
-    folder = tmp_path_factory.mktemp("llama")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_vllm_gives_the_answers_and_margins_of_the_engine(llama):
+def test_vllm_gives_the_answers_and_margins_of_the_engine(tmp_path, tokenizer):
+    # vLLM's CPU attention wants heads 32 wide.
+    model = tiny_models.build(tiny_models.wide("Llama", head_dim=32, eos_token_id=[2, 40, 41, 42]))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path)
     prompts = {f"q{len(prompt)}": prompt for prompt in random_prompts((2, 5, 11, 23))}
     asked = {"prompts": list(prompts.items()), "variants": list(map(str, VARIANTS))}
     asked["new_tokens"] = NEW_TOKENS
-    found = in_vllm(ENGINE, str(llama), json.dumps(asked))
+    found = in_vllm(ENGINE, str(tmp_path), json.dumps(asked))
     requests = [Request(q, prompt, v) for v in VARIANTS for q, prompt in prompts.items()]
-    engine = Engine(load_model(str(llama), device="cpu"), Decoding(max_new_tokens=NEW_TOKENS), 8)
+    engine = Engine(load_model(str(tmp_path), device="cpu"), Decoding(max_new_tokens=NEW_TOKENS), 8)
     expected = {answer.request: answer for answer in engine.run(requests)}
     assert len({answer.token_ids for answer in expected.values()}) > 4, "heads matter"
     assert {answer.stop_reason for answer in expected.values()} == {"eos", "length"}

@@ -40,12 +40,8 @@ GREEDY = {
 }
 
 
-@pytest.fixture(scope="module")
-def graded():
-    return grade_answers(QUESTIONS, GREEDY, family="math", preset="default", workers=2)
-
-
-def test_answers_have_their_verdict_and_their_group(graded):
+def test_answers_have_their_verdict_and_their_group():
+    graded = grade_answers(QUESTIONS, GREEDY, family="math", preset="default", workers=2)
     order = [*product(VARIANTS, ["q3", "q1", "q2"])]
     assert list(zip(graded["variant"], graded["question_id"], strict=True)) == order
     assert list(graded["tokens"][:3]) == [9, 19, 9]

