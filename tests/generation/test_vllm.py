@@ -61,23 +61,10 @@ print("\\n" + json.dumps({
 """
 
 
-def in_vllm(script, *arguments):
-    """Run a script in the environment that has vLLM; return the last line it prints."""
+def test_vllm_gives_the_answers_and_margins_of_the_engine(tmp_path, tokenizer):
     python = os.environ.get("HEADROOM_VLLM")
     if not python:
         pytest.skip("vLLM: set HEADROOM_VLLM to the Python of an environment that has it")
-    variables = {
-        "PYTHONPATH": str(Path(paths.__file__).parents[1]),
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    }
-    command, options = [python, "-c", script, *arguments], {"capture_output": True, "text": True}
-    done = subprocess.run(command, env={**os.environ, **variables}, check=False, **options)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def test_vllm_gives_the_answers_and_margins_of_the_engine(tmp_path, tokenizer):
     # vLLM's CPU attention wants heads 32 wide.
     model = tiny_models.build(tiny_models.wide("Llama", head_dim=32, eos_token_id=[2, 40, 41, 42]))
     for part in (model, tokenizer):
@@ -85,7 +72,16 @@ def test_vllm_gives_the_answers_and_margins_of_the_engine(tmp_path, tokenizer):
     prompts = {f"q{len(prompt)}": prompt for prompt in random_prompts((2, 5, 11, 23))}
     asked = {"prompts": list(prompts.items()), "variants": list(map(str, VARIANTS))}
     asked["new_tokens"] = NEW_TOKENS
-    found = in_vllm(ENGINE, str(tmp_path), json.dumps(asked))
+    variables = {
+        "PYTHONPATH": str(Path(paths.__file__).parents[1]),
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }
+    command = [python, "-c", ENGINE, str(tmp_path), json.dumps(asked)]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
     requests = [Request(q, prompt, v) for v in VARIANTS for q, prompt in prompts.items()]
     engine = Engine(load_model(str(tmp_path), device="cpu"), Decoding(max_new_tokens=NEW_TOKENS), 8)
     expected = {answer.request: answer for answer in engine.run(requests)}

@@ -39,88 +39,75 @@ def test_answers_are_compared_by_their_rules(rules):
     assert [(*case[:2], equal(*case[:2])) for case in EQUAL[rules]] == EQUAL[rules]
 
 
-LETTER = [
-    (r"So it is \boxed{C}.", "C"),
-    (r"\boxed{\text{(b)}}", "B"),
-    ("(A) is tempting, but the answer is (D).", "D"),
-    ("Option B would need more. Answer: e", "E"),
-    ("Neither (A) nor (B), hence (C)", "C"),
-    (" b. ", "B"),
-    ("I do not know", None),
-    (r"\boxed{12}", None),
-]
-
-BOXED_OR_LINE = [
-    ("thinking\n\n  Paris \n", "Paris"),
-    (r"\boxed{Rome} or so", "Rome"),
-    (" \n ", None),
-]
-
-LAST_BOXED = [
-    (r"\boxed{3} or rather \boxed{4}", "4"),
-    (r"\boxed{ 7 }", "7"),
-    (r"\boxed {17}.", "17"),
-    (r"our answer is \boxed 9.", "9"),
-    (r"\fbox{B}", "B"),
-    (r"\boxed{x = \boxed{6}}", "6"),
-    (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-    (r"\boxed{\left\{ 1 \right.}", r"\left\{ 1 \right."),
-    ("\\boxed{1\n+\n2}", "1\n+\n2"),
-    (r"\boxed{}", None),
-    (r"\boxed{\frac{1}{2}", None),
-    (r"\boxed{3} and then \boxed{4", None),
-    (r"\boxed", None),
-    (r"\boxed}", "}"),
-    (r"\boxedness{3}", None),
-    ("no box, only 3", None),
-]
-
-FIRST_BOXED = [
-    (r"\boxed{3} or rather \boxed{4}", "3"),
-    (r"\boxed{}", ""),
-    (r"\boxed{5 and on", "5 and on"),
-    (r"\boxed{\frac{1}{2}", r"\frac{1}{2"),
-    (r"\boxed 9", None),
-    (r"\fbox{9}", None),
-    (r"\boxed{\{1, 2\}} so", r"\{1, 2\}"),
-    (r"\boxed{x \} y} z", "x \\"),
-]
-
-BOXED_OR_NUMBER = [
-    (r"2 + 3 makes \boxed{5}, not 6", "5"),
-    ("she has 1,234 eggs and 7 hens", "7"),
-    ("it costs $1,234,567.50.", "1234567.50"),
-    ("that is -5", "-5"),
-    ("so 16-9", "9"),
-    ("a third is .5", ".5"),
-    (r"\boxed{ but the answer is 8", "8"),
-    ("#### 2,125", "2125"),
-    ("none at all", None),
-]
-
-LAST_NUMBER = [
-    ("The answer is: 42. I used 3 steps.", "3"),
-    ("first 3, then 1,018", "1018"),
-    ("The answer is: $-7,000", "-7000"),
-    ("The answer is: unknown, between 3 and 4", "4"),
-    (r"\boxed{5} so 6", "6"),
-]
-
-
-@pytest.mark.parametrize(
-    ("family", "preset", "cases"),
-    [
-        ("math", "default", LAST_BOXED),
-        ("math", "authors", FIRST_BOXED),
-        ("gsm8k", "default", BOXED_OR_NUMBER),
-        ("gsm8k", "authors", LAST_NUMBER),
-        ("choice", "default", LETTER),
-        ("exact", "default", BOXED_OR_LINE),
+FOUND = {
+    ("math", "default"): [
+        (r"\boxed{3} or rather \boxed{4}", "4"),
+        (r"\boxed{ 7 }", "7"),
+        (r"\boxed {17}.", "17"),
+        (r"our answer is \boxed 9.", "9"),
+        (r"\fbox{B}", "B"),
+        (r"\boxed{x = \boxed{6}}", "6"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\left\{ 1 \right.}", r"\left\{ 1 \right."),
+        ("\\boxed{1\n+\n2}", "1\n+\n2"),
+        (r"\boxed{}", None),
+        (r"\boxed{\frac{1}{2}", None),
+        (r"\boxed{3} and then \boxed{4", None),
+        (r"\boxed", None),
+        (r"\boxed}", "}"),
+        (r"\boxedness{3}", None),
+        ("no box, only 3", None),
     ],
-)
-def test_the_final_answer_is_found(family, preset, cases):
-    extract = find_grader(family, preset).extract
-    assert [(text, extract(text)) for text, _ in cases] == cases
+    ("math", "authors"): [
+        (r"\boxed{3} or rather \boxed{4}", "3"),
+        (r"\boxed{}", ""),
+        (r"\boxed{5 and on", "5 and on"),
+        (r"\boxed{\frac{1}{2}", r"\frac{1}{2"),
+        (r"\boxed 9", None),
+        (r"\fbox{9}", None),
+        (r"\boxed{\{1, 2\}} so", r"\{1, 2\}"),
+        (r"\boxed{x \} y} z", "x \\"),
+    ],
+    ("gsm8k", "default"): [
+        (r"2 + 3 makes \boxed{5}, not 6", "5"),
+        ("she has 1,234 eggs and 7 hens", "7"),
+        ("it costs $1,234,567.50.", "1234567.50"),
+        ("that is -5", "-5"),
+        ("so 16-9", "9"),
+        ("a third is .5", ".5"),
+        (r"\boxed{ but the answer is 8", "8"),
+        ("#### 2,125", "2125"),
+        ("none at all", None),
+    ],
+    ("gsm8k", "authors"): [
+        ("The answer is: 42. I used 3 steps.", "3"),
+        ("first 3, then 1,018", "1018"),
+        ("The answer is: $-7,000", "-7000"),
+        ("The answer is: unknown, between 3 and 4", "4"),
+        (r"\boxed{5} so 6", "6"),
+    ],
+    ("choice", "default"): [
+        (r"So it is \boxed{C}.", "C"),
+        (r"\boxed{\text{(b)}}", "B"),
+        ("(A) is tempting, but the answer is (D).", "D"),
+        ("Option B would need more. Answer: e", "E"),
+        ("Neither (A) nor (B), hence (C)", "C"),
+        (" b. ", "B"),
+        ("I do not know", None),
+        (r"\boxed{12}", None),
+    ],
+    ("exact", "default"): [
+        ("thinking\n\n  Paris \n", "Paris"),
+        (r"\boxed{Rome} or so", "Rome"),
+        (" \n ", None),
+    ],
+}
+
+
+@pytest.mark.parametrize("rules", FOUND)
+def test_the_final_answer_is_found(rules):
+    extract = find_grader(*rules).extract
+    assert [(text, extract(text)) for text, _ in FOUND[rules]] == FOUND[rules]
 
 
 @pytest.mark.parametrize("unit", [*"{}1-.\\\x00", r"\boxed{", r"\boxed ", "1,", "answer is: "])

@@ -8,15 +8,8 @@ import pytest
 from headroom.statistics import answers
 
 QUESTIONS, ANSWERS = 11, 8
-
-
-def drawn_groups():
-    group = np.random.default_rng(1).integers(-1, 4, size=(QUESTIONS, ANSWERS))
-    group[:3] = np.array([[-1], [2], [0]]) + np.arange(ANSWERS) * [[0], [0], [1]]
-    return group
-
-
-GROUP = drawn_groups()
+GROUP = np.random.default_rng(1).integers(-1, 4, size=(QUESTIONS, ANSWERS))
+GROUP[:3] = np.array([[-1], [2], [0]]) + np.arange(ANSWERS) * [[0], [0], [1]]
 CORRECT = GROUP == 2
 CORRECT[3] = GROUP[3] >= 2  # two right answers that were not seen to be equal
 
