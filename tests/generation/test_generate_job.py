@@ -136,14 +136,8 @@ def test_a_job_started_twice_at_once_does_no_harm(run_config):
     file = answers_file(run_config, "large")
     file.unlink()
     # Processes: transformers cannot load models in two threads at once.
-    start = multiprocessing.get_context("fork").Process
-    arguments = (run_config, "tiny", "greedy", "large", PRUNED)
-    twins = [start(target=inline.run, args=arguments) for _ in range(2)]
-    for twin in twins:
-        twin.start()
-    for twin in twins:
-        twin.join()
-    assert [twin.exitcode for twin in twins] == [0, 0]
+    with multiprocessing.get_context("fork").Pool(2) as twins:
+        twins.starmap(inline.run, [(run_config, "tiny", "greedy", "large", PRUNED)] * 2)
     assert_alike(read_table(file, ANSWERS), alone)
     assert [each.name for each in file.parent.iterdir() if each.suffix != ".json"] == [file.name]
     assert not list(Path(paths.RESULTS).rglob("*.jsonl"))

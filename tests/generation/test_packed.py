@@ -126,7 +126,7 @@ CUT = [Variant(0, 3), Variant(0, 4), Variant(0, 5), Variant(2, 1), Variant(2, 5)
 
 @pytest.mark.parametrize("name", ["Qwen3", "Phi3"])
 def test_answers_of_a_cut_model_are_those_of_generate(name):
-    model = tiny_models.build(next(one for one in tiny_models.DECODERS if one.name == name))
+    model = tiny_models.build(tiny_models.named(name))
     remove_heads(model, find_heads(model), CUT)
     loaded = loaded_model(model)
     assert (Decoder.of(loaded) is not None) == (name != "Phi3")

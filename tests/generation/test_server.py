@@ -5,7 +5,6 @@ import io
 import json
 import logging
 import os
-import re
 import shutil
 import signal
 import socket
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -209,23 +209,13 @@ def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(
     processes = engines()
     for process in processes[1:]:
         process.suspend()
-    errors = []
-
-    def wait_for(variant):
-        try:
-            run(served, variant, "large")
-        except EngineError as error:
-            errors.append(str(error))
-
-    jobs = [threading.Thread(target=wait_for, args=(variant,)) for variant in HEADS]
-    for thread in jobs:
-        thread.start()
-    wait_until(lambda: client.status()[0]["jobs"] == 2)
-    processes[victim].send_signal(how)
-    for thread in jobs:
-        thread.join()
-    assert len(errors) == 2
-    assert all(re.search(cause, line) and "\n" not in line for line in errors)
+    with ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(run, served, variant, "large") for variant in HEADS]
+        wait_until(lambda: client.status()[0]["jobs"] == 2)
+        processes[victim].send_signal(how)
+    for job in jobs:
+        with pytest.raises(EngineError, match=f"^.*{cause}.*$"):
+            job.result()
     wait_until(lambda: not engines())
     run(served, HEADS[0], "large")
     assert work_on(served, "large").output(HEADS[0]).exists()

@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -40,8 +41,14 @@ GREEDY = {
 }
 
 
-def test_answers_have_their_verdict_and_their_group():
+def test_each_distinct_answer_is_judged_once_and_all_have_verdict_and_group(monkeypatch):
+    judge = Mock(wraps=matrix.judge_pairs)
+    monkeypatch.setattr(matrix, "judge_pairs", judge)
     graded = grade_answers(QUESTIONS, GREEDY, family="math", preset="default", workers=2)
+    half = r"\frac{1}{2}"
+    halves = [(answer, half) for answer in ("0.5", "1/3", r"\frac13", half)]
+    asked = [("5.0", "5"), *halves, ("1+x^2", "x^2+1"), ("x", "x^2+1")]  # and no plain integers
+    assert judge.call_args.args[0] == asked
     order = [*product(VARIANTS, ["q3", "q1", "q2"])]
     assert list(zip(graded["variant"], graded["question_id"], strict=True)) == order
     assert list(graded["tokens"][:3]) == [9, 19, 9]
@@ -111,17 +118,3 @@ def test_a_variant_that_did_not_answer_the_question_set_is_named():
         given = {**GREEDY, "L02H11": damaged}
         with pytest.raises(TableError, match=r"^variant L02H11 has \d answers that are not .*$"):
             grade_answers(QUESTIONS, given, family="math", preset="default")
-
-
-def test_each_distinct_pair_is_judged_once_and_plain_integers_not_at_all(monkeypatch):
-    asked = []
-
-    def judge(pairs, preset, *, workers):
-        asked.extend(pairs)
-        return [matrix.Judgement("judged", False)] * len(pairs)
-
-    monkeypatch.setattr(matrix, "judge_pairs", judge)
-    grade_answers(QUESTIONS, GREEDY, family="math", preset="default")
-    half = r"\frac{1}{2}"
-    halves = [(answer, half) for answer in ("0.5", "1/3", r"\frac13", half)]
-    assert asked == [("5.0", "5"), *halves, ("1+x^2", "x^2+1"), ("x", "x^2+1")]
