@@ -134,23 +134,16 @@ def test_answers_of_a_cut_model_are_those_of_generate(name):
     assert_exact(loaded, answer_all(loaded, wanted, batch_size=4))
 
 
-ONEDNN = weights._prefers_onednn(torch.float32, "cpu")
-
-
-@pytest.fixture(params=["MKL", "oneDNN", "oneDNN, but for small products"])
-def library(request, monkeypatch):
-    if request.param == "MKL":
-        monkeypatch.setattr(weights, "_prefers_onednn", lambda *_: False)
-    elif not ONEDNN:
-        pytest.skip("this processor takes MKL")
-    elif request.param == "oneDNN":
-        monkeypatch.setattr(weights, "_SMALL", 0)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 19])
-@pytest.mark.usefixtures("library")
-def test_products_are_those_of_double_precision(rows, dtype):
+@pytest.mark.parametrize("library", ["MKL", "oneDNN", "oneDNN, but for small products"])
+def test_products_are_those_of_double_precision(library, rows, dtype, monkeypatch):
+    if library == "MKL":
+        monkeypatch.setattr(weights, "_prefers_onednn", lambda *_: False)
+    elif not weights._prefers_onednn(torch.float32, "cpu"):
+        pytest.skip("this processor takes MKL")
+    elif library == "oneDNN":
+        monkeypatch.setattr(weights, "_SMALL", 0)
     torch.manual_seed(rows)
     sizes = ((rows, 1, 24), (40, 24), (40,), (rows, 1, 40))
     states, weight, bias, other = (torch.randn(*size).to(dtype) for size in sizes)
