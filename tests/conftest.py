@@ -1,7 +1,6 @@
 """Settings and fixtures for every test."""
 
 import os
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,7 @@ LONGEST = (
 """Files that take longest, longest first; `test_reruns` needs what `test_miniature` makes."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Hand out the longest files first, so that no worker is left alone with one at the end."""
     places = {name: place for place, name in enumerate(LONGEST)}
     here = Path(__file__).parent
@@ -41,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def headroom_data() -> Path:
+def headroom_data():
     """Return the folder of real data; skip where there is none."""
     folder = os.environ.get("HEADROOM_DATA")
     if not folder:
@@ -50,7 +49,7 @@ def headroom_data() -> Path:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport():
     """Fail a test that skips in CI: what CI does not run, nobody runs."""
     report = yield
     if os.environ.get("CI") and report.skipped and isinstance(report.longrepr, tuple):

@@ -22,8 +22,8 @@ FLOORS = (
 ROOMS = " ".join(FLOORS).split()
 
 
-def imports(file: Path) -> set[str]:
-    found: set[str] = set()
+def imports(file):
+    found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             parts = node.module.split(".")
@@ -34,7 +34,7 @@ def imports(file: Path) -> set[str]:
     return found - {"__version__"}
 
 
-def room_of(file: Path) -> str:
+def room_of(file):
     return file.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 

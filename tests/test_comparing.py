@@ -11,7 +11,7 @@ from headroom.tables import ANSWERS, GRADED, write_table
 FILE = Path("results/store/tiny-0/greedy-0/test-0/base.parquet")
 
 
-def table(rows: int = 20, **changed: tuple[int, object]) -> pd.DataFrame:
+def table(rows=20, **changed):
     """Return sound answers; of each column named, one row has another value."""
     of = [(f"q{row}", 0, list(range(row % 7)), f"answer {row}", "eos", 0.5) for row in range(rows)]
     answers = pd.DataFrame(of, columns=ANSWERS.names)
@@ -20,7 +20,7 @@ def table(rows: int = 20, **changed: tuple[int, object]) -> pd.DataFrame:
     return answers
 
 
-def write(folder: Path, answers: pd.DataFrame, *, tokens: int = 3, figure: str = "points") -> Path:
+def write(folder, answers, *, tokens=3, figure="points"):
     """Write a run: answers, what is graded, a figure."""
     results = folder / "results"
     write_table(folder / FILE, answers, ANSWERS)

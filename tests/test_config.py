@@ -8,7 +8,7 @@ WORDS = "compressions/words"
 FRONTIER = {"model": "big", "train": "train", "test": "test", "sampling": ["T0.6"]}
 
 
-def frontier(**keys: object) -> tuple[str, dict[str, object]]:
+def frontier(**keys):
     return "frontiers/math", FRONTIER | keys
 
 

@@ -20,13 +20,13 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:config|envs|results|src|tests|workflow)/[\w./-]+\w)`")
 
 
-def anchors(document: Path) -> set[str]:
+def anchors(document):
     """The anchors that GitHub gives to a document's headings."""
     headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
-def made_by_a_run(path: str) -> bool:
+def made_by_a_run(path):
     return path.startswith("results/") and not path.startswith("results/gallery")
 
 

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Iterable
 from importlib.metadata import requires
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -21,27 +20,27 @@ USER, DEVELOPER = ("cpu.txt",), ("cpu.txt", "dev.txt")
 """What `make demo` installs, and what `make test` has installed in the end."""
 
 
-def locked(*names: str) -> list[Requirement]:
+def locked(*names):
     lines = [line for name in names for line in (ENVS / name).read_text().splitlines()]
     return [Requirement(line) for line in lines if line]
 
 
-def versions(pins: Iterable[Requirement]) -> dict[str, list[str]]:
+def versions(pins):
     """Return the version, or one for each range of Pythons, of each package."""
-    found: dict[str, list[str]] = {}
+    found = {}
     for pin in pins:
         version = str(pin.specifier).removeprefix("==")
         found.setdefault(canonicalize_name(pin.name), []).append(version)
     return found
 
 
-def here(requirement: Requirement, extras: frozenset[str] = frozenset()) -> bool:
+def here(requirement, extras=frozenset()):
     """Return whether this machine needs the requirement, of a package with these extras."""
     marker = requirement.marker
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in {"", *extras})
 
 
-def wanted(*extras: str) -> list[Requirement]:
+def wanted(*extras):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"]
     texts = [*project["dependencies"], *(text for extra in extras for text in optional[extra])]
@@ -73,7 +72,7 @@ def test_every_dependency_is_locked_inside_its_range_with_all_that_it_needs(name
 
 
 def test_cpu_lock_is_the_cuda_lock_without_cuda_and_cuda_12_s_has_another_torch():
-    def others(name: str, *left_out: str) -> list[str]:
+    def others(name, *left_out):
         kept = (r for r in locked(name) if not CUDA_ONLY.match(r.name) and r.name not in left_out)
         return [str(r) for r in kept]
 

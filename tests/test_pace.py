@@ -43,15 +43,15 @@ class Demo:
     Jobs of 24 variants wait for an engine that takes what running jobs leave of the cores.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         draw = Random(seed)
         machine = draw.lognormvariate(0, 0.3)  # another machine than the table's
         slower = {rule: draw.lognormvariate(0, 0.3) for _, rule, *_ in DEMO}
-        self.jobs: dict[int, Planned] = {}
-        self.seconds: dict[int, float] = {}
-        self.group: dict[int, str] = {}  # that a job waits for
-        self.engine: dict[str, float] = {}  # seconds of each group
-        named: dict[str, list[int]] = {}
+        self.jobs = {}
+        self.seconds = {}
+        self.group = {}  # that a job waits for
+        self.engine = {}  # seconds of each group
+        named = {}
         for name, rule, count, awaited, planned in DEMO:
             after = [number for each in awaited.split() for number in named[each]]
             named[name] = [*range(len(self.jobs) + 1, len(self.jobs) + count + 1)]
@@ -68,7 +68,7 @@ class Demo:
                 scale = machine * slower[rule] * draw.lognormvariate(0, 0.1)
                 self.seconds[number] = scale * seconds
 
-    def run(self, pace: Pace, step: float = 0.1) -> list[tuple[float, float | None]]:
+    def run(self, pace, step=0.1):
         """Run all jobs; return estimates of the time left, each with its time."""
         now, told = 0.0, list[tuple[float, float | None]]()
         running, begun, done = list[int](), set[int](), set[int]()
@@ -107,7 +107,7 @@ def test_time_left_of_the_demo_is_mostly_within_half_of_the_truth_from_a_fifth_o
     assert (np.quantile(factors, [0.8, 0.95]) < [1.5, 2.0]).all()
 
 
-def replayed(*jobs: Planned, cores: int = 2) -> Pace:
+def replayed(*jobs, cores=2):
     """A pace of which three jobs, numbered from 1001, have taken just what was expected."""
     done = {1000 + n: Planned("done", f"done{n}", 0.0, []) for n in (1, 2, 3)}
     pace = Pace(done | dict(enumerate(jobs, start=1)), cores)

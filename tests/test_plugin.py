@@ -5,7 +5,6 @@ import logging
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from snakemake.logging import DefaultFormatter
@@ -23,51 +22,51 @@ RULES = Path(__file__).parents[1] / "workflow" / "rules"
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
 class Run:
     """A handler that prints to memory, fed with records."""
 
-    def __init__(self, folder: Path, terminal: bool = False, verbose: bool = False) -> None:
-        settings: Any = SimpleNamespace(dryrun=False, verbose=verbose)
+    def __init__(self, folder, terminal=False, verbose=False):
+        settings = SimpleNamespace(dryrun=False, verbose=verbose)
         self.handler = LogHandler(settings, None)
         self.handler.setFormatter(DefaultFormatter(show_failed_logs=True))
         self.stream = Terminal() if terminal else io.StringIO()
         self.handler.begin(Screen(self.stream, 0.0), 0.0)
         self._folder = folder
 
-    def note(self, now: float, event: LogEvent | None, message: str = "", **facts: Any) -> None:
+    def note(self, now, event, message="", **facts):
         record = logging.makeLogRecord({"msg": message, "levelno": logging.INFO, **facts})
         if event:
             record.event = event
         self.handler.note(record, now)
 
-    def start(self, number: int, rule: str, now: float = 0.0, **wildcards: str) -> Path:
+    def start(self, number, rule, now=0.0, **wildcards):
         log = self._folder / f"{number}.log"
         facts = {"jobid": number, "rule_name": rule, "wildcards": wildcards, "log": [str(log)]}
         self.note(now, LogEvent.JOB_INFO, **facts)
         return log
 
-    def finish(self, number: int) -> None:
+    def finish(self, number):
         self.note(0.0, LogEvent.JOB_FINISHED, job_id=number)
 
-    def progress(self, done: int, total: int, now: float) -> None:
+    def progress(self, done, total, now):
         self.note(now, LogEvent.PROGRESS, done=done, total=total)
 
     @property
-    def said(self) -> str:
+    def said(self):
         return self.stream.getvalue()
 
     @property
-    def left_on_the_terminal(self) -> list[str]:
+    def left_on_the_terminal(self):
         """What a terminal shows in the end: a line is what was written after its last clearing."""
         return [line.rpartition("\r\x1b[K")[2] for line in self.said.split("\n")]
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _environment(monkeypatch):
     for name in ("HEADROOM_QUIET", "HF_HUB_DISABLE_PROGRESS_BARS"):
         monkeypatch.setenv(name, "")  # what a handler sets is undone
 

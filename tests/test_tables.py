@@ -1,7 +1,6 @@
 """Tables, and records: how a file was made, and whether it is still the same."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,7 @@ from headroom.tables import (
 )
 
 
-def questions(n: int = 3) -> pd.DataFrame:
+def questions(n=3):
     return pd.DataFrame(
         {
             "question_id": [f"test/{index}" for index in range(n)],
@@ -134,7 +133,7 @@ def test_an_interrupted_write_leaves_the_older_file_and_nothing_else(tmp_path):
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def made(tmp_path):
     """A JSON file about the weights beside it."""
     file = tmp_path / "model.json"
     write_json(file, {"folder": "checkpoint"})

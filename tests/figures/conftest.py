@@ -1,18 +1,15 @@
 from contextlib import chdir
-from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import simulated_trials
 import simulation
 from headroom.analysis.compressions import tables
 from headroom.analysis.published import conditions
-from headroom.config import Config
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     """Return the folder of a simulated run of a sweep and a selector, drawn once a session."""
     folder, config = tmp_path_factory.mktemp("run"), simulation.demo()
     with chdir(folder):
@@ -22,7 +19,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def compressed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
+def compressed(tmp_path_factory):
     """Return the folder and config of a run of two simulated compressions."""
     folder, made = tmp_path_factory.mktemp("compressed"), simulation.trials()
     config = simulated_trials.config(**{trial.name: trial.study for trial in made})
@@ -33,7 +30,7 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
 
 
 @pytest.fixture(scope="session")
-def made() -> dict[str, pd.DataFrame]:
+def made():
     """Return the tables of two solvers on Math23k, the second larger and with one seed."""
     least = simulated_trials.study(
         solver="big", arms=["baseline", "full"], variations={}, seeds=[3], int8=[]

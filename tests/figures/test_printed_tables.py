@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -86,7 +85,7 @@ def test_text_is_put_on_one_line_and_cells_are_written_as_declared_but_for_empty
     ]
 
 
-def test_a_file_without_its_columns_is_refused(tmp_path: Path):
+def test_a_file_without_its_columns_is_refused(tmp_path):
     path = tmp_path / "prompts.csv"
     with pytest.raises(TableError, match="is missing"):
         read_csv(path, ["grading"])

@@ -20,7 +20,7 @@ TRAINED = 6.0
 
 
 @nightly
-def test_the_demo_gives_what_readme_says() -> None:
+def test_the_demo_gives_what_readme_says():
     made, stated = readme.DEMO.text(RESULTS), readme.DEMO.stated()
     assert _words(made) == _words(stated), made
     for found, said in zip(made.splitlines(), stated.splitlines(), strict=True):
@@ -29,17 +29,17 @@ def test_the_demo_gives_what_readme_says() -> None:
 
 
 @pytest.mark.parametrize("told", [readme.DEMO, readme.REAL, readme.FAMILIES], ids=lambda o: o.name)
-def test_readme_has_an_account(told: readme.Account) -> None:
+def test_readme_has_an_account(told):
     said = told.stated()
     assert len(readme.numbers(said)) > 30
     assert ("| SPRINT (mean over three seeds) |" in said) != (told is readme.FAMILIES)
 
 
-def test_names_hold_no_number() -> None:
+def test_names_hold_no_number():
     text = "the 8 best: L02H00 (69.0%), −1.5 of Pass@8, T = 0.9, 200 MATH-like | 3.2 |"
     assert readme.numbers(text) == [8, 69.0, 1.5, 0.9, 200, 3.2]
 
 
-def _words(text: str) -> list[str]:
+def _words(text):
     """Return the beginnings of the lines: what is told of, whatever the numbers."""
     return [line[:20] for line in text.splitlines()]

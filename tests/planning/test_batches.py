@@ -1,12 +1,12 @@
 import pytest
 
 from example_config import VALUES, changed, config
-from headroom.config import Config, parse
+from headroom.config import parse
 from headroom.planning.batches import family_members, find_batch, placebos
 from headroom.variants import BASE
 
 
-def of_sweep(**sweep: object) -> Config:
+def of_sweep(**sweep):
     return config(sweeps={"table": {"layers": [27, 0], "heads": [11, 4, 4], **sweep}})
 
 

@@ -1,7 +1,6 @@
 """Prices of cards: what the table says of a batch follows from bytes and operations."""
 
 import os
-from typing import Any
 
 import pytest
 
@@ -77,7 +76,7 @@ def test_the_questions_of_a_file_of_ones_own_are_counted(tmp_path):
     file = tmp_path / "own.csv"
     rows = [f"{number} + 1,{number + 1},{'test' if number < 5 else 'train'}" for number in range(7)]
     file.write_text("\n".join(["question,answer,part", *rows]))
-    own: dict[str, Any] = {"benchmark": "custom", "columns": {"split": "part"}, "split": "test"}
+    own = {"benchmark": "custom", "columns": {"split": "part"}, "split": "test"}
     assert question_count(Questions(**own, file=str(file))) == 5
     assert question_count(Questions(**own, file=str(file), n=3)) == 3
     assert question_count(Questions(**own, file=str(tmp_path / "elsewhere.csv"))) == 1000

@@ -1,13 +1,12 @@
 """Keys and the paths made of them: what decides a file's content decides its name."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from example_config import STUDIES, VALUES, changed
 from headroom import paths
-from headroom.config import Config, parse
+from headroom.config import parse
 from headroom.errors import ConfigError
 from headroom.models.source import local_folder
 from headroom.planning.batches import all_arms, arms, batches, find, solvers
@@ -25,11 +24,11 @@ REFERRING = changed(REFERRING, "questions/clustered", TRAIN | CLUSTERS)
 
 
 @pytest.fixture
-def config() -> Config:
+def config():
     return parse(STUDIES)
 
 
-def keys(values: dict[str, Any]) -> dict[str, str]:
+def keys(values):
     config = parse(values)
     found = {arm.name: arm.key for arm in arms(config, "words")}
     for kind in KINDS.values():
@@ -93,7 +92,7 @@ def test_what_decides_nothing_leaves_the_key(path, first, second):
 
 
 def test_the_key_of_a_model_of_the_package_follows_its_content():
-    def key_of(**origin: str) -> str:
+    def key_of(**origin):
         models = {"shipped": {**VALUES["models"]["tiny"], **origin}}
         values = {"run": "mini", "models": models}
         return key(resolve(parse(values)), "models", "shipped")

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from example_config import STUDIES, changed, config
 from headroom import paths
 from headroom.benchmarks.sources import PINNED, file_revision
-from headroom.config import Config, parse
+from headroom.config import parse
 from headroom.errors import BenchmarkError, HeadroomError, ModelError
 from headroom.models.source import BUILTIN, fingerprint
 from headroom.planning.batches import batches
@@ -20,18 +20,18 @@ MATH_ROW |= {"subject": "Algebra", "level": 1}
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch) -> Path:
+def here(tmp_path, monkeypatch):
     """Run in an empty folder, where results/ will be."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def write_benchmark(rows: int = 60) -> None:
+def write_benchmark(rows=60):
     lines = [json.dumps(MATH_ROW | {"unique_id": f"test/algebra/{n}.json"}) for n in range(rows)]
     Path("test.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def write_model(folder: Path) -> None:
+def write_model(folder):
     """Write a folder that looks like a model of the example's geometry."""
     folder.mkdir()
     own = {"num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2}
@@ -40,7 +40,7 @@ def write_model(folder: Path) -> None:
     save_file({"weight": torch.zeros(5, 3)}, folder / "model.safetensors")
 
 
-def local() -> Config:
+def local():
     """Return a config whose benchmark, model and embedder lie in this folder."""
     write_benchmark()
     write_model(Path("big"))
@@ -52,7 +52,7 @@ def local() -> Config:
     )
 
 
-def touch(file: Path | str) -> None:
+def touch(file):
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     Path(file).touch()
 

@@ -6,7 +6,6 @@ import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pandas as pd
@@ -14,7 +13,7 @@ import pytest
 
 from example_config import STUDIES, VALUES, changed
 from headroom import paths
-from headroom.config import Config, load, parse
+from headroom.config import load, parse
 from headroom.generation import journal
 from headroom.jobs import command
 from headroom.planning.batches import arms, find_batch, teachers
@@ -27,17 +26,17 @@ from headroom.tables import QUESTIONS, write_table
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+def config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return resolve(parse(STUDIES))
 
 
 @pytest.fixture
-def rules(config: Config) -> Rules:
+def rules(config):
     return Rules(config, 3, {})
 
 
-def wildcards(rules: Rules, **names: Any) -> Any:
+def wildcards(rules, **names):
     """Return wildcards as Snakemake has them: keys for what has one, names for everything else."""
     keyed = ("model", "questions", "decoding", "embedder")
     return SimpleNamespace(
@@ -45,7 +44,7 @@ def wildcards(rules: Rules, **names: Any) -> Any:
     )
 
 
-def job(rule: str, jobid: int, wildcards: Any = None) -> Any:
+def job(rule, jobid, wildcards=None):
     """Return a job of Snakemake's, as far as planning looks."""
     made = Mock(jobid=jobid, wildcards=wildcards)
     made.rule.name = rule
@@ -56,7 +55,7 @@ BATCH = {"model": "big", "decoding": "greedy", "questions": "test"}
 
 
 def test_jobs_of_a_layer_share_a_group_and_grading_takes_a_core_for_ten_thousand_answers(config):
-    groups: dict[str, str] = {}
+    groups = {}
     for cores, judges in ((3, 3), (40, 17), (None, 1)):  # 337 variants of 500 questions
         rules = Rules(config, cores, groups)
         assert rules.judges(wildcards(rules, **BATCH)) == judges
@@ -71,7 +70,7 @@ def test_jobs_of_a_layer_share_a_group_and_grading_takes_a_core_for_ten_thousand
 def test_what_a_selector_reads(rules):
     asked, path = wildcards(rules, selector="math"), rules.store.path
 
-    def file(template: str, questions: str, decoding: str = "greedy") -> str:
+    def file(template, questions, decoding="greedy"):
         names = {"model": "big", "embedder": "minilm"}
         return str(path(template, questions=questions, decoding=decoding, **names))
 

@@ -1,9 +1,7 @@
 import os
 import subprocess
-from collections.abc import Callable, Iterator
 from contextlib import chdir
 from functools import cache
-from pathlib import Path
 
 import chromium
 import pytest
@@ -11,12 +9,12 @@ import pytest
 import simulated_trials
 import simulation
 from headroom import paths
-from headroom.config import Config, parse
+from headroom.config import parse
 from headroom.frontier import compare
 from headroom.report.page import write_report
 
 
-def whole() -> Config:
+def whole():
     """Return a config of a sweep, a selector, a frontier and two compressions."""
     studies = {trial.name: trial.study for trial in simulation.trials()}
     compressed = simulated_trials.config(**studies).model_dump(mode="json", exclude_unset=True)
@@ -35,11 +33,11 @@ GONE = {
 
 
 @pytest.fixture(scope="session")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Config]]:
+def pages(tmp_path_factory):
     """Return what makes the page of a kind of run, each once a session."""
 
     @cache
-    def page(kind: str) -> tuple[Path, Config]:
+    def page(kind):
         folder = tmp_path_factory.mktemp(kind)
         config = whole().model_copy(update={section: {} for section in GONE[kind]})
         with chdir(folder):
@@ -57,7 +55,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Page]:
+def browser(tmp_path_factory):
     if not chromium.BINARY:
         pytest.skip("no Chromium is installed")
     to_browser, from_browser = os.pipe(), os.pipe()

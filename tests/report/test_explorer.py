@@ -104,7 +104,7 @@ def test_a_group_recolours_the_map_and_search_narrows_the_list(sweep):
     assert "No question" in sweep.ask("texts('.list')")[0]
 
 
-def written(config) -> Path:
+def written(config):
     simulation.write_sweeps(config, figures=False)
     simulation.audit(config)
     write_report(config)

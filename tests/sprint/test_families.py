@@ -26,7 +26,7 @@ SHARED, OWN = (np.linspace(1, end, MEMBERS) for end in (0.2, 0.7))
 SUBSETS = {n: [list(c) for c in combinations(range(MEMBERS), n)] for n in range(1, MAX_N + 1)}
 
 
-def answers(seed: int, questions: int = QUESTIONS) -> Answers:
+def answers(seed, questions=QUESTIONS):
     draw = np.random.default_rng(seed)
     group = draw.integers(-1, 3, (questions, MEMBERS))
     tokens = draw.integers(3, 40, group.shape)
@@ -34,7 +34,7 @@ def answers(seed: int, questions: int = QUESTIONS) -> Answers:
     return Answers(group == 0, group, tokens, *passes)
 
 
-def family(seed: int, name: str = "head", scale: str = "", test: int = 100) -> Family:
+def family(seed, name="head", scale="", test=100):
     members = [f"m{n}" for n in range(MEMBERS)]
     return Family(name, scale, members, answers(seed, 11), answers(seed + test))
 

@@ -1,7 +1,5 @@
 """A random Llama of a user's own, on disk, and what the tests know of it."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -11,7 +9,7 @@ HEAD_DIM = 8
 
 
 @pytest.fixture(scope="session")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def llama(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own") / "my-llama"
     words = ["[PAD]", "[END]", *map(str, range(57)), "Question", "Answer", ":", "plus"]
     config = LlamaConfig(

@@ -27,7 +27,7 @@ SMALL = {
 }
 
 
-def made(run: str, **changes: dict) -> None:
+def made(run, **changes):
     """Fill a simulated run; changes replace whole sections of the config."""
     config = parse({**SMALL, "run": run, **changes})
     simulation.fill(config)

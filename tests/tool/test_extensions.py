@@ -22,7 +22,7 @@ CODE = re.compile(r"```\w+\n(.*?)```", re.DOTALL)
 HOW_TOS = dict(SECTION.findall(PAGE))
 
 
-def extended(name: str, folder: Path) -> Path:
+def extended(name, folder):
     """Return a copy of the sources to which a how-to was applied."""
     source = folder / "src"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
@@ -42,7 +42,7 @@ def extended(name: str, folder: Path) -> Path:
     return source
 
 
-def run(source: Path, *arguments: str) -> str:
+def run(source, *arguments):
     return python(*arguments, PYTHONPATH=str(source), OMP_NUM_THREADS="1")
 
 

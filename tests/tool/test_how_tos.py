@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,12 +19,12 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "config" / "how-to.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def folder(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(llama, tmp_path_factory):
     """Where a user stands: a model and a table of twenty questions."""
     folder = tmp_path_factory.mktemp("user")
     shutil.copytree(llama, folder / "my-llama")
@@ -59,7 +58,7 @@ def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
         assert (folder / made).is_file(), made
 
     (example,) = [block for block in blocks("python") if block.startswith("import headroom")]
-    names: dict[str, Any] = {}
+    names = {}
     exec(example, names)
     assert names["z"].shape == (20, 6)  # id, subject, level, base and two heads
     assert names["figures"]

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +12,7 @@ from example_config import VALUES as EXAMPLE
 from headroom import cli
 
 TINY = EXAMPLE["models"]["tiny"] | {"dtype": "float32", "device": "cpu"}
-VALUES: dict[str, Any] = {
+VALUES = {
     "run": "mine",
     "models": {"tiny": TINY},
     "questions": {"test": {"benchmark": "generated_math", "split": "test", "n": 60}},
@@ -32,7 +31,7 @@ sys.exit(int(os.environ["STATUS"]))
 
 
 @pytest.fixture(autouse=True)
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump(VALUES))

@@ -2,14 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from example_config import STUDIES, VALUES, changed
 from headroom import cli, paths
-from headroom.config import Config, parse
+from headroom.config import parse
 from headroom.planning.batches import arms
 from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
@@ -17,16 +16,16 @@ from headroom.tool.store import contents, files_of
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def config(**sections: Any) -> Config:
+def config(**sections):
     return resolve(parse({**STUDIES, **sections}))
 
 
 TABLE = {"model": "big", "questions": "test", "layers": [5], "heads": [3, 11]}
-SHORT: dict[str, Any] = {
+SHORT = {
     "run": "short",
     "questions": changed(VALUES["questions"], "train/n", 20),
     "sweeps": {"table": TABLE},
@@ -35,18 +34,18 @@ SHORT: dict[str, Any] = {
 }
 
 
-def write(file: Path, size: int = 7) -> Path:
+def write(file, size=7):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"x" * size)
     return file
 
 
-def save(saved: Config) -> None:
+def save(saved):
     file = write(Path(paths.CONFIG.format(run=saved.run)))
     file.write_text(json.dumps(saved.model_dump(mode="json")))
 
 
-def make(made: Config) -> set[Path]:
+def make(made):
     """Write every file that a config may make in the store, with its record; return them."""
     files = [file for file in files_of(made) if ".journal" not in file.parts]
     files += [Store(made).path(paths.CHECKPOINT, model=n) / "a.safetensors" for n in made.models]
@@ -59,11 +58,11 @@ def make(made: Config) -> set[Path]:
     return {*files, *records}
 
 
-def there() -> set[Path]:
+def there():
     return {file for file in Path("results/store").rglob("*") if file.is_file()}
 
 
-def run(*arguments: str) -> int:
+def run(*arguments):
     return cli.main(["store", *arguments])
 
 
@@ -112,7 +111,7 @@ DAMAGED = Path("results/damaged/config.json")
 ENGINES = "headroom.tool.store.status"
 
 
-def _late(question: str) -> str:
+def _late(question):
     write(LOCK)
     return "y"
 

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import re
-from pathlib import Path
 
 import pytest
 from transformers import AutoModelForCausalLM
@@ -19,7 +18,7 @@ NEW_TOKENS = 5
 QUESTIONS = [f"{a} plus {a * a % 19}" for a in range(20)]
 
 
-def generated(folder: Path, head: int | None) -> list[str]:
+def generated(folder, head):
     """Return the text after each question, by `generate` on weights set to zero."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = Fast.from_pretrained(folder)
@@ -36,12 +35,12 @@ def generated(folder: Path, head: int | None) -> list[str]:
     return texts
 
 
-def last_number(text: str) -> str:
+def last_number(text):
     return (re.findall(r"\d+", text) or [""])[-1]
 
 
 @pytest.fixture(scope="module")
-def swept(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+def swept(llama, tmp_path_factory):
     """A finished sweep: its folder and its command, without `--out`."""
     folder = tmp_path_factory.mktemp("swept")
     golds = [last_number(text) or "1" for text in generated(llama, 2)]

@@ -1,7 +1,6 @@
 """Runs of the real Snakefile, in miniature."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -10,7 +9,7 @@ from mini import MINIATURE, Snakemake
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> tuple[Path, str]:
+def finished(tmp_path_factory, worker_id):
     """A folder in which the miniature has run once, and what Snakemake printed.
 
     All workers share it: it is not to be changed. Temporary files have gone to the folder
@@ -31,12 +30,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> tuple[
 
 
 @pytest.fixture
-def copied(finished: tuple[Path, str], tmp_path: Path) -> Path:
+def copied(finished, tmp_path):
     """A copy of the finished folder, to change."""
     return shutil.copytree(finished[0], tmp_path / "copy")
 
 
 @pytest.fixture
-def snakemake(tmp_path: Path) -> Snakemake:
+def snakemake(tmp_path):
     """Run the real Snakefile in an empty folder."""
     return Snakemake(tmp_path)

@@ -4,9 +4,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
-import pytest
 import yaml
 
 from example_config import changed
@@ -14,7 +12,7 @@ from headroom import cli
 from mini import MINIATURE
 
 
-def refused(values: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+def refused(values, capsys):
     """Check config values with the command line; return the one line that refuses them."""
     file = Path("config.yaml")
     file.write_text(yaml.safe_dump(values), encoding="utf-8")

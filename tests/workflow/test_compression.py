@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -22,7 +21,7 @@ from processes import wait_until
 SEED = 3
 SHORT = {"training": {"epochs": 2, "batch_size": 11, "checkpoint_steps": 1}}
 SHAPE = {"width": 24, "intermediate": 20, "heads": 3}
-COMPRESSION: dict[str, Any] = {
+COMPRESSION = {
     "run": "words",
     "problems": {"made": {"dataset": "generated", "n": 84, "partition": {"ratios": [4, 1, 1]}}},
     "solvers": {"small": {"profile": "fixture", "encoder": SHAPE, **SHORT}},
@@ -43,7 +42,7 @@ COMPRESSION: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     """A folder in which the miniature has run once."""
     folder = tmp_path_factory.mktemp("compression")
     Snakemake(folder)(COMPRESSION)

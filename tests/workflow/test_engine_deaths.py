@@ -5,7 +5,6 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from processes import wait_until, working_in
 
 KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
 """How often the engine is killed; `make nightly` does it 20 times."""
-SWEEP: dict[str, Any] = {
+SWEEP = {
     "run": "sweep",
     "models": {"tiny": REASONER, "eager": {**REASONER, "attention": "eager"}},
     "questions": {
@@ -38,7 +37,7 @@ OPTIONS = ("--keep-going", "--rerun-incomplete", "answers", "--cores")
 
 
 @pytest.fixture
-def moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def moments(tmp_path, monkeypatch):
     """A file that says what befalls the engines of this test (see `deaths/sitecustomize.py`)."""
     file = tmp_path / "moments.json"
     file.write_text("{}")
@@ -49,7 +48,7 @@ def moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def journaled(moments: Path) -> int:
+def journaled(moments):
     """Return how many answers engines have journaled."""
     count = Path(f"{moments}.count")
     return count.stat().st_size if count.exists() else 0

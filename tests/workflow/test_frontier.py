@@ -1,13 +1,11 @@
 """Families of variants in a run of the real Snakefile: answered, graded, compared."""
 
-from typing import Any
-
 import pandas as pd
 import pytest
 
 from mini import MINIATURE, REASONER, Snakemake
 
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "run": "families",
     "models": {"tiny": REASONER},
     "questions": MINIATURE["questions"],

@@ -20,7 +20,7 @@ Redrawn = tuple[readme.Account, Path]
 
 
 @pytest.fixture(scope="module", params=[readme.REAL, readme.FAMILIES], ids=lambda of: of.folder)
-def redrawn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Redrawn:
+def redrawn(request, tmp_path_factory):
     account, folder = request.param, tmp_path_factory.mktemp("real")
     kept = readme.GALLERY / account.folder
     shutil.copy(kept / "config.json", folder)

@@ -9,7 +9,6 @@ import re
 import sys
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,9 +21,9 @@ TABLES = ("controls/math/heads.csv", "controls/math/gains.csv", "controls/math/s
 """Tables in which all follows from the accuracy matrix, or from answers."""
 
 
-def frozen(folder: Path) -> dict[str, Any]:
+def frozen(folder):
     """Return a finished miniature's greedy answers that hang on no near-tie, and its tables."""
-    found: dict[str, Any] = {"answers": {}, "outcomes": {}, "tables": {}}
+    found = {"answers": {}, "outcomes": {}, "tables": {}}
     for file in sorted((folder / "results/store").glob("tiny-*/[ga]*/*/*.parquet")):
         table = pd.read_parquet(file)
         sound = table[table["margin"] >= MARGIN]
@@ -63,7 +62,7 @@ def test_the_miniature_gives_the_frozen_numbers(finished):
             assert new == expected, f"{name}: {column}"
 
 
-def _name(*keys: str) -> str:
+def _name(*keys):
     """Return config names, without the digests of their settings."""
     return "/".join(re.sub("-[0-9a-f]{8}$", "", key) for key in keys)
 

@@ -4,7 +4,6 @@ import base64
 import os
 import shutil
 import zlib
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,7 +16,7 @@ from processes import python
 
 
 def test_another_config_generates_nothing_that_the_store_has(copied):
-    values: dict[str, Any] = {**MINIATURE, "run": "second", "selectors": {}, "comparisons": {}}
+    values = {**MINIATURE, "run": "second", "selectors": {}, "comparisons": {}}
     values["sweeps"] = {"more": {"model": "tiny", "questions": "test", "layers": [1]}}
     counts = planned(Snakemake(copied)(values, "--dry-run"))
     assert counts["generate"] == 2  # heads 1 and 2; base, 0 and 3 are in the store

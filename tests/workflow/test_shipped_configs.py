@@ -1,7 +1,6 @@
 """Every config that ships can be planned, and says what the README says of it."""
 
 import re
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -19,11 +18,11 @@ NAMES = {"laptop": CODER, "frontier-laptop": f"{CODER}-families"}
 
 
 @pytest.fixture(scope="module")
-def planning(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | None], str]:
+def planning(tmp_path_factory):
     """What a dry run of a shipped config says, by the config's name; None: of no config."""
 
     @cache
-    def dry_run(name: str | None) -> str:
+    def dry_run(name):
         folder = tmp_path_factory.mktemp("planning")
         file = ROOT / f"config/{name}.yaml" if name else None
         if file:
