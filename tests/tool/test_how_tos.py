@@ -1,4 +1,4 @@
-"""Every command, config and piece of Python in config/how-to.md runs as it stands there.
+"""What config/how-to.md and config/extend.md say can be done so works as it stands there.
 
 What needs a finished run with a selector is run in `tests/workflow/test_miniature.py`.
 """
@@ -11,16 +11,161 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from headroom import cli
 from processes import python
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "config" / "how-to.md").read_text(encoding="utf-8")
+EXTEND, HOW_TO = (
+    (ROOT / "config" / name).read_text(encoding="utf-8") for name in ("extend.md", "how-to.md")
+)
+SECTION = re.compile(r"^## Add (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+EDIT = re.compile(
+    r"(New file|At the end of|In) `(\S+)`(?:, in place of the line that begins so)?:\n\n"
+    r"```python\n(.*?)```",
+    re.DOTALL,
+)
+CODE = re.compile(r"```\w+\n(.*?)```", re.DOTALL)
+HOW_TOS = dict(SECTION.findall(EXTEND))
+
+
+def extended(name, folder):
+    """Return a copy of the sources to which a how-to was applied."""
+    source = folder / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    edits = EDIT.findall(HOW_TOS[name])
+    assert edits
+    for how, path, code in edits:
+        file = folder / path
+        assert file.exists() is (how != "New file")
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        if how != "In":
+            text = f"{text}\n\n{code}" if text else code
+        else:
+            start = code.partition("=")[0] + "="
+            (line,) = [line for line in text.splitlines() if line.startswith(start)]
+            text = text.replace(line, code.strip())
+        file.write_text(text, encoding="utf-8")
+    return source
+
+
+def run(source, *arguments):
+    return python(*arguments, PYTHONPATH=str(source), OMP_NUM_THREADS="1")
+
+
+def test_every_extension_has_a_how_to_of_less_than_60_lines_that_names_what_is_there():
+    assert set(HOW_TOS) == {
+        *("a benchmark", "a grader", "an importance criterion"),
+        *("a family", "an architecture", "a figure"),
+    }
+    for name, text in HOW_TOS.items():
+        assert sum(code.count("\n") for code in CODE.findall(text)) < 60, name
+        for path in re.findall(r"(?<!New file )`((?:src|tests|workflow)/[\w/.]+)`", text):
+            assert (ROOT / path).is_file(), path
+
+
+def test_a_grader_is_added_as_the_page_says(tmp_path):
+    source = extended("a grader", tmp_path)
+    check = r"""
+from headroom.config import Questions
+from headroom.grading.graders import find_grader
+from headroom.cli import parser
+
+family = Questions(benchmark="custom", split="x", file="a.csv", grader="items").family
+grader = find_grader(family, "default")
+answer = grader.extract("They are \\boxed{pear, Apple}.")
+words = "sweep --model m --benchmark b.csv --layers 1 --grader items".split()
+print(parser().parse_args(words).grader)
+print(grader.equal(answer, "apple,pear"), grader.equal(answer, "apple"))
+"""
+    assert run(source, "-c", check).split() == ["items", "True", "False"]
+
+
+@pytest.mark.parametrize("form", ["zero", "uniform"])
+def test_an_importance_criterion_is_added_as_the_page_says(form, llama, tmp_path):
+    source = extended("an importance criterion", tmp_path)
+    command = ["prune", str(llama), "--ratio", "0.34", "--criterion", "output", f"--{form}"]
+    command += ["--out", str(tmp_path / "out"), "--device", "cpu"]
+    run(source, "-m", "headroom.cli", *command)
+    weights = load_file(llama / "model.safetensors")
+    norms = {
+        f"L{layer:02d}H{head:02d}": float(weight[:, 8 * head : 8 * head + 8].norm())
+        for layer in range(2)  # of 6 heads of width 8, in groups of 2
+        for head in range(6)
+        for weight in [weights[f"model.layers.{layer}.self_attn.o_proj.weight"]]
+    }
+    expected = sorted(sorted(norms, key=norms.__getitem__)[:4])
+    if form == "uniform":
+        names = list(norms)
+        groups = [names[start : start + 2] for start in range(0, 12, 2)]
+        halves = (groups[:3], groups[3:])
+        least = (min(half, key=lambda group: sum(map(norms.get, group))) for half in halves)
+        expected = [name for group in least for name in group]
+    assert json.loads((tmp_path / "out/pruned_heads.json").read_text())["removed"] == expected
+    assert "smallest norm of the output weights" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_family_is_added_as_the_page_says(tmp_path):
+    source = extended("a family", tmp_path)
+    check = """
+import torch
+from headroom.config import Decoding
+from headroom.generation.engine import Engine, Request
+from headroom.models.load import load_model
+from headroom.variants import BASE, FAMILIES, Pool, Variant
+
+loaded = load_model("builtin:reasoner", device="cpu")
+members = FAMILIES["pair"].members(Pool((1, 4), 4, 6), 0, 5, seed=3)
+assert len({*members}) == 5 and {each.head for each in members} <= {0, 1, 2}
+assert [Variant.parse(str(each)) for each in members] == members
+prompt = tuple(loaded.tokenizer("Compute 3 + 4 * 5.").input_ids)
+wanted = [Request("q", prompt, variant) for variant in [BASE, *members]]
+found = {a.request.variant: a for a in Engine(loaded, Decoding(max_new_tokens=20), 4).run(wanted)}
+for variant in members:
+    model = load_model("builtin:reasoner", device="cpu").model
+    width = model.config.head_dim
+    columns = model.model.layers[variant.layer].self_attn.o_proj.weight.data
+    columns[:, variant.head * width : (variant.head + 2) * width] = 0
+    ids = torch.tensor([prompt])
+    given = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False,
+                           max_new_tokens=20)[0, len(prompt):].tolist()
+    if found[variant].margin > 1e-3:
+        own = list(found[variant].token_ids)
+        assert given[: len(own)] == own, variant
+print(len({a.token_ids for a in found.values()}))
+"""
+    assert int(run(source, "-c", check)) > 1
+
+
+def test_a_figure_is_drawn_as_the_page_says(tmp_path, monkeypatch):
+    source = extended("a figure", tmp_path)
+    check = """
+import pandas as pd
+from headroom.figures.draw import READERS, draw_exhibit
+from headroom.planning.exhibits import find_exhibit
+from headroom.variants import BASE, heads
+
+right = 17 * [1]
+z = pd.DataFrame({"subject": "a", "level": None, "base": [1, 1, 0] + right,
+    "L01H00": [0, 1, 0] + right, "L01H02": 1})
+found = find_exhibit("ranks")
+assert found.needs in READERS
+for file in draw_exhibit(found, "r", "mine", (z, [BASE, *heads([1], [0, 2])]), []):
+    print(file, file.stat().st_size > 0)
+"""
+    monkeypatch.chdir(tmp_path)
+    drawn = run(source, "-c", check).split("\n")[:-1]
+    file = "results/r/figures/ranks_mine"
+    assert drawn == [f"{file}.{suffix} True" for suffix in ("pdf", "png", "svg", "csv", "json")]
+    words = json.loads((tmp_path / f"{file}.json").read_text(encoding="utf-8"))
+    assert words["title"] == "mine: heads by rank"
+    assert words["caption"].startswith("Accuracy without each of 2 heads")
+    assert words["alt"] == "From +5.0 points down to −5.0."
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", HOW_TO, re.DOTALL)
 
 
 @pytest.fixture(scope="module")

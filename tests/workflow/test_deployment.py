@@ -1,4 +1,4 @@
-"""The workflow as a module of one's own Snakefile, as `snakedeploy deploy-workflow` writes it."""
+"""The workflow as a module of one's own Snakefile, and with what it refuses before any job."""
 
 import shutil
 import subprocess
@@ -6,6 +6,7 @@ import sys
 
 import yaml
 
+from example_config import changed
 from mini import MINIATURE, ROOT, planned
 
 SNAKEFILE = f"""
@@ -21,7 +22,7 @@ module headroom:
 
 use rule * from headroom
 """
-"""What snakedeploy writes, but for the place of the workflow, which it names on GitHub."""
+"""What `snakedeploy deploy-workflow` writes, but for the place of the workflow."""
 
 
 def test_a_deployed_workflow_runs_with_its_own_config(tmp_path):
@@ -41,3 +42,15 @@ def test_a_deployed_workflow_runs_with_its_own_config(tmp_path):
     assert (tmp_path / target).is_file()
     assert "In the store: 0 of " in done.stdout + done.stderr  # the handlers are called
     assert (tmp_path / "results/mini/config.json").is_file()
+
+
+def test_the_workflow_refuses_before_any_job(snakemake, tmp_path):
+    done = snakemake(MINIATURE, "--cores", "0", check=False)
+    assert done.returncode != 0
+    assert "core" in done.stdout + done.stderr
+    done = snakemake(changed(MINIATURE, "models/tiny/dytpe", "float32"), check=False)
+    text = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "unknown key 'models.tiny.dytpe'; allowed here: attention" in text
+    assert "Traceback" not in text
+    assert not (tmp_path / "results").exists()
