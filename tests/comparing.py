@@ -43,7 +43,7 @@ class Comparison:
     followed: set[str] = field(default_factory=set)
     """Files that differ because some answer does."""
 
-    def answers(self, before: pd.DataFrame, after: pd.DataFrame) -> bool:
+    def answers(self, before, after):
         """Count the answers of two tables; tell whether they are equal as far as is promised."""
         keys = ["question_id", "sample"]
         if not before[keys].equals(after[keys]):
@@ -68,7 +68,7 @@ class Comparison:
         apart = np.abs(before["margin"].to_numpy() - after["margin"].to_numpy())
         return bool(same[both].all() and (apart[both] < NEAR_TIE).all())
 
-    def check(self, besides: frozenset[str] = frozenset()) -> None:
+    def check(self, besides=frozenset()):
         """Fail unless all is as promised; files in `besides` may differ."""
         assert not (wrong := self.wrong - besides), f"wrong: {sorted(wrong)}"
         few = max(1, self.sampled // 100)
@@ -78,7 +78,7 @@ class Comparison:
         )
 
 
-def assert_same(before: Path, after: Path, besides: frozenset[str] = frozenset()) -> Comparison:
+def assert_same(before, after, besides=frozenset()):
     """Hold the data files of a folder against those of another; files in `besides` may differ."""
     left, right = contents(before), contents(after)
     found = Comparison()
@@ -103,7 +103,7 @@ def assert_same(before: Path, after: Path, besides: frozenset[str] = frozenset()
     return found
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     """Return the data files of a run by name, without records, logs and hidden files."""
     return {
         str(file.relative_to(folder)): file.read_bytes()
@@ -115,11 +115,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def _columns(file: Path) -> list[str]:
+def _columns(file):
     return pq.read_schema(file).names if file.suffix == ".parquet" else []
 
 
-def _same_but_margins(before: Path, after: Path) -> bool:
+def _same_but_margins(before, after):
     if _columns(before) != GRADED.names or _columns(after) != GRADED.names:
         return False
     left, right = pd.read_parquet(before), pd.read_parquet(after)
@@ -127,7 +127,7 @@ def _same_but_margins(before: Path, after: Path) -> bool:
     return left.equals(right) and bool((margins[0] - margins[1]).abs().max() < NEAR_TIE)
 
 
-def _may_follow(root: str, name: str) -> bool:
+def _may_follow(root, name):
     """Tell whether a file below `root` may depend on answers."""
     parts = (root, *Path(name).parts)
     return "store" not in parts[:2] or parts[parts.index("store") + 1] not in FOLLOWS_FROM_NONE

@@ -3,9 +3,8 @@
 import copy
 import json
 from pathlib import Path
-from typing import Any
 
-from headroom.config import Config, parse
+from headroom.config import parse
 
 SHIPPED = [
     file
@@ -13,7 +12,7 @@ SHIPPED = [
     if not file.is_symlink()  # config.yaml: what snakedeploy looks for
 ]
 
-VALUES: dict[str, Any] = {
+VALUES = {
     "run": "mini",
     "models": {
         "tiny": {
@@ -56,7 +55,7 @@ VALUES: dict[str, Any] = {
     "comparisons": {"math": {"model": "big", "questions": "test"}},
 }
 
-STUDIES: dict[str, Any] = {
+STUDIES = {
     **VALUES,
     "problems": {
         "made": {"dataset": "generated", "n": 90},
@@ -83,7 +82,7 @@ STUDIES: dict[str, Any] = {
 """The example with compressions of two solvers and of a model."""
 
 
-def config(**sections: Any) -> Config:
+def config(**sections):
     """Return the example with keys of entries changed, as in ``models={"big": {...}}``."""
     values = VALUES
     for section, entries in sections.items():
@@ -93,7 +92,7 @@ def config(**sections: Any) -> Config:
     return parse(values)
 
 
-def changed(values: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+def changed(values, path, value):
     """Return values with one key changed, as in ``sweeps/table/layers``; ... removes it."""
     whole = copy.deepcopy(values)
     *sections, key = path.split("/")
@@ -107,11 +106,11 @@ def changed(values: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return whole
 
 
-def put_data(config: Config, folder: Path) -> None:
+def put_data(config, folder):
     """Put something where a config looks for its users' own files."""
     for section in (*config.problems.values(), *config.questions.values()):
         if section.file is not None:
-            rows: list[dict[str, str]] = [{}]
+            rows = [{}]
             if columns := getattr(section, "columns", None):
                 names = [name for name in columns.model_dump().values() if name]
                 rows = [dict.fromkeys(names, f"{n % 2}") | {columns.id: f"{n}"} for n in range(400)]

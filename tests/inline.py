@@ -1,12 +1,10 @@
 """Answers without an engine process: what served answers are compared with."""
 
-from headroom.config import Config
 from headroom.generation import client, journal, worker
 from headroom.generation.work import Work
-from headroom.variants import Variant
 
 
-def run(config: Config, model: str, decoding: str, questions: str, variant: Variant) -> None:
+def run(config, model, decoding, questions, variant):
     """Answer what a variant lacks in this process; then do as the generate job does."""
     work = Work(config, model, decoding, questions)
     requests = [(variant, key) for key in work.missing(variant)]

@@ -5,13 +5,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).parents[1]
 
-REASONER: dict[str, Any] = {
+REASONER = {
     "source": "builtin:reasoner",
     "layers": 6,
     "heads": 4,
@@ -23,9 +22,9 @@ REASONER: dict[str, Any] = {
 """The model that ships: trained, so that nearly all of its margins are sound."""
 
 GENERATED = {"benchmark": "generated_math", "sampling": "first"}
-POOL: dict[str, Any] = {"layers": [1], "heads": [0, 3]}
-LONG: dict[str, Any] = {"max_new_tokens": 100}
-MINIATURE: dict[str, Any] = {
+POOL = {"layers": [1], "heads": [0, 3]}
+LONG = {"max_new_tokens": 100}
+MINIATURE = {
     "run": "mini",
     "models": {"tiny": REASONER},
     "questions": {
@@ -75,13 +74,11 @@ class Snakemake:
     is killed.
     """
 
-    def __init__(self, folder: Path, patience: float = 1800.0) -> None:
+    def __init__(self, folder, patience=1800.0):
         self._folder, self._patience = folder, patience
         self._environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
-    def __call__(
-        self, values: dict[str, Any] | Path | None, *arguments: str, check: bool = True
-    ) -> subprocess.CompletedProcess[str]:
+    def __call__(self, values, *arguments, check=True):
         """Run on config values, a config file, or the default config, to the end."""
         done = subprocess.run(
             self._command(values, arguments),
@@ -97,11 +94,11 @@ class Snakemake:
 
     def start(
         self,
-        values: dict[str, Any],
-        *arguments: str,
-        log: Path = Path(os.devnull),
-        before: tuple[str, ...] = (),
-    ) -> subprocess.Popen[bytes]:
+        values,
+        *arguments,
+        log=Path(os.devnull),
+        before=(),
+    ):
         """Start a run, in a process group of its own, that an interrupt can reach."""
         with log.open("ab") as stream:
             return subprocess.Popen(
@@ -112,9 +109,7 @@ class Snakemake:
                 stderr=stream,
             )
 
-    def _command(
-        self, values: dict[str, Any] | Path | None, arguments: tuple[str, ...]
-    ) -> list[str]:
+    def _command(self, values, arguments):
         command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
         command += ["--directory", str(self._folder)]
         if isinstance(values, dict):
@@ -126,7 +121,7 @@ class Snakemake:
         return [*command, *(arguments or ("--cores", "2"))]
 
 
-def planned(done: subprocess.CompletedProcess[str] | str) -> dict[str, int]:
+def planned(done):
     """Return the number of jobs of each rule that a dry run announced."""
     text = done if isinstance(done, str) else done.stdout + done.stderr
     table = re.search(r"^job +count\n-.*\n((?:\S+ +\d+\n)+)", text, re.MULTILINE)
@@ -134,7 +129,7 @@ def planned(done: subprocess.CompletedProcess[str] | str) -> dict[str, int]:
     return {rule: int(count) for rule, count in map(str.split, rows)}
 
 
-def left_over(folder: Path) -> list[str]:
+def left_over(folder):
     """Return what no finished run may leave behind, by name."""
     files = sorted((folder / "results").rglob("*"))
     unfinished = {".tmp", ".part", ".lock", ".sock"}

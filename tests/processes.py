@@ -5,13 +5,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 
-def working_in(folder: Path, *words: str) -> list[psutil.Process]:
+def working_in(folder, *words):
     """Return the other processes of a folder, oldest first, whose commands have some words."""
     found = []
     for process in psutil.process_iter():
@@ -23,7 +22,7 @@ def working_in(folder: Path, *words: str) -> list[psutil.Process]:
     return sorted(found, key=lambda process: process.create_time())
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 300.0) -> None:
+def wait_until(condition, seconds=300.0):
     """Wait for a condition, but not for ever."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -32,7 +31,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 300.0) -> None:
         time.sleep(0.02)
 
 
-def python(*arguments: object, cwd: Path | None = None, **variables: str) -> str:
+def python(*arguments, cwd=None, **variables):
     """Return what this Python prints, or fail with all that it said."""
     command = [sys.executable, *map(str, arguments)]
     environment = {**os.environ, **variables}

@@ -3,7 +3,6 @@
 import json
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,11 +10,11 @@ import pandas as pd
 from headroom import paths
 from headroom.analysis.published import Encoder
 from headroom.analysis.trials import MEASUREMENTS, Trial
-from headroom.config import Config, Study, parse
+from headroom.config import Study, parse
 from headroom.config.study import ARMS
 from headroom.tables import STUDY_OUTCOMES, write_json, write_table
 
-VARIATIONS: dict[str, dict[str, Any]] = {
+VARIATIONS = {
     **{f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 20, 30, 40, 60)},
     **{f"alpha_0{tenths}": {"importance": {"alpha": tenths / 10}} for tenths in (0, 3, 7, 10)},
     "plain_alpha_03": {"of": "pruning_only", "importance": {"alpha": 0.3}},
@@ -28,7 +27,7 @@ ENCODER = Encoder(layers=LAYERS, width=128, heads=HEADS, inner=256)
 PARAMETERS, WHOLE = 600_123, 1_600_579  # of the encoder; with the thought head
 
 
-def study(**changes: Any) -> Study:
+def study(**changes):
     """Return a study with every arm, unless changes say otherwise."""
     values = {"solver": "tiny", "data": "asdiv_a", "arms": list(ARMS), "variations": VARIATIONS}
     values |= {"int8": ["baseline", "full"], "seeds": [0, 1, 2]}
@@ -36,13 +35,13 @@ def study(**changes: Any) -> Study:
 
 
 def trial(
-    of: Study | None = None,
+    of=None,
     *,
-    name: str = "asdiv",
-    examples: int = 240,
-    of_seed: float = 0.01,
-    papers_data: str = "ASDiv-A",
-) -> Trial:
+    name="asdiv",
+    examples=240,
+    of_seed=0.01,
+    papers_data="ASDiv-A",
+):
     """Return a simulated compression; each arm is a little worse than the one before."""
     own = of or study()
     return Trial(
@@ -60,11 +59,11 @@ def trial(
     )
 
 
-def _bits(own: Study, arm: str) -> tuple[bool, ...]:
+def _bits(own, arm):
     return (False, True)[: 1 + (arm in own.int8)]
 
 
-def _outcomes(own: Study, examples: int, of_seed: float) -> pd.DataFrame:
+def _outcomes(own, examples, of_seed):
     draw = np.random.default_rng(0)
     easy = draw.beta(1.0, 1.2, examples)
     strata = np.select([easy < 0.2, easy < 0.45], ["high", "medium"], "low")
@@ -81,11 +80,11 @@ def _outcomes(own: Study, examples: int, of_seed: float) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def _removed(own: Study, arm: str) -> int:
+def _removed(own, arm):
     return int(own.settings[arm].ratio * ALL + 1e-9)
 
 
-def _history(own: Study, arm: str, seed: int) -> dict[str, Any]:
+def _history(own, arm, seed):
     """Return how an arm went: the same number of heads in each of its rounds, as far as it goes."""
     settings, draw = own.settings[arm], np.random.default_rng(seed)
     several = settings.schedule == "rounds" and not settings.scratch
@@ -116,7 +115,7 @@ def _history(own: Study, arm: str, seed: int) -> dict[str, Any]:
     }
 
 
-def _measurements(own: Study) -> pd.DataFrame:
+def _measurements(own):
     rows = []
     for arm in own.settings:
         held = _removed(own, arm) * ENCODER.head_parameters
@@ -134,7 +133,7 @@ def _measurements(own: Study) -> pd.DataFrame:
     return table.assign(test_time=ratio, test_time_low=0.97 * ratio, test_time_high=1.02 * ratio)
 
 
-def config(**studies: Study) -> Config:
+def config(**studies):
     """Return a config with some compressions."""
     data = {"dataset": "asdiv_a", "file": "asdiv_a.jsonl", "partition": {"protocol": "folds"}}
     values = {"run": "compressed", "problems": {"asdiv_a": data}}
@@ -144,7 +143,7 @@ def config(**studies: Study) -> Config:
     return parse(values)
 
 
-def fill(run: Config, trials: list[Trial]) -> None:
+def fill(run, trials):
     """Write what a run has of trials, below the working directory."""
     for one in trials:
         keys = {"run": run.run, "compression": one.name}

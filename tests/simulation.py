@@ -1,10 +1,8 @@
 """Simulated runs on disk: tables of the real schemas, filled from a seeded simulation."""
 
 import os
-from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,9 +12,9 @@ import yaml
 import simulated_trials
 from headroom import paths
 from headroom.analysis import jobs
-from headroom.config import Config, parse
+from headroom.config import parse
 from headroom.figures import draw
-from headroom.planning.batches import Batch, batches, pool
+from headroom.planning.batches import batches, pool
 from headroom.planning.store import Store, key
 from headroom.record import Stopwatch, record_path, write_record
 from headroom.sprint import choosing, evaluation, matching
@@ -35,7 +33,7 @@ from headroom.tables import (
 PUBLISHED = Path(__file__).parents[1] / "config" / "published"
 SUBJECTS = ("Algebra", "Counting & Probability", "Geometry", "Intermediate Algebra")
 SUBJECTS += ("Number Theory", "Prealgebra", "Precalculus")
-DEMO: dict[str, Any] = yaml.safe_load(
+DEMO = yaml.safe_load(
     """
     run: simulated
     models:
@@ -66,12 +64,12 @@ METHODS = {
 }
 
 
-def demo() -> Config:
+def demo():
     """Return a config in the shape of the demo."""
     return parse(DEMO)
 
 
-def paper_scale() -> Config:
+def paper_scale():
     """Return a config of four models, 7 layers of each, one with 504 heads; 500 questions."""
     shapes = {"Qwen2.5-7B-Instruct": (28, 28), "Qwen2.5-Math-1.5B-Instruct": (28, 12)}
     shapes |= {"Llama-3-8B-Instruct": (32, 32), "Wide-72B": (28, 72)}
@@ -95,12 +93,12 @@ def paper_scale() -> Config:
 
 
 def fill(
-    config: Config,
+    config,
     *,
-    subjects: Sequence[str] = SUBJECTS,
-    text: str = "so \\boxed{7}",
-    alike: bool = False,
-) -> None:
+    subjects=SUBJECTS,
+    text="so \\boxed{7}",
+    alike=False,
+):
     """Write every table that figures read; answers of pruned models that are alike, once."""
     for number, batch in enumerate(batches(config)):
         _fill_batch(config, batch, np.random.default_rng(number), subjects, text, alike)
@@ -118,8 +116,8 @@ def fill(
         compared.to_csv(path, index=False)
 
 
-def _fill_selector(config: Config, name: str) -> None:
-    def file(template: str) -> Path:
+def _fill_selector(config, name):
+    def file(template):
         return Path(template.format(run=config.run, selector=name))
 
     curves, paired = simulated_curves()
@@ -151,9 +149,7 @@ def _fill_selector(config: Config, name: str) -> None:
         table.to_csv(file(template), index=False)
 
 
-def numbers(
-    keys: Iterable[tuple[object, ...]], of: Sequence[str], columns: Sequence[str]
-) -> pd.DataFrame:
+def numbers(keys, of, columns):
     """Return a table with keys, and columns of numbers; ends of intervals lie on both sides."""
     table = pd.DataFrame(keys, columns=list(of))
     for name in columns:
@@ -162,7 +158,7 @@ def numbers(
     return table
 
 
-def simulated_curves(limit: int = 16) -> tuple[pd.DataFrame, pd.DataFrame]:
+def simulated_curves(limit=16):
     """Return curves that rise from first to last of `METHODS`, and differences of one seed."""
     n = np.arange(1, limit + 1)
     curves, paired = [], []
@@ -180,9 +176,7 @@ def simulated_curves(limit: int = 16) -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.concat(curves, ignore_index=True), differences
 
 
-def simulated_z(
-    n: int, names: list[str], rng: np.random.Generator, subjects: Sequence[str] = SUBJECTS
-) -> pd.DataFrame:
+def simulated_z(n, names, rng, subjects=SUBJECTS):
     """Return an accuracy matrix in which a head flips one outcome in seven, and a few do harm."""
     ability = rng.normal(0.6, 1, n)
     level = np.clip(np.round(3.2 - ability + rng.normal(0, 0.8, n)), 1, 5).astype(int)
@@ -199,13 +193,13 @@ def simulated_z(
 
 
 def _fill_batch(
-    config: Config,
-    batch: Batch,
-    rng: np.random.Generator,
-    subjects: Sequence[str],
-    text: str,
-    alike: bool,
-) -> None:
+    config,
+    batch,
+    rng,
+    subjects,
+    text,
+    alike,
+):
     keys = Store(config).keys(**batch.names)
     n = config.questions[batch.questions].n or 100
     samples = config.decodings[batch.decoding].samples
@@ -255,7 +249,7 @@ def _fill_batch(
         write_record(file, Stopwatch(), {"answers": n, "new_tokens": 8 * n, "reused": 0})
 
 
-def write_sweeps(config: Config, *, figures: bool = True) -> None:
+def write_sweeps(config, *, figures=True):
     """Write tables, and figures, of a filled run's sweeps and selectors."""
     for sweep in config.sweeps:
         jobs.write_tables(config, sweep, PUBLISHED)
@@ -269,7 +263,7 @@ def write_sweeps(config: Config, *, figures: bool = True) -> None:
             draw.draw(config, "run")
 
 
-def write_trials(config: Config) -> None:
+def write_trials(config):
     """Write tables and figures of a filled run's compressions."""
     if config.compressions:
         jobs.write_compression_tables(config, PUBLISHED)
@@ -277,13 +271,13 @@ def write_trials(config: Config) -> None:
         draw.draw(config, "compression", compression)
 
 
-def audit(config: Config) -> None:
+def audit(config):
     """Write what a run says of published numbers."""
     jobs.write_audit(config, PUBLISHED)
     jobs.write_claims(config, PUBLISHED)
 
 
-def trials() -> list[simulated_trials.Trial]:
+def trials():
     """Return two simulated compressions, one with one seed."""
     least = simulated_trials.study(arms=["baseline", "full"], variations={}, seeds=[3], int8=[])
     return [simulated_trials.trial(), simulated_trials.trial(least, name="lone", examples=53)]

@@ -8,10 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -45,7 +43,7 @@ class Account:
     sizes: tuple[int, ...]  # the columns of Pass@N
     compression: str | None = None  # the model whose compression is told of
 
-    def text(self, run: Path) -> str:
+    def text(self, run):
         """Return the account of a run's folder, as Markdown."""
         if not (run / "sprint").exists():
             return "\n\n".join(self._families(run))
@@ -59,7 +57,7 @@ class Account:
         z = headroom.load(run).z(self.of)
         return "\n\n".join([self._heads(heads, z), self._curves(curves, heads), " ".join(told)])
 
-    def stated(self, instead: Path | None = None) -> str:
+    def stated(self, instead=None):
         """Return what README has of it; put the account of a run in its place, if one is given."""
         begin = f"<!-- From the {self.name}'s tables, by `make readme`. -->\n"
         end = f"<!-- End of the {self.name}'s account. -->\n"
@@ -69,7 +67,7 @@ class Account:
             README.write_text(f"{before}{begin}{self.text(instead)}\n{end}{after}")
         return stated.strip()
 
-    def _heads(self, table: pd.DataFrame, z: pd.DataFrame) -> str:
+    def _heads(self, table, z):
         base, heads = table.iloc[0], table.iloc[1:]
         ends = heads["accuracy"].agg(["max", "min"])
         best, worst = (heads[heads["accuracy"] == end] for end in ends)
@@ -86,7 +84,7 @@ class Account:
             "percent:"
         )
 
-    def _curves(self, table: pd.DataFrame, heads: pd.DataFrame) -> str:
+    def _curves(self, table, heads):
         sizes = list(self.sizes)
         wide = table.pivot(index="method", columns="n", values="pass_at_n")[sizes] * 100
         count = heads["variant"].str.contains("H").sum()
@@ -99,7 +97,7 @@ class Account:
         titles = f"| method | N = {' | '.join(map(str, sizes))} |"
         return "\n".join([titles, f"| --- |{' --: |' * len(sizes)}", *rows])
 
-    def _families(self, run: Path) -> Iterator[str]:
+    def _families(self, run):
         (folder,) = (run / "frontier").iterdir()
         families = pd.read_csv(folder / "families.csv", index_col="family")
         curves = pd.read_csv(folder / "curves.csv").query("order == 'ordered'")
@@ -137,12 +135,12 @@ REAL = Account(
 FAMILIES = replace(REAL, name="frontier", folder=f"{REAL.folder}-families", sizes=(1, 2, 4, 8))
 
 
-def numbers(text: str) -> list[float]:
+def numbers(text):
     """Return the numbers of an account, in order; names such as Pass@8 and L02H00 hold none."""
     return [float(number) for number in re.findall(r"(?<![\w@.])\d+(?:\.\d+)?(?![\w])", text)]
 
 
-def pictures(of: Account, run: Path) -> None:
+def pictures(of, run):
     """Copy a run's figures over those of the same names, and photograph its page."""
     folder = GALLERY / of.folder
     for picture in folder.glob("*.png"):
@@ -155,14 +153,14 @@ def pictures(of: Account, run: Path) -> None:
         subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
 
-def _named(heads: pd.DataFrame) -> str:
+def _named(heads):
     first = heads.iloc[0]
     change = f"{_points(first['gain'])} points, {_points(first['low'])} to {_points(first['high'])}"
     least = f"q = {heads['q'].min():.2f}" if heads["q"].min() >= 0.05 else "q < 0.05"
     return f"{', '.join(heads['variant'])} ({_percent(first)}%; {change}; {least})"
 
 
-def _selector(folder: Path, size: int) -> Iterator[str]:
+def _selector(folder, size):
     (row,) = _rows(
         folder / "embedding.csv",
         "method == 'SPRINT' and n == 'mean' and against == 'shuffled questions'",
@@ -183,7 +181,7 @@ def _selector(folder: Path, size: int) -> Iterator[str]:
     )
 
 
-def _families(run: Path) -> Iterator[str]:
+def _families(run):
     (folder,) = (run / "frontier").iterdir()
     config = headroom.load(run).config
     title = config.questions[config.frontiers[folder.name].test].title
@@ -207,7 +205,7 @@ def _families(run: Path) -> Iterator[str]:
     )
 
 
-def _compression(folder: Path, model: str) -> Iterator[str]:
+def _compression(folder, model):
     wanted = f"subject == '{model}' and arm == 'full'"
     for row in _rows(folder / "compression_knee.csv", wanted):
         yield (
@@ -218,15 +216,15 @@ def _compression(folder: Path, model: str) -> Iterator[str]:
         )
 
 
-def _rows(file: Path, wanted: str) -> list[Any]:
+def _rows(file, wanted):
     return [*pd.read_csv(file).query(wanted).itertuples()]
 
 
-def _percent(row: pd.Series) -> str:
+def _percent(row):
     return f"{100 * row['accuracy']:.1f}"
 
 
-def _points(value: float) -> str:
+def _points(value):
     return f"{100 * value:+.1f}".replace("-", "−")
 
 

@@ -6,7 +6,6 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 BINARY = shutil.which("chromium") or shutil.which("google-chrome")
 DEMO = Path(__file__).parents[2] / "results/demo/report.html"
@@ -32,7 +31,7 @@ class Page:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+    def call(self, method, **parameters):
         """Send a command and return its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
@@ -45,7 +44,7 @@ class Page:
                 assert "error" not in found, found
                 return dict(found["result"])
 
-    def open(self, file: Path) -> None:
+    def open(self, file):
         """Load a file and wait until its first view is painted."""
         self.heard.clear()
         self.call("Page.navigate", url=file.as_uri())
@@ -55,26 +54,26 @@ class Page:
             assert time.monotonic() < end, f"{file} was not painted"
             time.sleep(0.02)
 
-    def run(self, expression: str) -> Any:
+    def run(self, expression):
         """Return the value of a JavaScript expression; a promise is awaited."""
         how = {"returnByValue": True, "awaitPromise": True}
         found = self.call("Runtime.evaluate", expression=expression, **how)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def ask(self, expression: str) -> Any:
+    def ask(self, expression):
         """Return the value of an expression of `probes.js`."""
         return self.run(f"{{ {_PROBES}\n{expression} }}")
 
-    def click(self, selector: str) -> None:
+    def click(self, selector):
         """Click the first element of a selector, and wait for what comes of it."""
         self.run(f'document.querySelector("{selector}").click()')
         self.wait()
 
-    def wait(self, milliseconds: int = 50) -> None:
+    def wait(self, milliseconds=50):
         self.run(f"new Promise((done) => setTimeout(done, {milliseconds}))")
 
-    def press(self, *keys: str) -> None:
+    def press(self, *keys):
         """Press keys, one after the other, by their names in the DOM."""
         codes = {"Tab": 9, "Enter": 13, "Escape": 27}
         codes |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
@@ -84,30 +83,30 @@ class Page:
             self.call("Input.dispatchKeyEvent", type="keyDown", **event, **text)
             self.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
-    def resize(self, width: int, height: int, *, phone: bool = False) -> None:
+    def resize(self, width, height, *, phone=False):
         size = {"width": width, "height": height, "deviceScaleFactor": 1 + phone, "mobile": phone}
         self.call("Emulation.setDeviceMetricsOverride", **size)
 
-    def prefer(self, scheme: str, media: str = "") -> None:
+    def prefer(self, scheme, media=""):
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.call("Emulation.setEmulatedMedia", features=[feature], media=media)
 
-    def script(self, *, on: bool) -> None:
+    def script(self, *, on):
         self.call("Emulation.setScriptExecutionDisabled", value=not on)
 
-    def sheets(self) -> int:
+    def sheets(self):
         """Return how many sheets of A4 the page prints on."""
         size = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}
         pdf = base64.b64decode(self.call("Page.printToPDF", **size)["data"])
         return len(re.findall(rb"/Type\s*/Page\b", pdf))
 
-    def complaints(self) -> list[tuple[str, dict[str, Any]]]:
+    def complaints(self):
         """Return what a page must not do: dialogs, console messages, errors, requests."""
         noise = [(name, event.get("request", {})) for name, event in self.heard if name in _NOISE]
         own = ("file:", "data:")
         return [one for one in noise if not one[1].get("url", "").startswith(own)]
 
-    def _receive(self) -> dict[str, Any]:
+    def _receive(self):
         data = bytearray()
         while (byte := self._from.read(1)) != b"\0":
             assert byte, "Chromium has gone"

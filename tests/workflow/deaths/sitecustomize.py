@@ -11,9 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 if "HEADROOM_TEST_DEATHS" in os.environ and "headroom.generation.server" in sys.orig_argv:
     from headroom.generation import journal
@@ -21,7 +19,7 @@ if "HEADROOM_TEST_DEATHS" in os.environ and "headroom.generation.server" in sys.
     _moments = Path(os.environ["HEADROOM_TEST_DEATHS"])
     _append = journal.append
 
-    def _append_and_die(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    def _append_and_die(path, records):
         _append(path, records)
         with Path(f"{_moments}.count").open("ab") as stream:
             stream.write(b".")
