@@ -37,14 +37,7 @@ MINIATURE = {
         "T0.6": {"temperature": 0.6, "top_k": 40, "top_p": 0.95, "samples": 3, **LONG},
     },
     "embedders": {"tiny": {"model": "tiny"}},
-    "sweeps": {
-        "math": {
-            "model": "tiny",
-            "questions": "test",
-            **POOL,
-            "placebos": "both",
-        }
-    },
+    "sweeps": {"math": {"model": "tiny", "questions": "test", **POOL, "placebos": "both"}},
     "selectors": {
         "math": {
             "model": "tiny",
@@ -92,13 +85,7 @@ class Snakemake:
             raise AssertionError(f"snakemake failed:\n{done.stdout}\n{done.stderr}")
         return done
 
-    def start(
-        self,
-        values,
-        *arguments,
-        log=Path(os.devnull),
-        before=(),
-    ):
+    def start(self, values, *arguments, log=Path(os.devnull), before=()):
         """Start a run, in a process group of its own, that an interrupt can reach."""
         with log.open("ab") as stream:
             return subprocess.Popen(

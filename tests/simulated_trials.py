@@ -34,14 +34,7 @@ def study(**changes):
     return Study.model_validate(values | changes)
 
 
-def trial(
-    of=None,
-    *,
-    name="asdiv",
-    examples=240,
-    of_seed=0.01,
-    papers_data="ASDiv-A",
-):
+def trial(of=None, *, name="asdiv", examples=240, of_seed=0.01, papers_data="ASDiv-A"):
     """Return a simulated compression; each arm is a little worse than the one before."""
     own = of or study()
     return Trial(

@@ -92,13 +92,7 @@ def paper_scale():
     return parse(values)
 
 
-def fill(
-    config,
-    *,
-    subjects=SUBJECTS,
-    text="so \\boxed{7}",
-    alike=False,
-):
+def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}", alike=False):
     """Write every table that figures read; answers of pruned models that are alike, once."""
     for number, batch in enumerate(batches(config)):
         _fill_batch(config, batch, np.random.default_rng(number), subjects, text, alike)
@@ -192,14 +186,7 @@ def simulated_z(n, names, rng, subjects=SUBJECTS):
     return pd.concat([frame, pd.DataFrame(columns)], axis=1)
 
 
-def _fill_batch(
-    config,
-    batch,
-    rng,
-    subjects,
-    text,
-    alike,
-):
+def _fill_batch(config, batch, rng, subjects, text, alike):
     keys = Store(config).keys(**batch.names)
     n = config.questions[batch.questions].n or 100
     samples = config.decodings[batch.decoding].samples

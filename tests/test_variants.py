@@ -5,15 +5,7 @@ import numpy as np
 import pytest
 
 from headroom.errors import ConfigError
-from headroom.variants import (
-    BASE,
-    Variant,
-    heads,
-    matched_noise,
-    noise_direction,
-    numeric,
-    pattern,
-)
+from headroom.variants import BASE, Variant, heads, matched_noise, noise_direction, numeric, pattern
 
 
 def test_names_have_at_least_two_digits_and_read_back():
