@@ -10,7 +10,7 @@ import pandas as pd
 from headroom import paths
 from headroom.analysis.published import Encoder
 from headroom.analysis.trials import MEASUREMENTS, Trial
-from headroom.config import Study, parse
+from headroom.config import Study
 from headroom.config.study import ARMS
 from headroom.tables import STUDY_OUTCOMES, write_json, write_table
 
@@ -126,19 +126,17 @@ def _measurements(own):
     return table.assign(test_time=ratio, test_time_low=0.97 * ratio, test_time_high=1.02 * ratio)
 
 
-def config(**studies):
-    """Return a config with some compressions."""
-    data = {"dataset": "asdiv_a", "file": "asdiv_a.jsonl", "partition": {"protocol": "folds"}}
-    values = {"run": "compressed", "problems": {"asdiv_a": data}}
-    values["solvers"] = {"tiny": {"profile": "tiny"}}
-    how = {"mode": "json", "exclude_unset": True, "exclude_none": True}
-    values["compressions"] = {name: of.model_dump(**how) for name, of in studies.items()}
-    return parse(values)
+def trials():
+    """Return two simulated compressions, one with one seed."""
+    least = study(arms=["baseline", "full"], variations={}, seeds=[3], int8=[])
+    return [trial(), trial(least, name="lone", examples=53)]
 
 
-def fill(run, trials):
-    """Write what a run has of trials, below the working directory."""
-    for one in trials:
+def fill(run):
+    """Write what a run has of its compressions, below the working directory."""
+    for one in trials():
+        if one.name not in run.compressions:
+            continue
         keys = {"run": run.run, "compression": one.name}
         write_table(Path(paths.STUDY_OUTCOMES.format(**keys)), one.outcomes, STUDY_OUTCOMES)
         histories = json.loads(json.dumps(one.histories))

@@ -14,6 +14,7 @@ from headroom import paths
 from headroom.analysis import jobs
 from headroom.config import parse
 from headroom.figures import draw
+from headroom.frontier import compare
 from headroom.planning.batches import batches, pool
 from headroom.planning.store import Store, key
 from headroom.record import Stopwatch, record_path, write_record
@@ -69,27 +70,18 @@ def demo():
     return parse(DEMO)
 
 
-def paper_scale():
-    """Return a config of four models, 7 layers of each, one with 504 heads; 500 questions."""
-    shapes = {"Qwen2.5-7B-Instruct": (28, 28), "Qwen2.5-Math-1.5B-Instruct": (28, 12)}
-    shapes |= {"Llama-3-8B-Instruct": (32, 32), "Wide-72B": (28, 72)}
-    sizes = {"kv_heads": 4, "billions": 7}
-    values = DEMO | {
-        "run": "paper",
-        "models": {
-            name: {"source": name, "layers": layers, "heads": heads, **sizes}
-            for name, (layers, heads) in shapes.items()
-        },
-        "questions": {"math500": {"benchmark": "generated_math", "split": "test", "n": 500}},
-        "embedders": {},
-        "selectors": {},
-        "comparisons": {},
-        "sweeps": {
-            name: {"model": name, "questions": "math500", "layers": list(range(0, 28, 4))}
-            for name in shapes
-        },
+def whole():
+    """Return a config of a sweep, a selector, a frontier and two compressions."""
+    families = {"model": "reasoner", "train": "math_train", "test": "math_test"}
+    frontiers = {"math": {**families, "sampling": ["T0.6"], "scales": {"weights": [20]}}}
+    data = {"dataset": "asdiv_a", "file": "asdiv_a.jsonl", "partition": {"protocol": "folds"}}
+    problems, solvers = {"asdiv_a": data}, {"tiny": {"profile": "tiny"}}
+    how = {"mode": "json", "exclude_unset": True, "exclude_none": True}
+    compressions = {
+        trial.name: trial.study.model_dump(**how) for trial in simulated_trials.trials()
     }
-    return parse(values)
+    parts = {"problems": problems, "solvers": solvers, "compressions": compressions}
+    return parse(DEMO | parts | {"run": "whole", "frontiers": frontiers})
 
 
 def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}", alike=False):
@@ -108,6 +100,7 @@ def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}", alike=False):
         both, columns = ("default", "authors"), ["n", "accuracy", "differ_from_default"]
         compared = numbers(product(["greedy", "authors"], both), ["decoding", "grading"], columns)
         compared.to_csv(path, index=False)
+    simulated_trials.fill(config)
 
 
 def _fill_selector(config, name):
@@ -236,35 +229,19 @@ def _fill_batch(config, batch, rng, subjects, text, alike):
         write_record(file, Stopwatch(), {"answers": n, "new_tokens": 8 * n, "reused": 0})
 
 
-def write_sweeps(config, *, figures=True):
-    """Write tables, and figures, of a filled run's sweeps and selectors."""
+def write(config, *, figures=True):
+    """Write what follows from a filled run: tables, what is held against papers, and figures."""
+    for name in config.frontiers:
+        compare(config, name)
     for sweep in config.sweeps:
         jobs.write_tables(config, sweep, PUBLISHED)
         jobs.write_controls(config, sweep)
-    if figures:
-        for sweep in config.sweeps:
-            draw.draw(config, "sweep", sweep)
-        for selector in config.selectors:
-            draw.draw(config, "selector", selector)
-        if config.sweeps:
-            draw.draw(config, "run")
-
-
-def write_trials(config):
-    """Write tables and figures of a filled run's compressions."""
     if config.compressions:
         jobs.write_compression_tables(config, PUBLISHED)
-    for compression in config.compressions:
-        draw.draw(config, "compression", compression)
-
-
-def audit(config):
-    """Write what a run says of published numbers."""
     jobs.write_audit(config, PUBLISHED)
     jobs.write_claims(config, PUBLISHED)
-
-
-def trials():
-    """Return two simulated compressions, one with one seed."""
-    least = simulated_trials.study(arms=["baseline", "full"], variations={}, seeds=[3], int8=[])
-    return [simulated_trials.trial(), simulated_trials.trial(least, name="lone", examples=53)]
+    for kind in ("sweep", "selector", "compression") if figures else ():
+        for name in getattr(config, f"{kind}s"):
+            draw.draw(config, kind, name)
+    if figures and config.sweeps:
+        draw.draw(config, "run")

@@ -10,22 +10,11 @@ from headroom.analysis.published import conditions
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory):
-    """Return the folder of a simulated run of a sweep and a selector, drawn once a session."""
-    folder, config = tmp_path_factory.mktemp("run"), simulation.demo()
-    with chdir(folder):
+    """Return the folder and config of a simulated run, drawn once a session."""
+    config = simulation.whole().model_copy(update={"frontiers": {}})
+    with chdir(folder := tmp_path_factory.mktemp("run")):
         simulation.fill(config)
-        simulation.write_sweeps(config)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def compressed(tmp_path_factory):
-    """Return the folder and config of a run of two simulated compressions."""
-    folder, made = tmp_path_factory.mktemp("compressed"), simulation.trials()
-    config = simulated_trials.config(**{trial.name: trial.study for trial in made})
-    with chdir(folder):
-        simulated_trials.fill(config, made)
-        simulation.write_trials(config)
+        simulation.write(config)
     return folder, config
 
 

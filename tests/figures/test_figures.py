@@ -55,9 +55,8 @@ def drawn(draw, *needs, **names):
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_every_figure_has_its_files_words_and_numbers(run, compressed, name):
-    root = compressed[0] if name == "losses_asdiv" else run
-    (folder,) = root.glob("results/*/figures")
+def test_every_figure_has_its_files_words_and_numbers(run, name):
+    root, folder = run[0], run[0] / "results/whole/figures"
     wanted = {f"{name}.{suffix}" for suffix in SUFFIXES} | {f"{name}.json.run.json"}
     assert {file.name for file in folder.glob(f"{name}.*")} == wanted
     words = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
@@ -72,7 +71,7 @@ def test_every_figure_has_its_files_words_and_numbers(run, compressed, name):
 
 
 def test_fonts_in_a_pdf_have_glyphs_and_nothing_that_places_them(run):
-    content = (run / "results/simulated/figures/levels.pdf").read_bytes()
+    content = (run[0] / "results/whole/figures/levels.pdf").read_bytes()
     found = re.findall(rb"/FlateDecode.*?stream\n(.*?)\nendstream", content, re.DOTALL)
     streams = list(map(zlib.decompress, found))
     fonts = [TTFont(io.BytesIO(each)) for each in streams if each[:4] == b"\0\1\0\0"]

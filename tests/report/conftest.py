@@ -6,23 +6,9 @@ from functools import cache
 import chromium
 import pytest
 
-import simulated_trials
 import simulation
 from headroom import paths
-from headroom.config import parse
-from headroom.frontier import compare
 from headroom.report.page import write_report
-
-
-def whole():
-    """Return a config of a sweep, a selector, a frontier and two compressions."""
-    studies = {trial.name: trial.study for trial in simulation.trials()}
-    compressed = simulated_trials.config(**studies).model_dump(mode="json", exclude_unset=True)
-    parts = {part: compressed[part] for part in ("problems", "solvers", "compressions")}
-    families = {"model": "reasoner", "train": "math_train", "test": "math_test"}
-    frontiers = {"math": {**families, "sampling": ["T0.6"], "scales": {"weights": [20]}}}
-    return parse(simulation.DEMO | parts | {"run": "whole", "frontiers": frontiers})
-
 
 GONE = {
     "whole": (),
@@ -39,15 +25,10 @@ def pages(tmp_path_factory):
     @cache
     def page(kind):
         folder = tmp_path_factory.mktemp(kind)
-        config = whole().model_copy(update={section: {} for section in GONE[kind]})
+        config = simulation.whole().model_copy(update={section: {} for section in GONE[kind]})
         with chdir(folder):
             simulation.fill(config)
-            simulated_trials.fill(config, simulation.trials() if config.compressions else [])
-            for name in config.frontiers:
-                compare(config, name)
-            simulation.write_sweeps(config)
-            simulation.write_trials(config)
-            simulation.audit(config)
+            simulation.write(config)
             write_report(config)
         return folder / paths.REPORT.format(run=config.run), config
 

@@ -13,6 +13,7 @@ import simulation
 from headroom import paths
 from headroom.analysis import jobs
 from headroom.analysis.text import points
+from headroom.config import parse
 from headroom.planning.batches import batches
 from headroom.planning.store import Store
 from headroom.report import explorer
@@ -105,8 +106,7 @@ def test_a_group_recolours_the_map_and_search_narrows_the_list(sweep):
 
 
 def written(config):
-    simulation.write_sweeps(config, figures=False)
-    simulation.audit(config)
+    simulation.write(config, figures=False)
     write_report(config)
     return Path(paths.REPORT.format(run=config.run)).absolute()
 
@@ -155,9 +155,11 @@ def test_a_run_without_texts_shows_ids_and_keeps_its_outcomes(filled, browser):
 
 def test_of_the_papers_size_a_click_is_painted_soon(tmp_path, monkeypatch, browser):
     monkeypatch.chdir(tmp_path)
-    config = simulation.paper_scale()
-    name = next(iter(config.sweeps))
-    config = config.model_copy(update={"sweeps": {name: config.sweeps[name]}})
+    values = simulation.DEMO | {"embedders": {}, "selectors": {}, "comparisons": {}}
+    model = values["models"]["reasoner"] | {"layers": 28, "heads": 28}
+    values["questions"] = {"q": {"benchmark": "generated_math", "split": "test", "n": 500}}
+    sweep = {"model": "wide", "questions": "q", "layers": list(range(0, 28, 4))}
+    config = parse(values | {"models": {"wide": model}, "sweeps": {"wide": sweep}})
     simulation.fill(config, text="and note that 3x = 48. " * 20, alike=True)
     page = written(config)
     assert page.stat().st_size < 5e6
