@@ -1,6 +1,5 @@
 """Simulated runs on disk: tables of the real schemas, filled from a seeded simulation."""
 
-import os
 from itertools import product
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from headroom.figures import draw
 from headroom.frontier import compare
 from headroom.planning.batches import batches, pool
 from headroom.planning.store import Store, key
-from headroom.record import Stopwatch, record_path, write_record
+from headroom.record import Stopwatch, write_record
 from headroom.sprint import choosing, evaluation, matching
 from headroom.tables import (
     ACCURACY,
@@ -84,10 +83,10 @@ def whole():
     return parse(DEMO | parts | {"run": "whole", "frontiers": frontiers})
 
 
-def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}", alike=False):
-    """Write every table that figures read; answers of pruned models that are alike, once."""
+def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):
+    """Write every table that figures read."""
     for number, batch in enumerate(batches(config)):
-        _fill_batch(config, batch, np.random.default_rng(number), subjects, text, alike)
+        _fill_batch(config, batch, np.random.default_rng(number), subjects, text)
     for name in config.models:
         path = Path(paths.MODEL.format(model=key(config, "models", name)))
         write_json(path, {"folder": "somewhere"})
@@ -179,7 +178,7 @@ def simulated_z(n, names, rng, subjects=SUBJECTS):
     return pd.concat([frame, pd.DataFrame(columns)], axis=1)
 
 
-def _fill_batch(config, batch, rng, subjects, text, alike):
+def _fill_batch(config, batch, rng, subjects, text):
     keys = Store(config).keys(**batch.names)
     n = config.questions[batch.questions].n or 100
     samples = config.decodings[batch.decoding].samples
@@ -211,12 +210,8 @@ def _fill_batch(config, batch, rng, subjects, text, alike):
     write_table(Path(paths.QUESTIONS.format(**keys)), rows, QUESTIONS)
     plain = f"Three and four: {text}"
     tokens = [rng.integers(3, 90, rng.integers(2, 9)).tolist() for _ in range(n)]
-    files = list(map(Path, Store(config).answers(batch)))
+    files = map(Path, Store(config).answers(batch))
     for variant, file in zip(batch.variants, files, strict=True):
-        if alike and file not in files[:2]:
-            os.link(files[1], file)
-            os.link(record_path(files[1]), record_path(file))
-            continue
         turned = (z[str(variant)] != z["base"]).to_numpy() | (rng.random(n) < 0.05)
         turned &= not variant.is_base
         answers = z[["question_id"]].assign(sample=0, stop_reason="eos", margin=0.25)

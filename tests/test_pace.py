@@ -11,7 +11,6 @@ CORES = 2
 
 
 BATCHES = ((53, 56.0), (25, 26.0), (13, 6.6), (13, 6.6), (1, 8.4), (1, 8.4), (1, 8.4), (1, 4.2))
-GROUP = 24
 DEMO = (
     ("drawn", "questions", 4, "", 0.0),
     ("embedded", "embed", 4, "drawn", 0.0),
@@ -38,10 +37,7 @@ DEMO = (
 
 
 class Demo:
-    """The demo's jobs, in the order of their priority.
-
-    Jobs of 24 variants wait for an engine that takes what running jobs leave of the cores.
-    """
+    """The demo's jobs, in the order of their priority."""
 
     def __init__(self, seed):
         draw = Random(seed)
@@ -49,19 +45,14 @@ class Demo:
         slower = {rule: draw.lognormvariate(0, 0.3) for _, rule, *_ in DEMO}
         self.jobs = {}
         self.seconds = {}
-        self.group = {}  # that a job waits for
-        self.engine = {}  # seconds of each group
         named = {}
         for name, rule, count, awaited, planned in DEMO:
             after = [number for each in awaited.split() for number in named[each]]
             named[name] = [*range(len(self.jobs) + 1, len(self.jobs) + count + 1)]
-            for place, number in enumerate(named[name]):
+            for number in named[name]:
                 unit, seconds = str(number), expected(rule, planned)
                 if rule == "generate":
-                    unit, seconds, self.group[number] = name, 0.4, f"{name}/{place // GROUP}"
-                    share = 0.5 * planned / count
-                    self.engine.setdefault(self.group[number], 0.0)
-                    self.engine[self.group[number]] += machine * slower[rule] * share
+                    unit, seconds = name, 0.4 + 0.5 * planned / count
                 if rule == "measure_compression":
                     seconds /= CORES
                 self.jobs[number] = Planned(rule, unit, planned, after)
@@ -70,8 +61,8 @@ class Demo:
 
     def run(self, pace, step=0.1):
         """Run all jobs; return estimates of the time left, each with its time."""
-        now, told = 0.0, list[tuple[float, float | None]]()
-        running, begun, done = list[int](), set[int](), set[int]()
+        now, told = 0.0, []
+        running, begun, done = [], set(), set()
         while len(done) < len(self.jobs):
             for number, job in self.jobs.items():
                 if number not in begun and done.issuperset(job.after) and len(running) < CORES:
@@ -80,12 +71,8 @@ class Demo:
                     pace.start(number, now)
             if len(told) <= now / 5.0:
                 told.append((now, pace.left(now)))
-            waiting = [each for each in running if self.engine.get(self.group.get(each, ""), 0) > 0]
-            busy = [each for each in running if each not in waiting]
-            for group in sorted(self.group[each] for each in waiting)[:1]:
-                self.engine[group] -= step * (CORES - len(busy)) / CORES
             now += step
-            for number in busy:
+            for number in [*running]:
                 self.seconds[number] -= step
                 if self.seconds[number] <= 0:
                     done.add(number)

@@ -39,19 +39,20 @@ OPEN = "cannot be judged"
 GOLDEN = Path(__file__).parents[1] / "golden" / "verdicts.csv"
 
 
-def published_run(by_authors=False):
-    """Fill a run of the paper's smallest model; head 0 of layer 15 gains six questions.
+@pytest.fixture(scope="module")
+def of_run(tmp_path_factory):
+    """Return the claims of a run of the paper's smallest model; L15H00 gains six questions.
 
     By the authors' rules, in a sweep of its own, it gains none.
     """
     shape = {"source": f"./models/{SMALL}", "layers": 28, "heads": 12, "kv_heads": 2}
     splits = {"math500": "test", "math_train": "train", "gsm8k": "test"}
     sweep = {"model": "small", "questions": "math500"}
-    sweeps = {"t2": {**sweep, "layers": [0, 15], "heads": [0, 3, 4]}}
-    again = {"again": {**sweeps["t2"], "grading": "authors"}} if by_authors else {}
+    own = {**sweep, "layers": [0, 15], "heads": [0, 3, 4]}
+    sweeps = {"again": {**own, "grading": "authors"}, "t2": own}
     sweeps["f5"] = {**sweep, "layers": [21], "heads": [0, 1]}
     selector = {"model": "small", "train": "math_train", "embedder": "mean", "layers": [0]}
-    values = {"run": "local", "decodings": {"greedy": {}}, "sweeps": again | sweeps}
+    values = {"run": "local", "decodings": {"greedy": {}}, "sweeps": sweeps}
     values["models"] = {"small": {**shape, "billions": 1.5, "dtype": "float32"}}
     values["embedders"] = {"mean": {"model": "small"}}
     values["questions"] = {name: {"benchmark": name, "split": own} for name, own in splits.items()}
@@ -73,18 +74,12 @@ def published_run(by_authors=False):
     z.loc[wrong[:6], "L15H00"] = 1
     z.loc[missed[:9], "L21H00"] = 1
     schema = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in names)])
-    write_table(Store(config).of_sweep("t2"), z, schema)
-    if by_authors:
-        write_table(Store(config).of_sweep("again"), z.assign(L15H00=z["base"]), schema)
-    paired = Path(paths.PAIRED.format(run="local", selector="math"))
-    write_csv(paired, simulation.simulated_curves()[1])
-    return config
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory):
     with chdir(tmp_path_factory.mktemp("claims")):
-        return claims(published_run(), PUBLISHED).drop_duplicates("claim").set_index("claim")
+        write_table(Store(config).of_sweep("t2"), z, schema)
+        write_table(Store(config).of_sweep("again"), z.assign(L15H00=z["base"]), schema)
+        paired = Path(paths.PAIRED.format(run="local", selector="math"))
+        write_csv(paired, simulation.simulated_curves()[1])
+        return claims(config, PUBLISHED)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +106,8 @@ def test_every_claim_stands_once_and_one_without_a_judge_is_only_counted(without
     assert (without_run["stated"].isna() == undecided).all()
 
 
-def test_verdicts_are_those_that_were_written_out_one_by_one(without_run, local):
+def test_verdicts_are_those_that_were_written_out_one_by_one(without_run, of_run):
+    local = of_run[of_run["grading"] != "authors"].drop_duplicates("claim").set_index("claim")
     golden = pd.read_csv(GOLDEN).set_index("claim")
     paper = without_run.set_index("claim")
     judged = paper[paper.index.isin(golden.index) & paper["stated"].notna()]
@@ -178,15 +174,9 @@ def test_a_claim_is_judged_by_its_rows(kind, stated, found, more, word):
         assert [judged["_low"], judged["_value"], judged["_high"]] == ends
 
 
-def test_each_prompt_and_grading_has_a_verdict_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    table = claims(published_run(by_authors=True), PUBLISHED)
-    found = table[table["claim"] == EXAMPLE].set_index(["prompt", "grading"])["run"]
+def test_each_prompt_and_grading_has_a_verdict_of_its_own(of_run):
+    found = of_run[of_run["claim"] == EXAMPLE].set_index(["prompt", "grading"])["run"]
     assert found.to_dict() == {("default", "default"): "holds", ("default", "authors"): "fails"}
-    alone = claims(published_run(), PUBLISHED)
-    keys = ["claim", "value", "where"]
-    own = table[table["grading"] != "authors"].set_index(keys)["run_why"]
-    assert own.to_dict() == alone.set_index(keys)["run_why"].to_dict()
 
 
 def test_no_sweep_takes_the_file_of_the_claims():

@@ -160,7 +160,7 @@ def test_of_the_papers_size_a_click_is_painted_soon(tmp_path, monkeypatch, brows
     values["questions"] = {"q": {"benchmark": "generated_math", "split": "test", "n": 500}}
     sweep = {"model": "wide", "questions": "q", "layers": list(range(0, 28, 4))}
     config = parse(values | {"models": {"wide": model}, "sweeps": {"wide": sweep}})
-    simulation.fill(config, text="and note that 3x = 48. " * 20, alike=True)
+    simulation.fill(config, text="and note that 3x = 48. " * 20)
     page = written(config)
     assert page.stat().st_size < 5e6
     embedded = re.search(r'id="run">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1]
