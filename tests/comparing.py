@@ -29,8 +29,6 @@ FOLLOWS_FROM_NONE = (
 
 @dataclass
 class Comparison:
-    """What came of comparing answers, and files."""
-
     greedy: int = 0
     sound: int = 0
     """Greedy answers that could be compared whole."""

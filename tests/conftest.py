@@ -1,5 +1,3 @@
-"""Settings and fixtures for every test."""
-
 import os
 from pathlib import Path
 
@@ -41,7 +39,6 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def headroom_data():
-    """Return the folder of real data; skip where there is none."""
     folder = os.environ.get("HEADROOM_DATA")
     if not folder:
         pytest.skip("real data: set HEADROOM_DATA to the folder that holds math500.jsonl")

@@ -5,7 +5,6 @@ from headroom.generation.work import Work
 
 
 def run(config, model, decoding, questions, variant):
-    """Answer what a variant lacks in this process; then do as the generate job does."""
     work = Work(config, model, decoding, questions)
     requests = [(variant, key) for key in work.missing(variant)]
     if requests:

@@ -72,7 +72,6 @@ class Snakemake:
         self._environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def __call__(self, values, *arguments, check=True):
-        """Run on config values, a config file, or the default config, to the end."""
         done = subprocess.run(
             self._command(values, arguments),
             capture_output=True,

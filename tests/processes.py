@@ -23,7 +23,6 @@ def working_in(folder, *words):
 
 
 def wait_until(condition, seconds=300.0):
-    """Wait for a condition, but not for ever."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -28,7 +28,6 @@ PARAMETERS, WHOLE = 600_123, 1_600_579  # of the encoder; with the thought head
 
 
 def study(**changes):
-    """Return a study with every arm, unless changes say otherwise."""
     values = {"solver": "tiny", "data": "asdiv_a", "arms": list(ARMS), "variations": VARIATIONS}
     values |= {"int8": ["baseline", "full"], "seeds": [0, 1, 2]}
     return Study.model_validate(values | changes)
@@ -127,13 +126,11 @@ def _measurements(own):
 
 
 def trials():
-    """Return two simulated compressions, one with one seed."""
     least = study(arms=["baseline", "full"], variations={}, seeds=[3], int8=[])
     return [trial(), trial(least, name="lone", examples=53)]
 
 
 def fill(run):
-    """Write what a run has of its compressions, below the working directory."""
     for one in trials():
         if one.name not in run.compressions:
             continue

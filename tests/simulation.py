@@ -65,7 +65,6 @@ METHODS = {
 
 
 def demo():
-    """Return a config in the shape of the demo."""
     return parse(DEMO)
 
 
@@ -84,7 +83,6 @@ def whole():
 
 
 def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):
-    """Write every table that figures read."""
     for number, batch in enumerate(batches(config)):
         _fill_batch(config, batch, np.random.default_rng(number), subjects, text)
     for name in config.models:

@@ -1,5 +1,3 @@
-"""The comparison of two runs: what it must let pass, and what it must not."""
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,5 +1,3 @@
-"""The documents lead where they say, and the package works from its wheel."""
-
 import re
 import shutil
 import subprocess

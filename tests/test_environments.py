@@ -1,5 +1,3 @@
-"""The locks, the conda environment and the image tell one truth."""
-
 import re
 import tomllib
 from importlib.metadata import requires

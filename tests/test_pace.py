@@ -37,8 +37,6 @@ DEMO = (
 
 
 class Demo:
-    """The demo's jobs, in the order of their priority."""
-
     def __init__(self, seed):
         draw = Random(seed)
         machine = draw.lognormvariate(0, 0.3)  # another machine than the table's

@@ -1,5 +1,3 @@
-"""What a run prints, from records as Snakemake sends them."""
-
 import io
 import logging
 import os

@@ -1,5 +1,3 @@
-"""What is written from other sources is current."""
-
 from pathlib import Path
 
 from headroom.reference import captions, page

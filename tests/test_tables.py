@@ -1,5 +1,3 @@
-"""Tables, and records: how a file was made, and whether it is still the same."""
-
 import json
 
 import numpy as np
@@ -134,7 +132,6 @@ def test_an_interrupted_write_leaves_the_older_file_and_nothing_else(tmp_path):
 
 @pytest.fixture
 def made(tmp_path):
-    """A JSON file about the weights beside it."""
     file = tmp_path / "model.json"
     write_json(file, {"folder": "checkpoint"})
     weights = tmp_path / "checkpoint" / "part" / "weights.safetensors"

@@ -50,8 +50,6 @@ SWEEP = {
 
 @dataclass
 class Run:
-    """A run of the workflow in a folder, towards one file."""
-
     folder: Path
     values: dict[str, Any]
     target: str
@@ -129,7 +127,6 @@ def checked(file):
 
 
 def kill(run, *words):
-    """Kill a process of the run at some moment."""
     with run.disturbed(), contextlib.suppress(psutil.Error):
         if found := working_in(run.folder, *words):
             run.draw.choice(found).kill()
@@ -184,13 +181,11 @@ def damage(run):
 
 
 def move_the_clock(run):
-    """Run part of the way in another time."""
     with run.disturbed("faketime", "-f", run.draw.choice(("-2d", "-30m", "+30m", "+2d"))):
         run.kill()
 
 
 def start_two(run):
-    """Start the workflow twice in one folder."""
     first = run.start()
     time.sleep(run.draw.uniform(0, 3))
     for process in (run.start(), first):

@@ -1,5 +1,3 @@
-"""Which claims of the papers hold, and what chance and arithmetic say of their numbers."""
-
 from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""Controls that have another reference: plain loops and scipy. Golden tables hold all of them."""
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,5 +1,3 @@
-"""Tables 1-4 of a sweep: published numbers beside, LaTeX that compiles; text that stays text."""
-
 import re
 import shutil
 import subprocess

@@ -1,5 +1,3 @@
-"""What a sweep and a frontier ask for, and what it costs: from bytes and operations."""
-
 import os
 
 import pytest

@@ -21,7 +21,6 @@ MATH_ROW |= {"subject": "Algebra", "level": 1}
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """Run in an empty folder, where results/ will be."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -32,7 +31,6 @@ def write_benchmark(rows=60):
 
 
 def write_model(folder):
-    """Write a folder that looks like a model of the example's geometry."""
     folder.mkdir()
     own = {"num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2}
     (folder / "config.json").write_text(json.dumps({"model_type": "qwen2", **own}))

@@ -45,7 +45,6 @@ def wildcards(rules, **names):
 
 
 def job(rule, jobid, wildcards=None):
-    """Return a job of Snakemake's, as far as planning looks."""
     made = Mock(jobid=jobid, wildcards=wildcards)
     made.rule.name = rule
     return made

@@ -32,7 +32,6 @@ class Page:
             self.call(f"{domain}.enable")
 
     def call(self, method, **parameters):
-        """Send a command and return its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         message |= {"sessionId": self._session} if self._session else {}
@@ -95,7 +94,6 @@ class Page:
         self.call("Emulation.setScriptExecutionDisabled", value=not on)
 
     def sheets(self):
-        """Return how many sheets of A4 the page prints on."""
         size = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}
         pdf = base64.b64decode(self.call("Page.printToPDF", **size)["data"])
         return len(re.findall(rb"/Type\s*/Page\b", pdf))

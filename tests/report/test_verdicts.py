@@ -1,5 +1,3 @@
-"""What verdicts claim, and that numbers keep their value, file and row in text and HTML."""
-
 import math
 import re
 import shutil

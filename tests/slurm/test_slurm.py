@@ -72,7 +72,6 @@ class Cluster:
         self._started = {}
 
     def start(self):
-        """Write the configuration, start all daemons, wait until all nodes are idle."""
         host = socket.gethostname().partition(".")[0]
         (self._folder / "state").mkdir(parents=True)
         nodes = "\n".join(
@@ -95,7 +94,6 @@ class Cluster:
         wait_until(lambda: self.states().count("idle") == len(NODES), 300)
 
     def start_node(self, name):
-        """Start a node's daemon."""
         self._run(name, "slurmd", "-D", "-N", name)
 
     def crash_node(self, name):
@@ -113,7 +111,6 @@ class Cluster:
         return [state.rstrip("*~#$@+") for state in listed]
 
     def stop(self):
-        """Cancel all jobs, stop all daemons, remove the configuration."""
         subprocess.run(["scancel", "--user=root", "--full"], check=False)
         deadline = time.monotonic() + 20
         while output("squeue", "--noheader", check=False).strip() and time.monotonic() < deadline:
@@ -163,7 +160,6 @@ def processes_of(**variables):
 
 
 def output(*command, check=True):
-    """Return what a command prints."""
     return subprocess.run(command, capture_output=True, text=True, check=check).stdout
 
 
@@ -207,7 +203,6 @@ def profile(folder):
 
 
 def running():
-    """Return node and comment of each running SLURM job, by its id."""
     lines = output("squeue", "--noheader", "--states=R", "--format=%i|%N|%k").splitlines()
     return {job: (node, comment) for job, node, comment in (line.split("|") for line in lines)}
 
@@ -313,7 +308,6 @@ def scontrol(*update):
 
 
 def gpus_asked(folder):
-    """Return whether the jobs of a folder asked for a GPU."""
     jobs = output("scontrol", "--oneliner", "show", "job").splitlines()
     return {
         bool(re.search(r"TresPer\w+=\S*gpu", job)) for job in jobs if f"WorkDir={folder}" in job

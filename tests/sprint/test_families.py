@@ -1,5 +1,3 @@
-"""The comparison of families, held against brute force and simulation."""
-
 from itertools import combinations
 
 import numpy as np
@@ -103,7 +101,6 @@ def simulated(draw, better=0.0):
 
 
 def told_apart(better, rounds):
-    """Return how often a family is told from sampling at 5%, over families and outcomes."""
     draw = np.random.default_rng(7)
     found, pairs = 0, [(name, "sampling") for name in ("head", "scaled", "skip")]
     for number in range(rounds):

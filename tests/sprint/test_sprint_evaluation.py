@@ -1,5 +1,3 @@
-"""What methods score, and which head or answer they choose, against plain loops and simulation."""
-
 from itertools import combinations, permutations
 
 import numpy as np

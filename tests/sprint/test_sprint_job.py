@@ -85,7 +85,6 @@ def write_questions(config, name, data):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A folder in which all steps have run."""
     folder, config = tmp_path_factory.mktemp("run"), make_config()
     with contextlib.chdir(folder):
         for seed, (name, count) in enumerate([("train", TRAIN), ("test", TEST)], start=1):
@@ -107,7 +106,6 @@ def output(template):
 
 
 def table_of(template, schema=None):
-    """Return a table of the run, a CSV file unless it has a schema."""
     return read_table(output(template), schema) if schema else pd.read_csv(output(template))
 
 

@@ -1,5 +1,3 @@
-"""Rankers against loops and scikit-learn; what is planted is found."""
-
 from itertools import combinations
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""A head selector: its geometry, loss and file; how it is trained, and with which settings."""
-
 import math
 from dataclasses import astuple, fields, replace
 from itertools import combinations

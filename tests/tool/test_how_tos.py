@@ -31,7 +31,6 @@ HOW_TOS = dict(SECTION.findall(EXTEND))
 
 
 def extended(name, folder):
-    """Return a copy of the sources to which a how-to was applied."""
     source = folder / "src"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
     edits = EDIT.findall(HOW_TOS[name])

@@ -1,5 +1,3 @@
-"""What is said before a run: of the machine, of a config, and by a pilot, here and on SLURM."""
-
 import os
 import re
 import shutil

@@ -1,5 +1,3 @@
-"""What the store holds, who asks for it, and what may go."""
-
 import json
 from pathlib import Path
 from unittest.mock import Mock

@@ -1,5 +1,3 @@
-"""Who is chosen among texts that disagree, counted by hand."""
-
 import pytest
 
 from headroom.tool.solve import Solved, count_votes, to_json, to_text

@@ -1,5 +1,3 @@
-"""Runs of the real Snakefile, in miniature."""
-
 import shutil
 
 import pytest
@@ -31,11 +29,9 @@ def finished(tmp_path_factory, worker_id):
 
 @pytest.fixture
 def copied(finished, tmp_path):
-    """A copy of the finished folder, to change."""
     return shutil.copytree(finished[0], tmp_path / "copy")
 
 
 @pytest.fixture
 def snakemake(tmp_path):
-    """Run the real Snakefile in an empty folder."""
     return Snakemake(tmp_path)

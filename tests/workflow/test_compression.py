@@ -1,5 +1,3 @@
-"""Compression in miniature, through the real Snakefile: everything is made, and made once."""
-
 import json
 import os
 import shutil
@@ -43,7 +41,6 @@ COMPRESSION = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A folder in which the miniature has run once."""
     folder = tmp_path_factory.mktemp("compression")
     Snakemake(folder)(COMPRESSION)
     return folder

@@ -49,7 +49,6 @@ def moments(tmp_path, monkeypatch):
 
 
 def journaled(moments):
-    """Return how many answers engines have journaled."""
     count = Path(f"{moments}.count")
     return count.stat().st_size if count.exists() else 0
 

@@ -1,5 +1,3 @@
-"""The demo in miniature, through the real Snakefile: everything is made, and made once."""
-
 import json
 
 import pandas as pd

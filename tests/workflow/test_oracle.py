@@ -63,7 +63,6 @@ def test_the_miniature_gives_the_frozen_numbers(finished):
 
 
 def _name(*keys):
-    """Return config names, without the digests of their settings."""
     return "/".join(re.sub("-[0-9a-f]{8}$", "", key) for key in keys)
 
 

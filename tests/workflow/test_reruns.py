@@ -1,5 +1,3 @@
-"""What another run finds in a folder where the miniature has run, and what is exported of it."""
-
 import base64
 import os
 import shutil

@@ -1,5 +1,3 @@
-"""Every config that ships can be planned, and says what the README says of it."""
-
 import re
 from functools import cache
 from pathlib import Path
