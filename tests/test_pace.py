@@ -13,25 +13,18 @@ CORES = 2
 BATCHES = ((53, 56.0), (25, 26.0), (13, 6.6), (13, 6.6), (1, 8.4), (1, 8.4), (1, 8.4), (1, 4.2))
 DEMO = (
     ("drawn", "questions", 4, "", 0.0),
-    ("embedded", "embed", 4, "drawn", 0.0),
     *((f"answers{n}", "generate", jobs, "drawn", time) for n, (jobs, time) in enumerate(BATCHES)),
     *((f"grades{n}", "grade", 1, f"answers{n}", 0.0) for n in range(len(BATCHES))),
-    ("trained", "train_selector", 2, "grades1 grades2 embedded", 0.0),
-    ("ranked", "rank_heads", 2, "trained", 0.0),
-    ("read", "evaluate", 2, "ranked grades0 grades3", 0.0),
-    ("selectors", "selector_tables", 2, "read", 0.0),
+    ("trained", "train_selector", 2, "grades1 grades2", 0.0),
+    ("read", "evaluate", 2, "trained grades0 grades3", 0.0),
     ("teacher", "teacher", 1, "", 25.2),
-    ("solvers", "compress", 2, "teacher", 25.2),
+    ("solvers", "compress", 4, "teacher", 25.2),
     ("models", "compress", 4, "grades1", 9.4),
-    ("whole", "compress", 2, "teacher grades1", 0.0),
-    ("eight", "quantise", 3, "solvers models", 0.0),
-    ("measured", "measure_compression", 2, "eight whole", 0.0),
+    ("measured", "measure_compression", 2, "solvers models", 0.0),
     ("compressions", "draw_compression", 2, "measured", 0.0),
-    ("activations", "activations", 1, "", 9.0),
-    ("controls", "controls", 1, "activations grades0", 0.0),
+    ("controls", "controls", 1, "grades0", 0.0),
     *((rule, rule, 1, "controls", 0.0) for rule in ("table", "violins", "levels", "draw_sweep")),
-    ("claims", "claims", 1, "selectors compressions draw_sweep", 0.0),
-    ("page", "report_page", 1, "claims", 0.0),
+    ("page", "report_page", 1, "read compressions draw_sweep", 0.0),
 )
 """Jobs much like the demo's: name, rule, number, names of what each waits for, seconds planned."""
 

@@ -109,6 +109,7 @@ def test_what_changed_since_it_was_named_is_refused(spoil, message):
 
 
 OWN = {"source": "./big", "revision": None}
+FLASH = {"device": "cpu", "attention": "flash_attention_2"}
 
 
 @pytest.mark.parametrize(
@@ -118,11 +119,7 @@ OWN = {"source": "./big", "revision": None}
         ("questions", {"n": 501}, r"questions.test.n: 501 .*math500 has 500; lower n"),
         ("models", OWN | {"heads": 14}, r"models.big: heads: 14 is stated, .* says 12"),
         ("models", {"device": "cpu", "dtype": "float16"}, r"big.dtype: float16 needs a GPU"),
-        (
-            "models",
-            {"device": "cpu", "attention": "flash_attention_2"},
-            r"models.big.attention: flash.* needs a GPU",
-        ),
+        ("models", FLASH, r"models.big.attention: flash.* needs a GPU"),
     ],
 )
 def test_what_cannot_run_is_refused_before_any_job(section, keys, message):
@@ -157,23 +154,20 @@ def test_a_gpu_is_asked_for_at_the_start_only_and_not_where_slurm_is(here, monke
 def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
     resolved = resolve(local())
     store = Store(resolved)
+    Path("test.jsonl").unlink()
+    touch(store.path(paths.SOURCE, source="test"))
+    preflight(resolved)  # a split needs no file
     for questions in resolved.questions:
         touch(store.path(paths.QUESTIONS, questions=questions))
         touch(store.path(paths.EMBEDDINGS, embedder="minilm", questions=questions))
     *others, last = [file for batch in batches(resolved) for file in store.answers(batch)]
     for file in others:
         touch(file)
-    for name in ("test.jsonl", "big/model.safetensors", "minilm/model.safetensors"):
+    store.path(paths.SOURCE, source="test").unlink()
+    for name in ("big/model.safetensors", "minilm/model.safetensors"):
         Path(name).unlink()
     with pytest.raises(ModelError, match=r"models.big: big has no weights"):
         preflight(resolved)  # one file of answers is still to come
     touch(last)
     preflight(resolved)
     check_devices(resolved)
-
-
-def test_a_split_in_the_store_needs_no_file():
-    resolved = resolve(local())
-    Path("test.jsonl").unlink()
-    touch(Store(resolved).path(paths.SOURCE, source="test"))
-    preflight(resolved)
