@@ -87,24 +87,17 @@ def test_reading_refuses_other_columns_and_types_but_more_in_the_accuracy_matrix
     assert read_table(file, ACCURACY, exact=False)["L00H01"].tolist() == [1, 0]
 
 
-def test_a_cut_file_is_refused_in_words(tmp_path):
+def test_damage_is_noticed_wherever_it_is(tmp_path):
     file = tmp_path / "questions.parquet"
     write_table(file, questions(), QUESTIONS)
-    whole = file.read_bytes()
+    whole, content = read_table(file, QUESTIONS), file.read_bytes()
     for length in (0, 4, 100, -9):
-        file.write_bytes(whole[:length])
+        file.write_bytes(content[:length])
         for read in (lambda file: read_table(file, QUESTIONS), read_metadata):
             with pytest.raises(TableError, match=r"cannot be read .* remove it and run again"):
                 read(file)
             with pytest.raises(TableError, match=r"no\.parquet is missing; the rule"):
                 read(tmp_path / "no.parquet")
-
-
-def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path):
-    file = tmp_path / "questions.parquet"
-    write_table(file, questions(), QUESTIONS)
-    whole = read_table(file, QUESTIONS)
-    content = file.read_bytes()
     unnoticed = []
     for place in range(0, len(content), 3):
         damaged = bytearray(content)
@@ -130,20 +123,14 @@ def test_an_interrupted_write_leaves_the_older_file_and_nothing_else(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["value.json"]
 
 
-@pytest.fixture
-def made(tmp_path):
-    file = tmp_path / "model.json"
-    write_json(file, {"folder": "checkpoint"})
-    weights = tmp_path / "checkpoint" / "part" / "weights.safetensors"
+def test_a_record_holds_facts_and_digests_and_damage_is_named(tmp_path):
+    made, weights = tmp_path / "model.json", tmp_path / "checkpoint/part/weights.safetensors"
+    write_json(made, {"folder": "checkpoint"})
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"0123456789")
     write_record(weights, Stopwatch(), {})  # a record is not a part
-    write_record(file, Stopwatch(), {"seed": 3}, tmp_path / "checkpoint")
-    return file
-
-
-def test_a_record_holds_facts_and_digests_and_damage_is_named(made):
-    facts, weights = read_record(made), made.parent / "checkpoint/part/weights.safetensors"
+    write_record(made, Stopwatch(), {"seed": 3}, tmp_path / "checkpoint")
+    facts = read_record(made)
     assert facts["seed"] == 3
     assert facts["sha256"].keys() == {"model.json", "checkpoint/part/weights.safetensors"}
     assert {"versions", "git_commit", "started", "host"} <= facts.keys()

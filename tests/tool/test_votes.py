@@ -7,7 +7,7 @@ TEXTS = ["it is 7", "no idea", r"that makes \boxed{6/2}", "so 3.0", "so 07"]
 NUMBERS = ("numeric", "default")
 
 
-def test_equal_answers_are_one_candidate_and_ties_go_to_the_nearest_head():
+def test_equal_answers_are_one_candidate_and_a_verifier_outvotes_them_but_not_without_an_answer():
     candidates, agreement = count_votes(HEADS, TEXTS, *NUMBERS)
     found = [(one.answer, one.votes, one.heads) for one in candidates]
     assert found == [
@@ -18,9 +18,6 @@ def test_equal_answers_are_one_candidate_and_ties_go_to_the_nearest_head():
     assert [one.text for one in candidates] == ["it is 7", r"that makes \boxed{6/2}", "no idea"]
     assert agreement == pytest.approx(2 / 10)
     assert all(one.score is None for one in candidates)
-
-
-def test_a_verifier_outvotes_the_majority_but_not_without_an_answer():
     scores = [-3.0, 9.0, -2.5, -0.5, -4.0]  # the best text has no answer
     candidates, _ = count_votes(HEADS, TEXTS, *NUMBERS, scores)
     found = [(one.answer, one.score) for one in candidates]

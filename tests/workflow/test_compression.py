@@ -73,8 +73,6 @@ def test_every_arm_and_seed_answers_the_test_part_and_is_measured(finished):
     (trained,) = json.loads((run / "compression/made/histories.json").read_text())[scratch].values()
     assert len(trained["rounds"][0]["epochs"]) == 4  # of solver and method
 
-
-def test_nothing_is_left_over_and_nothing_to_do(finished):
     assert not left_over(finished)
     done = Snakemake(finished)(COMPRESSION)
     assert "Nothing to be done" in done.stdout + done.stderr

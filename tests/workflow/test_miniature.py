@@ -11,16 +11,13 @@ from mini import MINIATURE, REASONER, Snakemake, left_over
 from processes import working_in
 
 
-def test_the_page_answers_what_the_run_asks(finished):
-    run = finished[0] / "results/mini"
+def test_the_page_answers_what_the_run_asks_and_nothing_is_left_over_or_to_do(finished):
+    folder, run = finished[0], finished[0] / "results/mini"
     assert "SPRINT,majority,2," in (run / "sprint/math/choosing.csv").read_text("utf-8")
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Does choosing heads beat sampling?" in page
     assert "Can heads go for good?" not in page
 
-
-def test_no_process_socket_lock_or_temporary_file_is_left_and_nothing_to_do(finished):
-    folder = finished[0]
     for place in ("../elsewhere", ".snakemake/locks", ".snakemake/incomplete"):
         assert [file for file in (folder / place).rglob("*") if not file.is_dir()] == []
     assert not left_over(folder)

@@ -13,15 +13,13 @@ from mini import MINIATURE, Snakemake, planned
 from processes import python
 
 
-def test_another_config_generates_nothing_that_the_store_has(copied):
+def test_a_run_makes_what_the_store_lacks_and_what_lies_behind_a_job_that_reruns(copied):
     values = {**MINIATURE, "run": "second", "selectors": {}, "comparisons": {}}
     values["sweeps"] = {"more": {"model": "tiny", "questions": "test", "layers": [1]}}
     counts = planned(Snakemake(copied)(values, "--dry-run"))
     assert counts["generate"] == 2  # heads 1 and 2; base, 0 and 3 are in the store
     assert not {"fetch_model", "source", "questions"} & set(counts)
 
-
-def test_what_lies_behind_a_job_that_reruns_is_made(copied):
     (model,) = (copied / "results/store/models").glob("*/model.json")
     (answers,) = (copied / "results/store").glob("tiny-*/greedy-*/test-*/L01H03.parquet")
     (accuracy,) = (copied / "results/mini/accuracy").glob("tiny-*/greedy-*/test-*.parquet")
@@ -50,8 +48,16 @@ def test_an_exported_run_is_remade_without_model_or_benchmark(finished, tmp_path
     assert_same(first, exported / "results/mini", frozenset({"report.html"}))  # it states times
 
 
-def test_an_export_is_a_dataset_whose_card_names_its_tables(finished, tmp_path):
-    export(finished[0] / "results/mini", tmp_path / "dataset")
+def test_an_export_is_a_dataset_that_may_leave_texts_out_and_its_card_names_its_tables(
+    finished, tmp_path
+):
+    files = export(finished[0] / "results/mini", tmp_path / "dataset", without_texts=True)
+    tables = [file for file in files if file.parent.name == "questions"]
+    assert len(tables) == 2
+    for file in tables:
+        known = pd.read_parquet(finished[0] / file.relative_to(tmp_path / "dataset"))
+        known["solution"] = known["solution"].mask(known["solution"].notna())
+        pd.testing.assert_frame_equal(pd.read_parquet(file), known.assign(question=""))
     code = """
 import sys, datasets
 for name in datasets.get_dataset_config_names(sys.argv[1]):
@@ -74,16 +80,6 @@ for name in datasets.get_dataset_config_names(sys.argv[1]):
         "accuracy-tiny-T0.6-test test 15 6",
         "answers-tiny-authors-test base 15 6",
     ]
-
-
-def test_an_export_may_leave_question_texts_out(finished, tmp_path):
-    files = export(finished[0] / "results/mini", tmp_path, without_texts=True)
-    tables = [file for file in files if file.parent.name == "questions"]
-    assert len(tables) == 2
-    for file in tables:
-        known = pd.read_parquet(finished[0] / file.relative_to(tmp_path))
-        known["solution"] = known["solution"].mask(known["solution"].notna())
-        pd.testing.assert_frame_equal(pd.read_parquet(file), known.assign(question=""))
 
 
 def test_a_run_without_answers_is_not_exported(copied, tmp_path):
