@@ -37,7 +37,7 @@ class Comparison:
     sampled: int = 0
     sampled_parted: int = 0
     wrong: set[str] = field(default_factory=set)
-    """Files that differ and may not, or that only the second run has."""
+    """Files that differ and may not."""
     followed: set[str] = field(default_factory=set)
     """Files that differ because some answer does."""
 
@@ -55,9 +55,7 @@ class Comparison:
             self.sampled += len(same)
             self.sampled_parted += int((~same).sum())
             return True
-        sound = [
-            (table["margin"] > NEAR_TIE).to_numpy() for table in (before, after)
-        ]  # NaN is unsound
+        sound = [(one["margin"] > NEAR_TIE).to_numpy() for one in (before, after)]  # not NaN
         both = sound[0] & sound[1]
         self.greedy += len(same)
         self.sound += int(both.sum())
@@ -79,13 +77,12 @@ class Comparison:
 def assert_same(before, after, besides=frozenset()):
     """Hold the data files of a folder against those of another; files in `besides` may differ."""
     left, right = contents(before), contents(after)
+    assert not (alone := left.keys() ^ right.keys()), f"in one of two: {sorted(alone)}"
     found = Comparison()
     other = []
     for name, content in right.items():
         mine, theirs = before / name, after / name
-        if name not in left:
-            found.wrong.add(name)
-        elif _columns(theirs) == ANSWERS.names:
+        if _columns(theirs) == ANSWERS.names:
             if not found.answers(pd.read_parquet(mine), pd.read_parquet(theirs)):
                 found.wrong.add(name)
         elif left[name] != content and not _same_but_margins(mine, theirs):

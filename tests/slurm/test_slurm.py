@@ -20,7 +20,7 @@ import psutil
 import pytest
 import yaml
 
-from comparing import assert_same, contents
+from comparing import assert_same
 from mini import MINIATURE, REASONER, ROOT, Snakemake
 from processes import wait_until
 
@@ -244,7 +244,6 @@ def test_a_sweep_on_a_cluster_that_breaks_ends_with_the_files_of_a_local_run(slu
         process.wait()
     for file, made in breakages.kept.items():
         assert file.stat().st_ino == made, f"{file} was answered again"
-    assert contents(local / "results").keys() == contents(far / "results").keys()
     assert_same(local / "results", far / "results", frozenset({"mini/report.html"}))  # states times
     wait_until(lambda: not list(processes_of(PWD=str(far))), 300)  # engines leave when idle
     assert gpus_asked(far) == {True, False}  # drawing the questions needs none

@@ -90,7 +90,6 @@ def test_an_exported_compression_is_remade_without_its_solvers(finished, tmp_pat
     Snakemake(exported)(exported / "config.json")
     assert not [*exported.rglob("*.safetensors")]
     assert not (exported / "results/store/problems").exists()
-    assert contents(remade).keys() == contents(first).keys()
     assert_same(first, remade, frozenset({"report.html"}))  # it states times
 
 

@@ -6,7 +6,7 @@ import zlib
 import pandas as pd
 import pytest
 
-from comparing import assert_same, contents
+from comparing import assert_same
 from headroom.errors import ConfigError
 from headroom.tool.store import export
 from mini import MINIATURE, Snakemake, planned
@@ -44,7 +44,6 @@ def test_an_exported_run_is_remade_without_model_or_benchmark(finished, tmp_path
     Snakemake(exported)(exported / "config.json")
     assert not (exported / "results/store/models").exists()
     assert not (exported / "results/store/sources").exists()
-    assert contents(exported / "results/mini").keys() == contents(first).keys()
     assert_same(first, exported / "results/mini", frozenset({"report.html"}))  # it states times
 
 
