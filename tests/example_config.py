@@ -4,6 +4,8 @@ import copy
 import json
 from pathlib import Path
 
+import yaml
+
 from headroom.config import parse
 
 SHIPPED = [
@@ -12,73 +14,46 @@ SHIPPED = [
     if not file.is_symlink()  # config.yaml: what snakedeploy looks for
 ]
 
-VALUES = {
-    "run": "mini",
-    "models": {
-        "tiny": {
-            "source": "builtin:reasoner",
-            "layers": 6,
-            "heads": 4,
-            "kv_heads": 4,
-            "billions": 0.001,
-        },
-        "big": {
-            "source": "owner/big",
-            "revision": "0" * 40,
-            "layers": 28,
-            "heads": 12,
-            "kv_heads": 2,
-            "billions": 1.5,
-        },
-    },
-    "questions": {
-        "test": {"benchmark": "math500", "split": "test"},
-        "train": {"benchmark": "math_train", "split": "train", "n": 50},
-    },
-    "decodings": {
-        "greedy": {"max_new_tokens": 64},
-        "authors": {"prompt": "authors"},
-        "T0.6": {"temperature": 0.6, "samples": 16},
-    },
-    "embedders": {"minilm": {"source": "owner/minilm", "revision": "1" * 40}},
-    "sweeps": {"table": {"model": "big", "questions": "test", "layers": [0, 27], "heads": [11]}},
-    "selectors": {
-        "math": {
-            "model": "big",
-            "train": "train",
-            "test": "test",
-            "embedder": "minilm",
-            "layers": "all",
-            "sampling": ["T0.6"],
-        }
-    },
-    "comparisons": {"math": {"model": "big", "questions": "test"}},
-}
+VALUES = yaml.safe_load(
+    """
+    run: mini
+    models:
+      tiny: {source: "builtin:reasoner", layers: 6, heads: 4, kv_heads: 4, billions: 0.001}
+      big: {source: owner/big, revision: "0000000000000000000000000000000000000000",
+            layers: 28, heads: 12, kv_heads: 2, billions: 1.5}
+    questions:
+      test: {benchmark: math500, split: test}
+      train: {benchmark: math_train, split: train, n: 50}
+    decodings:
+      greedy: {max_new_tokens: 64}
+      authors: {prompt: authors}
+      T0.6: {temperature: 0.6, samples: 16}
+    embedders:
+      minilm: {source: owner/minilm, revision: "1111111111111111111111111111111111111111"}
+    sweeps: {table: {model: big, questions: test, layers: [0, 27], heads: [11]}}
+    selectors:
+      math: {model: big, train: train, test: test, embedder: minilm, layers: all, sampling: [T0.6]}
+    comparisons: {math: {model: big, questions: test}}
+    """
+)
 
-STUDIES = {
-    **VALUES,
-    "problems": {
-        "made": {"dataset": "generated", "n": 90},
-        "asdiv": {"dataset": "asdiv_a", "file": "asdiv.jsonl", "revision": "5" * 64},
-    },
-    "solvers": {
-        "tiny": {"profile": "tiny", "training": {"epochs": 9}},
-        "base": {"encoder": {"source": "owner/base", "revision": "3" * 40}},
-    },
-    "compressions": {
-        "words": {
-            "solver": "tiny",
-            "data": "made",
-            "arms": ["baseline", "full", "small_from_scratch"],
-            "variations": {"ratio_30": {"ratio": 0.3}},
-            "int8": ["full"],
-            "measured": ["baseline", "full"],
-            "seeds": [4, 0],
-        },
-        "fetched": {"solver": "base", "data": "made", "arms": ["baseline"]},
-        "own": {"model": "big", "train": "train", "test": "test"},
-    },
-}
+STUDIES = VALUES | yaml.safe_load(
+    """
+    problems:
+      made: {dataset: generated, n: 90}
+      asdiv: {dataset: asdiv_a, file: asdiv.jsonl,
+              revision: "5555555555555555555555555555555555555555555555555555555555555555"}
+    solvers:
+      tiny: {profile: tiny, training: {epochs: 9}}
+      base: {encoder: {source: owner/base, revision: "3333333333333333333333333333333333333333"}}
+    compressions:
+      words: {solver: tiny, data: made, arms: [baseline, full, small_from_scratch],
+              variations: {ratio_30: {ratio: 0.3}}, int8: [full], measured: [baseline, full],
+              seeds: [4, 0]}
+      fetched: {solver: base, data: made, arms: [baseline]}
+      own: {model: big, train: train, test: test}
+    """
+)
 """The example with compressions of two solvers and of a model."""
 
 

@@ -10,56 +10,32 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 
-REASONER = {
-    "source": "builtin:reasoner",
-    "layers": 6,
-    "heads": 4,
-    "kv_heads": 4,
-    "billions": 0.001,
-    "dtype": "float32",
-    "device": "cpu",
-}
+MINIATURE = yaml.safe_load(
+    """
+    run: mini
+    models:
+      tiny: {source: "builtin:reasoner", layers: 6, heads: 4, kv_heads: 4, billions: 0.001,
+             dtype: float32, device: cpu}
+    questions:
+      test: {benchmark: generated_math, sampling: first, split: test, n: 15}
+      train: {benchmark: generated_math, sampling: first, split: train, n: 20}
+    decodings:
+      greedy: {max_new_tokens: 100}
+      authors: {prompt: authors, max_new_tokens: 100}
+      T0.6: {temperature: 0.6, top_k: 40, top_p: 0.95, samples: 3, max_new_tokens: 100}
+    embedders: {tiny: {model: tiny}}
+    sweeps:
+      math: {model: tiny, questions: test, layers: [1], heads: [0, 3], placebos: both}
+    selectors:
+      math: {model: tiny, train: train, test: test, embedder: tiny, layers: [1], heads: [0, 3],
+             geometry: [ball, literal], sampling: [T0.6], dimension: [3], diversity: [0.0, 0.1],
+             epochs: 4, seeds: [0], shortlist: [1, 2], max_n: 2, redraws: 2,
+             redrawn_setting: fixed, bootstrap: 50}
+    comparisons: {math: {model: tiny, questions: test}}
+    """
+)
+REASONER = MINIATURE["models"]["tiny"]
 """The model that ships: trained, so that nearly all of its margins are sound."""
-
-GENERATED = {"benchmark": "generated_math", "sampling": "first"}
-POOL = {"layers": [1], "heads": [0, 3]}
-LONG = {"max_new_tokens": 100}
-MINIATURE = {
-    "run": "mini",
-    "models": {"tiny": REASONER},
-    "questions": {
-        "test": {**GENERATED, "split": "test", "n": 15},
-        "train": {**GENERATED, "split": "train", "n": 20},
-    },
-    "decodings": {
-        "greedy": LONG,
-        "authors": {"prompt": "authors", **LONG},
-        "T0.6": {"temperature": 0.6, "top_k": 40, "top_p": 0.95, "samples": 3, **LONG},
-    },
-    "embedders": {"tiny": {"model": "tiny"}},
-    "sweeps": {"math": {"model": "tiny", "questions": "test", **POOL, "placebos": "both"}},
-    "selectors": {
-        "math": {
-            "model": "tiny",
-            "train": "train",
-            "test": "test",
-            "embedder": "tiny",
-            **POOL,
-            "geometry": ["ball", "literal"],
-            "sampling": ["T0.6"],
-            "dimension": [3],
-            "diversity": [0.0, 0.1],
-            "epochs": 4,
-            "seeds": [0],
-            "shortlist": [1, 2],
-            "max_n": 2,
-            "redraws": 2,
-            "redrawn_setting": "fixed",
-            "bootstrap": 50,
-        }
-    },
-    "comparisons": {"math": {"model": "tiny", "questions": "test"}},
-}
 
 
 class Snakemake:

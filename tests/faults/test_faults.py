@@ -29,7 +29,7 @@ from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
 from headroom.record import intact, record_path
 from headroom.tables import read_arrow
-from mini import MINIATURE, POOL, REASONER, ROOT, Snakemake, left_over
+from mini import MINIATURE, REASONER, ROOT, Snakemake, left_over
 from processes import working_in
 
 OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "--latency-wait", "1")
@@ -44,7 +44,7 @@ SWEEP = {
     "models": {"tiny": REASONER},
     "questions": {"test": MINIATURE["questions"]["test"]},
     "decodings": {"greedy": {"max_new_tokens": 60}},
-    "sweeps": {"math": {"model": "tiny", "questions": "test", **POOL}},
+    "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [0, 3]}},
 }
 
 

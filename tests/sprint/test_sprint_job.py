@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import yaml
 from huggingface_hub import ModelCard
 from simulated_heads import simulate
 
@@ -38,19 +39,26 @@ SAMPLED = {"model": "tiny", "decoding": "T0.6", "questions": "test"}
 GREEDY = SAMPLED | {"decoding": "greedy"}
 
 
+CONFIG = f"""
+run: simulated
+models: {{tiny: {{source: ./tiny, layers: {LAYERS}, heads: {HEADS}, kv_heads: 2, billions: 0.1}}}}
+questions:
+  train: {{benchmark: generated_math, split: train, n: {TRAIN}}}
+  test: {{benchmark: generated_math, split: test, n: {TEST}}}
+decodings: {{greedy: {{}}, T0.6: {{temperature: 0.6, samples: {SAMPLES}}}}}
+embedders: {{phi: {{model: tiny}}}}
+selectors:
+  math:
+    {{model: tiny, train: train, test: test, embedder: phi, layers: all, sampling: [T0.6],
+     max_n: 8, shortlist: [3, 6], epochs: 60, dimension: [6], seeds: [4, 5], bootstrap: 200,
+     redraws: 3, redrawn_setting: fixed}}
+"""
+
+
 def make_config(**keys):
-    tiny = {"source": "./tiny", "layers": LAYERS, "heads": HEADS, "kv_heads": 2, "billions": 0.1}
-    selector = {"model": "tiny", "train": "train", "test": "test", "embedder": "phi"}
-    selector |= {"layers": "all", "sampling": ["T0.6"], "max_n": 8, "shortlist": [3, 6]}
-    selector |= {"epochs": 60, "dimension": [6], "seeds": [4, 5], "bootstrap": 200}
-    selector |= {"redraws": 3, "redrawn_setting": "fixed"}
-    values = {"run": "simulated", "models": {"tiny": tiny}, "selectors": {"math": selector | keys}}
-    values["questions"] = {
-        name: {"benchmark": "generated_math", "split": name, "n": n}
-        for name, n in (("train", TRAIN), ("test", TEST))
-    }
-    values["decodings"] = {"greedy": {}, "T0.6": {"temperature": 0.6, "samples": SAMPLES}}
-    return parse(values | {"embedders": {"phi": {"model": "tiny"}}})
+    values = yaml.safe_load(CONFIG)
+    values["selectors"]["math"] |= keys
+    return parse(values)
 
 
 def write_questions(config, name, data):

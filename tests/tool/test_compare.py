@@ -18,8 +18,8 @@ TEST = "reasoner, greedy, math_test"
 SMALL = {
     **simulation.DEMO,
     "questions": {
-        "math_test": {"benchmark": "generated_math", "split": "test", "n": 90},
-        "math_train": {"benchmark": "generated_math", "split": "train", "n": 40},
+        name: {**simulation.DEMO["questions"][name], "n": n}
+        for name, n in (("math_test", 90), ("math_train", 40))
     },
     "sweeps": {"demo": {**simulation.DEMO["sweeps"]["demo"], **POOL}},
     "selectors": {"math": {**simulation.DEMO["selectors"]["math"], **POOL}},

@@ -10,17 +10,17 @@ import yaml
 from example_config import VALUES as EXAMPLE
 from example_config import changed
 from headroom import cli
+from mini import REASONER
 
-TINY = EXAMPLE["models"]["tiny"] | {"dtype": "float32", "device": "cpu"}
-VALUES = {
-    "run": "mine",
-    "models": {"tiny": TINY},
-    "questions": {"test": {"benchmark": "generated_math", "split": "test", "n": 60}},
-    "decodings": {"greedy": {"max_new_tokens": 30}, "T0.6": {"temperature": 0.6}},
-    "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1, 4]}},
-}
-
-
+VALUES = yaml.safe_load(
+    """
+    run: mine
+    questions: {test: {benchmark: generated_math, split: test, n: 60}}
+    decodings: {greedy: {max_new_tokens: 30}, T0.6: {temperature: 0.6}}
+    sweeps: {math: {model: tiny, questions: test, layers: [1, 4]}}
+    """
+)
+VALUES["models"] = {"tiny": REASONER}
 SBATCH = """
 import os, sys, pathlib
 pathlib.Path("asked").write_text("\\n".join(sys.argv[1:]))

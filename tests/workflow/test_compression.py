@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from comparing import assert_same, contents
 from headroom import paths
@@ -17,26 +18,22 @@ from mini import Snakemake, left_over
 from processes import wait_until
 
 SEED = 3
-SHORT = {"training": {"epochs": 2, "batch_size": 11, "checkpoint_steps": 1}}
-SHAPE = {"width": 24, "intermediate": 20, "heads": 3}
-COMPRESSION = {
-    "run": "words",
-    "problems": {"made": {"dataset": "generated", "n": 84, "partition": {"ratios": [4, 1, 1]}}},
-    "solvers": {"small": {"profile": "fixture", "encoder": SHAPE, **SHORT}},
-    "compressions": {
-        "made": {
-            "solver": "small",
-            "data": "made",
-            "method": {"ratio": 0.4, "rounds": 2, **SHORT},
-            "arms": ["baseline", "full", "small_from_scratch"],
-            "int8": ["full"],
-            "seeds": [SEED],
-            "tokens": [9],
-            "batches": [1, 3],
-            "repeats": 2,
-        }
-    },
-}
+COMPRESSION = yaml.safe_load(
+    """
+    run: words
+    problems: {made: {dataset: generated, n: 84, partition: {ratios: [4, 1, 1]}}}
+    solvers:
+      small:
+        profile: fixture
+        encoder: {width: 24, intermediate: 20, heads: 3}
+        training: &short {epochs: 2, batch_size: 11, checkpoint_steps: 1}
+    compressions:
+      made:
+        {solver: small, data: made, method: {ratio: 0.4, rounds: 2, training: *short},
+         arms: [baseline, full, small_from_scratch], int8: [full], seeds: [3],
+         tokens: [9], batches: [1, 3], repeats: 2}
+    """
+)
 
 
 @pytest.fixture(scope="module")

@@ -7,31 +7,30 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 from comparing import assert_same
-from mini import GENERATED, MINIATURE, REASONER, Snakemake, left_over
+from mini import MINIATURE, REASONER, Snakemake, left_over
 from processes import wait_until, working_in
 
 KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
 """How often the engine is killed; `make nightly` does it 20 times."""
-SWEEP = {
-    "run": "sweep",
-    "models": {"tiny": REASONER, "eager": {**REASONER, "attention": "eager"}},
-    "questions": {
-        "test": {**GENERATED, "split": "test", "n": 40},
-        "train": {**GENERATED, "split": "train", "n": 11},
-    },
-    "decodings": {
-        "greedy": {"max_new_tokens": 80},
-        "T0.6": {"temperature": 0.6, "samples": 2, "max_new_tokens": 80},
-    },
-    "embedders": MINIATURE["embedders"],
-    "sweeps": {
-        "math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [0, 2, 3]},
-        "other": {"model": "eager", "questions": "train", "layers": [2], "heads": [0]},
-    },
-    "selectors": MINIATURE["selectors"],
-}
+SWEEP = yaml.safe_load(
+    """
+    run: sweep
+    questions:
+      test: {benchmark: generated_math, sampling: first, split: test, n: 40}
+      train: {benchmark: generated_math, sampling: first, split: train, n: 11}
+    decodings:
+      greedy: {max_new_tokens: 80}
+      T0.6: {temperature: 0.6, samples: 2, max_new_tokens: 80}
+    sweeps:
+      math: {model: tiny, questions: test, layers: [1], heads: [0, 2, 3]}
+      other: {model: eager, questions: train, layers: [2], heads: [0]}
+    """
+)
+SWEEP |= {name: MINIATURE[name] for name in ("embedders", "selectors")}
+SWEEP["models"] = {"tiny": REASONER, "eager": {**REASONER, "attention": "eager"}}
 """Of three heads on two question sets, with samples of the base model; two models."""
 OPTIONS = ("--keep-going", "--rerun-incomplete", "answers", "--cores")
 

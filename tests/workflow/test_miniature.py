@@ -2,12 +2,13 @@ import json
 
 import pandas as pd
 import pytest
+import yaml
 
 from headroom import cli
 from headroom.errors import ConfigError
 from headroom.tool.run import load
 from headroom.tool.solve import Solver
-from mini import MINIATURE, REASONER, Snakemake, left_over
+from mini import MINIATURE, Snakemake, left_over
 from processes import working_in
 
 
@@ -71,25 +72,15 @@ def test_the_selector_of_a_finished_run_solves_questions(finished, capsys):
     assert "9 heads are requested; the pool has 2" in capsys.readouterr().err
 
 
-FAMILIES = {
-    "run": "families",
-    "models": {"tiny": REASONER},
-    "questions": MINIATURE["questions"],
-    "decodings": {name: MINIATURE["decodings"][name] for name in ("greedy", "T0.6")},
-    "frontiers": {
-        "math": {
-            "model": "tiny",
-            "train": "train",
-            "test": "test",
-            "scales": {"scaled": [50, 200], "weights": [20]},
-            "sampling": ["T0.6"],
-            "layers": [1, 4],
-            "members": 3,
-            "max_n": 3,
-            "bootstrap": 50,
-        }
-    },
-}
+FAMILIES = yaml.safe_load(
+    """
+    run: families
+    frontiers:
+      math: {model: tiny, train: train, test: test, scales: {scaled: [50, 200], weights: [20]},
+             sampling: [T0.6], layers: [1, 4], members: 3, max_n: 3, bootstrap: 50}
+    """
+)
+FAMILIES |= {name: MINIATURE[name] for name in ("models", "questions", "decodings")}
 
 
 def test_families_are_answered_graded_and_compared(copied):
