@@ -69,7 +69,9 @@ def test_every_dependency_is_locked_inside_its_range_with_all_that_it_needs(name
             queue += [(each, package) for each in needs if not CUDA_ONLY.match(each.name)]
 
 
-def test_cpu_lock_is_the_cuda_lock_without_cuda_and_cuda_12_s_has_another_torch():
+def test_locks_differ_in_cuda_alone_and_a_user_gets_no_developers_tools():
+    """Both locks together pin each package once: the second lies on top of the first."""
+
     def others(name, *left_out):
         kept = (r for r in locked(name) if not CUDA_ONLY.match(r.name) and r.name not in left_out)
         return [str(r) for r in kept]
@@ -81,10 +83,6 @@ def test_cpu_lock_is_the_cuda_lock_without_cuda_and_cuda_12_s_has_another_torch(
     named = {r.name for r in locked("cuda12.txt") if r.name.startswith("nvidia")}
     assert named
     assert all(name.endswith("-cu12") for name in named)
-
-
-def test_a_user_gets_no_developers_tools():
-    """Both locks together pin each package once: the second lies on top of the first."""
     developers = versions(locked("dev.txt")).keys()
     assert not developers & versions(locked("cuda.txt")).keys()
     tools = {requirement.name for requirement in wanted("dev")} - {r.name for r in wanted()}

@@ -24,7 +24,6 @@ from headroom.analysis.published import (
     head_pruning,
 )
 from headroom.config import parse
-from headroom.errors import ConfigError
 from headroom.planning.batches import pool
 from headroom.planning.store import Store
 from headroom.tables import ACCURACY, write_csv, write_table
@@ -175,12 +174,6 @@ def test_a_claim_is_judged_by_its_rows(kind, stated, found, more, word):
 def test_each_prompt_and_grading_has_a_verdict_of_its_own(of_run):
     found = of_run[of_run["claim"] == EXAMPLE].set_index(["prompt", "grading"])["run"]
     assert found.to_dict() == {("default", "default"): "holds", ("default", "authors"): "fails"}
-
-
-def test_no_sweep_takes_the_file_of_the_claims():
-    values = {**simulation.DEMO, "sweeps": {"claims": simulation.DEMO["sweeps"]["demo"]}}
-    with pytest.raises(ConfigError, match=r"sweeps.claims: tables/claims.csv is the table of cl"):
-        parse(values)
 
 
 def test_every_published_accuracy_is_the_count_that_was_printed():

@@ -93,7 +93,6 @@ def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("--layers 2", r"layers: \[2\]; model has 2 layers, numbered 0 to 1"),
         ("--benchmark maths", "benchmark 'maths' is not known; choose math500"),
         ("--answer-column answer", "no 'answer', only prompt, gold, kind; .* --question-column"),
         ("--model ./nowhere", r"\./nowhere is not a folder; name a model folder or a hub id"),

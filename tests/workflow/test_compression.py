@@ -93,7 +93,7 @@ def test_an_exported_compression_is_remade_without_its_solvers(finished, tmp_pat
 def test_a_killed_compression_goes_on_and_ends_with_the_same_files(finished, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
-    _, full = arms(parse(COMPRESSION), "made")
+    _, full, _ = arms(parse(COMPRESSION), "made")
     target = full.file(paths.HISTORY, SEED)
     before = contents(folder / Path(target).parent)
     del before["int8.parquet"]  # another job's
