@@ -55,11 +55,7 @@ def frontier(**keys):
         ("compressions/own/method", {"ratio": 0.01}, r"ratio 0.01 removes nothing of 336 heads, "),
         ("solvers/base/profile", "tiny", r"solvers.base: profile 'tiny' is an encoder from scra"),
         ("sweeps/compression_x", VALUES["sweeps"]["table"], r"is the table of compressions"),
-        (
-            "sweeps/claims",
-            VALUES["sweeps"]["table"],
-            r"s.claims: tables/claims.csv is the table of",
-        ),
+        ("sweeps/claims", VALUES["sweeps"]["table"], r"claims: tables/claims.csv is the table"),
         ("selectors/math/versus", "luck", r"versus: 'luck' is not compared .*T0.6, greedy cover"),
         (*frontier(families=["head", "tail"]), r"'tail' is no family; there are head, noise, sca"),
         (*frontier(scales={"replay": [2]}), r"'replay' is no family"),
