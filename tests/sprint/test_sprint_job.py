@@ -190,8 +190,7 @@ def test_the_jobs_write_tables_that_agree_with_each_other(done, curves):
     wanted = [at[methods.RANDOM, n] for n in shown if (methods.RANDOM, n) in at.index]
     assert sensitivity[: len(wanted)].tolist() == pytest.approx(wanted, abs=1e-5)
 
-
-def test_votes_and_choosing_start_from_the_same_answers_as_pass_at_n(done, curves):
+    # Votes and choosing start from the same answers as Pass@N.
     table, voted = table_of(paths.VOTES).set_index(["method", "n"]), curves["majority"]
     assert list(table.index.unique("method")) == ["sampling T=0.6", methods.BASE]
     for method in table.index.unique("method"):

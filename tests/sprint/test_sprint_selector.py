@@ -97,9 +97,7 @@ def test_loss_equals_the_formula_summed_one_term_at_a_time(diversity):
     total = total - diversity * separation(heads, agreement(correct).double())
     wanted = as_printed(queries.numpy(), heads.numpy(), correct.numpy(), diversity)
     assert total.item() == pytest.approx(wanted, abs=1e-6)  # s_jk is float32
-
-
-def test_alignment_survives_distances_that_underflow():
+    # Distances that underflow.
     distances = torch.tensor([[4000.0, 1000.0, 1003.0]])
     correct = torch.tensor([[True, False, True]])
     wanted = 3 + math.log1p(math.exp(-3))
