@@ -89,8 +89,16 @@ def test_what_cannot_be_named_by_content_is_refused(path, keys, message):
     assert "\n" not in str(caught.value)
 
 
+def big(**keys):
+    return {"models": {"big": keys}}
+
+
+def asked(**keys):
+    return {"questions": {"test": keys}}
+
+
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("change", "message"),
     [
         (lambda: Path("test.jsonl").write_text(""), r"questions.test: test.jsonl has sha256"),
         (lambda: Path("test.jsonl").unlink(), r"questions.test: test.jsonl is missing"),
@@ -98,35 +106,22 @@ def test_what_cannot_be_named_by_content_is_refused(path, keys, message):
         (lambda: Path("big/tokenizer.json").write_text("{ }"), r"models.big.revision: big has"),
         (lambda: Path("minilm/config.json").unlink(), r"embedders.minilm: minilm/config.json is"),
         (lambda: Path("results").write_text(""), r"results cannot be written"),
+        (asked(file="test.jsonl", n=61), r"test.n: 61 .*test.jsonl has 60; lower n"),
+        (asked(n=501), r"questions.test.n: 501 .*math500 has 500; lower n"),
+        (big(source="./big", revision=None, heads=14), r"big: heads: 14 is stated, .* says 12"),
+        (big(device="cpu", dtype="float16"), r"big.dtype: float16 needs a GPU"),
+        (big(device="cpu", attention="flash_attention_2"), r"big.attention: flash.* needs a GPU"),
     ],
 )
-def test_what_changed_since_it_was_named_is_refused(spoil, message):
+def test_what_changed_since_it_was_named_and_what_cannot_run_is_refused(change, message):
     resolved = resolve(local())
-    spoil()
+    if callable(change):
+        change()
+    else:
+        resolved = resolve(config(**change))
     with pytest.raises(HeadroomError, match=message) as error:
         preflight(resolved)
     assert "\n" not in str(error.value)
-
-
-OWN = {"source": "./big", "revision": None}
-FLASH = {"device": "cpu", "attention": "flash_attention_2"}
-
-
-@pytest.mark.parametrize(
-    ("section", "keys", "message"),
-    [
-        ("questions", {"file": "test.jsonl", "n": 61}, r"test.n: 61 .*test.jsonl has 60; lower n"),
-        ("questions", {"n": 501}, r"questions.test.n: 501 .*math500 has 500; lower n"),
-        ("models", OWN | {"heads": 14}, r"models.big: heads: 14 is stated, .* says 12"),
-        ("models", {"device": "cpu", "dtype": "float16"}, r"big.dtype: float16 needs a GPU"),
-        ("models", FLASH, r"models.big.attention: flash.* needs a GPU"),
-    ],
-)
-def test_what_cannot_run_is_refused_before_any_job(section, keys, message):
-    local()
-    name = {"questions": "test", "models": "big"}[section]
-    with pytest.raises(HeadroomError, match=message):
-        preflight(resolve(config(**{section: {name: keys}})))
 
 
 def test_a_file_of_problems_is_looked_at_before_the_first_job():

@@ -30,8 +30,3 @@ def finished(tmp_path_factory, worker_id):
 @pytest.fixture
 def copied(finished, tmp_path):
     return shutil.copytree(finished[0], tmp_path / "copy")
-
-
-@pytest.fixture
-def snakemake(tmp_path):
-    return Snakemake(tmp_path)

@@ -7,7 +7,7 @@ import sys
 import yaml
 
 from example_config import changed
-from mini import MINIATURE, ROOT, planned
+from mini import MINIATURE, ROOT, Snakemake, planned
 
 SNAKEFILE = f"""
 configfile: "config/config.yaml"
@@ -44,7 +44,8 @@ def test_a_deployed_workflow_runs_with_its_own_config(tmp_path):
     assert (tmp_path / "results/mini/config.json").is_file()
 
 
-def test_the_workflow_refuses_before_any_job(snakemake, tmp_path):
+def test_the_workflow_refuses_before_any_job(tmp_path):
+    snakemake = Snakemake(tmp_path)
     done = snakemake(MINIATURE, "--cores", "0", check=False)
     assert done.returncode != 0
     assert "core" in done.stdout + done.stderr
