@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ import yaml
 
 from comparing import assert_same
 from mini import MINIATURE, REASONER, ROOT, Snakemake
-from processes import wait_until
+from processes import python, wait_until
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
 NODES = ("n1", "n2", "n3")
@@ -316,8 +315,6 @@ def gpus_asked(folder):
 def test_a_pilot_is_measured_in_one_allocation(slurm, tmp_path):
     profile(tmp_path / "workflow/profiles/slurm")
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
-    command = [sys.executable, "-m", "headroom.cli", "pilot", "sweep.yaml", "--slurm"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^tiny +42 ", done.stdout, re.M)  # 3 variants × 14 questions of 15
+    said = python("-m", "headroom.cli", "pilot", "sweep.yaml", "--slurm", cwd=tmp_path)
+    assert re.search(r"^tiny +42 ", said, re.M)  # 3 variants × 14 questions of 15
     assert gpus_asked(tmp_path) == {True}

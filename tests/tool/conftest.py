@@ -12,20 +12,12 @@ HEAD_DIM = 8
 def llama(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own") / "my-llama"
     words = ["[PAD]", "[END]", *map(str, range(57)), "Question", "Answer", ":", "plus"]
-    config = LlamaConfig(
-        vocab_size=len(words),
-        hidden_size=48,
-        intermediate_size=40,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        num_key_value_heads=3,
-        head_dim=HEAD_DIM,
-        eos_token_id=1,
-        initializer_range=0.4,
-        pad_token_id=0,
-    )
+    shape = {"hidden_size": 48, "intermediate_size": 40, "num_hidden_layers": 2}
+    shape |= {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": HEAD_DIM}
+    ids = {"vocab_size": len(words), "eos_token_id": 1, "pad_token_id": 0}
     with torch.random.fork_rng():
         torch.manual_seed(3)
+        config = LlamaConfig(**shape, **ids, initializer_range=0.4)
         LlamaForCausalLM(config).save_pretrained(folder)
     tokens = {word: number for number, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(tokens, unk_token="[PAD]"))
