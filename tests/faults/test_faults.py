@@ -253,7 +253,7 @@ def test_no_fault_loses_or_spoils_anything(tmp_path, monkeypatch, capsys):
             removed = run.finish()
             assert_same(quiet / "results", folder / "results")
             assert not (left := left_over(folder)), f"left behind: {left}"
-            outcome += f"as undisturbed; named as damaged: {removed}"
+            outcome += "as undisturbed" + (f"; named as damaged: {removed}" if removed else "")
         except (AssertionError, subprocess.TimeoutExpired) as error:
             outcome += str(error)
             failed.append(outcome)
