@@ -199,9 +199,9 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_csv(path: Path, data: "pd.DataFrame", digits: int | None = None) -> Path:
     """Write a table as CSV, atomically, with some significant digits or all; return its path."""
-    form = digits and f"%.{digits}g"
+    form = f"%.{digits}g" if digits else None
     with atomic(path) as temporary:
-        data.to_csv(temporary, index=False, lineterminator="\n", float_format=form or None)
+        data.to_csv(temporary, index=False, lineterminator="\n", float_format=form)
     return path
 
 

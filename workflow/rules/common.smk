@@ -2,8 +2,6 @@
 import gc
 from pathlib import Path
 
-from snakemake.exceptions import WorkflowError
-
 from headroom import paths
 from headroom.analysis import published
 from headroom.generation.client import stop as stop_engines
@@ -16,10 +14,7 @@ from headroom.planning.workflow import Rules
 # a seventh of the time.
 gc.set_threshold(100_000)
 
-CORES = workflow.resource_settings.cores
-if CORES == 0:  # Snakemake would wait for ever
-    raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
-
+CORES = session.cores(workflow)
 CONFIG = session.checked(config, look=workflow.is_main_process)
 RULES = Rules(CONFIG, CORES, workflow.parent_groupids)
 of_run = RULES.store.fill
@@ -43,13 +38,7 @@ onerror:
     stop_engines()
 
 
-if not workflow.modifier.is_main_snakefile():
-    # Snakemake leaves out the handlers of a module, as which snakedeploy includes this workflow.
-    HANDLERS = [workflow.globals[name] for name in ("onstart", "onsuccess", "onerror")]
-    workflow._onstart, workflow._onsuccess, workflow._onerror = (
-        lambda log, handler=handler: handler() for handler in HANDLERS
-    )
-
+session.keep_handlers(workflow)
 
 # Jobs that many others wait for start first.
 PRIORITY = {"inputs": 3, "answers": 2, "teachers": 1}

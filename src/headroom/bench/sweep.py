@@ -49,7 +49,7 @@ class Crew:
             self.costs = self.ask(Costs.of)[0]
 
     def ask(self, function: Any, *given: list[Any]) -> list[Any]:
-        """Return what a function finds on the model, and what is given each process, in all."""
+        """Call a function with the model in all processes, and with arguments of their own."""
         each = zip(self._pools, *given, strict=True)
         found = [pool.submit(ask, function, *own) for pool, *own in each]
         return [future.result() for future in found]

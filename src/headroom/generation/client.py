@@ -81,9 +81,9 @@ class Asked(NamedTuple):
 def collect(
     config: Path, model: str, decoding: str, questions: str, variant: str, cores: int
 ) -> bool:
-    """Do as `run` if an engine runs, without reading the config as such.
+    """Do what `run` does if an engine runs already; the config is not checked again.
 
-    Names are keys, as in the paths of the store, and the config is the file that Snakemake left.
+    Names are keys, as in the paths of the store; the config is the file that Snakemake wrote.
 
     Returns:
         Whether it has; False if no engine runs, or if the config is not one that a run left.

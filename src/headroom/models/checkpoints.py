@@ -49,8 +49,8 @@ class Pruning(NamedTuple):
     revision: str | None  # its commit on the hub, or the fingerprint of its folder
     removed: Sequence[Variant]  # heads, numbered as in the source
     criterion: str  # how they were chosen
-    measured: Mapping[str, float | int | str] = MappingProxyType({})  # by name, which has the unit
-    how: str = ""  # it was measured, as a sentence
+    measured: Mapping[str, float | int | str] = MappingProxyType({})  # names say the units
+    how: str = ""  # how that was measured, as a sentence
 
 
 def save_pruned(

@@ -60,6 +60,26 @@ def shell_prefix(run: str) -> str:
     )
 
 
+def cores(workflow: Any) -> int | None:
+    """Return the number of cores that local jobs may use; None on a cluster.
+
+    Raises:
+        WorkflowError: it is 0, with which Snakemake would wait for ever.
+    """
+    found: int | None = workflow.resource_settings.cores
+    if found == 0:
+        raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
+    return found
+
+
+def keep_handlers(workflow: Any) -> None:
+    """Have Snakemake call the handlers of a module, as which snakedeploy includes the workflow."""
+    if not workflow.modifier.is_main_snakefile():
+        for name in ("onstart", "onsuccess", "onerror"):
+            handler = workflow.globals[name]
+            setattr(workflow, f"_{name}", lambda log, handler=handler: handler())
+
+
 def of_any_age(inputs: Callable[[Any], list[str]]) -> Callable[[Any], Any]:
     """Return an input function whose files rerun nothing when they are newer than the outputs.
 
@@ -72,16 +92,16 @@ def of_any_age(inputs: Callable[[Any], list[str]]) -> Callable[[Any], Any]:
 def plan_behind_reruns() -> None:
     """Have Snakemake ask every job whether it has a reason of its own to run.
 
-    Snakemake 9 asks no job that depends on one that must run: the new output is reason enough, it
-    takes for granted. With inputs of any age it is not, and a run that makes a model again would
-    leave out the missing files behind it and end as done (snakemake/snakemake#4166).
+    Snakemake 9 does not ask the jobs behind one that must run, because its new output makes them
+    run, too. An input of any age does not: a run that made a model again left out the missing files
+    behind it and ended as done (snakemake/snakemake#4166).
     """
-    from snakemake.dag import DAG  # cannot be imported first
+    from snakemake.dag import DAG  # its import works only after that of `snakemake.workflow`
 
     update = DAG.update_needrun
 
     async def update_needrun(dag: Any, *arguments: Any, **options: Any) -> None:
-        dag.bfs = lambda *_: ()  # in this method it finds the jobs not to ask
+        dag.bfs = lambda *_: ()  # this method calls it only to find the jobs that it skips
         try:
             await update(dag, *arguments, **options)
         finally:
