@@ -32,8 +32,7 @@ from headroom.sprint.evaluation import Answers, Scores, drawn, estimated, ordere
 from headroom.sprint.experiment import GradedAnswers
 from headroom.sprint.rankers import greedy_cover
 from headroom.statistics.answers import pass_at_n_drawn
-from headroom.statistics.bootstrap import Bootstrap, interval_of
-from headroom.statistics.intervals import holm
+from headroom.statistics.intervals import Bootstrap, holm, interval_of
 from headroom.tables import write_csv
 from headroom.variants import BASE, FAMILIES
 

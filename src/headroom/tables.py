@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +89,12 @@ GRADED = _schema(
 ACCURACY = _schema(question_id=_TEXT, subject=_TEXT, level=_INT8, nullable="subject level")
 """The accuracy matrix Z: these columns, then one int8 column of 0 and 1 for each variant
 (or, for sampling, for each sample: ``S00``, ``S01``, ...)."""
+
+
+def accuracy_schema(columns: Iterable[str]) -> pa.Schema:
+    """Return the schema of an accuracy matrix with these columns of 0 and 1."""
+    return pa.schema([*ACCURACY, *(pa.field(name, _INT8, nullable=False) for name in columns)])
+
 
 EMBEDDINGS = _schema(question_id=_TEXT, vector=pa.list_(_FLOAT32))
 """Question embeddings, float32 [embedding_dim]."""

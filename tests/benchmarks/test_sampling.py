@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from headroom.benchmarks.overlap import COLUMNS, overlap
-from headroom.benchmarks.sampling import CLUSTERS, draw
+from headroom.benchmarks.sources import CLUSTERS, draw
 from headroom.config import Questions
 from headroom.errors import BenchmarkError
 

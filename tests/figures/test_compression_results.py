@@ -17,7 +17,7 @@ from headroom.analysis.trials import (
     savings,
 )
 from headroom.config.study import ARMS
-from headroom.statistics.bootstrap import SeedBootstrap
+from headroom.statistics.intervals import SeedBootstrap
 from simulation import PUBLISHED
 
 RATIOS = {f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 40, 50)}

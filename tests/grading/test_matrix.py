@@ -44,7 +44,7 @@ GREEDY = {
 def test_each_distinct_answer_is_judged_once_and_all_have_verdict_and_group(monkeypatch):
     judge = Mock(wraps=matrix.judge_pairs)
     monkeypatch.setattr(matrix, "judge_pairs", judge)
-    graded = grade_answers(QUESTIONS, GREEDY, family="math", preset="default", workers=2)
+    graded = grade_answers(QUESTIONS, GREEDY, family="math", preset="default")
     half = r"\frac{1}{2}"
     halves = [(answer, half) for answer in ("0.5", "1/3", r"\frac13", half)]
     asked = [("5.0", "5"), *halves, ("1+x^2", "x^2+1"), ("x", "x^2+1")]  # and no plain integers
@@ -63,9 +63,6 @@ def test_each_distinct_answer_is_judged_once_and_all_have_verdict_and_group(monk
         assert list(zip(rows["correct"], rows["group"], strict=True)) == cell
     assert cells.loc[("q2", "L02H11"), ["verdict", "answer"]].tolist() == ["no_answer", np.nan]
     assert (graded["verdict"] == "judged").sum() == 11
-    for part, asked in ((graded, QUESTIONS.iloc[:2]), (graded.iloc[1:], QUESTIONS)):
-        with pytest.raises(TableError, match=rf"^graded answers to 3 .* of {len(asked)}; .*$"):
-            accuracy_matrix(part, asked)
     z = accuracy_matrix(graded, QUESTIONS)
     assert list(z.columns) == [*ACCURACY.names, *VARIANTS]
     assert list(z["question_id"]) == ["q3", "q1", "q2"]

@@ -15,8 +15,7 @@ from headroom.frontier import (
 from headroom.sprint.evaluation import Answers, drawn, ordered
 from headroom.sprint.experiment import costs_of
 from headroom.sprint.rankers import greedy_cover
-from headroom.statistics.bootstrap import Bootstrap
-from headroom.statistics.intervals import holm
+from headroom.statistics.intervals import Bootstrap, holm
 from headroom.variants import Variant
 
 QUESTIONS, MEMBERS, MAX_N = 7, 5, 4

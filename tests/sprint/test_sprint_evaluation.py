@@ -17,8 +17,7 @@ from headroom.sprint.evaluation import (
 )
 from headroom.sprint.matching import COVER, DRAWN, SHUFFLED
 from headroom.sprint.rankers import greedy_cover
-from headroom.statistics.bootstrap import Bootstrap
-from headroom.statistics.intervals import paired_interval
+from headroom.statistics.intervals import Bootstrap, paired_interval
 
 QUESTIONS, POOL, MAX_N = 17, 5, 3
 EVERY = np.ones(QUESTIONS, dtype=bool)
@@ -71,12 +70,12 @@ def test_a_question_passes_the_layers_that_answers_share_once(answers):
 def test_paired_differences_are_sprint_minus_the_other(answers):
     scores = {
         methods.SPRINT: ordered(answers, MAX_N),
-        methods.BASE: ordered(answers.select(np.array([4])), MAX_N),
         methods.RANDOM: drawn(answers, MAX_N),
+        methods.BASE: ordered(answers.select(np.array([4])), MAX_N),
     }
-    learnt = [{methods.SPRINT: [scores[methods.SPRINT]]}]
+    compared = [methods.RANDOM, methods.BASE], [{name: [one] for name, one in scores.items()}]
     apart = np.isin(np.arange(QUESTIONS), [0, 3, 4], invert=True)
-    table = paired(scores, learnt, apart, RESAMPLES)
+    table = paired(*compared, apart, RESAMPLES)
     assert table[["by_draw", "by_seed"]].isna().all(axis=None)
     assert list(table["method"]) == [methods.RANDOM] * 3 + [methods.BASE] * 3
     assert list(table["n"]) == [1, 2, 3] * 2
@@ -90,7 +89,7 @@ def test_paired_differences_are_sprint_minus_the_other(answers):
     assert ends["difference_apart"].tolist() == pytest.approx(lead[apart].mean(axis=0))
     assert table["difference"].between(table["low"], table["high"]).all()
     assert (table["resembling"] == 3).all()
-    assert paired(scores, learnt, ~EVERY, RESAMPLES)["difference_apart"].isna().all()
+    assert paired(*compared, ~EVERY, RESAMPLES)["difference_apart"].isna().all()
 
 
 def test_seeds_and_redraws_widen_the_interval_by_what_they_vary(answers):
@@ -104,17 +103,18 @@ def test_seeds_and_redraws_widen_the_interval_by_what_they_vary(answers):
     reached = [ordered(answers.select(order), MAX_N)["pass_at_n"] for order in orders]
     cover = ordered(answers.select(np.array([4, 1])), MAX_N)["pass_at_n"]
     mean = np.mean(reached, axis=0)
-    scores = {methods.SPRINT: {"pass_at_n": mean}, methods.COVER: {"pass_at_n": cover}}
     whole = learning(reached, cover)
-    alone = paired(scores, [learning([mean], cover)], EVERY, RESAMPLES)
-    table = paired(scores, [whole], EVERY, RESAMPLES)
+    alone, table = (
+        paired([methods.COVER], [each], EVERY, RESAMPLES)
+        for each in (learning([mean], cover), whole)
+    )
     apart = (reached[0] - reached[1]).mean(axis=0)
     assert (apart != 0).any()
     np.testing.assert_allclose(table["by_seed"], np.abs(apart) / 2)
     assert (table["high"] - table["low"] > alone["high"] - alone["low"])[apart != 0].all()
 
     worse = learning([one * 0.5 for one in reached], reached[0])
-    table = paired(scores, [whole, whole, worse], EVERY, RESAMPLES)
+    table = paired([methods.COVER], [whole, whole, worse], EVERY, RESAMPLES)
     of_whole = (mean - cover).mean(axis=0)
     of_worse = (mean * 0.5 - reached[0]).mean(axis=0)
     within = [apart**2 / 2, apart**2 / 2, (apart / 2) ** 2 / 2]
@@ -141,8 +141,8 @@ def test_the_band_holds_at_all_n_at_once_where_intervals_do_not():
 def test_curves_end_where_drawn_answers_end_and_their_costs_are_means(answers):
     few = drawn(answers.select(np.array([0, 3])), MAX_N)
     solved = answers.correct.any(axis=1, keepdims=True).repeat(MAX_N, axis=1).astype(float)
-    scores = {methods.ORACLE: {"pass_at_n": solved}, methods.RANDOM: few}
-    scores[methods.SPRINT] = ordered(answers, MAX_N)
+    scores = {methods.SPRINT: ordered(answers, MAX_N), methods.RANDOM: few}
+    scores[methods.ORACLE] = {"pass_at_n": solved}
     passed, table = curves(scores, RESAMPLES, prompt_tokens=37.5)
     last = passed.groupby("method")["n"].max()
     assert dict(last) == {methods.ORACLE: 3, methods.SPRINT: 3, methods.RANDOM: 2}
@@ -154,12 +154,9 @@ def test_curves_end_where_drawn_answers_end_and_their_costs_are_means(answers):
     assert row["computed"] == pytest.approx(at["computed"].mean() + 37.5 * row["prompts"])
 
 
-def test_sampling_methods_of_one_temperature_are_told_apart_and_come_before_the_base():
+def test_sampling_methods_of_one_temperature_are_told_apart():
     named = methods.sampling({"a": 0.6, "b": 0.6, "hot": 1.0})
     assert [*named.values()] == ["sampling T=0.6 (a)", "sampling T=0.6 (b)", "sampling T=1"]
-    given = [methods.ORACLE, methods.BASE, named["hot"], named["b"], methods.SPRINT]
-    order = [methods.SPRINT, named["hot"], named["b"], methods.BASE, methods.ORACLE]
-    assert methods.in_display_order(given) == order
 
 
 def test_the_peak_is_that_of_a_plain_loop_over_resamples():

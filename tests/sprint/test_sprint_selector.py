@@ -14,7 +14,7 @@ from headroom.sprint.rankers import Questions, greedy_cover
 from headroom.sprint.training import agreement, alignment, choose, fit, rank_again, separation
 from headroom.sprint.validation import ALL, folds, readings, redraws, splits
 from headroom.statistics.answers import pass_at_n_ordered
-from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.intervals import Bootstrap
 
 EMBEDDING_DIM, POOL, DIMENSION = 11, 7, 5
 PLACES = {

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from headroom.statistics.bootstrap import Bootstrap, SeedBootstrap
 from headroom.statistics.intervals import (
-    Component,
+    Bootstrap,
+    SeedBootstrap,
     false_discovery,
     mcnemar,
     paired_interval,
@@ -112,7 +112,7 @@ def test_an_interval_covers_what_else_varies():
     for _ in range(2000):
         shifts = draw.normal(0, 0.03, size=6)
         differences = draw.choice([1, 0, -1], p=[0.2, 0.7, 0.1], size=(300, 1)) + shifts[0]
-        known = Component(np.array([shifts[1:].var(ddof=1)]), 4)
+        known = np.array([shifts[1:].var(ddof=1)]), 4
         for found, components in ((wrong, [known]), (blind, [])):
             low, high = paired_interval(differences, components=components)
             found.append(not low[0] <= 0.1 <= high[0])

@@ -16,7 +16,7 @@ from headroom.config.compression import Compression
 from headroom.config.study import arm as arm_of
 from headroom.planning.exhibits import Shown
 from headroom.record import read_json
-from headroom.statistics.bootstrap import SeedBootstrap
+from headroom.statistics.intervals import SeedBootstrap
 from headroom.tables import STUDY_OUTCOMES, read_table
 
 BASELINE, METHOD = "baseline", "full"

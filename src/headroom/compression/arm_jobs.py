@@ -26,18 +26,17 @@ from headroom.compression.rounds import compress
 from headroom.compression.training import train
 from headroom.config import Config
 from headroom.errors import RESULT
-from headroom.grading.matrix import accuracy_matrix, grade_answers
+from headroom.grading.matrix import accuracy_matrix, grade_batch
 from headroom.models.learner import Learner, Verdict
 from headroom.models.load import load_model
 from headroom.models.source import fetch_model
 from headroom.planning.batches import Arm, all_arms, encoders, find, solvers
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, intact, read_json, write_record
-from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_json, write_table
+from headroom.tables import OUTCOMES, QUESTIONS, read_table, write_json, write_table
 from headroom.variants import BASE
 
 _LOG = logging.getLogger(__name__)
-_ANSWERS_A_WORKER = 10_000
 
 
 def prepare_encoder(config: Config, encoder: str) -> None:
@@ -131,17 +130,7 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
         parts = read_parts(arm.data)
         return learner, parts.train, parts.dev
     assert study.train is not None and isinstance(learner, Decoder)
-    train = _questions(config, study.train)
-    batch = arm.answered(config)
-    answers = {
-        str(variant): read_table(Path(file), ANSWERS)
-        for variant, file in zip(batch.variants, Store(config).answers(batch), strict=True)
-    }
-    # Starting another process takes as long as grading thousands of answers.
-    workers = min(len(os.sched_getaffinity(0)), 1 + len(answers) * len(train) // _ANSWERS_A_WORKER)
-    graded = grade_answers(
-        train, answers, family=learner.family, preset=config.grading, workers=workers
-    )
+    train, answers, graded = grade_batch(config, arm.answered(config), config.grading)
     if len(answers) > 1:
         learner = replace(learner, matrix=accuracy_matrix(graded, train))
     return learner, to_learn(train, answers[str(BASE)], graded), []

@@ -35,7 +35,7 @@ def read_source(config: Config, questions: str) -> None:
 
 def draw_questions(config: Config, questions: str) -> None:
     """Draw a question set from its split."""
-    from headroom.benchmarks.sampling import draw
+    from headroom.benchmarks.sources import draw
 
     stopwatch = Stopwatch()
     section = config.questions[questions]

@@ -136,7 +136,7 @@ def chosen_letter(text: str) -> str | None:
 
 def same_text(answer: str, gold: str) -> bool:
     """Return whether two texts are equal, ignoring case and repeated white space."""
-    return _folded(answer) == _folded(gold)
+    return answer.casefold().split() == gold.casefold().split()
 
 
 def boxed_or_line(text: str) -> str | None:
@@ -182,10 +182,6 @@ def _value(number: str) -> float:
     except (ValueError, ZeroDivisionError):
         return math.nan
     return value if math.isfinite(value) else math.nan
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
 
 
 def canonical(answer: str) -> str:

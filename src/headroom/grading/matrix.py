@@ -2,14 +2,12 @@
 
 import logging
 import os
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Set
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from headroom import paths
 from headroom.config import Config, Preset
@@ -24,22 +22,19 @@ from headroom.tables import (
     ANSWERS,
     GRADED,
     QUESTIONS,
+    accuracy_schema,
     read_table,
     write_csv,
     write_table,
 )
 from headroom.variants import BASE, Variant
 
-log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
+_PAIRS_A_WORKER = 250  # take about as long as starting another
 
 
 def grade_answers(
-    questions: pd.DataFrame,
-    answers: Mapping[str, pd.DataFrame],
-    *,
-    family: str,
-    preset: str,
-    workers: int = 1,
+    questions: pd.DataFrame, answers: Mapping[str, pd.DataFrame], family: str, preset: str
 ) -> pd.DataFrame:
     """Extract and judge the answers of several variants to one question set.
 
@@ -52,7 +47,6 @@ def grade_answers(
         answers: by variant, as `tables.ANSWERS`.
         family: ``math`` or ``gsm8k``, or a custom benchmark's grader.
         preset: ``default`` or ``authors``: rules of extraction and judging.
-        workers: number of judging processes.
 
     Returns:
         Columns of `tables.GRADED`; rows by variant, then in question order, then by sample.
@@ -63,10 +57,8 @@ def grade_answers(
     """
     grader = find_grader(family, preset)
     names = sorted(answers, key=Variant.parse)
-    parts = [_ordered(name, answers[name], questions) for name in names]
-    table = pd.concat(parts, ignore_index=True).assign(
-        variant=np.repeat(names, [len(part) for part in parts])
-    )
+    parts = [_ordered(name, answers[name], questions).assign(variant=name) for name in names]
+    table = pd.concat(parts, ignore_index=True)
     found = [grader.extract(text) for text in table["text"]]
     gold = dict(zip(questions["question_id"], map(canonical, questions["answer"]), strict=True))
     pairs = [
@@ -77,67 +69,38 @@ def grade_answers(
     judgements = (
         {pair: Judgement("judged", grader.equal(*pair)) for pair in distinct}
         if grader.equal
-        else judge(distinct, preset, workers)
+        else judge(distinct, preset)
     )
     outcomes = [judgements[pair] if pair else Judgement("no_answer", False) for pair in pairs]
-    groups, wrong = [], defaultdict[str, dict[str, int]](dict)
-    for answer, question_id, outcome in zip(found, table["question_id"], outcomes, strict=True):
-        if answer is None or outcome.correct:
-            groups.append(-1 if answer is None else 0)
-        else:
-            known = wrong[question_id]
-            groups.append(known.setdefault(hendrycks(answer), len(known) + 1))
     table = table.assign(
         answer=pd.Series(found, dtype="str"),
         correct=[outcome.correct for outcome in outcomes],
         verdict=[outcome.verdict for outcome in outcomes],
         tokens=table["token_ids"].map(len).astype(np.int32),
-        group=np.array(groups, np.int32),
     )
-    counts = sorted(Counter(outcome.verdict for outcome in outcomes).items())
-    shown = ", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts)
-    log.info("graded %d answers: %s", len(table), shown)
+    wrong = table["answer"].mask(table["correct"]).map(hendrycks, na_action="ignore")
+    first = table.index.to_series().groupby([table["question_id"], wrong]).transform("min")
+    group = first.groupby(table["question_id"]).rank("dense").fillna(0)
+    table["group"] = group.mask(table["answer"].isna(), -1).astype(np.int32)
+    counts = table["verdict"].value_counts().sort_index()
+    shown = ", ".join(f"{count} {name}" for name, count in counts.items()).replace("_", " ")
+    _LOG.info("graded %d answers: %s", len(table), shown)
     return table[GRADED.names]
 
 
 def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy matrix Z: a row for each question, a 0/1 column for each variant.
+    """Return the accuracy matrix Z of `grade_answers`: a row for each question, in their order.
 
-    If a single variant has several samples, each has a column: ``S00``, ``S01``, ...
-
-    Args:
-        graded: graded answers, as `tables.GRADED`.
-        questions: the question set, as `tables.QUESTIONS`, which decides the order of rows.
-
-    Returns:
-        Columns of `tables.ACCURACY`, then one int8 column for each variant (base first, then by
-        layer and query head) or sample.
-
-    Raises:
-        TableError: several variants have several samples, or the questions differ.
+    Columns are those of `tables.ACCURACY`, then one of 0 and 1 for each variant (base first, then
+    by layer and query head), or for each of several samples of the base model: ``S00``, ``S01``.
     """
-    columns = sorted(graded["variant"].unique(), key=Variant.parse)
-    samples = sorted(graded["sample"].unique())
-    labels = graded["variant"]
-    if len(columns) == 1 < len(samples):
-        labels = graded["sample"].map("S{:02d}".format)
-        columns = [f"S{sample:02d}" for sample in samples]
-    elif len(samples) > 1:
-        raise TableError(
-            f"{len(columns)} variants have {len(samples)} samples each; "
-            "a matrix holds one variant's samples or one sample of each variant"
-        )
+    sampled = graded["sample"].nunique() > 1
+    labels = graded["sample"].map("S{:02d}".format) if sampled else graded["variant"]
     cells = graded.assign(label=labels).pivot(
         index="question_id", columns="label", values="correct"
     )
-    if set(cells.index) != set(questions["question_id"]) or cells.isna().any(axis=None):
-        raise TableError(
-            f"graded answers to {len(cells)} questions do not fit the question set of "
-            f"{len(questions)}; grade again with the same question set"
-        )
-    cells = cells.loc[questions["question_id"], columns].astype(np.int8).reset_index(drop=True)
-    facts = questions[ACCURACY.names].reset_index(drop=True)
-    return pd.concat([facts, cells.rename_axis(columns=None)], axis=1)
+    cells = cells.loc[questions["question_id"], labels.unique()].astype(np.int8)
+    return questions[ACCURACY.names].join(cells, on="question_id")
 
 
 def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
@@ -153,13 +116,28 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
     return answers.iloc[given.get_indexer(wanted)]
 
 
-def judge(pairs: Set[Pair], preset: str, workers: int) -> dict[Pair, Judgement]:
-    """Judge pairs in canonical form; workers judge those that have no shortcut."""
+def judge(pairs: Set[Pair], preset: str, workers: int | None = None) -> dict[Pair, Judgement]:
+    """Judge pairs in canonical form; workers, by default as pays, judge what has no shortcut."""
     known = {pair: shortcut(*pair) for pair in pairs}
     # Sorted by gold answer, so that a worker parses each gold answer once.
     hard = sorted((pair for pair in pairs if known[pair] is None), key=lambda pair: pair[::-1])
     easy = {pair: Judgement("judged", right) for pair, right in known.items() if right is not None}
+    cores = len(os.sched_getaffinity(0))
+    workers = workers or min(cores, 1 + len(hard) // _PAIRS_A_WORKER)
     return easy | dict(zip(hard, judge_pairs(hard, preset, workers=workers), strict=True))
+
+
+def grade_batch(
+    config: Config, batch: Batch, preset: str
+) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], pd.DataFrame]:
+    """Return the question set of a batch, its answers by variant, and these graded."""
+    store, family = Store(config), config.questions[batch.questions].family
+    rows = read_table(store.path(paths.QUESTIONS, questions=batch.questions), QUESTIONS)
+    answers = {
+        str(variant): read_table(Path(file), ANSWERS)
+        for variant, file in zip(batch.variants, store.answers(batch), strict=True)
+    }
+    return rows, answers, grade_answers(rows, answers, family, preset)
 
 
 def grade(
@@ -169,32 +147,22 @@ def grade(
 
     If `grading` is given, the tables go to a folder of that name.
     """
-    stopwatch = Stopwatch()
+    stopwatch, rules = Stopwatch(), grading or config.grading
     batch, store = find_batch(config, model, decoding, questions), Store(config)
-    rows = read_table(store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
-    answers = {
-        str(variant): read_table(Path(file), ANSWERS)
-        for variant, file in zip(batch.variants, store.answers(batch), strict=True)
-    }
-    family = config.questions[questions].family
-    rules = grading or config.grading
-    graded = grade_answers(rows, answers, family=family, preset=rules, workers=_cores())
+    rows, _, graded = grade_batch(config, batch, rules)
     facts = {**store.keys(**batch.names), "grading": rules}
-    names = {**batch.names, "grading": rules}
+    noted = facts | {"verdicts": graded["verdict"].value_counts().sort_index().to_dict()}
     matrix = accuracy_matrix(graded, rows)
-    variants = matrix.columns.difference(ACCURACY.names, sort=False)
-    schema = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in variants)])
-    files = [
-        store.path(paths.REGRADED if grading else paths.GRADED, **names),
-        store.path(paths.REGRADED_ACCURACY if grading else paths.ACCURACY, **names),
-    ]
-    for file, table, columns in zip(files, (graded, matrix), (GRADED, schema), strict=True):
+    schema = accuracy_schema(matrix.columns.difference(ACCURACY.names, sort=False))
+    templates = (paths.GRADED, paths.ACCURACY)
+    if grading:
+        templates = (paths.REGRADED, paths.REGRADED_ACCURACY)
+    for template, table, columns in zip(templates, (graded, matrix), (GRADED, schema), strict=True):
+        file = store.path(template, **batch.names, grading=rules)
         write_table(file, table, columns, facts)
-    verdicts = graded["verdict"].value_counts().sort_index().to_dict()
-    for file in files:
-        write_record(file, stopwatch, {**facts, "verdicts": verdicts})
+        write_record(file, stopwatch, noted)
     shown = RESULT if len(batch.variants) > 1 else logging.INFO
-    log.log(shown, "%s", _right(batch, graded))
+    _LOG.log(shown, "%s", _right(batch, graded))
 
 
 def _right(batch: Batch, graded: pd.DataFrame) -> str:
@@ -212,15 +180,10 @@ def _right(batch: Batch, graded: pd.DataFrame) -> str:
 def compare_prompts(config: Config, comparison: str) -> None:
     """Grade the base model's answers under two prompts, each under both sets of rules."""
     stopwatch = Stopwatch()
-    section, store = config.comparisons[comparison], Store(config)
-    names = {"model": section.model, "questions": section.questions, "variant": BASE}
-    rows = read_table(store.path(paths.QUESTIONS, **names), QUESTIONS)
-    family = config.questions[section.questions].family
-    reference, counts = None, []
+    section, reference, counts = config.comparisons[comparison], None, []
     for decoding, preset in product(section.decodings, ("default", "authors")):
-        file = store.path(paths.ANSWERS, decoding=decoding, **names)
-        answers = {str(BASE): read_table(file, ANSWERS)}
-        graded = grade_answers(rows, answers, family=family, preset=preset, workers=_cores())
+        batch = Batch(section.model, decoding, section.questions, (BASE,))
+        _, _, graded = grade_batch(config, batch, preset)
         correct = graded["correct"]
         reference = correct if reference is None else reference
         counts.append(
@@ -235,10 +198,6 @@ def compare_prompts(config: Config, comparison: str) -> None:
                 "differ_from_default": (correct != reference).sum(),
             }
         )
-    output = store.path(paths.COMPARISON, comparison=comparison)
+    output = Store(config).path(paths.COMPARISON, comparison=comparison)
     write_csv(output, pd.DataFrame(counts))
     write_record(output, stopwatch, {"comparison": section.model_dump(mode="json")})
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))

@@ -13,17 +13,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
-from itertools import chain
+from itertools import accumulate, chain, groupby
+from operator import itemgetter
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from headroom.errors import GradingError
 
 _BATCH_PAIRS = 64
-_BATCH_CHARACTERS = 16_384  # so that a batch fits into a pipe, unless a single pair does not
+_BATCH_CHARACTERS = 16_384  # so that a batch fits into a pipe, unless its first pair does not
 _LEAVING_SECONDS = 10.0
 _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 
@@ -62,16 +63,12 @@ def judge_pairs(
 ) -> list[Judgement]:
     """Judge pairs of (answer, gold), in order, in processes that can be killed.
 
-    Args:
-        pairs: answers and gold answers; any text.
-        preset: ``default`` (math-verify) or ``authors`` (PRM800K's rules).
-        workers: number of processes.
-        limits: limits for one pair.
+    The preset is ``default`` (math-verify) or ``authors`` (PRM800K's rules); the texts are any.
 
     Raises:
         GradingError: no worker can be started.
     """
-    batches = list(_batches(pairs, workers))
+    batches = _batches(pairs, workers)
     everyone: list[_Worker] = []
     free: SimpleQueue[_Worker] = SimpleQueue()
 
@@ -155,11 +152,7 @@ class _Worker:
             self.stdin.flush()
 
     def _replace(self) -> None:
-        """Start another process after this one has ended, which happens only by a kill.
-
-        Raises:
-            GradingError: it ended before it was ready.
-        """
+        """Start another process after this one has ended, which happens only by a kill."""
         status = self.process.wait()
         if not self.ready:
             raise GradingError(
@@ -187,16 +180,9 @@ class _Worker:
         self._close()
 
 
-def _batches(pairs: Sequence[Pair], workers: int) -> Iterator[list[Pair]]:
+def _batches(pairs: Sequence[Pair], workers: int) -> list[list[Pair]]:
     size = min(_BATCH_PAIRS, 1 + len(pairs) // (4 * workers))
-    batch: list[Pair] = []
-    characters = 0
-    for pair in pairs:
-        length = sum(map(len, pair))
-        if batch and (len(batch) == size or characters + length > _BATCH_CHARACTERS):
-            yield batch
-            batch, characters = [], 0
-        batch.append(pair)
-        characters += length
-    if batch:
-        yield batch
+    ends = accumulate(sum(map(len, pair)) for pair in pairs)
+    places = ((number // size, end // _BATCH_CHARACTERS) for number, end in enumerate(ends))
+    groups = groupby(zip(places, pairs, strict=True), key=itemgetter(0))
+    return [[pair for _, pair in group] for _, group in groups]

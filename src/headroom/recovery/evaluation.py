@@ -16,7 +16,7 @@ from headroom.compression import footprint
 from headroom.compression.calibration import row_batches
 from headroom.models.geometry import evaluating, find_heads
 from headroom.recovery.texts import Piece
-from headroom.statistics.bootstrap import Bootstrap, interval_of
+from headroom.statistics.intervals import Bootstrap, interval_of
 
 _RESAMPLES = 5000
 _PROMPT, _ANSWER, _TURNS = 16, 32, 3

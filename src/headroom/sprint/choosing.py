@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from headroom.sprint.evaluation import POINTS, Answers, Scores, Values, estimated
 from headroom.statistics import answers as together
 from headroom.statistics.answers import extend
-from headroom.statistics.bootstrap import Bootstrap, interval_of
+from headroom.statistics.intervals import Bootstrap, interval_of
 
 ORACLE, FIRST, MAJORITY = "oracle", "first", "majority"
 AGREEMENT, VERIFIER = "agreement", "verifier"

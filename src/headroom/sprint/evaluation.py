@@ -6,7 +6,7 @@ stays at its last value; the curve of a method that draws ends where its answers
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +19,7 @@ from headroom.sprint.validation import REDRAWN
 from headroom.statistics import LEVEL
 from headroom.statistics import answers as together
 from headroom.statistics.answers import extend, pass_at_n_drawn, pass_at_n_ordered
-from headroom.statistics.bootstrap import Bootstrap
-from headroom.statistics.intervals import Component, paired_interval
+from headroom.statistics.intervals import Bootstrap, paired_interval
 from headroom.tables import CURVES
 
 POINTS = (1, 2, 4, 8, 16)
@@ -159,8 +158,7 @@ def curves(
     not counted.
     """
     parts = []
-    for method in methods.in_display_order(list(scores)):
-        score = scores[method]
+    for method, score in scores.items():
         known = {name: values.mean(axis=0) for name, values in score.items()}
         known |= estimated(score["pass_at_n"], bootstrap, "pass_at_n", "low", "high")
         for name, short in (("distinct_answers", "distinct"), ("agreement", "agreement")):
@@ -189,29 +187,29 @@ def ablation(passes: Mapping[str, Values], bootstrap: Bootstrap) -> pd.DataFrame
 
 
 def paired(
-    scores: Mapping[str, Scores],
+    others: Iterable[str],
     learnt: Sequence[Mapping[str, Sequence[Scores]]],
     apart: Bool[np.ndarray, " questions"],
     bootstrap: Bootstrap,
     measure: str = "pass_at_n",
 ) -> pd.DataFrame:
-    """Return SPRINT's value minus every other method's, columns `PAIRED`.
+    """Return SPRINT's value minus that of each of the `others`, columns `PAIRED`.
 
     Args:
-        scores: by method, all on the same questions.
-        learnt: for each of `headroom.sprint.validation.redraws` the scores of SPRINT and of every
-            other method that is trained, one for each seed.
+        others: names of methods.
+        learnt: for each of `headroom.sprint.validation.redraws` the scores of every method, one for
+            each seed.
         apart: which questions resemble no training question.
         bootstrap: resamples of the questions, for the band and the peak.
         measure: which measure is compared, ``pass_at_n`` or ``majority``.
     """
-    of = {method: score[measure] for method, score in scores.items()}
-    parts = []
-    for method in methods.in_display_order([name for name in of if name != methods.SPRINT]):
-        lead, leads = of[methods.SPRINT] - of[method], []
-        for training in learnt:
-            other = training[method][0][measure] if method in training else of[method]
-            leads.append([one[measure] - other for one in training[methods.SPRINT]])
+    whole, parts = mean_over(learnt[0][methods.SPRINT])[measure], []
+    for method in others:
+        lead = whole - learnt[0][method][0][measure]
+        leads = [
+            [one[measure] - training[method][0][measure] for one in training[methods.SPRINT]]
+            for training in learnt
+        ]
         part = _differences(lead, leads)
         half = (part["high"] - part["low"]) / 2 * simultaneous(lead, bootstrap)
         middle = (part["high"] + part["low"]) / 2
@@ -243,15 +241,17 @@ def _differences(lead: Values, leads: Sequence[Sequence[Values]]) -> pd.DataFram
     noise, sources = np.zeros(lead.shape[1]), {}
     if seeds > 1:
         noise = np.mean([part.var(axis=0, ddof=1) for part in means], axis=0) / seeds
-        sources["by_seed"] = Component(noise, len(means) * (seeds - 1))
+        sources["by_seed"] = noise, len(means) * (seeds - 1)
     if redraws > 1:  # the variance between draws, less the part that the seeds explain
         between = np.var([part.mean(axis=0) for part in means[1:]], axis=0, ddof=1)
-        sources["by_draw"] = Component(_OF_DRAWS * np.maximum(between - noise, 0.0), redraws - 1)
+        sources["by_draw"] = _OF_DRAWS * np.maximum(between - noise, 0.0), redraws - 1
     low, high = paired_interval(lead, components=list(sources.values()))
     found = {"difference": lead.mean(axis=0), "low": low, "high": high}
     found["by_questions"] = lead.std(axis=0) / math.sqrt(len(lead))
     found |= {"by_draw": np.nan, "by_seed": np.nan}
-    return pd.DataFrame(found | {name: np.sqrt(each.variance) for name, each in sources.items()})
+    return pd.DataFrame(
+        found | {name: np.sqrt(variance) for name, (variance, _) in sources.items()}
+    )
 
 
 def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:

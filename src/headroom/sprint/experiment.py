@@ -1,6 +1,7 @@
 """The files that a head selector's jobs read and write: its pool, its tables and their paths."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ class GradedAnswers:
 
     def __init__(self, config: Config, model: str) -> None:
         self._config, self._model, self._store = config, model, Store(config)
-        self._tables: dict[Path, pd.DataFrame] = {}
+        keys = ["question_id", "variant", "sample"]
+        self._read = cache(lambda path: read_table(path, GRADED).set_index(keys))
 
     def of(
         self,
@@ -58,10 +60,7 @@ class GradedAnswers:
             TableError: the table is missing or damaged, or lacks an answer.
         """
         path = self._path(paths.GRADED, decoding, questions)
-        if path not in self._tables:
-            keys = ["question_id", "variant", "sample"]
-            self._tables[path] = read_table(path, GRADED).set_index(keys)
-        table = self._tables[path]
+        table = self._read(path)
         ids = list(table.index.unique("question_id")) if ids is None else ids
         samples = samples or self._config.decodings[decoding].samples
         cells = pd.MultiIndex.from_product([ids, variants, range(samples)])

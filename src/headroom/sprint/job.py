@@ -16,11 +16,11 @@ from headroom.errors import RESULT, TableError
 from headroom.record import Stopwatch, peak_resident, read_record, write_record
 from headroom.sprint import choosing, evaluation, matching, methods, rankers, validation
 from headroom.sprint.card import card
-from headroom.sprint.evaluation import drawn, mean_over, ordered
+from headroom.sprint.evaluation import Scores, drawn, mean_over, ordered
 from headroom.sprint.experiment import Experiment, GradedAnswers
 from headroom.sprint.validation import ALL, Order
-from headroom.statistics.answers import extend, pass_at_n_ordered
-from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.answers import extend
+from headroom.statistics.intervals import Bootstrap
 from headroom.tables import (
     CURVES,
     POINTS,
@@ -28,7 +28,6 @@ from headroom.tables import (
     TRAININGS,
     read_metadata,
     read_table,
-    write_table,
 )
 from headroom.variants import BASE
 
@@ -98,9 +97,8 @@ def rank(config: Config, name: str) -> None:
     facts = {**facts, "test": experiment.store.key("questions", options.test)}
     cost = {"selection_seconds": seconds, "selection_bytes": held}
     experiment.save(paths.RANKING, table, facts, RANKING, **cost)
-    path = experiment.output(paths.POINTS)
-    write_table(path, model.points(selector, heads, asked.ids, vectors), POINTS)
-    write_record(path, experiment.stopwatch, facts)
+    placed = model.points(selector, heads, asked.ids, vectors)
+    experiment.save(paths.POINTS, placed, facts, POINTS)
 
     learnt, z = experiment.z(options.train)
     known = experiment.questions(options.train, learnt)
@@ -145,29 +143,32 @@ def evaluate(config: Config, name: str) -> None:
         of: rankers.choose_shortlist(z[rows], answers.correct, options)
         for of, rows in redraws.items()
     }
-    learnt = []  # of all questions, then of each redraw: scores by method, one for each seed
-    for of, rows in redraws.items():
-        orders = rankings[of] | {
-            methods.COVER: [rankers.greedy_cover(z[rows])],
-            methods.SINGLE: [rankers.accuracy_order(z[rows])[:1]],
-        }
-        by_seed = {
-            method: [ordered(answers.select(order[..., :max_n]), max_n) for order in found]
-            for method, found in orders.items()
-        }
-        learnt.append(by_seed | {methods.RANDOM: [drawn(answers.select(shortlists[of][0]), max_n)]})
-    scores = {method: mean_over(by_seed) for method, by_seed in learnt[0].items()}
-    scores[methods.POOL] = drawn(answers, max_n)
-    scores[methods.BASE] = ordered(graded.of(*asked, base, questions), max_n)
     sampled = {
-        method: drawn(graded.of(decoding, options.test, base, questions), max_n)
+        method: [drawn(graded.of(decoding, options.test, base, questions), max_n)]
         for decoding, method in methods.sampling(temperatures).items()
     }
-    scores |= sampled
+    of_pool, of_base = drawn(answers, max_n), ordered(graded.of(*asked, base, questions), max_n)
     # An oracle needs one head a question, so that the ceiling does not depend on N.
-    ceiling = pass_at_n_ordered(answers.correct, len(heads))[:, -1:]
-    scores[methods.ORACLE] = {"pass_at_n": extend(ceiling, max_n)}
+    ceiling = extend(answers.correct.any(axis=1, keepdims=True).astype(float), max_n)
 
+    def of_order(order: Order) -> Scores:
+        return ordered(answers.select(order[..., :max_n]), max_n)
+
+    # Of all questions, then of each redraw: by method, in the order shown, scores of each seed.
+    learnt: list[dict[str, list[Scores]]] = [
+        {
+            **{method: list(map(of_order, found)) for method, found in rankings[of].items()},
+            methods.RANDOM: [drawn(answers.select(shortlists[of][0]), max_n)],
+            methods.POOL: [of_pool],
+            methods.COVER: [of_order(rankers.greedy_cover(z[rows]))],
+            methods.SINGLE: [of_order(rankers.accuracy_order(z[rows])[:1])],
+            **sampled,
+            methods.BASE: [of_base],
+            methods.ORACLE: [{"pass_at_n": ceiling}],
+        }
+        for of, rows in redraws.items()
+    ]
+    scores = {method: mean_over(by_seed) for method, by_seed in learnt[0].items()}
     bootstrap = Bootstrap(len(questions), options.bootstrap, config.seed)
     facts = {
         **read_metadata(ranking),
@@ -179,9 +180,9 @@ def evaluate(config: Config, name: str) -> None:
     alike = overlap(experiment.texts(options.train), experiment.texts(options.test))
     apart = ~np.isin(questions, alike.loc[alike["degree"] != "unknown", "question_id"])
     compared = learnt, apart, bootstrap
-    voters = {method: scores[method] for method in (methods.SPRINT, methods.BASE, *sampled)}
+    others, voters = [name for name in scores if name != methods.SPRINT], [*sampled, methods.BASE]
     readings = {
-        each: ordered(answers.select(rankings[each][methods.SPRINT][0]), max_n)["pass_at_n"]
+        each: of_order(rankings[each][methods.SPRINT][0])["pass_at_n"]
         for each in validation.readings(options)
     }
     matched = [
@@ -203,7 +204,7 @@ def evaluate(config: Config, name: str) -> None:
     results: dict[str, pd.DataFrame | str] = {
         paths.ABLATION: evaluation.ablation(readings, bootstrap),
         paths.OVERLAP: alike,
-        paths.PAIRED: evaluation.paired(scores, *compared),
+        paths.PAIRED: evaluation.paired(others, *compared),
         paths.VOTES: evaluation.paired(voters, *compared, "majority"),
         paths.SENSITIVITY: shortlists[ALL][1],
         paths.SELECTOR_CARD: card(config, name, facts, curves),

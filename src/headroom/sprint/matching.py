@@ -14,7 +14,7 @@ from headroom.sprint.methods import COVER
 from headroom.sprint.rankers import greedy_cover
 from headroom.sprint.validation import Order, Z
 from headroom.statistics.answers import pass_at_n_drawn, pass_at_n_ordered
-from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.intervals import Bootstrap
 
 COLUMNS = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other"]
 COLUMNS += ["difference", "low", "high", "p"]

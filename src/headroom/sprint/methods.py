@@ -1,4 +1,4 @@
-"""Names of the methods compared, as tables and figures show them, in display order."""
+"""Names of the methods compared, as tables and figures show them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -31,14 +31,6 @@ def sampling(temperatures: Mapping[str, float]) -> dict[str, str]:
         name: f"{_SAMPLING}{value:g}" + (f" ({name})" if shared[value] > 1 else "")
         for name, value in temperatures.items()
     }
-
-
-def in_display_order(methods: list[str]) -> list[str]:
-    """Sort method names: SPRINT, head baselines, sampling (in the order given), base, oracle."""
-    order = [SPRINT, *RIVALS, RANDOM, POOL, COVER, SINGLE, _SAMPLING, BASE, ORACLE]
-    return sorted(
-        methods, key=lambda name: order.index(_SAMPLING if name.startswith(_SAMPLING) else name)
-    )
 
 
 def is_baseline(method: str) -> bool:

@@ -47,7 +47,6 @@ from headroom.sprint.rankers import Questions
 from headroom.sprint.validation import (
     ALL,
     Order,
-    Rows,
     Z,
     folds,
     ranked_pass,
@@ -253,32 +252,25 @@ def rank_again(
         The training's name in `headroom.sprint.validation`, the seed, the ids of the test
         questions, or of the fold left out, and for each of them the heads, nearest first.
     """
-
-    def ranked(
-        names: Sequence[str],
-        rows: Rows,
-        asked: Questions,
-        settings: Sequence[Setting],
-        seeds: Sequence[int],
-    ) -> Iterator[tuple[str, int, Sequence[str], Order]]:
-        part, embedder = known.of(rows), settings[0].embedder
-        fits = fit(part.embeddings[embedder], correct[rows], settings, seeds)
-        for name, seed, trained in zip(names, seeds, fits, strict=True):
-            yield name, seed, asked.ids, rank(trained.selector, asked.embeddings[embedder])[0]
-
-    whole, seeds = np.arange(len(correct)), options.seeds
+    whole, first = np.arange(len(correct)), options.seeds[0]
+    together = []  # rows to learn from, questions to rank for, and what is trained: name, seed, how
     for name, rows in redraws(len(correct), options).items():
         own = setting
         if name != ALL and options.redrawn_setting == "anew":
             own, _ = choose(known.of(rows).embeddings, correct[rows], options)
-        yield from ranked([name] * len(seeds), rows, test, [own] * len(seeds), seeds)
+        together.append((rows, test, [(name, seed, own) for seed in options.seeds]))
     for name, fold in folds(len(correct), options).items():
-        yield from ranked([name], np.setdiff1d(whole, fold), known.of(fold), [setting], seeds[:1])
+        together.append((np.setdiff1d(whole, fold), known.of(fold), [(name, first, setting)]))
     for geometry in dict.fromkeys(options.geometry):
-        others = {
-            name: replace(setting, geometry=geometry, diversity=value)
+        others = [
+            (name, first, replace(setting, geometry=geometry, diversity=value))
             for name, (of, value) in readings(options).items()
             if of == geometry
-        }
-        settings, first = list(others.values()), seeds[:1] * len(others)
-        yield from ranked(list(others), whole, test, settings, first)
+        ]
+        together.append((whole, test, others))
+    for rows, asked, trained in together:
+        names, seeds, settings = zip(*trained, strict=True)
+        embedder = settings[0].embedder
+        fits = fit(known.embeddings[embedder][rows], correct[rows], settings, seeds)
+        for name, seed, each in zip(names, seeds, fits, strict=True):
+            yield name, seed, asked.ids, rank(each.selector, asked.embeddings[embedder])[0]

@@ -23,27 +23,21 @@ NO_ANSWER = -1
 """Label of an answer that could not be extracted."""
 
 Right = Bool[np.ndarray, "questions answers"]
-"""Which answers are right."""
 Groups = Int[np.ndarray, "questions answers"]
-"""Labels of equal answers."""
 PerN = Float[np.ndarray, "questions max_n"]
-"""A value for each question and N."""
-
-_TIMES = 4  # repetitions of a phrase from which it is a loop
-_TOKENS = 20  # minimum length of a loop, so that digits such as 0000 are not one
-_LONGEST = 100  # maximum length of the phrase, in tokens
 
 
-def pass_at_n_ordered(correct: Right, max_n: int) -> PerN:
-    """Return 1 where one of the first N answers is right, else 0."""
-    return extend(np.maximum.accumulate(correct, axis=1).astype(float), max_n)
+def largest_ordered(value: Right | Groups, max_n: int) -> PerN:
+    """Return the largest value, such as a length, of the first N answers."""
+    return extend(np.maximum.accumulate(value, axis=1).astype(float), max_n)
+
+
+pass_at_n_ordered = largest_ordered
+"""1 where one of the first N answers is right, else 0."""
 
 
 def pass_at_n_drawn(correct: Right, max_n: int) -> PerN:
-    """Return the probability that one of N answers, drawn without replacement, is right.
-
-    1 − C(n−c, N) / C(n, N) for c right answers among n.
-    """
+    """Return the probability that one of N drawn answers is right: 1 − C(n−c, N) / C(n, N)."""
     return 1.0 - miss_probability(correct.sum(axis=1), correct.shape[1], max_n)
 
 
@@ -134,11 +128,6 @@ def agreement_drawn(group: Groups, max_n: int) -> PerN:
     return share
 
 
-def largest_ordered(value: Groups, max_n: int) -> PerN:
-    """Return the largest value, such as a length, of the first N answers."""
-    return extend(np.maximum.accumulate(value, axis=1).astype(float), max_n)
-
-
 def largest_drawn(value: Groups, max_n: int) -> PerN:
     """Return the expected largest value of N answers drawn without replacement.
 
@@ -204,10 +193,10 @@ def _winning_probability(
 def loops(token_ids: Int[np.ndarray, " tokens"]) -> bool:
     """Return whether an answer ends in a loop: a phrase of at most 100 tokens, repeated.
 
-    The last tokens must be periodic for at least 4 periods and 20 tokens.
+    The last tokens are periodic for at least 4 periods and, as digits may repeat, 20 tokens.
     """
-    for period in range(1, min(_LONGEST, len(token_ids) // _TIMES) + 1):
-        length = max(_TIMES * period, _TOKENS)
+    for period in range(1, min(100, len(token_ids) // 4) + 1):
+        length = max(4 * period, 20)
         tail = token_ids[-length:]
         if len(tail) == length and np.array_equal(tail[period:], tail[:-period]):
             return True

@@ -263,13 +263,8 @@ def gains_by_chance(
     Pairs of one group share questions and base model: the contested questions of the layer with
     fewer are also contested in the other layers, and the base model answers each question once.
 
-    Args:
-        sizes: number of questions of each (group, layer) pair.
-        contested_questions: number of contested questions, not necessarily whole.
-        heads: number of heads compared.
-        groups: label of each pair's group of questions.
-        resamples: number of simulations.
-        seed: decides the draws.
+    A pair is a group and a layer: `sizes` are its questions, of which a number, not necessarily
+    whole, is contested; `groups` are labels.
     """
     draw = np.random.default_rng(seed)
     best = np.zeros((resamples, len(sizes)))
