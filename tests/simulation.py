@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import yaml
 
 import simulated_trials
@@ -19,13 +18,13 @@ from headroom.planning.store import Store, key
 from headroom.record import Stopwatch, write_record
 from headroom.sprint import choosing, evaluation, matching
 from headroom.tables import (
-    ACCURACY,
     ACTIVATIONS,
     ANSWERS,
     CURVES,
     GRADED,
     POINTS,
     QUESTIONS,
+    accuracy_schema,
     write_json,
     write_table,
 )
@@ -182,9 +181,8 @@ def _fill_batch(config, batch, rng, subjects, text):
     samples = config.decodings[batch.decoding].samples
     names = [str(variant) for variant in batch.variants]
     z = simulated_z(n, names, rng, subjects)
-    variants = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in names)])
     path = Path(paths.ACCURACY.format(run=config.run, **keys))
-    write_table(path, z, variants)
+    write_table(path, z, accuracy_schema(names))
     write_record(path, Stopwatch(), {})
     graded = z.melt(id_vars=["question_id"], value_vars=names, var_name="variant")
     graded = graded.rename(columns={"value": "correct"}).astype({"correct": bool})

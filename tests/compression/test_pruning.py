@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 import tiny_models
 import torch
@@ -18,7 +17,7 @@ from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.load import word_tokenizer
 from headroom.models.masks import edited_weights
-from headroom.tables import ACCURACY, write_table
+from headroom.tables import accuracy_schema, write_table
 from headroom.variants import Variant
 
 LAYERS, HEADS, WORDS = 4, 6, [f"w{number}" for number in range(40)]
@@ -91,11 +90,9 @@ def test_every_criterion_chooses(criterion, qwen2, tmp_path):
 def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2, tmp_path):
     heads = [Variant(layer, head) for layer in (0, 2) for head in range(HEADS)]
     columns = {str(head): [1, int(head not in (Variant(0, 1), Variant(2, 4)))] for head in heads}
-    schema = ACCURACY
-    for name in ("base", *columns):
-        schema = schema.append(pa.field(name, pa.int8(), nullable=False))
     facts = {"question_id": ["a", "b"], "subject": None, "level": None, "base": [1, 1]}
-    write_table(tmp_path / "z.parquet", pd.DataFrame({**facts, **columns}), schema)
+    table, schema = pd.DataFrame({**facts, **columns}), accuracy_schema(["base", *columns])
+    write_table(tmp_path / "z.parquet", table, schema)
     options = {"criterion": "causal", "accuracy": tmp_path / "z.parquet"}
     done = headroom.prune(str(qwen2), tmp_path / "out", ratio=0.25, **options)
     expected = [Variant(0, head) for head in (3, 4, 5)] + [Variant(2, head) for head in (0, 1, 2)]

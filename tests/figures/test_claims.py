@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import torch
 from transformers import RobertaConfig, RobertaModel
@@ -26,7 +25,7 @@ from headroom.analysis.published import (
 from headroom.config import parse
 from headroom.planning.batches import pool
 from headroom.planning.store import Store
-from headroom.tables import ACCURACY, write_csv, write_table
+from headroom.tables import accuracy_schema, write_csv, write_table
 from simulation import PUBLISHED
 
 SMALL = "Qwen2.5-Math-1.5B-Instruct"
@@ -70,7 +69,7 @@ def of_run(tmp_path_factory):
     z["L00H03"] = (draw.random(500) < 0.04).astype("int8")
     z.loc[wrong[:6], "L15H00"] = 1
     z.loc[missed[:9], "L21H00"] = 1
-    schema = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in names)])
+    schema = accuracy_schema(names)
     with chdir(tmp_path_factory.mktemp("claims")):
         write_table(Store(config).of_sweep("t2"), z, schema)
         write_table(Store(config).of_sweep("again"), z.assign(L15H00=z["base"]), schema)

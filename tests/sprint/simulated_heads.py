@@ -1,15 +1,28 @@
-"""A simulated accuracy matrix: clusters of questions, each solved by heads of its own."""
+"""Simulated answers, and an accuracy matrix of clusters of questions with heads of their own."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from headroom.config import Selector
+from headroom.sprint.evaluation import Answers
 
 
 def options(**keys):
     needed = {"model": "m", "train": "a", "test": "b", "layers": "all", "embedder": "e"}
     return Selector(**needed | keys)
+
+
+def of_groups(group, tokens):
+    """Answers of which group 0 is right and -1 is none, at costs that differ by column."""
+    shared = np.broadcast_to(np.arange(group.shape[1]) * 3 % 4 / 4, group.shape)
+    return Answers(group == 0, group, tokens, shared, 1 - shared)
+
+
+def made(questions, pool, seed=0):
+    draw = np.random.default_rng(seed)
+    group = draw.integers(-1, 3, size=(questions, pool))
+    return of_groups(group, draw.integers(10, 90, size=group.shape))
 
 
 class Simulation(NamedTuple):

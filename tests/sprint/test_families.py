@@ -2,6 +2,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from simulated_heads import made
 
 from headroom.frontier import (
     Family,
@@ -19,21 +20,13 @@ from headroom.statistics.intervals import Bootstrap, holm
 from headroom.variants import Variant
 
 QUESTIONS, MEMBERS, MAX_N = 7, 5, 4
-SHARED, OWN = (np.linspace(1, end, MEMBERS) for end in (0.2, 0.7))
 SUBSETS = {n: [list(c) for c in combinations(range(MEMBERS), n)] for n in range(1, MAX_N + 1)}
-
-
-def answers(seed, questions=QUESTIONS):
-    draw = np.random.default_rng(seed)
-    group = draw.integers(-1, 3, (questions, MEMBERS))
-    tokens = draw.integers(3, 40, group.shape)
-    passes = (np.tile(part, (questions, 1)) for part in (SHARED, OWN))
-    return Answers(group == 0, group, tokens, *passes)
 
 
 def family(seed, name="head", scale="", test=100):
     members = [f"m{n}" for n in range(MEMBERS)]
-    return Family(name, scale, members, answers(seed, 11), answers(seed + test))
+    asked = made(11, MEMBERS, seed), made(QUESTIONS, MEMBERS, seed + test)
+    return Family(name, scale, members, *asked)
 
 
 @pytest.mark.parametrize("name", ["head", "sampling"])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import yaml
 from huggingface_hub import ModelCard
@@ -28,6 +27,7 @@ from headroom.tables import (
     QUESTIONS,
     RANKING,
     TRAININGS,
+    accuracy_schema,
     read_metadata,
     read_table,
     write_table,
@@ -75,9 +75,8 @@ def write_questions(config, name, data):
     write_table(path(paths.QUESTIONS, questions=name), asked, QUESTIONS)
     base = draw.random(count) < 0.4
     z = pd.DataFrame(np.c_[base, data.correct].astype(np.int8), columns=["base", *VARIANTS])
-    schema = pa.schema([*ACCURACY, *(pa.field(column, pa.int8()) for column in z)])
     table = z.assign(question_id=ids, subject=None, level=None)
-    write_table(path(paths.ACCURACY, decoding="greedy", **names), table, schema)
+    write_table(path(paths.ACCURACY, decoding="greedy", **names), table, accuracy_schema(z))
     greedy = [(variant, 0, z[variant].to_numpy(bool)) for variant in ("base", *VARIANTS)]
     sampled = [("base", sample, draw.random(count) < 0.5) for sample in range(SAMPLES)]
     for decoding, answers in (("greedy", greedy), ("T0.6", sampled)):
