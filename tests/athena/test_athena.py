@@ -39,9 +39,9 @@ def solver():
     solver = new_solver(SETTINGS, problems, seed=3)
     assert solver.constants == (1.0, 2.0, 3.14)
     with torch.no_grad():  # networks that tell candidates apart
-        for parameter in solver.athena.parameters():
+        for parameter in solver.network.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.manual_seed(1)))
-    solver.athena.eval()
+    solver.network.eval()
     return solver
 
 
@@ -58,7 +58,7 @@ def batch(solver, examples):
 @pytest.fixture(scope="module")
 def output(solver, batch):
     with torch.no_grad():
-        return solver.athena(batch)
+        return solver.network(batch)
 
 
 class OneByOne:
@@ -125,6 +125,8 @@ def test_a_batch_moves_with_all_of_its_tensors(batch):
     def tensors(value):
         if isinstance(value, Tensor):
             return [value]
+        if isinstance(value, dict):
+            value = value.values()
         parts = vars(value).values() if is_dataclass(value) else value
         return [] if isinstance(value, int) else [each for part in parts for each in tensors(part)]
 
@@ -137,7 +139,7 @@ def test_a_batch_moves_with_all_of_its_tensors(batch):
 def test_a_batch_gives_the_logits_of_its_problems_one_by_one(solver, examples, batch, output):
     owners = torch.cat([level.rows.owner for level in batch.levels])
     for owner, example in enumerate(examples):
-        reason, answer = OneByOne(solver.athena, example).run(example)
+        reason, answer = OneByOne(solver.network, example).run(example)
         own = output.reason[owners == owner]
         # Within a level a batch stands by operation, as each problem does.
         torch.testing.assert_close(own, torch.tensor(reason), rtol=1e-4, atol=1e-4)
@@ -165,7 +167,7 @@ def test_solving_follows_the_rules_step_by_step(solver, examples, monkeypatch):
 
 @torch.no_grad()
 def search(solver, example, accepted, answered):
-    plain = OneByOne(solver.athena, example)
+    plain = OneByOne(solver.network, example)
     expander = Expander(len(example.places), solver.constants)
     thoughts: list[Tensor] = []
     best = (0.0, "")
@@ -181,7 +183,7 @@ def search(solver, example, accepted, answered):
             kept = rows
         best_first = sorted(kept, key=lambda row: -row[0])[: expander.room]
         kept = [row for row in kept if any(row is one for one in best_first)]
-        expander.accept([row[1] for row in kept])
+        expander.thoughts += [row[1] for row in kept]
         thoughts += [row[2] for row in kept]
         plain.premises += [row[3] for row in kept]
         scores = [plain.judge(plain.head.answer, one, plain.goal)[1].sigmoid() for one in thoughts]
@@ -207,7 +209,7 @@ def test_a_saved_solver_is_the_same_and_a_damaged_one_is_refused(
     again = loaded.prepare([example.problem for example in examples])
     assert loaded.answers(again) == solver.answers(examples)
     with torch.no_grad():
-        assert torch.equal(loaded.athena.eval()(batch).reason, output.reason)
+        assert torch.equal(loaded.network.eval()(batch).reason, output.reason)
     (tmp_path / "solver" / "thought_head.safetensors").write_bytes(b"no weights")
     with pytest.raises(ModelError, match=r"^.*is not a solver.*$"):
         load_solver(tmp_path / "solver")

@@ -203,7 +203,7 @@ def test_every_level_has_the_candidates_of_the_plain_expansion(text, numbers):
         assert len(values) == len(set(values))
         assert set(values) == found
         assert [c[0] for c in candidates] == sorted(c[0] for c in candidates)
-        expander.accept([c[3] for c in candidates if as_value(nodes, c[3]) in wanted])
+        expander.thoughts += [c[3] for c in candidates if as_value(nodes, c[3]) in wanted]
 
 
 def test_a_schedule_ends_where_it_leads_to_the_equation_or_nothing_is_new():
@@ -221,5 +221,5 @@ def test_a_schedule_ends_where_it_leads_to_the_equation_or_nothing_is_new():
 def test_thoughts_are_limited():
     expander = Expander(11, (1.0, 2.0))
     for _ in range(4):
-        expander.accept([candidate[3] for candidate in expander.candidates()][: expander.room])
+        expander.thoughts += [candidate[3] for candidate in expander.candidates()][: expander.room]
     assert (len(expander.thoughts), expander.room) == (MOST_THOUGHTS, 0)

@@ -24,7 +24,7 @@ def certain_solver(n: int) -> MathSolver:
     solver = new_solver(SMALL, generate(n, seed=5), 1)
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in solver.athena.parameters():
+        for parameter in solver.network.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=draw))
     return solver
 

@@ -14,7 +14,7 @@ from tiny_models import named, wide
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headroom.athena.batches import Example, collate
+from headroom.athena.batches import Example
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver
 from headroom.compression.calibration import Scores, calibrate, text_batches, weight_norms
@@ -43,7 +43,7 @@ LAYERS, HEADS, N = 2, 3, 11
 @pytest.fixture(scope="module")
 def solver() -> MathSolver:
     solver = certain_solver(N)
-    solver.athena.train()
+    solver.network.train()
     return solver
 
 
@@ -53,16 +53,15 @@ def examples(solver: MathSolver) -> list[Example]:
 
 
 def scores(solver: MathSolver, examples: list[Example], seed: int = 3, **settings) -> Scores:
-    geometry = find_heads(solver.athena.encoder)
+    geometry = find_heads(solver.encoder)
     torch.manual_seed(seed)
     return head_scores(solver, geometry, examples, examples[:4], Importance(**settings), seed)
 
 
 def test_the_mixture_follows_its_settings(solver, examples):
-    encoder, geometry = solver.athena.encoder, find_heads(solver.athena.encoder)
-    batch = collate(examples, solver.tokenizer.pad_token_id).texts
-    texts = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
-    found = calibrate(encoder, geometry, [texts], activations=True)
+    encoder, geometry = solver.encoder, find_heads(solver.encoder)
+    batch = solver.collate(examples)
+    found = calibrate(encoder, geometry, [batch.inputs], activations=True)
     norm = weight_norms(encoder, geometry)
     raw = {"alpha": 0.3, "entropy": "raw", "scale": "raw"}
     for settings, expected in [
@@ -78,12 +77,12 @@ def test_the_mixture_follows_its_settings(solver, examples):
 
 def test_the_causal_criterion_is_the_loss_without_each_head(solver, examples):
     found = scores(solver, examples, criterion="causal")
-    geometry, batch = find_heads(solver.encoder), collate(examples[:4], 0)
+    geometry, batch = find_heads(solver.encoder), solver.collate(examples[:4])
 
     def loss(variant: Variant) -> float:
         edited = edited_weights(solver.encoder, geometry, variant)
-        with torch.no_grad(), evaluating(solver.athena), edited:
-            return solver.task_loss(solver.athena(batch), batch).item()
+        with torch.no_grad(), evaluating(solver.network), edited:
+            return solver.task_loss(solver.network(batch), batch).item()
 
     for layer, head in itertools.product(range(LAYERS), range(HEADS)):
         expected = loss(Variant(layer, head)) - loss(BASE)
@@ -96,10 +95,10 @@ def test_a_solver_is_left_as_it_was_and_scored_without_dropout(solver, examples,
     first, again = (scores(solver, examples, criterion=criterion) for _ in range(2))
     assert [len(first[layer]) for layer in first] == [HEADS] * LAYERS
     assert all(torch.equal(first[layer], again[layer]) for layer in first)
-    assert solver.athena.training and solver.athena.encoder.training
+    assert solver.network.training and solver.encoder.training
     assert same(before, weights(solver))
-    assert all(parameter.grad is None for parameter in solver.athena.parameters())
-    assert all(not module._forward_pre_hooks for module in solver.athena.modules())
+    assert all(parameter.grad is None for parameter in solver.network.parameters())
+    assert all(not module._forward_pre_hooks for module in solver.network.modules())
 
 
 def test_calibration_problems_are_always_the_same(examples):
@@ -112,7 +111,7 @@ def test_calibration_problems_are_always_the_same(examples):
 
 def test_data_that_does_not_suffice_is_refused(solver, examples):
     assert set(get_args(Importance.model_fields["criterion"].annotation)) < CRITERIA.keys()
-    geometry = find_heads(solver.athena.encoder)
+    geometry = find_heads(solver.encoder)
     with pytest.raises(ModelError, match="criterion causal needs a development part"):
         head_scores(solver, geometry, examples, [], Importance(criterion="causal"), 0)
     for columns, missing in (

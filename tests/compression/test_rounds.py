@@ -14,7 +14,6 @@ from headroom.athena.batches import Example
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver, load_solver, new_solver
 from headroom.compression import rounds, training
-from headroom.compression.checkpoint import shape_of
 from headroom.compression.footprint import parameters
 from headroom.compression.rounds import History, Round, compress
 from headroom.compression.training import Epoch
@@ -29,7 +28,7 @@ from headroom.config.compression import (
 )
 from headroom.config.study import ARMS, arm, changed
 from headroom.errors import ModelError
-from headroom.models.geometry import find_heads
+from headroom.models.geometry import find_heads, kept_heads
 from headroom.variants import Variant
 
 LAYERS, HEADS, WIDTH = 2, 4, 20
@@ -94,17 +93,17 @@ def test_every_arm_is_a_matter_of_settings(solver, run, name):
     before = weights(solver)
     settings = arm(name, METHOD)
     smaller, history = run(settings, layout=LAYOUT if settings.scratch else None)
-    assert same(before, weights(solver)) and not shape_of(solver.athena.encoder)
+    assert same(before, weights(solver)) and not kept_heads(solver.encoder.config)
     gone = 0 if name in ("baseline", "distillation_only", "trained_on") else GONE
-    geometry = find_heads(smaller.athena.encoder)
+    geometry = find_heads(smaller.encoder)
     assert geometry.heads == LAYERS * HEADS - gone
     head_dim = WIDTH // HEADS
-    lost = parameters(solver.athena) - parameters(smaller.athena)
+    lost = parameters(solver.network) - parameters(smaller.network)
     assert lost == gone * (4 * WIDTH * head_dim + 3 * head_dim)
     assert len(removed(history)) == (0 if settings.scratch else gone)
     kept = {str(Variant(one.index, h)) for one in geometry.layers for h in one.original_heads}
     assert not kept & set(removed(history))
-    assert (history.heads, history.parameters) == (LAYERS * HEADS, parameters(solver.athena))
+    assert (history.heads, history.parameters) == (LAYERS * HEADS, parameters(solver.network))
 
     epochs = [epoch for each in history.rounds for epoch in each.epochs]
     scratch = SMALL.training.epochs if name == "small_from_scratch" else 0
@@ -151,7 +150,7 @@ def test_a_recursive_teacher_is_the_student_before_the_last_pruning(
     if settings.schedule != "literal":
         for number, (teacher, _) in enumerate(pairs):
             known = trained[number if recursive else 0]
-            assert same(dict(teacher.athena.state_dict()), known)
+            assert same(dict(teacher.network.state_dict()), known)
 
 
 def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run, tmp_path, examples):
@@ -229,7 +228,7 @@ def test_the_literal_schedule_takes_one_head_after_a_step(run):
 
 def test_the_literal_schedule_stops_at_a_size_or_a_loss_of_accuracy(run, solver, monkeypatch):
     one = 4 * WIDTH * 5 + 3 * 5
-    size = parameters(solver.athena) - 2 * one
+    size = parameters(solver.network) - 2 * one
     _, history = run(LITERAL.model_copy(update={"smallest": size}))
     assert len(removed(history)) == 2
     shares = iter([0.8, 0.8, 0.7, 0.4])  # before anything, then before each head
@@ -254,9 +253,9 @@ def test_what_is_trained_from_scratch_has_a_layout_a_rate_and_a_length_of_its_ow
         scratch, history = run(own, layout=LAYOUT)
         assert (recipes[-1].epochs, recipes[-1].learning_rate) == (epochs, rate)
         assert len(history.rounds[0].epochs) == epochs
-    assert shape_of(scratch.athena.encoder) == LAYOUT
-    known = solver.athena.state_dict()
-    for name, own in scratch.athena.state_dict().items():
+    assert kept_heads(scratch.encoder.config) == LAYOUT
+    known = solver.network.state_dict()
+    for name, own in scratch.network.state_dict().items():
         if own.numel() > 99 and own.shape == known[name].shape:
             both = torch.stack([own.flatten(), known[name].flatten()])
             assert torch.corrcoef(both)[0, 1] < 0.5, name
@@ -356,7 +355,7 @@ def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(
     faster = own.training.model_copy(update={"checkpoint_steps": 5})
     run(own.model_copy(update={"training": faster}), folder=tmp_path)
     with pytest.raises(ModelError, match="of a training with other weights; remove it"):
-        other = solver.untrained(8)
+        other = solver.untrained(8)[0]
         compress(other, examples, examples[:DEV], own, 3, folder=tmp_path, device="cpu")
     (tmp_path / "rounds.safetensors").write_bytes(b"half")
     with pytest.raises(ModelError, match=r"is damaged .*; remove it and run again"):

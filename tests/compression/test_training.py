@@ -10,7 +10,7 @@ from accelerate.state import AcceleratorState
 from small import SMALL, certain_solver, same, weights
 from torch.distributions import Bernoulli, Categorical, kl_divergence
 
-from headroom.athena.batches import Batch, Example, collate
+from headroom.athena.batches import Batch, Example
 from headroom.athena.generated import generate
 from headroom.athena.problems import divide
 from headroom.athena.solver import MathSolver, new_solver
@@ -36,7 +36,7 @@ def setup() -> tuple[MathSolver, list[Example]]:
 
 def fit(recipe: Training = RECIPE, **more) -> tuple[dict[str, torch.Tensor], Fit]:
     solver, examples = setup()
-    result = train(solver, examples, more.pop("dev", []), recipe, seed=9, device="cpu", **more)
+    result = train(solver, examples, more.pop("dev", []), recipe, seed=9, **more)
     return weights(solver), result
 
 
@@ -49,8 +49,8 @@ def test_the_fixture_profile_learns_generated_problems_within_seconds():
     settings = profile("fixture", "generated")
     solver = new_solver(settings, parts.train, seed=0)
     examples, _, test = map(solver.prepare, parts)
-    assert sum(parameter.numel() for parameter in solver.athena.parameters()) < 400_000
-    train(solver, examples, [], settings.training, seed=0, device="cpu")
+    assert sum(parameter.numel() for parameter in solver.network.parameters()) < 400_000
+    train(solver, examples, [], settings.training, seed=0)
     solved = sum(verdict.strict for verdict in solver.verdicts(test))
     assert solved >= 0.5 * len(test)
 
@@ -60,11 +60,11 @@ def test_accumulated_gradients_are_those_of_the_whole_batch():
     results = []
     for pieces in (1, 3):
         solver, examples = setup()
-        for module in solver.athena.modules():
+        for module in solver.network.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-        solver.athena.encoder.config._attn_implementation = "eager"  # reads its dropout module
-        train(solver, examples, [], recipe(epochs=1, micro_batches=pieces), seed=9, device="cpu")
+        solver.encoder.config._attn_implementation = "eager"  # reads its dropout module
+        train(solver, examples, [], recipe(epochs=1, micro_batches=pieces), seed=9)
         results.append(weights(solver))
     torch.testing.assert_close(*results, rtol=1e-3, atol=1e-4)
 
@@ -72,7 +72,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch():
 def test_moments_are_cut_with_the_weights(monkeypatch):
     """Each remaining row and column goes on with its own; the count of steps goes on, too."""
     solver, examples = setup()
-    encoder, take, seen = solver.athena.encoder, training_module._Run.take_moments, []
+    encoder, take, seen = solver.encoder, training_module._Run.take_moments, []
 
     class Cut(Between):
         def after_step(self, step: int) -> bool:
@@ -87,7 +87,7 @@ def test_moments_are_cut_with_the_weights(monkeypatch):
             seen.append(copy.deepcopy(states))
 
     monkeypatch.setattr(training_module._Run, "take_moments", noted)
-    train(solver, examples, [], recipe(epochs=1), seed=9, between=Cut(), device="cpu")
+    train(solver, examples, [], recipe(epochs=1), seed=9, between=Cut())
     before, after = seen
     left, cut = torch.tensor([*range(8), *range(16, 24)]), 0
     axes = {"layer.1.attention.self.": 0, "layer.1.attention.output.dense.weight": 1}
@@ -110,10 +110,8 @@ def test_patience_ends_training_and_takes_the_best_epoch():
             kept[right] = kept.get(right) or weights(self)
             return [Verdict("", "low", None, place < right, True) for place in range(10)]
 
-    scripted = Scripted(solver.athena, solver.tokenizer, solver.constants, solver.settings)
-    result = train(
-        scripted, examples, examples[:10], recipe(epochs=9, patience=3), seed=9, device="cpu"
-    )
+    scripted = Scripted(solver.network, solver.tokenizer, solver.constants, solver.settings)
+    result = train(scripted, examples, examples[:10], recipe(epochs=9, patience=3), seed=9)
     assert (result.best, len(result.epochs)) == (2, 5)
     assert [epoch.dev_strict for epoch in result.epochs] == [0.3, 0.5, 0.5, 0.4, 0.5]
     assert same(weights(solver), kept[5])
@@ -145,13 +143,13 @@ PROBLEMS = generate(5, seed=5)
 @pytest.fixture(scope="module")
 def solver() -> MathSolver:
     solver = certain_solver(len(PROBLEMS))
-    solver.athena.eval()
+    solver.network.eval()
     return solver
 
 
 @pytest.fixture(scope="module")
 def batch(solver: MathSolver) -> Batch:
-    return collate(solver.prepare(PROBLEMS), solver.tokenizer.pad_token_id)
+    return solver.collate(solver.prepare(PROBLEMS))
 
 
 @pytest.fixture(scope="module")
@@ -166,11 +164,11 @@ def teacher(solver: MathSolver) -> MathSolver:
 def student(teacher: MathSolver) -> tuple[MathSolver, HeadGeometry]:
     """Other weights, without heads 0 and 2 of the first layer; 2 of the second."""
     smaller = copied(teacher)
-    smaller.athena.requires_grad_(True)
+    smaller.network.requires_grad_(True)
     heads = [Variant(0, 0), Variant(0, 2), Variant(1, 1)]
     geometry = remove_heads(smaller.encoder, find_heads(smaller.encoder), heads)
     with torch.no_grad():
-        for parameter in smaller.athena.parameters():
+        for parameter in smaller.network.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.manual_seed(2)))
     return smaller, geometry
 
@@ -215,7 +213,7 @@ def test_the_feature_is_a_squared_difference_of_attention(
     solver, geometry = student
     parts = distilled(teacher, geometry, settings)(solver, batch)
     own, taught = outputs(solver, batch), outputs(teacher, batch)
-    valid, expected = batch.texts.attention_mask.bool(), 0.0
+    valid, expected = batch.inputs["attention_mask"].bool(), 0.0
     assert not valid.all()
     for layer, (a, b) in enumerate(zip(own.attentions, taught.attentions, strict=True)):
         found = []
@@ -233,8 +231,8 @@ def test_the_feature_is_a_squared_difference_of_attention(
 
 def test_attention_maps_have_no_dropout_while_a_student_trains(solver, batch):
     solver = copied(solver)
-    solver.athena.train()
-    valid = batch.texts.attention_mask.bool()
+    solver.network.train()
+    valid = batch.inputs["attention_mask"].bool()
 
     def total() -> torch.Tensor:
         maps = outputs(solver, batch).attentions

@@ -121,12 +121,12 @@ def test_encoders_of_the_hub_become_solvers(tmp_path, kind):
     assert texts["attention_mask"][0, -1] == 0  # padded on the right
     with torch.no_grad():
         ours, theirs = (
-            each(**texts).last_hidden_state for each in (solver.athena.encoder.eval(), model)
+            each(**texts).last_hidden_state for each in (solver.network.encoder.eval(), model)
         )
     torch.testing.assert_close(ours, theirs)
-    assert solver.athena.encoder.pooler is None
-    assert solver.athena.head.reason.attention.head_dim == 4
-    assert solver.athena.head.reason.before.inner.out_features == 24
+    assert solver.network.encoder.pooler is None
+    assert solver.network.head.reason.attention.head_dim == 4
+    assert solver.network.head.reason.before.inner.out_features == 24
     examples = solver.prepare(PROBLEMS)
     for problem, example in zip(PROBLEMS, examples, strict=True):
         masks = example.input_ids == solver.tokenizer.mask_token_id

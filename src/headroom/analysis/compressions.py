@@ -17,7 +17,6 @@ from headroom.analysis.trials import (
     ACCURACY,
     BASELINE,
     METHOD,
-    NOTABLE,
     SAVINGS,
     Trial,
     accuracy,
@@ -27,6 +26,7 @@ from headroom.analysis.trials import (
     ratios_of,
     savings,
 )
+from headroom.config.compression import NOTABLE
 from headroom.config.study import ARMS
 
 _ARM = ["compression", "subject", "data", "arm"]

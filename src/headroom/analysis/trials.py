@@ -22,9 +22,6 @@ from headroom.tables import STUDY_OUTCOMES, read_table
 BASELINE, METHOD = "baseline", "full"
 """The arm without pruning, and the arm of which the others are variations."""
 
-NOTABLE = 0.015
-"""Loss of accuracy (0 to 1) above which a user is warned."""
-
 MEASUREMENTS = ["arm", "quantised", "tokens", "batch", "seconds", "parameters", "whole_parameters"]
 MEASUREMENTS += ["flops", "weight_bytes", "peak_bytes"]
 """Columns of speed and size, one row per arm, quantised or not, text length and batch size."""

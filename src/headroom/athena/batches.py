@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headroom.athena.equations import Problem
 from headroom.athena.expressions import Op, Schedule
+from headroom.models.learner import padded
 
 Column = Int[np.ndarray, " candidates"]
 
@@ -24,12 +25,9 @@ class Example:
 
     problem: Problem
     input_ids: Int[np.ndarray, " tokens"]
-    places: Int[np.ndarray, " numbers"]
-    """Token positions of the numbers."""
-    goal: int
-    """Position of the question's last token, which the answer judge attends to."""
+    places: Int[np.ndarray, " numbers"]  # token positions of the numbers
+    goal: int  # position of the question's last token, which the answer judge attends to
     schedule: Schedule
-    """Its expansion under teacher forcing."""
 
     @property
     def example_id(self) -> str:
@@ -41,8 +39,7 @@ class Example:
 class Texts:
     """The texts of a batch, padded on the right."""
 
-    input_ids: Int[Tensor, "batch tokens"]
-    attention_mask: Int[Tensor, "batch tokens"]
+    inputs: dict[str, Int[Tensor, "batch tokens"]]  # the encoder's
     number_owner: Int[Tensor, " numbers"]
     number_place: Int[Tensor, " numbers"]
     goal: Int[Tensor, " batch"]
@@ -52,12 +49,9 @@ class Texts:
 class Rows:
     """Maps items stored flat over a batch to padded rows, one row per problem."""
 
-    owner: Int[Tensor, " items"]
-    """Row of each item."""
-    slot: Int[Tensor, " items"]
-    """Position of each item in its row."""
-    length: int
-    """Length of the longest row."""
+    owner: Int[Tensor, " items"]  # the row of each item
+    slot: Int[Tensor, " items"]  # its position in the row
+    length: int  # of the longest row
 
     @classmethod
     def of(cls, owner: Int[np.ndarray, " items"]) -> "Rows":
@@ -80,12 +74,9 @@ class Rows:
 class Level:
     """The candidates of one depth, sorted by operation."""
 
-    counts: tuple[int, ...]
-    """Number of candidates of each `Op`."""
-    left: Int[Tensor, " candidates"]
-    """Index of the (first) operand: a thought, or for leaves a number or constant."""
-    right: Int[Tensor, " candidates"]
-    """Index of the second operand; `left` again where there is none."""
+    counts: tuple[int, ...]  # number of candidates of each `Op`
+    left: Int[Tensor, " candidates"]  # first operand: a thought, or of leaves a number or constant
+    right: Int[Tensor, " candidates"]  # second operand; `left` again where there is none
     rows: Rows
 
     @classmethod
@@ -103,16 +94,13 @@ class Batch:
     levels: tuple[Level, ...]
     accepted: tuple[tuple[Int[Tensor, " accepted"], Rows], ...]
     """For each level, the candidates that become thoughts, and the rows of all thoughts so far."""
-    targets: Float[Tensor, " candidates"]
-    """1 for candidates to accept, else 0."""
-    answers: Float[Tensor, " thoughts"]
-    """1 for the thought that is the whole equation, else 0."""
+    targets: Float[Tensor, " candidates"]  # 1 for candidates to accept, else 0
+    answers: Float[Tensor, " thoughts"]  # 1 for the thought that is the whole equation, else 0
 
     @property
     def inputs(self) -> Mapping[str, Int[Tensor, "batch tokens"]]:
         """The encoder's inputs."""
-        texts = self.texts
-        return {"input_ids": texts.input_ids, "attention_mask": texts.attention_mask}
+        return self.texts.inputs
 
     @property
     def judged(self) -> int:
@@ -166,14 +154,9 @@ def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
 
 def collate_texts(examples: Sequence[Example], pad_token_id: int) -> Texts:
     """Pad the texts of examples."""
-    lengths = np.array([len(example.input_ids) for example in examples])
-    mask = np.arange(lengths.max()) < lengths[:, None]
-    ids = np.full(mask.shape, pad_token_id, dtype=np.int64)
-    ids[mask] = np.concatenate([example.input_ids for example in examples])
     places = [example.places for example in examples]
     return Texts(
-        input_ids=torch.as_tensor(ids),
-        attention_mask=torch.as_tensor(mask).long(),
+        padded([example.input_ids for example in examples], pad_token_id),
         number_owner=torch.as_tensor(np.repeat(np.arange(len(examples)), [len(p) for p in places])),
         number_place=torch.as_tensor(np.concatenate(places)),
         goal=torch.tensor([example.goal for example in examples]),

@@ -85,16 +85,11 @@ class Problem:
     """
 
     problem_id: str
-    text: str
-    """Words separated by spaces, with `NUMBER` for each number; it ends with the question."""
-    numbers: tuple[float, ...]
-    """Values in the order of the text."""
-    equation: Equation
-    """Gold equation over the numbers."""
-    answer: float
-    """Published gold value; a few published equations evaluate to another."""
-    part: str
-    """Official split (train, valid, test) or fold (0, 1, ...)."""
+    text: str  # words separated by spaces, `NUMBER` for each number; it ends with the question
+    numbers: tuple[float, ...]  # in the order of the text
+    equation: Equation  # the gold one, over the numbers
+    answer: float  # the published value; a few published equations evaluate to another
+    part: str  # official split (train, valid, test) or fold (0, 1, ...)
 
     def __post_init__(self) -> None:
         places = self.text.count(NUMBER)
@@ -199,37 +194,29 @@ def walk(equation: Equation) -> Iterator[Equation]:
 
 def infix(equation: Equation) -> str:
     """Return an equation as infix text with the fewest brackets."""
-    return _infix(equation, 0)
-
-
-def _infix(equation: Equation, least: int) -> str:
-    """Return an equation as an operand, in brackets if its precedence is less than `least`."""
-    match equation:
-        case Number(index):
-            return f"n{index}"
-        case Constant(value):
-            return f"{value:g}"
-        case Negation(operand):
-            own, text = 0, f"-{_infix(operand, _LEAF)}"
-        case Operation(symbol, left, right):
-            own = OPERATORS[symbol][0]
-            # Powers are right-associative, differences and quotients left-associative.
-            first, second = own + (symbol == "^"), own + (symbol in "-/^")
-            text = f"{_infix(left, first)}{symbol}{_infix(right, second)}"
-    return f"({text})" if own < least else text
+    return _written(equation, 0)
 
 
 def bracketed(equation: Equation) -> str:
     """Return an equation with all brackets and digits, so that `parse` restores the same tree."""
+    return _written(equation, 0, whole=True)
+
+
+def _written(equation: Equation, least: int, *, whole: bool = False) -> str:
+    """Return an equation as an operand, in brackets if `whole` or of a precedence below `least`."""
     match equation:
         case Number(index):
             return f"n{index}"
         case Constant(value):
-            return f"{Decimal(repr(value)):f}"
+            return f"{Decimal(repr(value)):f}" if whole else f"{value:g}"
         case Negation(operand):
-            return f"(-{bracketed(operand)})"
+            own, text = 0, f"-{_written(operand, _LEAF, whole=whole)}"
         case Operation(symbol, left, right):
-            return f"({bracketed(left)}{symbol}{bracketed(right)})"
+            own = OPERATORS[symbol][0]
+            # Powers are right-associative, differences and quotients left-associative.
+            first = _written(left, own + (symbol == "^"), whole=whole)
+            text = first + symbol + _written(right, own + (symbol in "-/^"), whole=whole)
+    return f"({text})" if whole or own < least else text
 
 
 def _convert(tree: ast.expr, text: str) -> Equation:

@@ -63,23 +63,15 @@ class Expressions:
     """Expressions over one problem's numbers and the constants, each identified by an id.
 
     Equal expressions have equal ids (hash consing).
-
-    Args:
-        numbers: how many numbers the problem has.
-        constants: the values of the constants.
     """
 
     def __init__(self, numbers: int, constants: Sequence[float]) -> None:
         self._ids: dict[tuple[Op, tuple[int, ...]], int] = {}
+        # Each expression's operation and the ids of its operands (leaves: their index).
         self.nodes: list[tuple[Op, tuple[int, ...]]] = []
-        """Each expression's operation and the ids of its operands (leaves: their index)."""
         self._values = tuple(constants)
         self.leaves = [self.node(Op.NUMBER, index) for index in range(numbers)]
-        """The numbers in the order of the text, then the constants."""
-        self.constants = {
-            value: self.node(Op.CONSTANT, index) for index, value in enumerate(constants)
-        }
-        self.leaves += self.constants.values()
+        self.leaves += [self.node(Op.CONSTANT, index) for index in range(len(constants))]
 
     def node(self, op: Op, *operands: int) -> int:
         """Return the id of an operation on expressions; sums and products are flattened."""
@@ -127,21 +119,22 @@ class Expressions:
         """
         steps: set[int] = set()
 
-        def keep(found: int) -> int:
+        def step(op: Op, *operands: int) -> int:
+            found = self.node(op, *operands)
             steps.add(found)
             return found
 
-        def step(op: Op, *operands: int) -> int:
-            return keep(self.node(op, *operands))
+        def constant(value: float) -> int:
+            return step(Op.CONSTANT, self._values.index(value))
 
         def canonical(part: Equation) -> int:
             match part:
                 case Number(index):
-                    return keep(self.leaves[index])
-                case Constant(value) if value < 1 and _inverse(value) in self.constants:
-                    return step(Op.INV, keep(self.constants[_inverse(value)]))
+                    return step(Op.NUMBER, index)
+                case Constant(value) if value < 1 and _inverse(value) in self._values:
+                    return step(Op.INV, constant(_inverse(value)))
                 case Constant(value):
-                    return keep(self.constants[value])
+                    return constant(value)
                 case Negation(operand):
                     return step(Op.NEG, canonical(operand))
                 case Operation("*", Constant(1), one) | Operation(
@@ -162,7 +155,7 @@ class Expressions:
                     square = step(Op.MUL, root, root)
                     return square if power == 2 else step(Op.MUL, square, root)
                 case Operation("^"):
-                    raise KeyError(part)
+                    raise ValueError(part)
                 case Operation(symbol, left, right):
                     first, second = canonical(left), canonical(right)
                     if symbol in "-/":
@@ -171,17 +164,19 @@ class Expressions:
 
         try:
             return canonical(equation), frozenset(steps)
-        except KeyError:
+        except ValueError:
             return None, frozenset(steps)
 
 
 class Expander:
-    """The expansion of one problem, depth by depth: `candidates`, then `accept`."""
+    """The expansion of one problem, depth by depth.
+
+    Of each call's `candidates`, the accepted ones are added to `thoughts`: at most `room`.
+    """
 
     def __init__(self, numbers: int, constants: Sequence[float]) -> None:
         self.expressions = Expressions(numbers, constants)
-        self.thoughts: list[int] = []
-        """Accepted expressions, in order of acceptance."""
+        self.thoughts: list[int] = []  # accepted expressions, in order of acceptance
         self._depth = 0
         self._seen = [0, 0]  # thoughts before the last even and the last odd depth
 
@@ -217,36 +212,23 @@ class Expander:
             first.setdefault(candidate[3], candidate)
         return [candidate for key, candidate in first.items() if key not in thoughts]
 
-    def accept(self, expressions: Sequence[int]) -> None:
-        """Accept expressions as thoughts. They must be new, and not more than `room`."""
-        self.thoughts += expressions
-
 
 @dataclass(frozen=True)
 class Schedule:
     """A problem's expansion under teacher forcing, as flat arrays over its candidates."""
 
     op: Int[np.ndarray, " candidates"]
-    left: Int[np.ndarray, " candidates"]
-    """First operand, as in `Candidate`."""
+    left: Int[np.ndarray, " candidates"]  # operands as in `Candidate`
     right: Int[np.ndarray, " candidates"]
-    """Second operand, as in `Candidate`."""
-    target: Bool[np.ndarray, " candidates"]
-    """Whether the candidate is right; right ones are accepted."""
-    depth: Int[np.ndarray, " candidates"]
-    """Ascending."""
-    answer: int | None
-    """Index of the whole equation among the accepted thoughts; None if it is not reached."""
+    target: Bool[np.ndarray, " candidates"]  # whether it is right; right ones are accepted
+    depth: Int[np.ndarray, " candidates"]  # ascending
+    answer: int | None  # the whole equation's index among the thoughts; None: it is not reached
 
 
 def schedule(equation: Equation, numbers: int, constants: Sequence[float], depth: int) -> Schedule:
     """Return the expansion that accepts exactly the steps of an equation, until it is reached.
 
-    Args:
-        equation: the gold equation.
-        numbers: how many numbers the problem has.
-        constants: the values of the constants.
-        depth: the last depth to expand.
+    The problem has so many `numbers`; `depth` is the last one to expand.
     """
     expander = Expander(numbers, constants)
     gold, steps = expander.expressions.gold(equation)
@@ -254,7 +236,7 @@ def schedule(equation: Equation, numbers: int, constants: Sequence[float], depth
     for reached in range(depth + 1):
         candidates = expander.candidates()
         right = [candidate[3] for candidate in candidates if candidate[3] in steps]
-        expander.accept(right := right[: expander.room])
+        expander.thoughts += (right := right[: expander.room])
         found += [(*candidate, candidate[3] in right, reached) for candidate in candidates]
         if expander.exhausted or gold in expander.thoughts:
             break
@@ -264,13 +246,9 @@ def schedule(equation: Equation, numbers: int, constants: Sequence[float], depth
 
 
 def harvest(equations: Iterable[Equation], at_least: int = 1) -> tuple[float, ...]:
-    """Return the constants of training equations, ascending.
+    """Return the constants that occur in `at_least` of the training equations, ascending.
 
     A constant c below 1 is left out if 1 / c is a constant too: it is expressed as its inverse.
-
-    Args:
-        equations: those of the training part only.
-        at_least: in how many equations a constant must occur; rarer ones are errors in the data.
     """
     counts = Counter(
         value

@@ -118,14 +118,9 @@ class Output:
 
 
 class ThoughtHead(nn.Module):
-    """Embeds constants and expressions, and judges them.
+    """Embeds so many constants and expressions of the encoder's width, and judges them.
 
-    Args:
-        width: width of the encoder.
-        heads: number of attention heads; divides `width`.
-        inner: inner width of the feed-forward layers.
-        dropout: dropout rate of the sublayers' outputs.
-        constants: number of constants.
+    The number of heads divides the width; `inner` is the width inside of feed-forward layers.
     """
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float, constants: int) -> None:
@@ -171,9 +166,7 @@ class Progress:
 
     def __init__(self, athena: Athena, texts: Texts, *, attentions: bool = False) -> None:
         wanted = {"output_attentions": True} if attentions else {}
-        encoded = athena.encoder(
-            input_ids=texts.input_ids, attention_mask=texts.attention_mask, **wanted
-        )
+        encoded = athena.encoder(**texts.inputs, **wanted)
         weights = attention_maps(athena.encoder, encoded.attentions) if attentions else ()
         self.attentions = tuple(weights)
         head = self._head = athena.head

@@ -58,7 +58,7 @@ class Solution(NamedTuple):
 class MathSolver:
     """A word-problem solver: a `headroom.models.learner.Learner`."""
 
-    athena: Athena
+    network: Athena
     tokenizer: PreTrainedTokenizerBase
     constants: tuple[float, ...]
     settings: Solver
@@ -67,19 +67,9 @@ class MathSolver:
     """Batch size of passes without gradients."""
 
     @property
-    def network(self) -> Athena:
-        """The network to train."""
-        return self.athena
-
-    @property
     def encoder(self) -> PreTrainedModel:
         """The part whose heads may be cut."""
-        return self.athena.encoder
-
-    @property
-    def recipe(self) -> Training:
-        """The recipe for training it from scratch."""
-        return self.settings.training
+        return self.network.encoder
 
     def prepare(self, problems: Sequence[Problem]) -> list[Example]:
         """Tokenize problems and compute their expansions.
@@ -120,7 +110,7 @@ class MathSolver:
         # Problems of similar length share a batch, for less padding.
         order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))
         found: dict[int, Solution] = {}
-        with evaluating(self.athena):
+        with evaluating(self.network):
             for start in range(0, len(order), batch_size):
                 places = order[start : start + batch_size]
                 solved = self._solved([examples[place] for place in places])
@@ -130,7 +120,7 @@ class MathSolver:
     def _solved(self, examples: Sequence[Example]) -> list[Solution]:
         device = self.encoder.device
         texts = collate_texts(examples, self.tokenizer.pad_token_id)
-        progress = Progress(self.athena, move(texts, device))
+        progress = Progress(self.network, move(texts, device))
         expanders = [Expander(len(example.places), self.constants) for example in examples]
         first_number = starts([len(example.places) for example in examples])
         active = list(range(len(examples)))
@@ -163,7 +153,7 @@ class MathSolver:
                         kept = own
                     best_first = np.argsort(-probability[kept], kind="stable")
                     kept = np.sort(kept[best_first[: expanders[problem].room]])
-                    expanders[problem].accept(expression[kept].tolist())
+                    expanders[problem].thoughts += expression[kept].tolist()
                     accepted.append(kept)
                 index = np.concatenate(accepted)
                 owners = np.concatenate([owners, owner[index]])
@@ -193,7 +183,7 @@ class MathSolver:
 
     def run(self, batch: Batch, *, attentions: bool = False) -> Output:
         """Judge every candidate and every thought of a batch under teacher forcing."""
-        return self.athena(batch, attentions=attentions)
+        return self.network(batch, attentions=attentions)
 
     def task_loss(self, output: Output, batch: Batch) -> Float[Tensor, ""]:
         """Return the mean binary cross-entropy of reason and answer logits together."""
@@ -216,7 +206,7 @@ class MathSolver:
         cross_entropy, entropy = (
             binary_cross_entropy_with_logits(logits, shares) for logits in (asked, right)
         )
-        owners, problems = batch.accepted[-1][1].owner, len(batch.texts.input_ids)
+        owners, problems = batch.accepted[-1][1].owner, len(batch.texts.goal)
         log_student, log_teacher = (
             _log_shares(output.answer.float() / temperature, owners, problems)
             for output in (student, teacher)
@@ -242,11 +232,11 @@ class MathSolver:
 
     def with_network(self, network: Athena) -> "MathSolver":
         """Return the solver with other networks."""
-        return replace(self, athena=network)
+        return replace(self, network=network)
 
-    def untrained(self, seed: int) -> "MathSolver":
-        """Return the solver with random weights and all heads of its encoder."""
-        device, athena = self.encoder.device, copy.deepcopy(self.athena).to("cpu")
+    def untrained(self, seed: int) -> tuple["MathSolver", Training]:
+        """Return the solver with random weights and all heads of its encoder, and its recipe."""
+        device, athena = self.encoder.device, copy.deepcopy(self.network).to("cpu")
         config = athena.encoder.config
         config.get_text_config().kept_heads = {}
         with torch.random.fork_rng(devices=[]):
@@ -258,11 +248,11 @@ class MathSolver:
                 if isinstance(module, nn.Linear | nn.LayerNorm):
                     module.reset_parameters()
             nn.init.normal_(athena.head.constants)
-        return self.with_network(athena.to(device))
+        return self.with_network(athena.to(device)), self.settings.training
 
     def quantised(self) -> "MathSolver":
         """Return a copy whose linear layers, also the thought head's, have 8-bit weights."""
-        return self.with_network(quantised(self.athena))
+        return self.with_network(quantised(self.network))
 
     def finished(self) -> "MathSolver":
         """Return the solver: its type is float32."""
@@ -273,15 +263,16 @@ class MathSolver:
 
         A pruned encoder's config says which heads it kept.
         """
-        self.athena.encoder.save_pretrained(folder / _ENCODER)
+        self.encoder.save_pretrained(folder / _ENCODER)
         self.tokenizer.save_pretrained(folder / _ENCODER)
+        head = self.network.head
         with atomic(folder / _HEAD) as temporary:
-            safetensors.torch.save_file(self.athena.head.state_dict(), temporary)
-        attention = self.athena.head.reason.attention
+            safetensors.torch.save_file(head.state_dict(), temporary)
+        attention = head.reason.attention
         facts = {
             "constants": self.constants,
             "heads": attention.query.out_features // attention.head_dim,
-            "inner": self.athena.head.reason.before.inner.out_features,
+            "inner": head.reason.before.inner.out_features,
             "settings": self.settings.model_dump(mode="json"),
         }
         write_json(folder / _SETTINGS, facts)
@@ -290,11 +281,8 @@ class MathSolver:
 def new_solver(settings: Solver, problems: Sequence[Problem], seed: int) -> MathSolver:
     """Return an untrained solver whose vocabulary and constants are those of training problems.
 
-    Args:
-        settings: encoder and thought head; the head has the width, the number of heads and the
-            inner width of the encoder.
-        problems: the training part.
-        seed: decides the weights that are not pretrained.
+    The thought head has the encoder's width, number of heads and inner width; the seed decides the
+    weights that are not pretrained.
 
     Raises:
         ModelError: the encoder cannot be loaded.

@@ -20,15 +20,15 @@ import torch
 from headroom import paths
 from headroom.athena.problems import read_parts
 from headroom.athena.solver import load_solver, new_solver
-from headroom.compression.checkpoint import shape_of
 from headroom.compression.decoder import Decoder, to_answer, to_learn
 from headroom.compression.rounds import compress
 from headroom.compression.training import train
 from headroom.config import Config
 from headroom.errors import RESULT
 from headroom.grading.matrix import accuracy_matrix, grade_batch
+from headroom.models.geometry import kept_heads
 from headroom.models.learner import Learner, Verdict
-from headroom.models.load import load_model
+from headroom.models.load import check_device, load_model
 from headroom.models.source import fetch_model
 from headroom.planning.batches import Arm, all_arms, encoders, find, solvers
 from headroom.planning.store import Store
@@ -56,6 +56,7 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     settings = config.solver_of(study)
     parts = read_parts(data)
     learner = new_solver(settings, parts.train, seed)
+    learner.network.to(check_device("auto", "float32"))
     keys = {"solver": solver, "data": data, "seed": seed}
     journal = Path(paths.TEACHER_JOURNAL.format(**keys))
     examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
@@ -77,21 +78,18 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     stopwatch = Stopwatch()
     chosen = find(all_arms(config), (subject, data, arm))
     study, settings, other = chosen.study, chosen.settings, chosen.layout()
-    learner, *rows = lesson(config, chosen, seed)
-    examples, dev = map(learner.prepare, rows)
+    learner, examples, dev = lesson(config, chosen, seed)
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     before = earlier_seconds(journal)
-    layout = shape_of(learner_of(config, other, seed, pruned=True).encoder) if other else None
+    layout = kept_heads(learner_of(config, other, seed).encoder.config) if other else None
     on_cpu = study.model and config.models[study.model].device == "cpu"
     where: dict[str, Any] = {"folder": journal, "device": "cpu" if on_cpu else "auto"}
     learner, history = compress(learner, examples, dev, settings, seed, layout=layout, **where)
-    learner = learner.finished()
-    folder = Path(chosen.file(paths.COMPRESSED, seed))
+    learner, folder = learner.finished(), Path(chosen.file(paths.COMPRESSED, seed))
     if settings.rounds:
         learner.save(folder)
     facts = {**chosen.wildcards, "seed": seed, "settings": settings.model_dump(mode="json")}
-    output = Path(chosen.file(paths.OUTCOMES, seed))
-    strict = _test(learner, tested_on(config, chosen), output, stopwatch, facts)
+    strict = _test(config, chosen, learner, stopwatch, facts)
     epochs = sum(len(each.epochs) for each in history.rounds)
     noted = {
         **history.model_dump(),
@@ -113,14 +111,12 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     """Test an arm's result with 8-bit weights."""
     stopwatch = Stopwatch()
     chosen = find(all_arms(config), (subject, data, arm))
-    learner = learner_of(config, chosen, seed, pruned=True).quantised()
-    output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
-    facts = {**chosen.wildcards, "seed": seed}
-    _test(learner, tested_on(config, chosen), output, stopwatch, facts, quantised=True)
+    learner = learner_of(config, chosen, seed).quantised()
+    _test(config, chosen, learner, stopwatch, {**chosen.wildcards, "seed": seed}, quantised=True)
 
 
 def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any], Sequence[Any]]:
-    """Return the learner an arm starts from, and the rows of its training and development parts.
+    """Return the learner an arm starts from, its training examples and its development part.
 
     A language model learns its own correct answers to the training questions and has no
     development part. An arm that ranks heads by accuracy needs the matrix on these questions.
@@ -128,12 +124,12 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
     study, learner = arm.study, learner_of(config, arm, seed, pruned=False)
     if study.model is None:
         parts = read_parts(arm.data)
-        return learner, parts.train, parts.dev
+        return learner, learner.prepare(parts.train), learner.prepare(parts.dev)
     assert study.train is not None and isinstance(learner, Decoder)
     train, answers, graded = grade_batch(config, arm.answered(config), config.grading)
     if len(answers) > 1:
         learner = replace(learner, matrix=accuracy_matrix(graded, train))
-    return learner, to_learn(train, answers[str(BASE)], graded), []
+    return learner, learner.prepare(to_learn(train, answers[str(BASE)], graded)), []
 
 
 def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
@@ -143,7 +139,7 @@ def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
     return to_answer(_questions(config, arm.study.test))
 
 
-def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool) -> Learner:
+def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Learner:
     """Return an arm's compressed learner, or the one that it starts from: on the CPU in float32."""
     study, folder = arm.study, folder_of(config, arm, seed, pruned=pruned)
     if study.model is None:
@@ -176,16 +172,18 @@ def _questions(config: Config, name: str) -> pd.DataFrame:
 
 
 def _test(
+    config: Config,
+    arm: Arm,
     learner: Learner,
-    rows: Sequence[Any],
-    output: Path,
     stopwatch: Stopwatch,
     facts: dict[str, Any],
     *,
     quantised: bool = False,
 ) -> float:
     """Test a learner, write outcomes and record, and return its strict accuracy."""
-    verdicts = learner.verdicts(learner.prepare(rows))
+    template = paths.INT8_OUTCOMES if quantised else paths.OUTCOMES
+    output = Path(arm.file(template, facts["seed"]))
+    verdicts = learner.verdicts(learner.prepare(tested_on(config, arm)))
     outcomes = pd.DataFrame(verdicts, columns=Verdict._fields).assign(quantised=quantised)
     strict = float(outcomes["strict"].mean())
     write_table(output, outcomes, OUTCOMES)

@@ -61,7 +61,7 @@ def measure(config: Config, compression: str) -> None:
     for arm in chosen:
         folder = folder_of(config, arm, study.seeds[0])
         folders.append(folder / _ENCODER if (folder / _ENCODER).is_dir() else folder)
-        whole = learner_of(config, arm, study.seeds[0], pruned=True)
+        whole = learner_of(config, arm, study.seeds[0])
         whole.network.to(device)
         whole = whole.finished()
         measured.append(_Measured(arm.name, False, whole, whole))

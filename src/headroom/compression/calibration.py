@@ -14,14 +14,13 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
 from headroom.config.compression import SCORED_AT_ONCE
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating
-from headroom.models.learner import eager_attention, no_weights
+from headroom.models.learner import eager_attention, move, no_weights, padded
 from headroom.models.removal import Readers, find_readers
 
 Texts = Mapping[str, Tensor]
@@ -49,17 +48,7 @@ def row_batches(
     """Yield token ids as a model's inputs, the shortest first, `size` rows at a time."""
     ordered = sorted(rows, key=len)
     for start in range(0, len(ordered), size):
-        yield padded(ordered[start : start + size], device)
-
-
-def padded(
-    rows: Sequence[Int[np.ndarray, " tokens"]], device: torch.device, fill: int = 0
-) -> dict[str, Tensor]:
-    """Return token ids as a model's inputs, padded on the right, so that no token sees padding."""
-    ids = [torch.from_numpy(row) for row in rows]
-    mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
-    whole = pad_sequence(ids, batch_first=True, padding_value=fill)
-    return {"input_ids": whole.to(device), "attention_mask": mask.to(device)}
+        yield move(padded(ordered[start : start + size]), device)
 
 
 def weight_norms(model: PreTrainedModel, geometry: HeadGeometry) -> Scores:

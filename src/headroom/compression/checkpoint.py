@@ -11,22 +11,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from headroom.errors import ModelError
-from headroom.models.geometry import find_heads, kept_heads
+from headroom.models.geometry import kept_heads
 from headroom.models.learner import Example, Learner
-from headroom.models.removal import remove_heads
+from headroom.models.removal import keep_heads
 from headroom.tables import atomic
-from headroom.variants import Variant
 
 _FACTS = "state"  # the one entry of a file's metadata
 
-Parts = Mapping[str, Mapping[str, Tensor]]
-"""Tensors by part, then by name."""
 
-
-def write_state(path: Path, facts: Mapping[str, Any], parts: Parts) -> None:
+def write_state(path: Path, facts: Mapping[str, Any], **parts: Mapping[str, Tensor]) -> None:
     """Write facts and tensors, which may not share memory, in one step."""
     tensors = {
         f"{part}/{name}": tensor.detach().cpu()
@@ -99,7 +94,7 @@ def write_checkpoint(
         part: {name: each.detach().cpu().clone().contiguous() for name, each in tensors.items()}
         for part, tensors in {"model": learner.network.state_dict(), **more}.items()
     }
-    write_state(path, {**facts, "shape": shape_of(learner.encoder)}, parts)
+    write_state(path, {**facts, "shape": kept_heads(learner.encoder.config)}, **parts)
 
 
 def read_checkpoint(
@@ -117,25 +112,6 @@ def read_checkpoint(
         raise ModelError(
             f"{path} is of a training with other {' and '.join(differing)}; remove it and run again"
         )
-    restore_shape(learner.encoder, facts["shape"])
+    keep_heads(learner.encoder, facts["shape"])
     learner.network.load_state_dict(parts["model"])
     return facts, parts
-
-
-def shape_of(encoder: PreTrainedModel) -> dict[str, list[int]]:
-    """Return the heads that a pruned encoder kept, by layer; empty for an unpruned one."""
-    return {str(layer): list(heads) for layer, heads in kept_heads(encoder.config).items()}
-
-
-def restore_shape(encoder: PreTrainedModel, shape: Mapping[str, Sequence[int]]) -> None:
-    """Cut an unpruned encoder to the heads of `shape`, as returned by `shape_of`."""
-    if shape == shape_of(encoder):
-        return
-    geometry = find_heads(encoder)
-    gone = [
-        Variant(layer.index, head)
-        for layer in geometry.layers
-        for head, number in enumerate(layer.original_heads)
-        if number not in shape.get(str(layer.index), [number])
-    ]
-    remove_heads(encoder, geometry, gone)

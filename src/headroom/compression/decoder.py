@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from headroom.compression.calibration import padded
 from headroom.compression.criteria import accuracy_drops
 from headroom.config import Decoding, Family
+from headroom.config.compression import Training
 from headroom.errors import ModelError
 from headroom.generation.engine import Engine
 from headroom.generation.prompts import encode_prompt
@@ -31,7 +31,7 @@ from headroom.generation.requests import Request
 from headroom.grading.matrix import grade_answers
 from headroom.models.checkpoints import Pruning, plainest_form, save_pruned
 from headroom.models.geometry import HeadGeometry, evaluating, find_heads
-from headroom.models.learner import Verdict, attention_maps, divergence, quantised
+from headroom.models.learner import Verdict, attention_maps, divergence, padded, quantised
 from headroom.models.load import LoadedModel
 from headroom.variants import BASE, Variant
 
@@ -43,10 +43,8 @@ class Question(NamedTuple):
     subject: str
     text: str
     gold: str
-    taught: tuple[int, ...] = ()
-    """Token ids of the unpruned model's own correct answer."""
-    ended: bool = True
-    """Whether that answer ended before the token limit."""
+    taught: tuple[int, ...] = ()  # token ids of the unpruned model's own correct answer
+    ended: bool = True  # whether that answer ended before the token limit
 
 
 def to_answer(questions: pd.DataFrame) -> list[Question]:
@@ -89,25 +87,16 @@ class Example(NamedTuple):
     question: Question
     example_id: str
     input_ids: Int[np.ndarray, " tokens"]
-    prompt: int
-    """Number of prompt tokens."""
+    prompt: int  # number of prompt tokens
 
 
 @dataclass(frozen=True)
 class Batch:
     """Questions with their answers, padded on the right, so that no token attends to padding."""
 
-    input_ids: Int[Tensor, "batch tokens"]
-    attention_mask: Int[Tensor, "batch tokens"]
-    asked: Bool[Tensor, "batch tokens"]
-    """Positions whose next token belongs to the answer."""
-    targets: Int[Tensor, " answer_tokens"]
-    """The tokens of all answers, one after the other."""
-
-    @property
-    def inputs(self) -> Mapping[str, Int[Tensor, "batch tokens"]]:
-        """The decoder's inputs."""
-        return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
+    inputs: dict[str, Int[Tensor, "batch tokens"]]  # the decoder's
+    asked: Bool[Tensor, "batch tokens"]  # positions whose next token belongs to the answer
+    targets: Int[Tensor, " answer_tokens"]  # the tokens of all answers, one after the other
 
     @property
     def judged(self) -> int:
@@ -126,23 +115,17 @@ class Output(NamedTuple):
 class Decoder:
     """A decoder with its prompts and its grader: a `headroom.models.learner.Learner`."""
 
-    loaded: LoadedModel
-    """The network, in float32 for training, its tokenizer and the tokens that end an answer."""
-    name: str
-    """Hub id or folder of the unpruned model."""
+    loaded: LoadedModel  # the network is in float32 for training
+    name: str  # hub id or folder of the unpruned model
     decoding: Decoding
-    family: Family
-    """Selects the rules for prompts and grading."""
-    grading: str = "default"
-    """Grading preset."""
+    family: Family  # selects the rules for prompts and grading
+    grading: str = "default"  # preset
     matrix: pd.DataFrame | None = None
     """Accuracy matrix of a sweep over training questions, for the criterion causal."""
-    at_once: int = 16
-    """Batch size of passes without gradients."""
+    at_once: int = 16  # batch size of passes without gradients
     batch_size: int | None = None
     """How many questions are answered together; affects only speed, memory and rounding."""
-    dtype: torch.dtype = torch.float32
-    """The type that it is tested, timed and saved in."""
+    dtype: torch.dtype = torch.float32  # in which it is tested, timed and saved
 
     @property
     def network(self) -> PreTrainedModel:
@@ -151,9 +134,6 @@ class Decoder:
 
     encoder = network
     """The whole network: any head may be cut."""
-
-    recipe = None
-    """Decoders are not trained from scratch here."""
 
     def prepare(self, rows: Sequence[Question]) -> list[Example]:
         """Return questions as token ids, prompt and answer."""
@@ -171,11 +151,12 @@ class Decoder:
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Join examples that have answers to learn."""
         rows, fill = [example.input_ids for example in examples], self.loaded.tokenizer.pad_token_id
-        ids, mask = padded(rows, torch.device("cpu"), fill).values()
+        inputs = padded(rows, fill)
+        ids, mask = inputs.values()
         prompts = torch.tensor([example.prompt for example in examples])[:, None]
         places = torch.arange(ids.shape[1])
         asked = (places >= prompts - 1) & (places < mask.sum(1, True) - 1)
-        return Batch(ids, mask, asked, ids[:, 1:][asked[:, :-1]])
+        return Batch(inputs, asked, ids[:, 1:][asked[:, :-1]])
 
     def run(self, batch: Batch, *, attentions: bool = False) -> Output:
         """Return the logits that predict the answers' tokens."""
@@ -227,7 +208,7 @@ class Decoder:
         """Return the decoder with another network."""
         return replace(self, loaded=replace(self.loaded, model=network))
 
-    def untrained(self, seed: int) -> "Decoder":
+    def untrained(self, seed: int) -> tuple["Decoder", Training]:
         """Raise ModelError: a decoder has no recipe from scratch."""
         raise ModelError("a decoder has no recipe from scratch; leave `scratch` out")
 

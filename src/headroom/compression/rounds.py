@@ -21,19 +21,17 @@ from headroom.compression.criteria import head_scores, heads_at, heads_due, lowe
 from headroom.compression.distillation import distilled, frozen, without_attention_dropout
 from headroom.compression.footprint import parameters
 from headroom.compression.training import Between, Fit, Objective, task, train
-from headroom.config.compression import Compression, Training
+from headroom.config.compression import NOTABLE, Compression, Training
 from headroom.errors import ModelError
-from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.geometry import HeadGeometry, find_heads, kept_heads
 from headroom.models.learner import Example, Learner, accuracy, copied
 from headroom.models.load import check_device
-from headroom.models.removal import remove_heads
+from headroom.models.removal import keep_heads, remove_heads
 from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 _L = TypeVar("_L", bound=Learner)
 _STATE = "rounds.safetensors"
-_NOTABLE_DROP = 0.015
-"""Loss of accuracy (0 to 1) above which a user is warned."""
 
 
 class Removal(BaseModel):
@@ -83,7 +81,7 @@ class History(BaseModel):
         found, done = [], 0
         after = self.rounds[-1].dev_strict if self.rounds else self.dev_strict
         drop = (self.dev_strict or 0.0) - (after or 0.0)
-        if drop > _NOTABLE_DROP:
+        if drop > NOTABLE:
             found.append(
                 f"accuracy fell by {100 * drop:.1f} points; look at alpha, or lower the ratio"
             )
@@ -111,7 +109,7 @@ def compress(
     settings: Compression,
     seed: int,
     *,
-    layout: Mapping[str, Sequence[int]] | None = None,
+    layout: Mapping[str, list[int]] | None = None,
     folder: Path | None = None,
     device: str = "auto",
 ) -> tuple[_L, History]:
@@ -123,7 +121,7 @@ def compress(
         dev: the development part; may be empty if no setting needs it.
         settings: schedule, criterion, distillation and training recipe.
         seed: decides the order of examples, dropout, random scores and weights from scratch.
-        layout: with `scratch`, the heads to keep, as `checkpoint.shape_of` returns them.
+        layout: with `scratch`, the heads to keep, by layer.
         folder: journal; an interrupted compression resumes from it, and the caller removes it.
         device: auto (the GPU if there is one) or cpu.
 
@@ -144,7 +142,7 @@ def compress(
         )
     equal = {layer.index: torch.zeros(layer.query_heads) for layer in whole.layers}
     lowest_heads(equal, whole, count, scope=own.scope, unit=own.unit)  # refuses too high a ratio
-    run = _Run(learner, examples, dev, settings, seed, layout, folder, device, whole)
+    run = _Run(learner, examples, dev, settings, seed, layout, folder, whole)
     if settings.rounds:
         run.to_the_end()
     for warning in run.history.warnings():
@@ -166,9 +164,8 @@ class _Run(Between, Generic[_L]):
     dev: Sequence[Example]
     settings: Compression
     seed: int
-    layout: Mapping[str, Sequence[int]] | None
+    layout: Mapping[str, list[int]] | None
     folder: Path | None
-    device: str
     whole: HeadGeometry
     """The heads before any were removed."""
 
@@ -180,10 +177,9 @@ class _Run(Between, Generic[_L]):
         self.objective: Objective = task
         self.removals: list[Removal] = []
         self.stopped = False
-        layout = self.layout and {layer: list(heads) for layer, heads in self.layout.items()}
         parts, decisive = (self.examples, self.dev), self.settings.decisive()
         own = checkpoint.identity(self.learner, decisive, self.seed, *parts)
-        self.identity = {**own, "layout": layout}
+        self.identity = {**own, "layout": self.layout}
         if self.folder is not None and (self.folder / _STATE).exists():
             facts, _ = checkpoint.read_checkpoint(self.folder / _STATE, self.learner, self.identity)
             self.history.rounds = [Round.model_validate(each) for each in facts["rounds"]]
@@ -227,10 +223,9 @@ class _Run(Between, Generic[_L]):
 
     def from_scratch(self) -> None:
         """Train a learner of the final shape from random weights."""
-        self.learner = self.learner.untrained(self.seed)
-        own = self.learner.recipe
-        assert own is not None and self.layout is not None
-        checkpoint.restore_shape(self.learner.encoder, self.layout)
+        self.learner, own = self.learner.untrained(self.seed)
+        assert self.layout is not None
+        keep_heads(self.learner.encoder, self.layout)
         self.geometry = find_heads(self.learner.encoder)
         settings, rate = self.settings, self.settings.scratch_rate or own.learning_rate
         epochs = settings.scratch_times * (own.epochs + settings.training.epochs)
@@ -241,7 +236,7 @@ class _Run(Between, Generic[_L]):
         facts: dict[str, Any] = {"removals": [each.model_dump() for each in self.removals]}
         if self.teacher is None or self.settings.distillation.teacher != "recursive":
             return facts, {}
-        facts["taught_shape"] = checkpoint.shape_of(self.teacher.encoder)
+        facts["taught_shape"] = kept_heads(self.teacher.encoder.config)
         return facts, self.teacher.network.state_dict()
 
     def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -250,7 +245,7 @@ class _Run(Between, Generic[_L]):
         self.geometry = find_heads(self.learner.encoder)
         if tensors:
             assert self.teacher is not None  # a copy of the unpruned learner until here
-            checkpoint.restore_shape(self.teacher.encoder, facts["taught_shape"])
+            keep_heads(self.teacher.encoder, facts["taught_shape"])
             self.teacher.network.load_state_dict(tensors)
         self.aim()
 
@@ -296,7 +291,6 @@ class _Run(Between, Generic[_L]):
                 objective=lambda learner, batch: self.objective(learner, batch),
                 between=between,
                 checkpoint=file,
-                device=self.device,
             )
         self.steps = before + fit.epochs[-1].steps
         left, size = self.geometry.heads, parameters(self.learner.network)

@@ -23,7 +23,6 @@ from headroom.compression import checkpoint
 from headroom.config.compression import Training
 from headroom.errors import ModelError
 from headroom.models.learner import Batch, Example, Learner, accuracy, move
-from headroom.models.load import check_device
 
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 30
@@ -83,6 +82,38 @@ def task(learner: Learner, batch: Batch) -> dict[str, Float[Tensor, ""]]:
     return {"task": learner.task_loss(learner.run(batch), batch)}
 
 
+class Reports:
+    """Logs every 30 seconds how far a training is."""
+
+    def __init__(self, step: int, total: int) -> None:
+        self.first, self.total = step, total
+        self.begun = self.last = time.monotonic()
+
+    def __call__(self, step: int, losses: Mapping[str, float]) -> None:
+        """Report the number of steps done and the present losses, if it is time to."""
+        now = time.monotonic()
+        if now - self.last > _SECONDS_BETWEEN_REPORTS:
+            self.last = now
+            left = (now - self.begun) / (step - self.first) * (self.total - step) / 60
+            _LOG.info("step %d of %d: %s, %.1f min left", step, self.total, _words(losses), left)
+
+
+def begin_step(optimizer: torch.optim.Optimizer, rate: float, seed: int, step: int) -> None:
+    """Set the learning rate of a step, from 0, and a seed of its own for dropout."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    torch.manual_seed(seed * 1_000_003 + step)
+
+
+def check_finite(losses: Mapping[str, float], step: int, remedy: str) -> None:
+    """Raise a ModelError if a part of the loss at a step, from 1, is not finite."""
+    for name, value in losses.items():
+        if not math.isfinite(value):
+            raise ModelError(
+                f"the {name} part of the loss is {value} at step {step}; lower {remedy}"
+            )
+
+
 def train(
     learner: Learner,
     examples: Sequence[Example],
@@ -93,15 +124,13 @@ def train(
     objective: Objective = task,
     between: Between | None = None,
     checkpoint: Path | None = None,
-    device: str = "auto",
 ) -> Fit:
-    """Train a learner's network, in place.
+    """Train a learner's network, in place and on its device.
 
     With `patience`, the network gets the weights of the epoch that solved most of the development
     part (the first of equals); without, that part may be empty. The seed decides the order of
     examples and dropout. `between` may prune the network between steps; the best epoch is then
-    chosen anew. An interrupted training resumes from the file `checkpoint`. The device is auto (the
-    GPU if there is one) or cpu.
+    chosen anew. An interrupted training resumes from the file `checkpoint`.
 
     Raises:
         ModelError: the checkpoint is damaged or belongs to another training, `patience` is set
@@ -111,7 +140,7 @@ def train(
         raise ModelError("patience needs a development part; give one, or set patience: null")
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
-        own = objective, between or Between(), checkpoint, device
+        own = objective, between or Between(), checkpoint
         return _Run(learner, examples, dev, settings, seed, *own).to_the_end()
 
 
@@ -127,14 +156,14 @@ class _Run:
     objective: Objective
     between: Between
     checkpoint: Path | None
-    device: str
 
     def __post_init__(self) -> None:
         settings, learner, file = self.settings, self.learner, self.checkpoint
-        self.accelerator = Accelerator(mixed_precision=settings.precision, cpu=self.device == "cpu")
+        on_cpu = learner.encoder.device.type == "cpu"
+        self.accelerator = Accelerator(mixed_precision=settings.precision, cpu=on_cpu)
         parts, recipe = (self.examples, self.dev), settings.model_dump(mode="json")
         self.identity = checkpoint.identity(learner, recipe, self.seed, *parts)
-        self.model = learner.network.to(check_device(self.device, "float32"))
+        self.model = learner.network
         self.steps_per_epoch = math.ceil(len(self.examples) / settings.batch_size)
         self.total_steps = settings.epochs * self.steps_per_epoch
         self.steps = 0
@@ -164,8 +193,7 @@ class _Run:
     def to_the_end(self) -> Fit:
         settings, fit = self.settings, self.fit
         self.model.train()
-        begin = reported = time.monotonic()
-        first = self.steps
+        report = Reports(self.steps, self.total_steps)
         while (done := len(fit.epochs)) < settings.epochs:
             if settings.patience is not None and done - (fit.best or done) >= settings.patience:
                 break
@@ -175,12 +203,8 @@ class _Run:
                 inside = self.steps % self.steps_per_epoch
                 if inside and self.steps % settings.checkpoint_steps == 0:
                     self.save()
-                now = time.monotonic()
-                if inside and now - reported > _SECONDS_BETWEEN_REPORTS:
-                    reported = now
-                    left = (now - begin) / (self.steps - first) * (self.total_steps - self.steps)
-                    told = self.steps, self.total_steps, _words(self.means(inside)), left
-                    _LOG.info("step %d of %d, %s, %.0f s left", *told)
+                if inside:
+                    report(self.steps, self.means(inside))
             self.end_epoch(done + 1)
             self.save()
         if self.best:
@@ -190,9 +214,8 @@ class _Run:
 
     def step(self, indices: Sequence[int]) -> None:
         settings, device = self.settings, self.learner.encoder.device
-        for group in self.optimizer.param_groups:
-            group["lr"] = settings.learning_rate * (1 - self.steps / self.total_steps)
-        torch.manual_seed(self.seed * 1_000_003 + self.steps)
+        rate = settings.learning_rate * (1 - self.steps / self.total_steps)
+        begin_step(self.optimizer, rate, self.seed, self.steps)
         pieces = [
             self.learner.collate([self.examples[index] for index in piece])
             for piece in np.array_split(indices, settings.micro_batches)
@@ -206,12 +229,8 @@ class _Run:
             self.accelerator.backward(loss)
             for name, part in parts.items():
                 value = float(part.detach()) * piece.judged / judged
-                if not math.isfinite(value):
-                    raise ModelError(
-                        f"the {name} part of the loss is {value} at step {self.steps + 1}; lower "
-                        f"learning_rate, now {settings.learning_rate}"
-                    )
                 self.sums[name] = self.sums.get(name, 0.0) + value
+        check_finite(self.sums, self.steps + 1, f"learning_rate, now {settings.learning_rate}")
         self.accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()

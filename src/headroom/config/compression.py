@@ -12,6 +12,8 @@ MATH23K = "Gxg/Math23K"
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 
+NOTABLE = 0.015
+"""Loss of accuracy (0 to 1) above which a user is warned."""
 SCORED_AT_ONCE = 16
 """Texts that a model is scored on together, if `Importance.batch_size` does not say."""
 

@@ -22,8 +22,8 @@ from transformers.utils import logging
 
 from headroom import __version__
 from headroom.errors import ModelError
-from headroom.models.geometry import HeadGeometry, find_heads, kept_heads
-from headroom.models.removal import remove_heads
+from headroom.models.geometry import HeadGeometry, kept_heads
+from headroom.models.removal import keep_heads
 from headroom.models.source import tokenizer_files, weight_files
 from headroom.tables import atomic, write_json, write_text
 from headroom.variants import Variant
@@ -148,14 +148,7 @@ def read_pretrained(
     # Remove the heads that the config does not list as kept, whatever weights they have now.
     config = model.config.get_text_config()
     kept, config.kept_heads = kept_heads(config), {}
-    geometry = find_heads(model)
-    gone = [
-        Variant(layer.index, head)
-        for layer in geometry.layers
-        for head in range(layer.query_heads)
-        if head not in kept.get(layer.index, range(layer.query_heads))
-    ]
-    remove_heads(model, geometry, gone)
+    keep_heads(model, kept)
     _read_into(model, {name for name, *_ in info.pop("mismatched_keys")}, folder)
     return model, info
 

@@ -151,7 +151,8 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
     layer_names, calls, cache = _probe(model, config.num_hidden_layers)
     layers = []
     for index, layer_name in enumerate(layer_names):
-        heads = len(kept[index]) if index in kept else query_heads
+        own = tuple(kept.get(str(index), ()))
+        heads = len(own) or query_heads
         values = None
         if cache is not None:
             values = getattr(cache.layers[index], "values", None) if index < len(cache) else None
@@ -164,16 +165,15 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
                 f"{name}: no output projection joins the {heads} heads of layer {index}; "
                 f"such an architecture cannot be pruned, use another model"
             )
-        layers.append(replace(layer, kept=kept.get(index, ())))
+        layers.append(replace(layer, kept=own))
     if not layers:
         raise ModelError(f"{name}: no layer with attention was found; use another model")
     return HeadGeometry(tuple(layers), keeps_cache=cache is not None)
 
 
-def kept_heads(config: PretrainedConfig) -> dict[int, tuple[int, ...]]:
+def kept_heads(config: PretrainedConfig) -> dict[str, list[int]]:
     """Return the original numbers of the heads that a pruned model kept, by layer that lost any."""
-    noted = getattr(config.get_text_config(), "kept_heads", None) or {}
-    return {int(layer): tuple(heads) for layer, heads in noted.items()}
+    return getattr(config.get_text_config(), "kept_heads", None) or {}
 
 
 @contextmanager

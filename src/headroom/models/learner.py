@@ -11,10 +11,12 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from headroom.config.compression import Training
@@ -68,10 +70,6 @@ class Learner(Protocol):
     def at_once(self) -> int:
         """Largest batch size when no gradient is kept."""
 
-    @property
-    def recipe(self) -> Training | None:
-        """How the learner is trained from scratch; None if it is not trained here."""
-
     def prepare(self, rows: Sequence[Any]) -> Sequence[Example]:
         """Convert a dataset's rows to examples."""
 
@@ -104,8 +102,8 @@ class Learner(Protocol):
     def with_network(self, network: Any) -> Self:
         """Return the learner with another network."""
 
-    def untrained(self, seed: int) -> Self:
-        """Return the learner with random weights and all heads."""
+    def untrained(self, seed: int) -> tuple[Self, Training]:
+        """Return the learner with random weights and all heads, and the recipe to train it."""
 
     def quantised(self) -> Self:
         """Return a copy with 8-bit weights, for evaluation only."""
@@ -179,12 +177,22 @@ def no_weights(model: PreTrainedModel) -> ModelError:
     )
 
 
+def padded(rows: Sequence[Int[np.ndarray, " tokens"]], fill: int = 0) -> dict[str, Tensor]:
+    """Return token ids as a model's inputs, padded on the right, so that no token sees padding."""
+    ids = [torch.from_numpy(row) for row in rows]
+    mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
+    whole = pad_sequence(ids, batch_first=True, padding_value=fill)
+    return {"input_ids": whole, "attention_mask": mask}
+
+
 def move(value: _T, device: torch.device) -> _T:
     """Return a batch, or a part of one, on a device."""
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=True)  # type: ignore[return-value]
     if isinstance(value, tuple):
         return tuple(move(part, device) for part in value)  # type: ignore[return-value]
+    if isinstance(value, dict):
+        return {name: move(part, device) for name, part in value.items()}  # type: ignore
     if is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: move(getattr(value, field.name), device) for field in fields(value)}
         return replace(value, **parts)

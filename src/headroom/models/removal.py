@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headroom.errors import ModelError
-from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating, is_linear
+from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating, find_heads, is_linear
 from headroom.models.masks import pruned
 from headroom.variants import Variant
 
@@ -94,6 +94,19 @@ def remove_heads(
         str(layer.index): list(layer.kept) for layer in smaller.layers if layer.kept
     }
     return smaller
+
+
+def keep_heads(model: PreTrainedModel, kept: Mapping[str, Sequence[int]]) -> None:
+    """Cut a model, in place, to the heads that `kept_heads` of a smaller one's config lists."""
+    geometry = find_heads(model)
+    gone = [
+        Variant(layer.index, place)
+        for layer in geometry.layers
+        for place, head in enumerate(layer.original_heads)
+        if head not in kept.get(str(layer.index), [head])
+    ]
+    if gone:
+        remove_heads(model, geometry, gone)
 
 
 def without(geometry: HeadGeometry, heads: Iterable[Variant]) -> HeadGeometry:

@@ -8,7 +8,6 @@ step's texts and their order depend on the seed only.
 """
 
 import logging
-import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,17 +21,21 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from headroom.compression.calibration import padded
 from headroom.compression.checkpoint import moments_of, read_state, set_moments, write_state
-from headroom.compression.training import decayed, epoch_batches
+from headroom.compression.training import (
+    Reports,
+    begin_step,
+    check_finite,
+    decayed,
+    epoch_batches,
+)
 from headroom.errors import ModelError
-from headroom.models.learner import divergence
+from headroom.models.learner import divergence, move, padded
 from headroom.recovery.evaluation import predictions
 from headroom.recovery.options import Recovery
 from headroom.recovery.texts import Piece
 
 _LOG = logging.getLogger(__name__)
-_SECONDS_BETWEEN_REPORTS = 30
 _WEIGHT_DECAY, _CLIP, _WARM_UP = 0.01, 1.0, 0.1
 _PARTS = ("task", "response")
 
@@ -109,33 +112,23 @@ def train_round(
         set_moments(optimizer, parts["moments"])
         _LOG.info("resuming after step %d", progress.step)
     whole, optimizer = accelerator.prepare(model, optimizer)
-    first, spent = progress.step, progress.seconds
-    begun = reported = saved = time.monotonic()
-    batches = _batches(pieces, settings, first)
+    first, spent, report = progress.step, progress.seconds, Reports(progress.step, settings.steps)
+    saved, batches = report.begun, _batches(pieces, settings, first)
     for step, batch in zip(range(first, steps.stop), batches, strict=False):
-        for group in optimizer.param_groups:
-            group["lr"] = settings.rate * _share(step, steps, settings.steps)
-        torch.manual_seed(settings.seed * 1_000_003 + step)
+        rate = settings.rate * _share(step, steps, settings.steps)
+        begin_step(optimizer, rate, settings.seed, step)
         losses = _step(whole, teacher, batch, settings, accelerator, optimizer)
-        for name, mean in losses.items():
-            if not math.isfinite(mean):
-                raise ModelError(
-                    f"the {name} part of the loss is {mean} at step {step + 1}; lower the "
-                    f"learning rate, now {settings.rate}"
-                )
+        check_finite(losses, step + 1, f"the learning rate, now {settings.rate}")
         now = time.monotonic()
         progress.losses.append(losses)
-        progress.step, progress.seconds = step + 1, spent + now - begun
+        progress.step, progress.seconds = step + 1, spent + now - report.begun
         progress.tokens += _predicted(batch)
-        if now - reported > _SECONDS_BETWEEN_REPORTS and accelerator.is_main_process:
-            reported = now
-            left = (now - begun) / (step + 1 - first) * (settings.steps - step - 1)
-            told = step + 1, settings.steps, *losses.values(), left / 60
-            _LOG.info("step %d of %d: loss %.4g (task) + %.4g (response); %.0f min left", *told)
-        if now - saved >= save_seconds and accelerator.is_main_process:
+        if not accelerator.is_main_process:
+            continue
+        report(step + 1, losses)
+        if now - saved >= save_seconds:
             saved = now
-            parts = {"trained": trained, "moments": moments_of(optimizer)}
-            write_state(state, asdict(progress), parts)
+            write_state(state, asdict(progress), trained=trained, moments=moments_of(optimizer))
     accelerator.wait_for_everyone()
     accelerator.free_memory()
     return (model.merge_and_unload() if settings.lora else model).eval()
@@ -165,7 +158,7 @@ def _step(
     sums = torch.zeros(len(_PARTS), device=accelerator.device)
     for number in range(accelerator.process_index, world * rounds, world):
         part = batch[number * settings.micro_batch : (number + 1) * settings.micro_batch]
-        inputs = padded([piece.input_ids for piece in part], accelerator.device)
+        inputs = move(padded([piece.input_ids for piece in part]), accelerator.device)
         with accelerator.accumulate(model):
             with precision(settings, accelerator):
                 logits, targets = predictions(model, inputs)

@@ -23,9 +23,10 @@ from headroom import __version__, paths
 from headroom.analysis.controls import GAINS, LEVEL
 from headroom.analysis.facts import Sentence, Source, columns, record
 from headroom.analysis.gains import accuracy_paths
-from headroom.analysis.trials import METHOD, NOTABLE
+from headroom.analysis.trials import METHOD
 from headroom.analysis.verdicts import of_sweep, rival, tested_on, title, verdicts
 from headroom.config import Config
+from headroom.config.compression import NOTABLE
 from headroom.planning.batches import batches
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, read_record
