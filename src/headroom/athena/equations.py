@@ -193,7 +193,7 @@ def walk(equation: Equation) -> Iterator[Equation]:
 
 
 def infix(equation: Equation) -> str:
-    """Return an equation as infix text with the fewest brackets."""
+    """Return an equation as text with the fewest brackets."""
     return _written(equation, 0)
 
 

@@ -113,8 +113,7 @@ class Output:
 
     reason: Float[Tensor, " candidates"]
     answer: Float[Tensor, " thoughts"]
-    attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
-    """Attention weights of each encoder layer, if asked for."""
+    attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]  # by layer, if asked for
 
 
 class ThoughtHead(nn.Module):

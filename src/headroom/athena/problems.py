@@ -1,8 +1,7 @@
 """Datasets of word problems: read, divided into parts and stored as a table for all jobs.
 
-A problem is a text with masked numbers, an equation over them and its value. Problems come from a
-local file, from the hub, or are generated. A row that cannot be used is left out and reported with
-the reason; a file that is not such a dataset is an error.
+Problems come from a local file, from the hub, or are generated. A row that cannot be used is left
+out and reported with the reason; a file that is not such a dataset is an error.
 
 A stratum is a complexity and a set of operators; random parts keep the shares of the strata.
 Problems with the same masked text differ only in their numbers, so they always share a part.
@@ -164,11 +163,7 @@ def divide(problems: Sequence[Problem], partition: Partition) -> Parts:
 
 
 def draw(problems: Sequence[Problem], shares: Sequence[int], seed: int) -> list[list[Problem]]:
-    """Draw parts at random that keep the given shares, overall and in every stratum.
-
-    Returns:
-        The parts, each in the order of `problems`.
-    """
+    """Draw parts at random, in order, that keep the shares, overall and in every stratum."""
     groups = defaultdict(list)
     for index, problem in enumerate(problems):
         groups[problem.text].append(index)
@@ -245,10 +240,8 @@ def read(settings: WordProblems) -> tuple[list[Problem], dict[str, str]]:
 class Format(NamedTuple):
     """The columns of a dataset and the function that converts its rows."""
 
-    columns: tuple[str, ...]
-    """The first is the id."""
-    part: str
-    """The column with the official split or fold."""
+    columns: tuple[str, ...]  # the first is the id
+    part: str  # the column with the official split or fold
     convert: Callable[[Mapping[str, Any], str], Problem]
     """Makes a problem of a row and its part; raises BenchmarkError if the row has no number, or its
     equation cannot be parsed or evaluated."""

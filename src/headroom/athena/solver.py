@@ -50,8 +50,7 @@ class Solution(NamedTuple):
     """The solver's answer to a problem."""
 
     expression: str
-    value: float
-    """nan if the expression has none."""
+    value: float  # nan if the expression has none
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ class _Measured(NamedTuple):
     arm: str
     quantised: bool
     learner: Learner
-    whole: Learner
-    """The same with its original weights."""
+    whole: Learner  # the same with its original weights
+    peak: int | None  # bytes, see `footprint.peak_bytes`
 
 
 def measure(config: Config, compression: str) -> None:
@@ -56,23 +56,21 @@ def measure(config: Config, compression: str) -> None:
     study = config.compressions[compression]
     wanted = study.settings if study.measured is None else study.measured
     chosen = [arm for arm in arms(config, compression) if arm.name in wanted]
-    folders: list[Path] = []
+    first, most = study.tokens[0], max(study.batches)
     measured: list[_Measured] = []
     for arm in chosen:
         folder = folder_of(config, arm, study.seeds[0])
-        folders.append(folder / _ENCODER if (folder / _ENCODER).is_dir() else folder)
+        folder = folder / _ENCODER if (folder / _ENCODER).is_dir() else folder
         whole = learner_of(config, arm, study.seeds[0])
         whole.network.to(device)
         whole = whole.finished()
-        measured.append(_Measured(arm.name, False, whole, whole))
+        computed = str(whole.encoder.dtype).removeprefix("torch.")
+        peak = footprint.peak_bytes(folder, most, first, device, computed)
+        measured.append(_Measured(arm.name, False, whole, whole, peak))
         if arm.name in study.int8:
-            measured.append(_Measured(arm.name, True, whole.quantised(), whole))
+            measured.append(_Measured(arm.name, True, whole.quantised(), whole, None))
 
-    first, most, learner = study.tokens[0], max(study.batches), measured[0].learner
-    computed = str(learner.encoder.dtype).removeprefix("torch.")
-    found = footprint.peak_bytes(folders, most, first, device, computed)
-    peaks = dict(zip((arm.name for arm in chosen), found, strict=True))
-    examples = learner.prepare(tested_on(config, chosen[0]))
+    examples = measured[0].learner.prepare(tested_on(config, chosen[0]))
     _timed(measured, lambda one: one.answers(examples[: one.at_once]), 1)  # a warm-up
     answering = _timed(measured, lambda one: one.answers(examples), _TEST_TURNS)
     names = [(one.arm, one.quantised) for one in measured]
@@ -90,7 +88,7 @@ def measure(config: Config, compression: str) -> None:
                 row |= dict(zip(_SECONDS, seconds, strict=True)) | sizes
                 row["tokens_per_second"] = decoded
                 if tokens == first and batch == most:
-                    row["peak_bytes"] = None if one.quantised else peaks[one.arm]
+                    row["peak_bytes"] = one.peak
                     row |= dict(zip(_TEST_TIME, test[place], strict=True))
                 rows.append(row)
     output = Path(paths.MEASUREMENTS.format(run=config.run, compression=compression))

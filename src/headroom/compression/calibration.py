@@ -5,7 +5,7 @@ A pass holds the attention weights of one layer at a time, and computes no logit
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headroom.config.compression import SCORED_AT_ONCE
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating
 from headroom.models.learner import eager_attention, move, no_weights, padded
@@ -27,19 +26,6 @@ Texts = Mapping[str, Tensor]
 """A model's inputs: input_ids and attention_mask [batch, tokens], padded on either side."""
 Scores = Mapping[int, Tensor]
 """A score for each head, [query_heads] by layer; the lowest are removed first."""
-
-
-def text_batches(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str],
-    batch_size: int = SCORED_AT_ONCE,
-    tokens: int = 512,
-) -> Iterator[Texts]:
-    """Yield texts, cut to `tokens`, as inputs on a model's device, as `row_batches` does."""
-    most = min(tokens, tokenizer.model_max_length)
-    encoded = tokenizer(list(texts), truncation=True, max_length=most)["input_ids"]
-    return row_batches([np.array(ids) for ids in encoded], batch_size, model.device)
 
 
 def row_batches(

@@ -20,7 +20,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headroom.compression.calibration import Scores, Texts, calibrate, weight_norms
-from headroom.config.compression import Compression, Importance
+from headroom.config.compression import Compression, Importance, unit_size
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating
 from headroom.models.learner import Batch, Example, Learner, move
@@ -42,14 +42,11 @@ zeroed but not cut."""
 class Ranked:
     """A model whose heads are ranked, with the data that criteria may use."""
 
-    model: PreTrainedModel
-    """In evaluation mode; criteria leave it unchanged."""
-    geometry: HeadGeometry
-    """Its remaining heads."""
+    model: PreTrainedModel  # in evaluation mode; criteria leave it unchanged
+    geometry: HeadGeometry  # its remaining heads
     settings: Importance
     seed: int
-    texts: Callable[[], Iterable[Texts]]
-    """Returns batches of calibration texts."""
+    texts: Callable[[], Iterable[Texts]]  # returns batches of calibration texts
     drops: Callable[[], Scores]
     """Returns the measured loss of accuracy, or rise of the loss, without each head."""
 
@@ -61,11 +58,9 @@ class Ranked:
 class Criterion(NamedTuple):
     """A way to rank the heads of a model."""
 
-    about: str
-    """Text for the model card; may contain `{alpha}` and `{seed}`."""
+    about: str  # for the model card; may contain `{alpha}` and `{seed}`
     scores: Callable[[Ranked], Scores]
-    needs: Literal["texts", "accuracy"] | None = None
-    """The option of `headroom prune` that it requires."""
+    needs: Literal["texts", "accuracy"] | None = None  # an option of `headroom prune`
 
 
 def _mixed(of: Ranked) -> Scores:
@@ -76,8 +71,7 @@ def _mixed(of: Ranked) -> Scores:
 
 
 def _random(of: Ranked) -> Scores:
-    draw = torch.Generator().manual_seed(of.seed)
-    layers = of.geometry.layers
+    draw, layers = torch.Generator().manual_seed(of.seed), of.geometry.layers
     return {layer.index: torch.rand(layer.query_heads, generator=draw) for layer in layers}
 
 
@@ -287,10 +281,9 @@ def lowest_heads(
     return sorted(chosen)
 
 
-def unit_size(layer: AttentionLayer, unit: Unit) -> int:
-    """Return how many heads of a layer are removed together."""
-    shared = layer.query_heads // layer.kv_heads
-    return {"group": shared, "query": layer.kv_heads if shared > 1 else 1, "head": 1}[unit]
+def smallest_unit(geometry: HeadGeometry, unit: Unit) -> int:
+    """Return the smallest number of heads that are removed together."""
+    return min(unit_size(layer.query_heads, layer.kv_heads, unit) for layer in geometry.layers)
 
 
 def _units(

@@ -6,7 +6,6 @@ The operations saved bound the possible speed-up, so both are reported.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,12 +28,9 @@ class Size(NamedTuple):
     """How large a model is."""
 
     parameters: int
-    layer_parameters: int
-    """Of the transformer layers only: no embeddings, no output head."""
-    flops: int
-    """Floating-point operations of one pass over one text, computed from the shapes."""
-    flops_counted: int
-    """The same, counted during a pass."""
+    layer_parameters: int  # of the transformer layers: no embeddings, no output head
+    flops: int  # floating-point operations of one pass over one text, from the shapes
+    flops_counted: int  # the same, counted during a pass
     weight_bytes: int
 
 
@@ -136,35 +132,27 @@ def in_turns(
 
 
 def peak_bytes(
-    folders: Sequence[Path],
-    batch: int,
-    tokens: int,
-    device: str = "cpu",
-    dtype: str | None = None,
-) -> list[int]:
-    """Return the peak memory, in bytes, that loading each model and one pass add to a process.
+    folder: Path, batch: int, tokens: int, device: str = "cpu", dtype: str | None = None
+) -> int:
+    """Return the peak memory, in bytes, that loading a model and one pass add to a process.
 
     A pass reads `batch` texts of `tokens` tokens. On a GPU it is the peak of the memory allocated
     there. Without a `dtype`, weights have that of their files.
 
     Raises:
-        ModelError: a model cannot be loaded or run.
+        ModelError: the model cannot be loaded or run.
     """
-    # Forks of a server that has loaded the libraries, which takes longer than everything else.
+    # A fork of a server that has loaded the libraries, which takes longer than everything else.
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    peaks: list[int] = []
-    with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(1, context) as pool:
         try:
-            peaks.extend(pool.map(partial(_peak, batch, tokens, device, dtype), folders))
+            return pool.submit(_peak, folder, batch, tokens, device, dtype).result()
         except (HeadroomError, RuntimeError) as error:
-            raise ModelError(
-                f"the peak memory of {folders[len(peaks)]} cannot be measured ({error})"
-            ) from None
-    return peaks
+            raise ModelError(f"the peak memory of {folder} cannot be measured ({error})") from None
 
 
-def _peak(batch: int, tokens: int, device: str, dtype: str | None, folder: Path) -> int:
+def _peak(folder: Path, batch: int, tokens: int, device: str, dtype: str | None) -> int:
     peak = peak_resident if device == "cpu" else torch.cuda.max_memory_allocated
     before = peak()
     model = load_checkpoint(str(folder), device=device, dtype=dtype)

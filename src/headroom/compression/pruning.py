@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from jaxtyping import Int
+
 from headroom.compression import criteria
-from headroom.compression.calibration import text_batches
+from headroom.compression.calibration import row_batches
 from headroom.compression.footprint import Size, size
-from headroom.config.compression import Importance
+from headroom.config.compression import SCORED_AT_ONCE, Importance
 from headroom.errors import ModelError
 from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
 from headroom.models.geometry import find_heads
@@ -19,6 +22,7 @@ from headroom.tables import ACCURACY, read_table
 from headroom.variants import Variant
 
 _MEASURED_TOKENS = 128
+_SCORED_TOKENS = 512  # of a calibration text, at most
 _SIZES = {
     "parameters": "parameters",
     "layer_parameters": "parameters of the layers",
@@ -37,8 +41,7 @@ class Pruned:
 
     folder: Path
     form: Form
-    removed: tuple[Variant, ...]
-    """Heads removed, numbered as in the source."""
+    removed: tuple[Variant, ...]  # numbered as in the source
     before: Size
     after: Size
 
@@ -120,7 +123,7 @@ def prune(
             geometry,
             Importance(alpha=alpha),
             seed,
-            texts=lambda: text_batches(model, load_tokenizer(folder), texts or ()),
+            texts=lambda: row_batches(_token_ids(folder, texts), SCORED_AT_ONCE, model.device),
             drops=lambda: criteria.accuracy_drops(
                 read_table(Path(str(accuracy)), ACCURACY, exact=False), geometry
             ),
@@ -129,7 +132,7 @@ def prune(
         layers, heads_at = geometry.layers, criteria.heads_at
         unit, count = "head" if form == "zeroed" else unit, heads_at(ratio, geometry.heads)
         if form == "uniform":  # equally many of every layer
-            scope, step = "layer", criteria.unit_size(layers[0], unit)
+            scope, step = "layer", criteria.smallest_unit(geometry, unit)
             count = heads_at(ratio, layers[0].query_heads) // step * step * len(layers)
         chosen = criteria.lowest_heads(by.scores(ranked), geometry, count, scope=scope, unit=unit)
     if not chosen:
@@ -148,6 +151,13 @@ def prune(
     facts = Pruning(source, revision_of(folder), chosen, about, measured, _HOW)
     save_pruned(model, geometry, out, form, facts, folder)
     return Pruned(out, form, tuple(chosen), before, after)
+
+
+def _token_ids(folder: Path, texts: Sequence[str] | None) -> list[Int[np.ndarray, " tokens"]]:
+    tokenizer = load_tokenizer(folder)
+    most = min(_SCORED_TOKENS, tokenizer.model_max_length)
+    encoded = tokenizer(list(texts or ()), truncation=True, max_length=most)["input_ids"]
+    return [np.array(ids) for ids in encoded]
 
 
 def revision_of(folder: Path) -> str:

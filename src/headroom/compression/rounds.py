@@ -17,7 +17,13 @@ from torch import Tensor
 
 from headroom.compression import checkpoint
 from headroom.compression.calibration import Scores
-from headroom.compression.criteria import head_scores, heads_at, heads_due, lowest_heads, unit_size
+from headroom.compression.criteria import (
+    head_scores,
+    heads_at,
+    heads_due,
+    lowest_heads,
+    smallest_unit,
+)
 from headroom.compression.distillation import distilled, frozen, without_attention_dropout
 from headroom.compression.footprint import parameters
 from headroom.compression.training import Between, Fit, Objective, task, train
@@ -37,11 +43,9 @@ _STATE = "rounds.safetensors"
 class Removal(BaseModel):
     """Heads removed together, by their names in the original learner."""
 
-    step: int
-    """Optimiser steps done before the removal."""
+    step: int  # optimiser steps done before it
     heads: list[str]
-    scores: dict[str, float]
-    """Scores of all heads present before the removal; the lowest were removed."""
+    scores: dict[str, float]  # of all heads present before it; the lowest were removed
 
 
 def removal_of(
@@ -61,17 +65,14 @@ class Round(Fit):
     """One training, with the removals before or during it."""
 
     removals: list[Removal]
-    heads: int
-    """Heads left after the round."""
-    parameters: int
-    """Parameters of the whole network after the round."""
+    heads: int  # left after the round
+    parameters: int  # of the whole network after the round
 
 
 class History(BaseModel):
     """A compression's record: which heads were removed when and why, how the rest was trained."""
 
-    dev_strict: float | None
-    """Share of the development part solved before compression; None without one."""
+    dev_strict: float | None  # share of the development part solved before; None without one
     heads: int
     parameters: int
     rounds: list[Round] = []
@@ -115,15 +116,11 @@ def compress(
 ) -> tuple[_L, History]:
     """Remove heads of a learner's encoder and train the rest.
 
-    Args:
-        learner: trained, with all the heads that the ratio refers to; it is left unchanged.
-        examples: the training part, prepared by the learner.
-        dev: the development part; may be empty if no setting needs it.
-        settings: schedule, criterion, distillation and training recipe.
-        seed: decides the order of examples, dropout, random scores and weights from scratch.
-        layout: with `scratch`, the heads to keep, by layer.
-        folder: journal; an interrupted compression resumes from it, and the caller removes it.
-        device: auto (the GPU if there is one) or cpu.
+    The learner is trained, with all the heads that the ratio refers to, and left unchanged. The
+    development part may be empty if no setting needs it. The seed decides the order of examples,
+    dropout, random scores and weights from scratch; these have the heads of `layout`, by layer. An
+    interrupted compression resumes from the journal `folder`, which the caller removes. The device
+    is auto (the GPU if there is one) or cpu.
 
     Raises:
         ModelError: the ratio removes no head or too many, the encoder cannot be cut or has no
@@ -134,7 +131,7 @@ def compress(
     learner = copied(learner)
     learner.network.to(check_device(device, "float32"))
     whole, own = find_heads(learner.encoder), settings.importance
-    size, count = _unit(whole, settings), heads_at(settings.ratio, whole.heads)
+    size, count = smallest_unit(whole, own.unit), heads_at(settings.ratio, whole.heads)
     if settings.ratio and count < size:
         raise ModelError(
             f"ratio {settings.ratio} removes {count} of {whole.heads} heads, but with unit: "
@@ -148,11 +145,6 @@ def compress(
     for warning in run.history.warnings():
         _LOG.warning(warning)
     return run.learner, run.history
-
-
-def _unit(geometry: HeadGeometry, settings: Compression) -> int:
-    """Return the smallest number of heads that are removed together."""
-    return min(unit_size(layer, settings.importance.unit) for layer in geometry.layers)
 
 
 @dataclass
@@ -207,7 +199,7 @@ class _Run(Between, Generic[_L]):
         """Remove one unit of heads if one is due and no stopping rule applies."""
         settings, recipe = self.settings, self.settings.training
         steps = recipe.epochs * -(-len(self.examples) // recipe.batch_size)
-        unit = _unit(self.geometry, settings)
+        unit = smallest_unit(self.geometry, settings.importance.unit)
         gone = self.whole.heads - self.geometry.heads + unit
         if self.stopped or gone > heads_due(settings, self.whole.heads, step, steps):
             return False

@@ -35,12 +35,9 @@ Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
 class Epoch(BaseModel):
     """The results of an epoch."""
 
-    epoch: int
-    """From 1."""
-    steps: int
-    """Optimiser steps since the start of the training."""
-    losses: dict[str, float]
-    """Means over the epoch's steps, by part of the objective."""
+    epoch: int  # from 1
+    steps: int  # optimiser steps since the start of the training
+    losses: dict[str, float]  # means over the epoch's steps, by part of the objective
     dev_strict: float | None
     """Share of the development part solved. Measured after every epoch with `patience`, otherwise
     after the last only; None if not measured or without a development part."""
@@ -50,8 +47,7 @@ class Fit(BaseModel):
     """The results of a training."""
 
     epochs: list[Epoch] = []
-    best: int | None = None
-    """The epoch whose weights were kept; None: the last."""
+    best: int | None = None  # the epoch whose weights were kept; None: the last
 
     @property
     def dev_strict(self) -> float | None:

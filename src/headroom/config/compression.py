@@ -171,6 +171,12 @@ class Solver(Section):
         return Solver.model_validate(merged(profile(self.profile, dataset).model_dump(), changes))
 
 
+def unit_size(heads: int, kv_heads: int, unit: str) -> int:
+    """Return how many heads of a layer are removed together, by `Importance.unit`."""
+    shared = heads // kv_heads
+    return {"group": shared, "query": kv_heads if shared > 1 else 1, "head": 1}[unit]
+
+
 class Importance(Section):
     """How heads are ranked; heads with the lowest scores are pruned first.
 
@@ -298,8 +304,7 @@ class Compression(Section):
         Raises:
             ValueError: one line.
         """
-        unit = heads // kv_heads if self.importance.unit == "group" else kv_heads
-        unit = 1 if heads == kv_heads else unit
+        unit = unit_size(heads, kv_heads, self.importance.unit)
         whole, largest = layers * heads, layers * (heads - unit)
         if 0 < self.ratio * whole < unit:
             raise ValueError(

@@ -34,10 +34,8 @@ _ROWS = {
 class Losses(NamedTuple):
     """A model's loss on each of some texts."""
 
-    nats: Float[np.ndarray, " texts"]
-    """Sum over a text's tokens."""
-    tokens: Int[np.ndarray, " texts"]
-    """Tokens predicted: all but the first of each piece."""
+    nats: Float[np.ndarray, " texts"]  # sums over a text's tokens
+    tokens: Int[np.ndarray, " texts"]  # predicted ones: all but the first of each piece
 
     @property
     def mean(self) -> float:

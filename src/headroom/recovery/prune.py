@@ -53,10 +53,8 @@ class Recovered:
 
     folder: Path
     form: Form
-    removed: tuple[str, ...]
-    """Names of the heads removed, numbered as in the source."""
-    measured: Mapping[str, Mapping[str, Any]]
-    """Measurements of the decoder `before`, `pruned` and `recovered`."""
+    removed: tuple[str, ...]  # names of heads, numbered as in the source
+    measured: Mapping[str, Mapping[str, Any]]  # the decoder `before`, `pruned` and `recovered`
 
     def __str__(self) -> str:
         rows = [("", list(self.measured)), *as_rows(self.measured)]

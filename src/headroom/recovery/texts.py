@@ -63,8 +63,7 @@ def _filled(row: Mapping[str, object], fields: Sequence[str]) -> bool:
 class Piece(NamedTuple):
     """A part of a text, as long as a model is to see at once."""
 
-    text: int
-    """The text's position among all texts."""
+    text: int  # its position among all texts
     input_ids: Int[np.ndarray, " tokens"]
 
 

@@ -44,14 +44,10 @@ _PARTS = ("task", "response")
 class Progress:
     """How far the training of all rounds is."""
 
-    step: int = 0
-    """Steps done, of all rounds."""
-    tokens: int = 0
-    """Tokens trained on."""
-    seconds: float = 0.0
-    """Time of training, that of earlier attempts included."""
-    losses: list[dict[str, float]] = field(default_factory=list)
-    """Of each step, by part of the loss."""
+    step: int = 0  # steps done
+    tokens: int = 0  # trained on
+    seconds: float = 0.0  # of training, those of earlier attempts included
+    losses: list[dict[str, float]] = field(default_factory=list)  # of each step, by part
 
 
 def accelerator_for(settings: Recovery, device: str) -> Accelerator:
