@@ -1,17 +1,20 @@
-"""A small solver and what is asked of it; a process that is killed in the middle of its work."""
+"""A small solver and decoder; a process that is killed in the middle of its work."""
 
 import os
 import signal
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver, new_solver
+from headroom.benchmarks.generated import corpus
 from headroom.config.compression import Encoder, Solver
 from headroom.models.learner import Learner
+from headroom.reasoner.training import Settings, new_model, train_tokenizer
 
 SMALL = Solver(
     encoder=Encoder(layers=2, width=24, heads=3, intermediate=20, dropout=0.3, min_count=1),
@@ -29,6 +32,16 @@ def certain_solver(n: int) -> MathSolver:
     return solver
 
 
+def save_decoder(folder: Path) -> Path:
+    """Write a decoder that knows nothing."""
+    tokenizer = train_tokenizer((text for one in corpus(60, seed=1) for text in one[:2]), 300)
+    heads = {"query_heads": 6, "kv_heads": 3, "head_dim": 10}
+    shape = Settings(layers=2, hidden=20, intermediate=28, vocabulary=300, **heads)
+    for part in (new_model(shape, tokenizer), tokenizer):
+        part.save_pretrained(folder)
+    return folder
+
+
 def weights(learner: Learner) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in learner.network.state_dict().items()}
 
@@ -38,12 +51,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 def killed_at(step: int, work: Callable[[Callable[[], None]], Any]) -> None:
-    """Do work in a copy of this process, which is killed when it counts to a step.
-
-    Args:
-        step: from 1.
-        work: takes what counts; has to reach the step.
-    """
+    """Do work, which takes what counts, in a copy of this process that dies at a step, from 1."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which do nothing here
         child = os.fork()

@@ -10,15 +10,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from small import save_decoder
 
 from headroom import paths
-from headroom.benchmarks.generated import corpus
 from headroom.compression import arm_jobs, arm_measurements, arm_tables, footprint
 from headroom.config import Config, parse
 from headroom.generation import prepare
 from headroom.planning.batches import Arm, arms
 from headroom.planning.store import Store, key
-from headroom.reasoner.training import Settings, new_model, train_tokenizer
 from headroom.record import read_record
 from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_table
 
@@ -68,7 +67,7 @@ def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("jobs"))
         # A process of its own measures it: see test_footprint.
-        patch.setattr(footprint, "peak_bytes", lambda folders, *_: [7] * len(folders))
+        patch.setattr(footprint, "peak_bytes", lambda *_: 7)
         prepare_decoder(config)
         for arm in arms(config, "own"):
             arm_jobs.compress_arm(config, **arm.wildcards, seed=SEED)
@@ -79,16 +78,8 @@ def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def prepare_decoder(config: Config) -> None:
-    """Make a model that knows nothing, and write down what it would know after years.
-
-    Heads 1 of layer 0 and 4 of layer 1 do without: they answer wrong where they are removed.
-    """
-    shape = Settings(
-        layers=2, hidden=20, query_heads=6, kv_heads=3, head_dim=10, intermediate=28, vocabulary=300
-    )
-    tokenizer = train_tokenizer((text for one in corpus(60, 1) for text in one[:2]), 300)
-    for part in (new_model(shape, tokenizer), tokenizer):
-        part.save_pretrained("decoder")
+    """Write down what it would know after years; the first two heads make no difference."""
+    save_decoder(Path("decoder"))
     prepare.prepare_model(config, "decoder")
     for name in config.questions:
         prepare.read_source(config, name)

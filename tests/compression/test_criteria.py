@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from typing import get_args
 
+import numpy as np
 import pandas as pd
 import pytest
 import tiny_models
@@ -17,7 +18,7 @@ from transformers import PreTrainedModel
 from headroom.athena.batches import Example
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver
-from headroom.compression.calibration import Scores, calibrate, text_batches, weight_norms
+from headroom.compression.calibration import Scores, calibrate, row_batches, weight_norms
 from headroom.compression.criteria import (
     CRITERIA,
     accuracy_drops,
@@ -32,7 +33,6 @@ from headroom.config.compression import Compression, Importance
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating, find_heads
 from headroom.models.learner import eager_attention
-from headroom.models.load import word_tokenizer
 from headroom.models.masks import edited_weights
 from headroom.models.removal import remove_heads, without
 from headroom.variants import BASE, Variant
@@ -245,15 +245,12 @@ def test_the_mixture_is_that_of_equation_4(settings, first, second):
 
 def test_texts_are_scored_short_ones_first_and_each_once():
     qwen2 = tiny_models.build(named("Qwen2"))
-    words = [f"w{number}" for number in range(40)]
-    tokenizer = word_tokenizer(words, 1)
-    lines = [" ".join(words[start : start + start % 7 + 1]) for start in range(11)]
-    batches = list(text_batches(qwen2, tokenizer, lines, 4, tokens=7))
+    rows = [np.arange(3, 6 + start % 5) for start in range(11)]
+    batches = list(row_batches(rows, 4, qwen2.device))
     lengths = [batch["attention_mask"].sum(1).tolist() for batch in batches]
-    # With two tokens at the ends; nine are cut to seven.
-    assert lengths == [[3, 3, 4, 4], [5, 5, 6, 6], [7, 7, 7]]
+    assert lengths == [[3, 3, 3, 4], [4, 5, 5, 6], [6, 7, 7]]
     assert [batch["input_ids"].shape for batch in batches] == [(4, 4), (4, 6), (3, 7)]
-    alone = [batch for line in lines for batch in text_batches(qwen2, tokenizer, [line], 1, 7)]
+    alone = [batch for row in rows for batch in row_batches([row], 1, qwen2.device)]
     found, expected = (
         calibrate(qwen2, find_heads(qwen2), each)["normalised"] for each in (batches, alone)
     )
@@ -307,16 +304,6 @@ def test_layers_lose_equal_numbers_over_many_removals(shape, layers, unit, steps
         heads = without(heads, chosen)
         gone.update(head.layer for head in chosen)
     assert sorted(layer.query_heads for layer in heads.layers) == left
-
-
-@pytest.mark.parametrize("unit", ["group", "query"])
-@pytest.mark.parametrize("scope", ["all", "layer"])
-@pytest.mark.parametrize("count", range(10))
-def test_grouped_heads_leave_a_model_that_can_be_cut(unit, scope, count):
-    heads = shaped((6, 2), (6, 2), (6, 2))
-    chosen = lowest_heads(random_scores(heads, count), heads, count, scope=scope, unit=unit)
-    assert len(chosen) == count - count % (3 if unit == "group" else 2)
-    without(heads, chosen)
 
 
 MIDDLE = [0.4] * 3
