@@ -143,12 +143,7 @@ class Athena(nn.Module):
         self.head = head
 
     def forward(self, batch: Batch, *, attentions: bool = False) -> Output:
-        """Judge every candidate and every thought of a batch under teacher forcing.
-
-        Raises:
-            ModelError: `attentions` is set, but the encoder returns no attention weights; see
-                `headroom.models.learner.eager_attention`.
-        """
+        """Judge every candidate and every thought of a batch under teacher forcing."""
         progress = Progress(self, batch.texts, attentions=attentions)
         reason = []
         for level, (index, rows) in zip(batch.levels, batch.accepted, strict=True):

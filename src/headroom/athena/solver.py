@@ -103,8 +103,8 @@ class MathSolver:
         At each depth candidates of at least `ACCEPTED_FROM` become thoughts, the most probable
         first; a problem without thoughts takes all its candidates if none is probable enough. Then
         all thoughts are judged as answers. A problem is done when one of them reaches
-        `ANSWERED_FROM`, when no thought is new, or at the last depth; its answer is the thought
-        with the highest probability. The batch size affects only speed and rounding.
+        `ANSWERED_FROM`, when no thought is new, or at the last depth; the most probable is its
+        answer. The batch size affects only speed and rounding.
         """
         # Problems of similar length share a batch, for less padding.
         order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))

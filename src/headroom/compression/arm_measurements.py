@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from headroom.config import Config
 from headroom.models.geometry import find_heads
 from headroom.models.learner import Learner
 from headroom.planning.batches import arms
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
 from headroom.tables import write_csv
 
@@ -91,7 +91,7 @@ def measure(config: Config, compression: str) -> None:
                     row["peak_bytes"] = one.peak
                     row |= dict(zip(_TEST_TIME, test[place], strict=True))
                 rows.append(row)
-    output = Path(paths.MEASUREMENTS.format(run=config.run, compression=compression))
+    output = Store(config).path(paths.MEASUREMENTS, compression=compression)
     table = pd.DataFrame(rows).astype({"peak_bytes": "Int64", "cache_bytes": "Int64"})
     write_csv(output, table, 6)
     name = torch.cuda.get_device_name() if device == "cuda" else device

@@ -8,6 +8,7 @@ import pandas as pd
 from headroom import paths
 from headroom.config import Config
 from headroom.planning.batches import arms
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, read_json, write_record
 from headroom.tables import OUTCOMES, STUDY_OUTCOMES, read_table, write_json, write_table
 
@@ -26,11 +27,11 @@ def gather(config: Config, compression: str) -> None:
                 outcomes.append(rows.assign(arm=arm.name, seed=seed))
             history = read_json(Path(arm.file(paths.HISTORY, seed)))
             histories.setdefault(arm.name, {})[str(seed)] = history
-    keys = {"run": config.run, "compression": compression}
+    store = Store(config)
     facts = {"compression": compression, "settings": study.model_dump(mode="json")}
-    output = Path(paths.STUDY_OUTCOMES.format(**keys))
+    output = store.path(paths.STUDY_OUTCOMES, compression=compression)
     write_table(output, pd.concat(outcomes), STUDY_OUTCOMES)
     write_record(output, stopwatch, facts)
-    output = Path(paths.HISTORIES.format(**keys))
+    output = store.path(paths.HISTORIES, compression=compression)
     write_json(output, histories)
     write_record(output, stopwatch, facts)

@@ -10,7 +10,7 @@ the weights.
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -19,11 +19,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from headroom.compression.calibration import Scores, Texts, calibrate, weight_norms
+from headroom.compression.calibration import Scores, Texts, calibrate, row_batches, weight_norms
 from headroom.config.compression import Compression, Importance, unit_size
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating
-from headroom.models.learner import Batch, Example, Learner, move
+from headroom.models.learner import Example, Learner, move
 from headroom.models.masks import pruned
 from headroom.variants import BASE, Variant
 
@@ -121,11 +121,7 @@ def head_scores(
     Raises:
         ModelError: the encoder has no eager attention, or `causal` has no development part.
     """
-    encoder = learner.encoder
-
-    def batches(examples: Sequence[Example], size: int = learner.at_once) -> Iterator[Batch]:
-        for start in range(0, len(examples), size):
-            yield move(learner.collate(examples[start : start + size]), encoder.device)
+    encoder, size = learner.encoder, learner.at_once
 
     def drops() -> Scores:
         known = learner.known_drops(geometry)
@@ -133,7 +129,8 @@ def head_scores(
             return known
         if not dev:
             raise ModelError("criterion causal needs a development part; give one, or use mixed")
-        whole = list(batches(dev))
+        parts = (dev[start : start + size] for start in range(0, len(dev), size))
+        whole = [move(learner.collate(part), encoder.device) for part in parts]
         judged = sum(batch.judged for batch in whole)
 
         def loss() -> float:
@@ -143,12 +140,9 @@ def head_scores(
         with torch.no_grad():
             return loss_rises(encoder, geometry, loss)
 
-    # Texts of similar length share a batch, for less padding.
-    drawn = sorted(calibration(examples, settings), key=lambda example: len(example.input_ids))
-    size = settings.batch_size or learner.at_once
-
-    def texts() -> Iterator[Texts]:
-        return (batch.inputs for batch in batches(drawn, size))
+    def texts() -> Iterable[Texts]:
+        rows = [example.input_ids for example in calibration(examples, settings)]
+        return row_batches(rows, settings.batch_size or size, encoder.device)
 
     with evaluating(learner.network):
         ranked = Ranked(encoder, geometry, settings, seed, texts, drops)

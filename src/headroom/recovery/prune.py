@@ -239,7 +239,7 @@ class _Run:
         """Return the heads to remove in a round, by their original numbers, and all scores."""
         file, main = self.work / f"removal_{number}.json", self.accelerator.is_main_process
         found = json.loads(file.read_text("utf-8")) if main and file.exists() else None
-        if found := _of_first(found):
+        if found := broadcast_object_list([found])[0]:  # the first process's, in all
             return found
         settings = self.settings
         names = [head for each in earlier for head in each["heads"]]
@@ -250,7 +250,7 @@ class _Run:
         scope, unit = settings.scope, settings.unit
         chosen = lowest_heads(scores, geometry, due, scope=scope, unit=unit, gone=gone)
         removal = removal_of(chosen, scores, geometry, self.steps(number))
-        found = _of_first(removal.model_dump())
+        found = broadcast_object_list([removal.model_dump()])[0]
         if main:
             write_json(file, found)
         return found
@@ -325,8 +325,3 @@ def _without(model: PreTrainedModel, geometry: HeadGeometry, names: Sequence[str
     """Remove heads that are named by their original numbers."""
     present = geometry.by_original_name()
     return remove_heads(model, geometry, [present[name] for name in names]) if names else geometry
-
-
-def _of_first(value: Any) -> Any:
-    """Return the value of the first process in all processes."""
-    return broadcast_object_list([value])[0]
