@@ -136,7 +136,8 @@ def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
     """Return the rows that an arm is tested on."""
     if arm.study.test is None:
         return read_parts(arm.data).test
-    return to_answer(_questions(config, arm.study.test))
+    questions = Store(config).path(paths.QUESTIONS, questions=arm.study.test)
+    return to_answer(read_table(questions, QUESTIONS))
 
 
 def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Learner:
@@ -165,10 +166,6 @@ def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Pa
     if arm.study.model is None:
         return intact(Path(arm.file(paths.TEACHER, seed))).parent
     return Path(read_json(Store(config).path(paths.MODEL, model=arm.study.model))["folder"])
-
-
-def _questions(config: Config, name: str) -> pd.DataFrame:
-    return read_table(Store(config).path(paths.QUESTIONS, questions=name), QUESTIONS)
 
 
 def _test(
