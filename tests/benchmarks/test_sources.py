@@ -3,13 +3,16 @@ import hashlib
 import json
 
 import datasets
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from headroom.benchmarks import generated, sources
-from headroom.benchmarks.sources import HubDataset, read_source
+from headroom.benchmarks.overlap import COLUMNS as OVERLAP
+from headroom.benchmarks.overlap import overlap
+from headroom.benchmarks.sources import CLUSTERS, HubDataset, draw, read_source
 from headroom.config import Questions, parse
 from headroom.errors import BenchmarkError, ConfigError
 from headroom.planning.inputs import resolve
@@ -230,26 +233,22 @@ def test_a_custom_benchmark_is_described_whole_or_refused(values, message):
         resolve(parse(own))
 
 
-@pytest.fixture(scope="module")
-def math():
-    return generated.generate("generated_math", "test", 350, seed=3)
-
-
-@pytest.fixture(scope="module")
-def gsm8k():
-    return generated.generate("generated_gsm8k", "train", 210, seed=3)
-
-
-def test_questions_and_answers_are_those_that_stores_hold(math, gsm8k):
+def test_questions_and_answers_are_those_that_stores_hold_and_the_corpus_has_others():
     """Each template was once held against answers worked out from the text by other means.
 
     Of these very texts every equation was found to hold, and every answer to be in lowest terms.
     """
+    math = generated.generate("generated_math", "test", 350, seed=3)
+    gsm8k = generated.generate("generated_gsm8k", "train", 210, seed=3)
     for table, frozen in ((math, "32b9c7135cb31330"), (gsm8k, "e5b0a6eb70041272")):
         text = table.to_json()
         assert hashlib.sha256(text.encode()).hexdigest()[:16] == frozen
     fewer = generated.generate("generated_gsm8k", "train", 17, seed=3)
     pd.testing.assert_frame_equal(fewer, gsm8k.head(17))
+    questions = [document.question for document in generated.corpus(5000, seed=3)]
+    assert not set(questions) & {*math.question, *gsm8k.question}
+    word_problems = sum(question.endswith("?") and "$" not in question for question in questions)
+    assert 0.2 < word_problems / 5000 < 0.5
 
 
 @pytest.mark.parametrize("benchmark", ["generated_math", "generated_gsm8k"])
@@ -259,14 +258,89 @@ def test_texts_are_distinct_inside_and_across_splits(benchmark):
     assert len({*test.question, *train.question}) == 1300
 
 
-def test_the_corpus_mixes_both_benchmarks_and_holds_no_question_of_a_split(math, gsm8k):
-    questions = [document.question for document in generated.corpus(5000, seed=3)]
-    assert len(questions) == 5000
-    assert not set(questions) & {*math.question, *gsm8k.question}
-    word_problems = sum(question.endswith("?") and "$" not in question for question in questions)
-    assert 0.2 < word_problems / 5000 < 0.5
-
-
 def test_more_questions_than_the_templates_can_make_are_refused():
     with pytest.raises(BenchmarkError, match=r"n: 90000 .* ask for at most \d+"):
         generated.generate("generated_math", "train", 90_000, seed=0)
+
+
+SIZES = (31, 29, 23, 19, 17, 11, 5)
+"""Questions in each of seven well separated groups."""
+
+
+@pytest.fixture
+def split():
+    groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(SIZES)), SIZES))
+    ids = [f"test/{index}" for index in range(len(groups))]
+    return pd.DataFrame({"question_id": ids, "subject": groups.astype(str)})
+
+
+@pytest.fixture
+def vectors(split):
+    """Embeddings [questions, 13]: a point for each group, and a little noise."""
+    noise = np.random.default_rng(1).normal(scale=0.01, size=(len(split), 13))
+    return (10 * np.eye(13)[split["subject"].astype(int)] + noise).astype(np.float32)
+
+
+def asking(n, sampling="uniform", seed=0):
+    how = {"n": n, "sampling": sampling, "seed": seed}
+    how |= {"embedder": "any"} if sampling == "clusters" else {}
+    return Questions(benchmark="math500", split="test", **how)
+
+
+@pytest.mark.parametrize("sampling", ["first", "uniform", "clusters"])
+def test_growing_n_keeps_the_questions_drawn_before(split, vectors, sampling):
+    pd.testing.assert_frame_equal(draw(split, asking(None, sampling), None), split)
+    before = set()
+    for n in (1, 2, 7, 20, 61, len(split)):
+        now = set(draw(split, asking(n, sampling), vectors)["question_id"])
+        assert before < now
+        before = now
+    with pytest.raises(BenchmarkError, match=r"136 questions .* has 135; lower n"):
+        draw(split, asking(136, sampling), vectors)
+
+
+def test_the_seed_decides_the_draw_and_not_the_order_of_the_source(split, vectors):
+    for sampling in ("uniform", "clusters"):
+        drawn = [draw(split, asking(30, sampling, seed), vectors) for seed in (0, 0, 1, 2)]
+        first, again, *others = (frozenset(rows["question_id"]) for rows in drawn)
+        assert first == again and len({first, *others}) == 3
+    drawn = draw(split.iloc[::-1], asking(40), None)
+    assert set(drawn["question_id"]) == set(draw(split, asking(40), None)["question_id"])
+
+
+def test_clusters_give_the_same_number_until_they_run_out(split, vectors):
+    drawn = draw(split, asking(7 * CLUSTERS, "clusters"), vectors)
+    # Turns 1 to 5 take one from each of seven; the smallest is then empty, so 14 more come from
+    # the six others: two from each, and two from the first two.
+    taken = drawn["subject"].value_counts()
+    assert taken.pop("6") == 5
+    assert sorted(taken) == [7, 7, 7, 7, 8, 8]
+
+
+def questions(**texts):
+    return pd.DataFrame({"question_id": list(texts), "question": list(texts.values())})
+
+
+def test_each_degree_is_told_and_the_strongest_counts():
+    long = "A train leaves the old station at noon and another one follows it an hour later"
+    train = questions(a="What is 2 + 3?", b="Find x if $x = 1,200$.", c=long, d="Same here")
+    test = questions(
+        a="something else",
+        e="what is  2 + 3?",
+        f="Find x if $x = 7$.",
+        g="Yesterday a train leaves the old station at noon and another one arrives",
+        h="A bus leaves the old station at noon and another one comes back from the town hall",
+        i="What is 2 * 3?",
+        b="",
+        j="",
+    )
+    found = overlap(train, test)
+    assert list(found.columns) == OVERLAP
+    assert list(found.itertuples(index=False, name=None)) == [
+        ("a", "same id", "a"),
+        ("e", "same text", "a"),
+        ("f", "other numbers", "b"),
+        ("g", "8-grams", "c"),
+        ("b", "same id", "b"),  # where no text is at hand only the id is compared
+        ("j", "unknown", ""),
+    ]

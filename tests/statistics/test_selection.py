@@ -37,13 +37,6 @@ def best(differences, resamples, seed):
     return best_gain(differences, ~surely_hurts(differences), resamples, seed)
 
 
-def test_gains_are_studentised_by_the_questions_that_change():
-    one, six = np.eye(7, 1), np.array([0, 1, 1, 1, -1, -1, -1])[:, np.newaxis]
-    found = best_gain(np.hstack([one, six]).astype(np.int8), np.ones(2, dtype=bool), 20_000, 5)
-    # The first flips to +1 half of the time; else the second must reach 4 of 6, (6 + 1) in 64.
-    assert found.p == pytest.approx(1 / 2 + 7 / 128, abs=0.015)
-
-
 def test_the_null_is_calibrated_and_ruinous_heads_change_neither_level_nor_expectation():
     found, alone = (
         [best(outcomes(150, [0.0] * 9 + ruinous, s)[1], 199, s) for s in range(SIMULATIONS)]
@@ -101,27 +94,10 @@ def test_halves_share_each_stratum_evenly():
     assert held_out.chosen.tolist() == [0, 1]
 
 
-def simulated(questions, effects, seed, harm=0.0):
-    """Return differences of heads with some effects, and of placebos that all do some harm."""
-    differences = outcomes(questions, [*effects, *[-harm] * len(effects)], seed)[1]
-    return np.hsplit(differences, 2)
-
-
-@pytest.mark.parametrize("harm", [0.0, 0.1])
-def test_the_null_of_swaps_is_calibrated_whatever_harm_all_do(harm):
-    heads = [-harm] * 9
-    found = [against_placebos(*simulated(200, heads, s, harm), 199, s) for s in range(SIMULATIONS)]
-    p = np.array([p for _, p in found])
-    # Monte Carlo error: √(0.05 · 0.95 / 2000) is 0.005; ties make the test a little conservative.
-    assert 0.03 < np.mean(p <= 0.05) < 0.06
-    assert 0.15 < np.mean(p <= 0.2) < 0.22
-
-
 def test_all_swaps_give_the_p_value_that_resampling_estimates():
-    heads, placebos = simulated(11, [0.1, 0.0, 0.3], seed=3)
-    differ = 2 ** len(heads)
+    heads, placebos = np.hsplit(outcomes(11, [0.1, 0.0, 0.3, 0.0, 0.0, 0.0], seed=3)[1], 2)
     gaps = []
-    for pattern in range(differ):
+    for pattern in range(2 ** len(heads)):
         swap = ((pattern >> np.arange(len(heads))) & 1).astype(bool)[:, np.newaxis]
         mine, its = np.where(swap, placebos, heads), np.where(swap, heads, placebos)
         gaps.append(mine.sum(axis=0).max() - its.sum(axis=0).max())
