@@ -17,7 +17,7 @@ from headroom.athena.solver import MathSolver, new_solver
 from headroom.compression import training as training_module
 from headroom.compression.distillation import distilled, frozen, without_attention_dropout
 from headroom.compression.training import Between, Fit, task, train
-from headroom.config.compression import Distillation, Partition, Training, profile
+from headroom.config.compression import Distillation, Partition, Solver, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.learner import Verdict, copied, eager_attention
@@ -46,7 +46,7 @@ def recipe(**changes) -> Training:
 
 def test_the_fixture_profile_learns_generated_problems_within_seconds():
     parts = divide(generate(450, seed=0), Partition(ratios=(8, 1, 1)))
-    settings = profile("fixture", "generated")
+    settings = Solver(profile="fixture").on("generated")
     solver = new_solver(settings, parts.train, seed=0)
     examples, _, test = map(solver.prepare, parts)
     assert sum(parameter.numel() for parameter in solver.network.parameters()) < 400_000

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from headroom import paths
 from headroom.config import load
-from headroom.planning.batches import all_arms, batches, teachers
+from headroom.planning.batches import all_arms, batches, histories
 from headroom.planning.inputs import resolve
-from headroom.planning.store import Store, data_key, encoder_key, key, source_key, split_key
+from headroom.planning.store import Store, encoder_key, key, source_key, split_key
 
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("store_keys.json")
@@ -33,14 +33,15 @@ def keys(file: Path) -> dict[str, list[str]]:
     found = {kind: {key(config, kind, name) for name in getattr(config, kind)} for kind in kinds}
     found["sources"] = {source_key(config, name) for name in config.questions}
     found["splits"] = {split_key(config, name) for name in config.questions}
-    found["data"] = {data_key(config, name) for name in config.problems}
+    found["data"] = {key(config, "problems", name) for name in config.problems}
     found["encoders"] = {
         encoder_key(solver.encoder) for solver in config.solvers.values() if solver.encoder.source
     }
     found["solvers"] = {
-        paths.TEACHER.format(**each)
-        for study in config.compressions.values()
-        for each in teachers(config, study)
+        file
+        for name, study in config.compressions.items()
+        for file in histories(config, name, paths.TEACHER)
+        if study.solver
     }
     found["arms"] = {"/".join(arm) for arm in all_arms(config)}
     found["batches"] = {

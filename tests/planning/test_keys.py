@@ -11,9 +11,9 @@ from headroom.errors import ConfigError
 from headroom.models.source import local_folder
 from headroom.planning.batches import all_arms, arms, batches, find, solvers
 from headroom.planning.inputs import resolve
-from headroom.planning.store import Store, data_key, key, solver_key, source_key
+from headroom.planning.store import Store, key, source_key, study_keys
 
-KINDS = {"model": "models", "questions": "questions"}
+KINDS = {"model": "models", "questions": "questions", "data": "problems"}
 KINDS |= {"decoding": "decodings", "embedder": "embedders"}
 METHOD = "compressions/words/method"
 CLUSTERS = {"sampling": "clusters", "embedder": "minilm"}
@@ -34,8 +34,7 @@ def keys(values):
     for kind in KINDS.values():
         found |= {f"{kind}/{n}": key(config, kind, n) for n in getattr(config, kind)}
     found |= {f"sources/{name}": source_key(config, name) for name in config.questions}
-    found |= {f"problems/{name}": data_key(config, name) for name in config.problems}
-    return {**found, "solver": solver_key(config, "tiny", "made")}
+    return {**found, "solver": study_keys(config, config.compressions["words"])["subject"]}
 
 
 @pytest.mark.parametrize(
@@ -124,11 +123,10 @@ def test_a_sweep_s_own_rules_have_files_of_their_own():
 def test_a_key_leads_back_to_its_name_and_that_of_another_config_is_refused(config):
     store = Store(config)
     for wildcard, kind in KINDS.items():
-        for name in VALUES[kind]:
+        for name in STUDIES[kind]:
             assert store.name(wildcard, key(config, kind, name)) == name
     assert store.name("source", source_key(config, "test")) == "test"
     arm = arms(config, "words")[1]
-    assert store.name("data", arm.data) == "made"
     assert find(all_arms(config), (arm.subject, arm.data, arm.key)) == arm
     study = find(solvers(config), (arm.subject, arm.data))
     assert (config.solver_of(study).training.epochs, study.data) == (9, "made")

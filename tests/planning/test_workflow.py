@@ -1,6 +1,5 @@
 """What rules read and ask for; that the real Snakefile uses it is seen in tests/workflow."""
 
-import logging
 import os
 import re
 import time
@@ -13,14 +12,14 @@ import pytest
 
 from example_config import STUDIES, VALUES, changed
 from headroom import paths
-from headroom.config import load, parse
+from headroom.config import parse
 from headroom.generation import journal
 from headroom.jobs import command
-from headroom.planning.batches import arms, find_batch, teachers
+from headroom.planning.batches import arms, find_batch
 from headroom.planning.cost import card_of, generation_request, generation_seconds, training_request
 from headroom.planning.exhibits import find_exhibit
 from headroom.planning.inputs import resolve
-from headroom.planning.session import begin, bring_to_present, held
+from headroom.planning.session import bring_to_present, held
 from headroom.planning.workflow import Rules
 from headroom.tables import QUESTIONS, write_table
 
@@ -66,45 +65,16 @@ def test_jobs_of_a_layer_share_a_group_and_grading_takes_a_core_for_ten_thousand
     assert groups == {first: "layer", base: "layer"}
 
 
-def test_what_a_selector_reads(rules):
-    asked, path = wildcards(rules, selector="math"), rules.store.path
-
-    def file(template, questions, decoding="greedy"):
-        names = {"model": "big", "embedder": "minilm"}
-        return str(path(template, questions=questions, decoding=decoding, **names))
-
-    parts = ("train", "test")
-    texts, embedded, graded = (
-        {file(template, part) for part in parts}
-        for template in (paths.QUESTIONS, paths.EMBEDDINGS, paths.GRADED)
-    )
-    for job, read in {
-        "train_selector": {file(paths.EMBEDDINGS, "train")},
-        "rank_heads": texts | embedded,
-        "evaluate": texts | graded | {file(paths.GRADED, "test", "T0.6")},
-    }.items():
-        assert set(rules.of_selector(job)(asked)) == read | {file(paths.ACCURACY, "train")}
-    assert file(paths.ACCURACY, "test") in rules.drawn_from(asked.selector, "selector")
-
-
-def test_what_a_solver_and_its_arms_read(rules, config):
-    baseline, full, scratch, _ = every = arms(config, "words")
-    read, data = [paths.PROBLEMS, full.file(paths.TEACHER, 4)], [paths.PROBLEMS]
-    assert rules.compressed(SimpleNamespace(**full.wildcards, seed="4")) == read
-    layout = full.file(paths.HISTORY, 4)
-    assert rules.compressed(SimpleNamespace(**scratch.wildcards, seed="4")) == [*read, layout]
-    assert rules.quantised(SimpleNamespace(**full.wildcards)) == [*data, paths.HISTORY]
+def test_what_arms_and_solvers_read_beyond_a_solver_from_scratch(rules, config):
+    baseline, full, scratch, _ = arms(config, "words")
+    read = [paths.PROBLEMS, full.file(paths.TEACHER, 4), full.file(paths.HISTORY, 4)]
+    assert rules.compressed(SimpleNamespace(**scratch.wildcards, seed="4")) == read
     own = rules.compressed(SimpleNamespace(**arms(config, "own")[0].wildcards, seed="0"))
     assert [re.sub("-.*", "", Path(file).parent.name) for file in own] == [
         *("big", "questions", "questions", "train")
     ]
-    solver = teachers(config, config.compressions["fetched"])[0]["solver"]
-    assert re.search("encoders/base-", rules.taught(SimpleNamespace(solver=solver))[1])
-    assert rules.taught(SimpleNamespace(solver=full.subject)) == data
-    gathered = {full.file(paths.INT8_OUTCOMES, seed) for seed in (4, 0)}
-    for template in (paths.OUTCOMES, paths.HISTORY):
-        gathered |= {arm.file(template, seed) for arm in every for seed in (4, 0)}
-    assert set(rules.gathered(SimpleNamespace(compression="words"))) == gathered
+    fetched = SimpleNamespace(solver=arms(config, "fetched")[0].subject)
+    assert re.search("encoders/base-", rules.taught(fetched)[1])
     histories = [arm.file(paths.HISTORY, 4) for arm in (baseline, full)]
     assert rules.measured(SimpleNamespace(compression="words")) == histories
 
@@ -169,25 +139,6 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
     )
     assert rules.planned(full, [])[2] > 0
     assert rules.planned(baseline, []) == ("compress", "9", 0.0, [])
-
-
-def test_a_run_begins_with_its_config_and_its_plan(rules, caplog):
-    limiter = SimpleNamespace(max_jobs=100, timespan=1)
-    audit = job("audit", 2)
-    workflow = SimpleNamespace(
-        scheduler=SimpleNamespace(job_rate_limiter=limiter),
-        dag=SimpleNamespace(dependencies={audit: {}}, needrun_jobs=lambda: [audit]),
-        resource_settings=SimpleNamespace(cores=3),
-        local_exec=True,
-    )
-    with caplog.at_level(logging.INFO, "planning"):
-        begin(rules, workflow, logging.getLogger("planning"))
-    assert workflow.scheduler.job_rate_limiter is None
-    assert load(rules.store.path(paths.CONFIG)) == rules.config
-    said, record = caplog.records
-    assert said.getMessage().startswith("In the store: 0 of ")
-    assert record.planned == {2: ("audit", "2", 0.0, [])}
-    assert record.cores == 3
 
 
 def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):

@@ -4,16 +4,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from headroom.config.section import Count, Section, Seed, given, merged
+from headroom.config.section import Count, NotNegative, Positive, Section, Seed, Share, merged
 
 MATH23K = "Gxg/Math23K"
 """The dataset's hub id."""
 
-Share = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-
 NOTABLE = 0.015
 """Loss of accuracy (0 to 1) above which a user is warned."""
+
 SCORED_AT_ONCE = 16
 """Texts that a model is scored on together, if `Importance.batch_size` does not say."""
 
@@ -124,7 +122,7 @@ class Training(Section):
     """Micro-batches over which a step's gradient is accumulated, to save memory."""
     learning_rate: Positive = 5e-5
     """Initial rate; falls linearly to zero at the last step of the last epoch."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    weight_decay: NotNegative = 0.01
     """AdamW weight decay of weight matrices."""
     clip: Positive = 1.0
     """Maximum norm of the gradient."""
@@ -132,6 +130,15 @@ class Training(Section):
     """Mixed precision: none (float32), bfloat16 or float16."""
     checkpoint_steps: Count = 200
     """Steps between checkpoints."""
+
+
+_PROFILES = {
+    "fixture": (64, 2, 4, 128, 0.0, 7, 2e-3, 16),
+    "tiny": (128, 3, 8, 256, 0.2, 50, 1e-3, 32),
+    "small": (256, 4, 8, 512, 0.2, 30, 1e-3, 32),
+    "medium": (512, 6, 8, 1024, 0.3, 40, 5e-4, 32),
+}
+"""Width, layers, heads, intermediate width and dropout; epochs, learning rate and batch size."""
 
 
 class Solver(Section):
@@ -161,14 +168,33 @@ class Solver(Section):
     @model_serializer(mode="wrap")
     def _as_written(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Keep only a profile and its changes: the other values depend on the dataset."""
-        return given(self) if self.profile else dict(serialise(self))
+        if self.profile is None:
+            return dict(serialise(self))
+        values = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
+        return {
+            name: value.model_dump(exclude_unset=True) if isinstance(value, Section) else value
+            for name, value in values.items()
+        }
 
     def on(self, dataset: str) -> "Solver":
-        """Return the settings for a dataset: the profile's, with the changes of the other keys."""
+        """Return the settings for a dataset: the profile's, with the changes of the other keys.
+
+        Math23k has deeper equations than other datasets, and text for a stricter vocabulary.
+        """
         if self.profile is None:
             return self
-        changes = {name: value for name, value in given(self).items() if name != "profile"}
-        return Solver.model_validate(merged(profile(self.profile, dataset).model_dump(), changes))
+        width, layers, heads, inner, dropout, epochs, rate, batch_size = _PROFILES[self.profile]
+        large = dataset == "math23k"
+        encoder = {"width": width, "layers": layers, "heads": heads, "intermediate": inner}
+        training = {"epochs": epochs, "learning_rate": rate, "batch_size": batch_size}
+        known = {
+            "encoder": {**encoder, "dropout": dropout, "min_count": 5 if large else 2},
+            "training": {**training, "patience": None},
+            "dropout": dropout,
+            "depth": 10 if large else 4,
+        }
+        changed = merged(known, self.model_dump())
+        return Solver.model_validate({**changed, "profile": None})
 
 
 def unit_size(heads: int, kv_heads: int, unit: str) -> int:
@@ -230,7 +256,7 @@ class Distillation(Section):
     """Weight of the attention maps relative to the logits."""
     distill_weight: Positive = 0.5
     """Weight of the distillation loss."""
-    task_weight: Annotated[float, Field(ge=0)] = 0.5
+    task_weight: NotNegative = 0.5
     """Weight of the solver's own objective, if there is a teacher."""
 
     @model_validator(mode="after")
@@ -348,31 +374,3 @@ class Compression(Section):
         if self.importance.criterion in ("random", "causal"):
             del values["importance"]["calibration"]
         return {name: value for name, value in values.items() if name not in idle}
-
-
-_PROFILES = {
-    "fixture": (64, 2, 4, 128, 0.0, 7, 2e-3, 16),
-    "tiny": (128, 3, 8, 256, 0.2, 50, 1e-3, 32),
-    "small": (256, 4, 8, 512, 0.2, 30, 1e-3, 32),
-    "medium": (512, 6, 8, 1024, 0.3, 40, 5e-4, 32),
-}
-"""Width, layers, heads, intermediate width and dropout; epochs, learning rate and batch size."""
-
-
-def profile(name: str, dataset: str) -> Solver:
-    """Return the settings of a profile for a dataset.
-
-    Math23k has deeper equations than the other datasets, and enough text for a stricter vocabulary.
-    """
-    width, layers, heads, intermediate, dropout, epochs, rate, batch_size = _PROFILES[name]
-    large = dataset == "math23k"
-    encoder = {"width": width, "layers": layers, "heads": heads, "intermediate": intermediate}
-    training = {"epochs": epochs, "learning_rate": rate, "batch_size": batch_size}
-    return Solver.model_validate(
-        {
-            "encoder": {**encoder, "dropout": dropout, "min_count": 5 if large else 2},
-            "training": {**training, "patience": None},
-            "dropout": dropout,
-            "depth": 10 if large else 4,
-        }
-    )

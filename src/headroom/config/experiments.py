@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from headroom.config.questions import Preset
-from headroom.config.section import Count, Section, Seed
+from headroom.config.section import Count, NotNegative, Positive, Section, Seed, Some
 
 _LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
 """Accepts a single value as a list of one."""
@@ -54,7 +54,7 @@ class Selector(Section):
     """Question set that the selector learns from."""
     test: str
     """Question set that it is tested on."""
-    embedder: Annotated[tuple[str, ...], Field(min_length=1), _LIST]
+    embedder: Annotated[Some[str], _LIST]
     """Name under `embedders`; one, or several to choose from."""
     layers: Layers
     """Layers whose heads are in the pool."""
@@ -66,37 +66,23 @@ class Selector(Section):
     """Sampling decodings to compare with, on the test questions."""
     include_base: bool = False
     """Whether the base model is a member of the pool (not in the paper)."""
-    geometry: Annotated[tuple[Geometry, ...], Field(min_length=1)] = (
-        "sphere",
-        "ball",
-    )
+    geometry: Some[Geometry] = ("sphere", "ball")
     """Versions of the loss: on the unit sphere with learned temperature, in the unit ball, or
     literal, as printed; one, or several to choose from."""
-    dimension: Annotated[tuple[Count, ...], Field(min_length=1)] = (32,)
+    dimension: Some[Count] = (32,)
     """p, the dimension of the shared space."""
-    diversity: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (
-        0.0,
-        1e-5,
-        1e-3,
-        0.1,
-        1.0,
-    )
+    diversity: Some[NotNegative] = (0.0, 1e-5, 1e-3, 0.1, 1.0)
     """lambda, the weight of the diversity term; 0 is the ablation. The term is a mean over pairs of
     heads on sphere and ball; in `literal` it is the paper's sum, which is far larger."""
-    learning_rate: Annotated[
-        tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1), _LIST
-    ] = (1e-2,)
+    learning_rate: Annotated[Some[Positive], _LIST] = (1e-2,)
     """AdamW learning rate; one, or several to choose from."""
-    weight_decay: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (
-        0.01,
-        3.0,
-    )
+    weight_decay: Some[NotNegative] = (0.01, 3.0)
     """AdamW weight decay of theta."""
-    epochs: Annotated[tuple[Count, ...], Field(min_length=1), _LIST] = (200,)
+    epochs: Annotated[Some[Count], _LIST] = (200,)
     """Passes over the training questions; one number, or several to choose from."""
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of the training questions held out to choose among the settings above."""
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
+    seeds: Some[Seed] = (0, 1, 2)
     """Seeds of initial weights and of the held-out part. Results are means over the seeds'
     selectors; the first seed's selector is kept."""
     redraws: Annotated[int, Field(ge=0)] = 10
@@ -104,7 +90,7 @@ class Selector(Section):
     show how much a difference depends on the draw. They need no new answers."""
     redrawn_setting: Literal["anew", "fixed"] = "anew"
     """Whether the settings above are chosen anew on each redraw, or kept."""
-    shortlist: Annotated[tuple[Count, ...], Field(min_length=1)] = (16, 32)
+    shortlist: Some[Count] = (16, 32)
     """K of the random-heads baseline, chosen on held-out training questions. If K is below max_n,
     the baseline's curve ends at K."""
     max_n: Count = 16
@@ -127,13 +113,7 @@ class Frontier(Section):
     """Question set on which scales, temperature and order are chosen."""
     test: str
     """Question set on which families are compared."""
-    families: Annotated[tuple[str, ...], Field(min_length=1)] = (
-        "head",
-        "scaled",
-        "skip",
-        "weights",
-        "noise",
-    )
+    families: Some[str] = ("head", "scaled", "skip", "weights", "noise")
     """head: heads pruned, one at a time. scaled: a head's output multiplied. skip: one or two
     layers left out. weights: Gaussian noise on all weights. noise: a random direction as strong as
     a head, at the same places as `head`."""

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from headroom.config.section import DEVICE, SPLIT, Count, Section, Seed
+from headroom.config.section import DEVICE, SPLIT, Count, NotNegative, Positive, Section, Seed
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k", "custom"]
@@ -32,7 +32,7 @@ class Model(Section):
     """Query heads a layer."""
     kv_heads: Count
     """Key/value heads a layer."""
-    billions: Annotated[float, Field(gt=0)]
+    billions: Positive
     """Parameters in billions, for planning only."""
     dtype: Dtype = "bfloat16"
     """Type of weights and activations."""
@@ -183,7 +183,7 @@ class Decoding(Section):
     """default: the model's own chat template. authors: the paper's hand-written chat prompt."""
     system: str | None = SYSTEM_PROMPT
     """System line of the default prompt; null for none."""
-    temperature: Annotated[float, Field(ge=0)] = 0.0
+    temperature: NotNegative = 0.0
     """0 is greedy decoding."""
     top_k: Count | None = None
     """Sample from the k best tokens only."""

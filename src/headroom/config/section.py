@@ -1,7 +1,7 @@
 """The base class of config sections, and types that they share."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,8 +15,14 @@ ALLOWED = {
 }
 """What messages say of a pattern."""
 
+_T = TypeVar("_T")
+
 Name = Annotated[str, Field(pattern=NAME, max_length=64)]
 Count = Annotated[int, Field(ge=1, strict=True)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Some = Annotated[tuple[_T, ...], Field(min_length=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 
 
@@ -37,12 +43,3 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
             change = merged(old, change)
         whole[key] = change
     return whole
-
-
-def given(section: Section) -> dict[str, Any]:
-    """Return the values that were given to a section and its subsections, without defaults."""
-    values = {name: getattr(section, name) for name in sorted(section.model_fields_set)}
-    return {
-        name: given(value) if isinstance(value, Section) else value
-        for name, value in values.items()
-    }

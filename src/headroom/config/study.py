@@ -5,12 +5,12 @@ method only in what its name says.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
 from headroom.config.compression import Compression
-from headroom.config.section import Count, Name, Section, Seed, merged
+from headroom.config.section import Count, Name, Section, Seed, Some, merged
 
 _NO_TEACHER: Mapping[str, Any] = {"distillation": {"teacher": "none"}}
 _ONE_SHOT: Mapping[str, Any] = {"schedule": "one_shot", "smallest": None, "largest_loss": None}
@@ -76,13 +76,13 @@ class Study(Section):
     """Further arms: settings that differ from those of `full`, or of the arm that `of` names."""
     int8: tuple[str, ...] = ()
     """Arms and variations that are also tested and measured with 8-bit weights."""
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
+    seeds: Some[Seed] = (0, 1, 2)
     """Each arm is run with each seed, and so is the solver's training before."""
     measured: tuple[str, ...] | None = None
     """Arms and variations whose speed and memory are measured; null: all."""
-    tokens: Annotated[tuple[Count, ...], Field(min_length=1)] = (40, 512)
+    tokens: Some[Count] = (40, 512)
     """Lengths of the texts that are timed."""
-    batches: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 32)
+    batches: Some[Count] = (1, 32)
     """Batch sizes that are timed."""
     repeats: Count = 50
     """How often each pass is timed."""

@@ -6,7 +6,7 @@ Only the config is read. The workflow turns both into jobs, ``headroom plan`` in
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headroom import paths
 from headroom.config import Config, Frontier, Layers, Selector, Study, Sweep
@@ -183,23 +183,16 @@ def all_arms(config: Config) -> dict[tuple[str, str, str], Arm]:
     return {(arm.subject, arm.data, arm.key): arm for arm in reversed(found)}
 
 
-def histories(config: Config, compression: str) -> list[str]:
+def histories(config: Config, compression: str, template: str = paths.HISTORY) -> list[str]:
     """Return the files that mark the arms of a compression as done, one per arm and seed."""
     seeds = config.compressions[compression].seeds
-    return [arm.file(paths.HISTORY, seed) for arm in arms(config, compression) for seed in seeds]
-
-
-def teachers(config: Config, study: Study) -> list[dict[str, Any]]:
-    """Return the keys of the solvers that a study starts from, one per seed; none for a model."""
-    keys = study_keys(config, study)
-    seeds = study.seeds if study.solver else ()
-    return [{"solver": keys["subject"], "data": keys["data"], "seed": seed} for seed in seeds]
+    return [arm.file(template, seed) for arm in arms(config, compression) for seed in seeds]
 
 
 def solvers(config: Config) -> dict[tuple[str, str], Study]:
     """Return the studies that start from a solver, by the keys of solver and data."""
-    studies = [study for study in config.compressions.values() if study.solver is not None]
-    return {(k["subject"], k["data"]): s for s in studies for k in [study_keys(config, s)]}
+    every = all_arms(config).values()
+    return {(arm.subject, arm.data): arm.study for arm in every if arm.study.solver is not None}
 
 
 def encoders(config: Config) -> dict[str, Encoder]:

@@ -4,6 +4,7 @@ A figure's declaration decides its files, the inputs and outputs of its rule, it
 and its title and caption on the page and in Snakemake's report.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -46,7 +47,7 @@ class Exhibit(NamedTuple):
 
     def words(self, of: str, facts: Mapping[str, object]) -> tuple[str, str]:
         """Return title and caption, their placeholders filled from a run's facts."""
-        places = _Facts(facts, of=of)
+        places: dict[str, object] = defaultdict(lambda: "…", facts, of=of)
         return self.title.format_map(places), self.caption.format_map(places)
 
     @property
@@ -58,15 +59,8 @@ class Exhibit(NamedTuple):
     @property
     def caption_file(self) -> str:
         """The caption in Snakemake's report, written before any run: values are left out."""
-        caption = self.caption.format_map(_Facts())
+        caption = self.caption.format_map(defaultdict(lambda: "…"))
         return f"{caption} JSON: the caption with its numbers; CSV: the data.\n"
-
-
-class _Facts(dict[str, object]):
-    """Values of placeholders; an unknown one is an ellipsis."""
-
-    def __missing__(self, place: str) -> str:
-        return "…"
 
 
 EXHIBITS: tuple[Exhibit, ...] = (
@@ -177,11 +171,6 @@ _OF_SELECTOR = (
 )
 
 
-def exhibits(*kinds: Subject) -> list[Exhibit]:
-    """Return the figures of some kinds of subjects."""
-    return [each for each in EXHIBITS if each.per in kinds]
-
-
 def find_exhibit(name: str) -> Exhibit:
     """Return a figure by its name."""
     return next(each for each in EXHIBITS if each.name == name)
@@ -225,7 +214,7 @@ class Shown:
 
     def drawn_from(self, name: str, *kinds: Subject) -> list[str]:
         """Return the files that all figures of a subject are drawn from."""
-        needs = dict.fromkeys(exhibit.needs for exhibit in exhibits(*kinds))
+        needs = dict.fromkeys(exhibit.needs for exhibit in EXHIBITS if exhibit.per in kinds)
         return list(dict.fromkeys(file for need in needs for file in self.files(need, name)))
 
     def drawn(self, *kinds: Subject, sweep: str = "{sweep}") -> list[Any]:
@@ -234,7 +223,7 @@ class Shown:
         Names of subjects stay wildcards, but for that of a sweep if it is given.
         """
         files: list[Any] = []
-        for exhibit in exhibits(*kinds):
+        for exhibit in (each for each in EXHIBITS if each.per in kinds):
             subject = sweep if exhibit.per in ("sweep", "layer") else f"{{{exhibit.per}}}"
             for layer in self.layers(sweep) if exhibit.per == "layer" else [0]:
                 label = exhibit.title.format(of=subject, layer=layer)

@@ -28,7 +28,7 @@ from headroom.models.source import (
     fingerprint,
     local_folder,
 )
-from headroom.planning.batches import batches, histories, teachers
+from headroom.planning.batches import batches, histories
 from headroom.planning.cost import generation_cost, split_size, training_cost
 from headroom.planning.store import Store
 
@@ -83,8 +83,7 @@ def preflight(config: Config) -> None:
     except OSError as error:
         raise ConfigError(
             f"{existing} cannot be written ({error.strerror}); results go to "
-            f"{Path(paths.RESULTS).absolute()}: "
-            f"change its permissions, or run in another folder"
+            f"{Path(paths.RESULTS).absolute()}: change its permissions, or run in another folder"
         ) from None
     needed = _SPARE_GIGABYTES + sum(
         generation_cost(config, batch).disk_gigabytes * _missing(store.answers(batch))
@@ -93,7 +92,16 @@ def preflight(config: Config) -> None:
     _check_room(needed, "this run needs", "make room, or run on another disk")
     draws, embedders, models = _needed(config)
     for name in draws:
-        _check_draw(store, name)
+        questions = config.questions[name]
+        if questions.generated or store.path(paths.SOURCE, source=name).exists():
+            continue
+        with _at(f"questions.{name}"):
+            size = split_size(questions)
+        if size is not None and (questions.n or 0) > size:
+            raise BenchmarkError(
+                f"questions.{name}.n: {questions.n} questions are requested, but "
+                f"{questions.file or questions.benchmark} has {size}; lower n"
+            )
     for name in embedders:
         _check_revision(f"embedders.{name}", config.embedders[name])
     for name in models:
@@ -106,9 +114,8 @@ def preflight(config: Config) -> None:
     for name, problems in config.problems.items():
         if not store.path(paths.PROBLEMS, data=name).exists():
             _check_revision(f"problems.{name}", problems)
-    for study in config.compressions.values():
-        files = [paths.TEACHER.format(**keys) for keys in teachers(config, study)]
-        if study.solver is not None and _missing(files):
+    for name, study in config.compressions.items():
+        if study.solver is not None and _missing(histories(config, name, paths.TEACHER)):
             where = f"solvers.{study.solver}.encoder"
             _check_revision(where, config.solvers[study.solver].encoder)
 
@@ -256,19 +263,6 @@ def _existing() -> Path:
 def _missing(files: Sequence[str]) -> float:
     """Return the fraction of files that do not exist yet."""
     return sum(not Path(file).exists() for file in files) / max(len(files), 1)
-
-
-def _check_draw(store: Store, name: str) -> None:
-    questions = store.config.questions[name]
-    if questions.generated or store.path(paths.SOURCE, source=name).exists():
-        return
-    with _at(f"questions.{name}"):
-        size = split_size(questions)
-    if size is not None and (questions.n or 0) > size:
-        raise BenchmarkError(
-            f"questions.{name}.n: {questions.n} questions are requested, but "
-            f"{questions.file or questions.benchmark} has {size}; lower n"
-        )
 
 
 def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:

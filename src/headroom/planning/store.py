@@ -12,6 +12,7 @@ on its dataset), of the data, and of the arm, which covers only settings that ha
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -36,6 +37,8 @@ they are not part of a key, so that earlier results stay valid."""
 _AUTHORS_PROMPTS = 2
 """Version of the prompts `authors` (headroom.generation.prompts)."""
 _CUSTOM_ONLY = ("dataset", "subset", "columns", "grader")
+_IDLE = {"random": {"fold"}, "folds": {"ratios"}, "official": {"ratios", "fold", "seed"}}
+"""Settings of a partition that its protocol does not use."""
 
 _SECTIONS = {
     "model": "models",
@@ -84,11 +87,19 @@ def settings(config: Config, kind: str, name: str) -> dict[str, Any]:
                 kept["seed"] = None
             if section.prompt == "authors":
                 kept["prompts"] = _AUTHORS_PROMPTS
+        case "problems":
+            kept = {key: value for key, value in kept.items() if value is not None}
+            if section.generated:
+                kept["version"] = __version__
+            else:
+                del kept["seed"]
+            for setting in _IDLE[section.partition.protocol]:
+                del kept["partition"][setting]
     return _without_later(kept)
 
 
 def key(config: Config, kind: str, name: str) -> str:
-    """Return the key of an entry of `models`, `questions`, `decodings` or `embedders`."""
+    """Return the key of an entry of `models`, `questions`, `decodings`, `embedders`, `problems`."""
     return f"{name}-{digest(settings(config, kind, name))}"
 
 
@@ -117,30 +128,6 @@ def source_key(config: Config, name: str) -> str:
     return split_key(config, name, n=section.n if section.generated else None)
 
 
-def data_key(config: Config, name: str) -> str:
-    """Return the key of a dataset of word problems, including its partition."""
-    section = config.problems[name]
-    kept = section.model_dump(mode="json", exclude=_NAMED_OTHERWISE, exclude_none=True)
-    if section.generated:
-        kept["version"] = __version__
-    else:
-        del kept["seed"]
-    idle = {"random": {"fold"}, "folds": {"ratios"}, "official": {"ratios", "fold", "seed"}}
-    for setting in idle[section.partition.protocol]:
-        del kept["partition"][setting]
-    return f"{name}-{digest(kept)}"
-
-
-def solver_key(config: Config, solver: str, data: str) -> str:
-    """Return the key of a solver trained on a dataset; a profile's settings depend on both."""
-    settings = config.solvers[solver].on(config.problems[data].dataset)
-    values = settings.model_dump(mode="json", exclude={"profile": True, "encoder": True})
-    del values["training"]["checkpoint_steps"]
-    values["encoder"] = _dump(settings.encoder)
-    values |= {"goal": "end", "targets": "tree"}  # once settings, and still part of the key
-    return f"{solver}-{digest(_without_later(values))}"
-
-
 def encoder_key(encoder: Encoder) -> str:
     """Return the key of a pretrained encoder."""
     name = str(encoder.source).rstrip("/").rpartition("/")[2]
@@ -150,8 +137,12 @@ def encoder_key(encoder: Encoder) -> str:
 def study_keys(config: Config, study: Study) -> dict[str, str]:
     """Return the keys of what is compressed and of its data: `subject` and `data`."""
     if study.solver is not None:
-        data = str(study.data)
-        return {"subject": solver_key(config, study.solver, data), "data": data_key(config, data)}
+        solver = config.solver_of(study)
+        values = {**_dump(solver, ["profile"]), "encoder": _dump(solver.encoder)}
+        del values["training"]["checkpoint_steps"]
+        values |= {"goal": "end", "targets": "tree"}  # once settings, and still part of the key
+        subject = f"{study.solver}-{digest(_without_later(values))}"
+        return {"subject": subject, "data": key(config, "problems", str(study.data))}
     facts: dict[str, Any] = {
         "train": settings(config, "questions", str(study.train)),
         "test": settings(config, "questions", str(study.test)),
@@ -230,7 +221,8 @@ class Store:
 
     def fill(self, template: str, **names: object) -> str:
         """Return a template with the run and some names filled in; other wildcards stay open."""
-        return template.format_map(_Open(self._values(names)))
+        values = self._values(names)
+        return re.sub(r"{(\w+)}", lambda each: str(values.get(each[1], each[0])), template)
 
     def of_sweep(self, sweep: str, template: str = paths.ACCURACY, **names: object) -> Path:
         """Return a file of a sweep's batch; the sweep's own grading decides which graded one."""
@@ -251,12 +243,6 @@ class Store:
 
 
 def _key(config: Config, wildcard: str, name: str) -> str:
-    own = {"source": source_key, "data": data_key}.get(wildcard)
-    return own(config, name) if own else key(config, _SECTIONS[wildcard], name)
-
-
-class _Open(dict[str, object]):
-    """Values of wildcards; missing ones stay wildcards."""
-
-    def __missing__(self, name: str) -> str:
-        return f"{{{name}}}"
+    if wildcard == "source":
+        return source_key(config, name)
+    return key(config, _SECTIONS[wildcard], name)

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from headroom.arguments import reading
-from headroom.config.compression import Compression, Positive, Share
-from headroom.config.section import Count, Section, Seed
+from headroom.config.compression import Compression
+from headroom.config.section import Count, Positive, Section, Seed, Share
 from headroom.errors import ConfigError
 
 Whole = Annotated[float, Field(ge=0, le=1)]

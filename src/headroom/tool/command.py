@@ -170,13 +170,13 @@ def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
 def doctor() -> None:
     """Print facts for a bug report: versions, machine, SLURM."""
     from headroom.generation.client import status
+    from headroom.planning.cost import this_cpu
     from headroom.record import git_commit, versions
 
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
     print(*(f"{name} {value}" for name, value in facts.items()), sep="\n")
-    cores, memory = len(os.sched_getaffinity(0)), os.sysconf("SC_PHYS_PAGES")
-    memory *= os.sysconf("SC_PAGE_SIZE")
-    print(f"{cores} of {os.cpu_count()} cores, {memory / 1e9:.0f} GB of memory")
+    cores, memory = len(os.sched_getaffinity(0)), this_cpu().gigabytes
+    print(f"{cores} of {os.cpu_count()} cores, {memory:.0f} GB of memory")
     query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     print(_printed(*query) or "no GPU, as far as nvidia-smi can tell")
     for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"):

@@ -21,7 +21,7 @@ from headroom.config import Config, load
 from headroom.errors import ConfigError, HeadroomError
 from headroom.generation.client import status
 from headroom.models.source import local_folder
-from headroom.planning.batches import all_arms, batches, encoders, histories, teachers
+from headroom.planning.batches import all_arms, batches, encoders, histories
 from headroom.planning.inputs import resolve
 from headroom.planning.plan import aligned
 from headroom.planning.store import Store
@@ -160,12 +160,11 @@ def files_of(config: Config) -> Iterator[Path]:
         yield path(paths.PROBLEMS, data=name)
     for key in encoders(config):
         yield Path(paths.ENCODER.format(encoder=key))
-    for study in config.compressions.values():
-        for keys in teachers(config, study):
-            for template in (paths.TEACHER, paths.TEACHER_JOURNAL):
-                yield Path(template.format(**keys))
     for arm in all_arms(config).values():
-        for seed, template in product(arm.study.seeds, (paths.HISTORY, paths.COMPRESSION_JOURNAL)):
+        templates = [paths.HISTORY, paths.COMPRESSION_JOURNAL]
+        if arm.study.solver is not None:
+            templates += [paths.TEACHER, paths.TEACHER_JOURNAL]
+        for seed, template in product(arm.study.seeds, templates):
             yield Path(arm.file(template, seed))
 
 
