@@ -16,7 +16,7 @@ from processes import python
 SOURCE = Path(__file__).parents[1] / "src" / "headroom"
 
 FLOORS = (
-    "reference cli jobs library tool bench",
+    "reference cli jobs tool bench",
     "report figures analysis",
     "frontier recovery sprint compression",
     "generation reasoner grading athena",

@@ -13,7 +13,7 @@ _PLACES = {
     "load_model": "models.load.load_checkpoint",
     "prune": "compression.pruning.prune",
     "prune_and_recover": "recovery.prune.prune_and_recover",
-    "pruned": "library.pruned",
+    "pruned": "models.masks.without_head",
     "sweep": "tool.sweep.sweep",
 }
 """The public functions and classes, imported on first use: torch alone takes seconds."""

@@ -1,4 +1,5 @@
 import json
+from itertools import chain
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -68,9 +69,9 @@ def test_what_no_config_asks_for_is_removed_and_nothing_else(capsys):
     long, short = config(), config(**SHORT)
     needed = make(short)
     everything = make(long) | needed
-    entries = contents({"short": short})
-    assert {file for entry in entries for file in entry.files} == everything == there()
-    assert {file for e in entries if e.asked_by == ("short",) for file in e.files} == needed
+    held = contents({"short": short})
+    assert {*chain(*held.values())} == everything == there()
+    assert {*chain(*(held[each] for each in held if each[2] == ("short",)))} == needed
     # Unfinished work stays with what it is for, and what is of no known form stays.
     arm = arms(short, "words")[1]
     needed |= {write(file) for file in files_of(short) if ".jsonl" in file.name}

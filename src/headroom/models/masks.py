@@ -15,15 +15,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headroom.models.geometry import AttentionLayer, HeadGeometry
+from headroom.models.geometry import AttentionLayer, HeadGeometry, find_heads
 from headroom.variants import FAMILIES, Variant
+
+_Model = TypeVar("_Model", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -212,4 +214,32 @@ def edited_weights(
                 noise = torch.from_numpy(draw.standard_normal(parameter.shape, dtype=np.float32))
                 noisy = noise.to(parameter.device).mul_(variant.scale * 1e-4).add_(parameter.data)
                 parameter.data = noisy.to(parameter.dtype)
+        yield model
+
+
+@contextmanager
+def without_head(model: _Model, layer: int, head: int) -> Iterator[_Model]:
+    """Prune one attention head of a model inside a ``with`` block: `headroom.pruned`.
+
+        with headroom.pruned(model, layer=5, head=3):
+            model.generate(...)
+
+    It works for any decoder or encoder of transformers with attention heads, whatever calls the
+    model: `generate`, pipelines, a training loop. Nested blocks prune several heads. The result
+    equals zeroing the weights that read the head; the weights are not changed.
+
+    A model under `torch.compile` runs uncompiled inside the block and compiled again after it,
+    because compiled code ignores masks that were added later.
+
+    Args:
+        model: a model of transformers, compiled or not.
+        layer: counted from 0.
+        head: a query head, counted from 0 among those that the layer has.
+
+    Raises:
+        ModelError: the model has no such head, or its heads cannot be identified.
+    """
+    plain = getattr(model, "_orig_mod", model)
+    prune = pruned(plain, find_heads(plain), Variant(layer, head))
+    with torch.compiler.set_stance("force_eager"), prune:
         yield model

@@ -10,9 +10,8 @@ import re
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 
@@ -78,18 +77,7 @@ Grading, tables, figures and the report are made again, without model, GPU or ne
 """
 
 _Unit = tuple[str, str, str]  # kind, key, and the variant where there is one
-
-
-class Entry(NamedTuple):
-    """Files of one kind and key that the same configs need."""
-
-    kind: str
-    """``other`` for files of unknown kinds, which some config may need."""
-    key: str
-    """Keys as they are in the path; for other files, the path itself."""
-    asked_by: tuple[str, ...]
-    """Names of configs, sorted."""
-    files: list[Path]
+_Held = tuple[str, str, tuple[str, ...]]
 
 
 def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
@@ -97,18 +85,19 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
     known, unread = _configs(configs)
     if prune:
         _check(known, unread)
-    entries = contents(known)
+    held = contents(known)
     rows = [("kind", "key", "needed by", "files", "MB")]
-    for entry in entries:
-        by = ", ".join(entry.asked_by) or ("unknown" if entry.kind == "other" else "none")
-        rows.append((entry.kind, entry.key, by, f"{len(entry.files):,}", _megabytes([entry])))
+    for (kind, key, needing), files in held.items():
+        by = ", ".join(needing) or ("unknown" if kind == "other" else "none")
+        rows.append((kind, key, by, f"{len(files):,}", _megabytes(files)))
     print(aligned(rows, left=3))
     for error in unread:
         print(f"cannot be read, so its files may be listed as needed by none: {error}")
-    idle = [entry for entry in entries if entry.kind != "other" and not entry.asked_by]
-    amount = f"{sum(len(entry.files) for entry in idle)} files, {_megabytes(idle)} MB"
+    unneeded = (files for (kind, _, by), files in held.items() if kind != "other" and not by)
+    idle = list(chain(*unneeded))
+    amount = f"{len(idle)} files, {_megabytes(idle)} MB"
     found = f"no config needs {amount}" if idle else "nothing to prune"
-    print(f"{_megabytes(entries)} MB in all; {found}")
+    print(f"{_megabytes(chain(*held.values()))} MB in all; {found}")
     if not prune or not idle:
         return
     if not yes:
@@ -124,20 +113,25 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
     print(f"removed: {amount}")
 
 
-def contents(configs: Mapping[str, Config]) -> list[Entry]:
-    """Return what the store holds, by kind, key, and the names of configs that need it."""
+def contents(configs: Mapping[str, Config]) -> dict[_Held, list[Path]]:
+    """Return the files of the store, by kind, key, and the sorted names of configs that need them.
+
+    Kind ``other``, whose key is the path, is of files that some config may need.
+    """
     asking: dict[_Unit, set[str]] = defaultdict(set)
     for name, config in configs.items():
         for file in files_of(config):
             asking[_unit(file)].add(name)
-    found: dict[tuple[str, str, tuple[str, ...]], list[Path]] = defaultdict(list)
+    found: dict[_Held, list[Path]] = defaultdict(list)
     for folder, _, names in os.walk(STORE):
         for file in (Path(folder, name) for name in names):
             kind, key, _ = unit = _unit(file)
             found[kind, key, tuple(sorted(asking.get(unit, ())))].append(file)
     order = [*_KINDS, "other"]
-    ordered = sorted(found, key=lambda which: (order.index(which[0]), *which[1:]))
-    return [Entry(*which, found[which]) for which in ordered]
+    return {
+        which: found[which]
+        for which in sorted(found, key=lambda which: (order.index(which[0]), *which[1:]))
+    }
 
 
 def files_of(config: Config) -> Iterator[Path]:
@@ -177,22 +171,20 @@ def _unit(file: Path) -> _Unit:
     return "other", path, ""
 
 
-def _remove(entries: Iterable[Entry]) -> None:
-    """Remove the files of entries, and folders that are empty afterwards.
+def _remove(files: Iterable[Path]) -> None:
+    """Remove files, and folders that are empty afterwards.
 
     The file that marks the others as complete is removed first (model.json before its checkpoint, a
     table before its record), so that the rest of an interrupted removal counts as missing.
     """
-    for entry in entries:
-        for file in sorted(
-            entry.files,
-            key=lambda f: (len(f.parts), f.name.endswith(".run.json"), f.suffix != ".json"),
-        ):
-            file.unlink(missing_ok=True)
-            for folder in file.parents:
-                if folder == STORE or any(folder.iterdir()):
-                    break
-                folder.rmdir()
+    for file in sorted(
+        files, key=lambda f: (len(f.parts), f.name.endswith(".run.json"), f.suffix != ".json")
+    ):
+        file.unlink(missing_ok=True)
+        for folder in file.parents:
+            if folder == STORE or any(folder.iterdir()):
+                break
+            folder.rmdir()
 
 
 def _configs(named: Iterable[Path]) -> tuple[dict[str, Config], list[str]]:
@@ -233,8 +225,7 @@ def _check(known: dict[str, Config], unread: list[str]) -> None:
         raise ConfigError(f"--prune: {reason}")
 
 
-def _megabytes(entries: Iterable[Entry]) -> str:
-    files = (file for entry in entries for file in entry.files)
+def _megabytes(files: Iterable[Path]) -> str:
     return f"{sum(file.lstat().st_size for file in files) / 1e6:,.1f}"
 
 
