@@ -7,7 +7,7 @@ of a token's interval; rounding moves edges by about 1e-6, so that one answer in
 one) is borne with. Files that follow from answers are equal byte for byte where all answers are.
 """
 
-from dataclasses import dataclass, field
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -27,75 +27,54 @@ FOLLOWS_FROM_NONE = (
 """Folders of the store that hold nothing which answers decide."""
 
 
-@dataclass
-class Comparison:
-    greedy: int = 0
-    sound: int = 0
-    """Greedy answers that could be compared whole."""
-    parted: int = 0
-    """Greedy answers that differ in a near-tie."""
-    sampled: int = 0
-    sampled_parted: int = 0
-    wrong: set[str] = field(default_factory=set)
-    """Files that differ and may not."""
-    followed: set[str] = field(default_factory=set)
-    """Files that differ because some answer does."""
-
-    def answers(self, before, after):
-        """Count the answers of two tables; tell whether they are equal as far as is promised."""
-        keys = ["question_id", "sample"]
-        if not before[keys].equals(after[keys]):
-            return False
-        texts = [
-            table[["text", "stop_reason"]].assign(token_ids=table["token_ids"].map(tuple))
-            for table in (before, after)
-        ]
-        same = texts[0].eq(texts[1]).all(axis=1).to_numpy()
-        if before["sample"].any():
-            self.sampled += len(same)
-            self.sampled_parted += int((~same).sum())
-            return True
-        sound = [(one["margin"] > NEAR_TIE).to_numpy() for one in (before, after)]  # not NaN
-        both = sound[0] & sound[1]
-        self.greedy += len(same)
-        self.sound += int(both.sum())
-        # A margin that is sound in one table only changes what follows, too.
-        self.parted += int(((~same & ~both) | (sound[0] != sound[1])).sum())
-        apart = np.abs(before["margin"].to_numpy() - after["margin"].to_numpy())
-        return bool(same[both].all() and (apart[both] < NEAR_TIE).all())
-
-    def check(self, besides=frozenset()):
-        """Fail unless all is as promised; files in `besides` may differ."""
-        assert not (wrong := self.wrong - besides), f"wrong: {sorted(wrong)}"
-        few = max(1, self.sampled // 100)
-        assert self.sampled_parted <= few, f"{self.sampled_parted} samples differ"
-        assert self.sound >= LEAST_SOUND * self.greedy, (
-            f"only {self.sound} of {self.greedy} answers could be compared whole"
-        )
-
-
 def assert_same(before, after, besides=frozenset()):
-    """Hold the data files of a folder against those of another; files in `besides` may differ."""
+    """Hold the data files of a folder against those of another; files in `besides` may differ.
+
+    Return the numbers of greedy answers, of those compared whole (``sound``) and of those that
+    differ in a near-tie (``parted``), and the files that differ because some answer does.
+    """
     left, right = contents(before), contents(after)
     assert not (alone := left.keys() ^ right.keys()), f"in one of two: {sorted(alone)}"
-    found = Comparison()
-    other = []
+    found, wrong, other, followed = Counter(), set(), set(), set()
     for name, content in right.items():
         mine, theirs = before / name, after / name
         if _columns(theirs) == ANSWERS.names:
-            if not found.answers(pd.read_parquet(mine), pd.read_parquet(theirs)):
-                found.wrong.add(name)
+            if not _same_answers(pd.read_parquet(mine), pd.read_parquet(theirs), found):
+                wrong.add(name)
         elif left[name] != content and not _same_but_margins(mine, theirs):
-            other.append(name)
-    if found.parted or found.sampled_parted:
-        found.followed = {name for name in other if _may_follow(after.name, name)}
-    found.wrong |= set(other) - found.followed
-    found.check(besides)
-    print(
-        f"{found.sound} of {found.greedy} answers compared whole, {found.sampled} samples; in "
-        f"near-ties {found.parted + found.sampled_parted} and {len(found.followed)} files differ"
-    )
-    return found
+            other.add(name)
+    if near_ties := found["parted"] + found["sampled_parted"]:
+        followed = {name for name in other if _may_follow(after.name, name)}
+    wrong = (wrong | other - followed) - besides
+    assert not wrong, f"wrong: {sorted(wrong)}"
+    few = max(1, found["sampled"] // 100)
+    assert found["sampled_parted"] <= few, f"{found['sampled_parted']} samples differ"
+    whole = f"{found['sound']} of {found['greedy']} answers compared whole"
+    assert found["sound"] >= LEAST_SOUND * found["greedy"], f"only {whole}"
+    print(f"{whole}, {found['sampled']} samples, {near_ties} near-ties; {len(followed)} differ")
+    return found, followed
+
+
+def _same_answers(before, after, found):
+    """Count the answers of two tables; tell whether they are equal as far as is promised."""
+    keys = ["question_id", "sample"]
+    if not before[keys].equals(after[keys]):
+        return False
+    texts = [
+        table[["text", "stop_reason"]].assign(token_ids=table["token_ids"].map(tuple))
+        for table in (before, after)
+    ]
+    same = texts[0].eq(texts[1]).all(axis=1).to_numpy()
+    if before["sample"].any():
+        found.update(sampled=len(same), sampled_parted=int((~same).sum()))
+        return True
+    sound = [(one["margin"] > NEAR_TIE).to_numpy() for one in (before, after)]  # not NaN
+    both = sound[0] & sound[1]
+    # A margin that is sound in one table only changes what follows, too.
+    parted = (~same & ~both) | (sound[0] != sound[1])
+    found.update(greedy=len(same), sound=int(both.sum()), parted=int(parted.sum()))
+    apart = np.abs(before["margin"].to_numpy() - after["margin"].to_numpy())
+    return bool(same[both].all() and (apart[both] < NEAR_TIE).all())
 
 
 def contents(folder):

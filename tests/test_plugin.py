@@ -349,14 +349,6 @@ def test_a_rule_that_takes_longer_than_thought_does_so_again():
     assert 12 < (pace.left(NOW + 20.0) or 0.0) < 20  # twice 10 s, where 2.5 were expected
 
 
-def test_word_of_the_answers_done_is_taken_over_what_was_planned():
-    pace = replayed(*(Planned("generate", "batch", 1000.0, []) for _ in range(3)), cores=1)
-    pace.start(1, NOW)
-    pace.said(1, "30 of 40 answers")
-    left = pace.left(NOW + 60.0)
-    assert left == pytest.approx(20.0, abs=3.0)
-
-
 def test_a_failed_job_is_still_to_be_done():
     pace = replayed(Planned("a", "1", 0.0, []))
     pace.start(1, NOW)

@@ -110,7 +110,10 @@ def _call(config: Path, job: Job, **wildcards: Any) -> None:
     # Missing weights, of which transformers warns, are checked after loading.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     if "cores" in wildcards:
-        wildcards["cores"] = _usable(wildcards["cores"])
+        cores, usable = wildcards["cores"], len(os.sched_getaffinity(0))
+        if cores is not None and not (cores.isdecimal() and int(cores)):
+            raise ConfigError(f"--cores {cores!r} is not a number of cores; give 1 or more")
+        wildcards["cores"] = min(int(cores or usable), usable)
     given = [wildcards[wildcard] for wildcard in job.wildcards]
     shortcut = SHORTCUTS.get(job.name)
     if shortcut and _function(shortcut)(config, *given):
@@ -131,15 +134,6 @@ def _function(path: str) -> Callable[..., Any]:
     function: Callable[..., Any] = getattr(import_module(f"headroom.{module}"), attribute)
     gc.enable()
     return function
-
-
-def _usable(cores: str | None) -> int:
-    usable = len(os.sched_getaffinity(0))
-    if cores is None:
-        return usable
-    if not cores.isdecimal() or int(cores) < 1:
-        raise ConfigError(f"--cores {cores!r} is not a number of cores; give 1 or more")
-    return min(int(cores), usable)
 
 
 def _named(store: "Store", wildcard: str, value: Any) -> Any:

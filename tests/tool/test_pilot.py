@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from example_config import VALUES as EXAMPLE
-from example_config import changed
 from headroom import cli
 from mini import REASONER
 
@@ -101,24 +100,9 @@ def test_the_doctor_says_what_runs_where_and_check_what_is_not_fetched(config, c
     assert "is sound: run 'mini' can start" in said
 
 
-def test_a_machine_that_lacks_something_is_said_in_one_line(config, monkeypatch, capsys):
-    def refused(values=VALUES):
-        config.write_text(yaml.safe_dump(values))
-        assert cli.main(["check", str(config)]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        return line
-
-    if not any(Path("/dev").glob("nvidia[0-9]")):  # the refusal is for machines without a GPU
-        with monkeypatch.context() as patch:
-            patch.setattr(shutil, "which", lambda _: None)  # where SLURM is, jobs may have one
-            assert "cuda" in refused(changed(VALUES, "models/tiny/device", "cuda"))
-    with monkeypatch.context() as patch:
-        usage = shutil.disk_usage(".")._replace(free=1 << 20)
-        patch.setattr(shutil, "disk_usage", lambda _: usage)
-        assert re.search(r"error: .* has 0\.0 GB free, .* needs about", refused())
-    results = config.parent / "results"
-    if os.geteuid() == 0:  # root may write into any folder, but not into a file
-        results.touch()
-    else:
-        results.mkdir(mode=0o555)
-    assert f"{results} cannot be written" in refused()
+def test_too_small_a_disk_is_said_in_one_line(config, monkeypatch, capsys):
+    usage = shutil.disk_usage(".")._replace(free=1 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert cli.main(["check", str(config)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"error: .* has 0\.0 GB free, .* needs about", line)

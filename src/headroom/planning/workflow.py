@@ -17,9 +17,6 @@ from headroom.planning.exhibits import Shown
 from headroom.planning.store import digest, encoder_key
 from headroom.variants import Variant, pattern
 
-Resources = dict[str, Callable[..., int]]
-"""Resources of a rule, as functions of a job's wildcards and attempt number."""
-
 _JUDGED_A_CORE = 10_000
 """Answers to grade per additional core."""
 
@@ -38,6 +35,12 @@ class Rules(Shown):
         self._batch_of = {tuple(self.store.keys(**b.names).values()): b for b in self.batches}
         self._arms, self._solvers = all_arms(config), solvers(config)
         self._data = sorted(self.store.key("data", name) for name in config.problems)
+        self.generation_resources = _resources(
+            lambda wildcards: cost.generation_request(config, self._batch(wildcards))
+        )
+        self.training_resources = _resources(
+            lambda wildcards: cost.training_request(config, *self._trained(wildcards))
+        )
 
     @cached_property
     def constraints(self) -> dict[str, str]:
@@ -143,11 +146,6 @@ class Rules(Shown):
         answers = cost.generation_cost(self.config, self._batch(wildcards)).answers
         return min(self._cores, 1 + answers // _JUDGED_A_CORE)
 
-    @property
-    def generation_resources(self) -> Resources:
-        """Resources of a job that generates answers."""
-        return _resources(lambda w: cost.generation_request(self.config, self._batch(w)))
-
     def compared(self, wildcards: Any) -> list[str]:
         """Return the inputs of a comparison of prompts."""
         section = self.config.comparisons[wildcards.comparison]
@@ -220,11 +218,6 @@ class Rules(Shown):
         """Return the inputs of an arm's test with 8-bit weights."""
         return [*self.tested(wildcards), paths.HISTORY]
 
-    @property
-    def training_resources(self) -> Resources:
-        """Resources of a job that trains, compresses or tests."""
-        return _resources(lambda w: cost.training_request(self.config, *self._trained(w)))
-
     def gathered(self, wildcards: Any) -> list[str]:
         """Return the result files of all arms of a compression."""
         study = self.config.compressions[wildcards.compression]
@@ -261,8 +254,8 @@ class Rules(Shown):
         return self._solvers[wildcards.solver, wildcards.data], None
 
 
-def _resources(request: Callable[[Any], cost.Request]) -> Resources:
-    """Return the resource functions; memory and time grow with each attempt."""
+def _resources(request: Callable[[Any], cost.Request]) -> dict[str, Callable[..., int]]:
+    """Return a rule's resources as functions of a job's wildcards and attempt number."""
     return {
         "gpu": lambda wildcards: request(wildcards).gpus,
         "mem_mb": lambda wildcards, attempt: attempt * request(wildcards).megabytes,

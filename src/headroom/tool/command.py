@@ -178,7 +178,7 @@ def doctor() -> None:
     cores, memory = len(os.sched_getaffinity(0)), this_cpu().gigabytes
     print(f"{cores} of {os.cpu_count()} cores, {memory:.0f} GB of memory")
     query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
-    print(_printed(*query) or "no GPU, as far as nvidia-smi can tell")
+    print(printed(*query) or "no GPU, as far as nvidia-smi can tell")
     for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"):
         print(f"{name}={os.environ.get(name, '')}")
     free = shutil.disk_usage(".").free / 1e9
@@ -187,15 +187,15 @@ def doctor() -> None:
     if not shutil.which("sbatch"):
         print("SLURM: no sbatch on the path")
         return
-    print(f"SLURM: {_printed('sbatch', '--version') or 'sbatch does not answer'}")
-    nodes = _printed("sinfo", "--noheader", "--format=%P %a %D nodes %G")
+    print(f"SLURM: {printed('sbatch', '--version') or 'sbatch does not answer'}")
+    nodes = printed("sinfo", "--noheader", "--format=%P %a %D nodes %G")
     print(nodes or "missing: sinfo does not answer; is the controller up?")
     profile = Path("workflow/profiles/slurm/config.yaml")
     if profile.exists() and "CHANGE-ME" in profile.read_text(encoding="utf-8"):
         print(f"missing: partition and account in {profile}")
 
 
-def _printed(*command: str) -> str:
+def printed(*command: str) -> str:
     """Return what a command prints; nothing if it is missing, fails or hangs."""
     options: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "timeout": 10}
     try:

@@ -28,6 +28,7 @@ from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.plan import aligned, duration
 from headroom.record import read_record
 from headroom.tables import ANSWERS, read_arrow
+from headroom.tool.command import printed
 from headroom.tool.sweep import answer
 from headroom.variants import Variant
 
@@ -120,9 +121,8 @@ def _little(config: Config, batch: Batch, heads: list[Variant], n: int) -> Confi
 
 def _memory() -> float:
     """Return the gigabytes in use on the GPUs, or without a GPU by this folder's engines."""
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    if shutil.which(query[0]):
-        used = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+    query = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
+    if used := printed(*query):
         return sum(map(float, used.split())) / 1e3
     sessions = {os.getsid(engine["process"]) for engine in client.status()}
     total = 0
