@@ -1,8 +1,7 @@
 """Simulated compressions: outcomes, histories and measurements as a run has them."""
 
-import json
+from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ from headroom.analysis.published import Encoder
 from headroom.analysis.trials import MEASUREMENTS, Trial
 from headroom.config import Study
 from headroom.config.study import ARMS
-from headroom.tables import STUDY_OUTCOMES, write_json, write_table
+from headroom.tables import STUDY_OUTCOMES, write_csv, write_json, write_table
 
 VARIATIONS = {
     **{f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 20, 30, 40, 60)},
@@ -130,12 +129,11 @@ def trials():
     return [trial(), trial(least, name="lone", examples=53)]
 
 
-def fill(run):
+def fill(store):
     for one in trials():
-        if one.name not in run.compressions:
+        if one.name not in store.config.compressions:
             continue
-        keys = {"run": run.run, "compression": one.name}
-        write_table(Path(paths.STUDY_OUTCOMES.format(**keys)), one.outcomes, STUDY_OUTCOMES)
-        histories = json.loads(json.dumps(one.histories))
-        write_json(Path(paths.HISTORIES.format(**keys)), histories)
-        one.measurements.to_csv(Path(paths.MEASUREMENTS.format(**keys)), index=False)
+        path = partial(store.path, compression=one.name)
+        write_table(path(paths.STUDY_OUTCOMES), one.outcomes, STUDY_OUTCOMES)
+        write_json(path(paths.HISTORIES), one.histories)
+        write_csv(path(paths.MEASUREMENTS), one.measurements)

@@ -1,5 +1,6 @@
 """Simulated runs on disk: tables of the real schemas, filled from a seeded simulation."""
 
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from headroom.config import parse
 from headroom.figures import draw
 from headroom.frontier import compare
 from headroom.planning.batches import batches, pool
-from headroom.planning.store import Store, key
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
 from headroom.sprint import choosing, evaluation, matching
 from headroom.tables import (
@@ -25,6 +26,7 @@ from headroom.tables import (
     POINTS,
     QUESTIONS,
     accuracy_schema,
+    write_csv,
     write_json,
     write_table,
 )
@@ -82,31 +84,26 @@ def whole():
 
 
 def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):
+    store = Store(config)
     for number, batch in enumerate(batches(config)):
-        _fill_batch(config, batch, np.random.default_rng(number), subjects, text)
+        _fill_batch(store, batch, np.random.default_rng(number), subjects, text)
     for name in config.models:
-        path = Path(paths.MODEL.format(model=key(config, "models", name)))
-        write_json(path, {"folder": "somewhere"})
-        write_record(path, Stopwatch(), {})
+        made = store.path(paths.MODEL, model=name)
+        write_json(made, {"folder": "somewhere"})
+        write_record(made, Stopwatch(), {})
     for name in config.selectors:
-        _fill_selector(config, name)
+        _fill_selector(config, partial(store.path, selector=name), config.selectors[name])
     for name in config.comparisons:
-        path = Path(paths.COMPARISON.format(run=config.run, comparison=name))
-        path.parent.mkdir(parents=True, exist_ok=True)
         both, columns = ("default", "authors"), ["n", "accuracy", "differ_from_default"]
         compared = numbers(product(["greedy", "authors"], both), ["decoding", "grading"], columns)
-        compared.to_csv(path, index=False)
-    simulated_trials.fill(config)
+        write_csv(store.path(paths.COMPARISON, comparison=name), compared)
+    simulated_trials.fill(store)
 
 
-def _fill_selector(config, name):
-    def file(template):
-        return Path(template.format(run=config.run, selector=name))
-
+def _fill_selector(config, file, section):
     curves, paired = simulated_curves()
     write_table(file(paths.CURVES), curves, CURVES, {"test_questions": 200})
     write_record(file(paths.CURVES), Stopwatch(), {})
-    section = config.selectors[name]
     heads = [str(variant) for variant in pool(config, section)]
     asked = [f"test/{number:03}" for number in range(config.questions[section.test].n or 100)]
     kinds = ["head"] * len(heads) + ["question"] * len(asked)
@@ -129,7 +126,7 @@ def _fill_selector(config, name):
         paths.CHOOSING: numbers(rules, ["method", "rule", "n"], choosing.COLUMNS),
     }
     for template, table in tables.items():
-        table.to_csv(file(template), index=False)
+        write_csv(file(template), table)
 
 
 def numbers(keys, of, columns):
@@ -175,15 +172,14 @@ def simulated_z(n, names, rng, subjects=SUBJECTS):
     return pd.concat([frame, pd.DataFrame(columns)], axis=1)
 
 
-def _fill_batch(config, batch, rng, subjects, text):
-    keys = Store(config).keys(**batch.names)
+def _fill_batch(store, batch, rng, subjects, text):
+    config, path = store.config, partial(store.path, **batch.names)
     n = config.questions[batch.questions].n or 100
     samples = config.decodings[batch.decoding].samples
     names = [str(variant) for variant in batch.variants]
     z = simulated_z(n, names, rng, subjects)
-    path = Path(paths.ACCURACY.format(run=config.run, **keys))
-    write_table(path, z, accuracy_schema(names))
-    write_record(path, Stopwatch(), {})
+    write_table(path(paths.ACCURACY), z, accuracy_schema(names))
+    write_record(path(paths.ACCURACY), Stopwatch(), {})
     graded = z.melt(id_vars=["question_id"], value_vars=names, var_name="variant")
     graded = graded.rename(columns={"value": "correct"}).astype({"correct": bool})
     graded = graded.assign(answer="7", group=0, tokens=90, stop_reason="eos", margin=0.25)
@@ -197,17 +193,16 @@ def _fill_batch(config, batch, rng, subjects, text):
     places = product(range(section.layers), range(section.heads))
     measured = pd.DataFrame(places, columns=["layer", "head"])
     measured = measured.assign(share=1 / section.heads, norm=2.5, output_norm=1.5, noise_norm=1.6)
-    write_table(Path(paths.ACTIVATIONS.format(**keys)), measured, ACTIVATIONS)
-    path = Path(paths.GRADED.format(run=config.run, **keys))
-    write_table(path, graded, GRADED)
-    write_record(path, Stopwatch(), {"verdicts": graded["verdict"].value_counts().to_dict()})
+    write_table(path(paths.ACTIVATIONS), measured, ACTIVATIONS)
+    write_table(path(paths.GRADED), graded, GRADED)
+    verdicts = graded["verdict"].value_counts().to_dict()
+    write_record(path(paths.GRADED), Stopwatch(), {"verdicts": verdicts})
     rows = z[["question_id", "subject", "level"]].assign(split="test", answer="7", solution=None)
     rows = rows.assign(question=f"What is 3 + 4? {text}", source_row=range(n))
-    write_table(Path(paths.QUESTIONS.format(**keys)), rows, QUESTIONS)
+    write_table(path(paths.QUESTIONS), rows, QUESTIONS)
     plain = f"Three and four: {text}"
     tokens = [rng.integers(3, 90, rng.integers(2, 9)).tolist() for _ in range(n)]
-    files = map(Path, Store(config).answers(batch))
-    for variant, file in zip(batch.variants, files, strict=True):
+    for variant in batch.variants:
         turned = (z[str(variant)] != z["base"]).to_numpy() | (rng.random(n) < 0.05)
         turned &= not variant.is_base
         answers = z[["question_id"]].assign(sample=0, stop_reason="eos", margin=0.25)
@@ -216,6 +211,7 @@ def _fill_batch(config, batch, rng, subjects, text):
             [*own[:2], 2, *own[3:]] if other else own
             for own, other in zip(tokens, turned, strict=True)
         ]
+        file = path(paths.ANSWERS, variant=variant)
         write_table(file, answers, ANSWERS)
         write_record(file, Stopwatch(), {"answers": n, "new_tokens": 8 * n, "reused": 0})
 

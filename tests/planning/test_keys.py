@@ -18,6 +18,8 @@ KINDS |= {"decoding": "decodings", "embedder": "embedders"}
 METHOD = "compressions/words/method"
 CLUSTERS = {"sampling": "clusters", "embedder": "minilm"}
 TRAIN = VALUES["questions"]["train"]
+FIRST = TRAIN | {"sampling": "first"}
+UNTAUGHT, DRAWN = {"teacher": "none"}, {"criterion": "random"}
 REFERRING = changed(STUDIES, "embedders/own", {"model": "big"})
 REFERRING = changed(REFERRING, "questions/clustered", TRAIN | CLUSTERS)
 """With an embedder of a model, and questions drawn by an embedder."""
@@ -65,29 +67,21 @@ def keys(values):
         ("problems/made/partition", {"fold": 3}, ""),
         ("problems/asdiv/file", "elsewhere.jsonl", ""),
         ("problems/asdiv/revision", "6" * 64, "problems/asdiv"),
+        # Two values.
+        ("models/big/source", ("./here", "/moved/there"), ""),
+        ("embedders/minilm/source", ("./here", "~/there"), ""),
+        ("questions/train/file", ("a.jsonl", "b.jsonl.gz"), ""),
+        # What other settings make idle.
+        ("questions/train", (FIRST, FIRST | {"seed": 5}), ""),
+        (f"{METHOD}/distillation", (UNTAUGHT, UNTAUGHT | {"temperature": 3.0}), ""),
+        (f"{METHOD}/importance", (DRAWN, DRAWN | {"alpha": 0.9}), ""),
     ],
 )
 def test_keys_follow_what_decides_the_content(path, value, expected):
-    before, after = keys(REFERRING), keys(changed(REFERRING, path, value))
+    first, second = value if isinstance(value, tuple) else (None, value)
+    before = keys(changed(REFERRING, path, first) if first else REFERRING)
+    after = keys(changed(REFERRING, path, second))
     assert {name for name in before if before[name] != after[name]} == set(expected.split())
-
-
-@pytest.mark.parametrize(
-    ("path", "first", "second"),
-    [
-        ("models/big/source", "./here", "/moved/there"),
-        ("embedders/minilm/source", "./here", "~/there"),
-        ("questions/train/file", "a.jsonl", "b.jsonl.gz"),
-        # What other settings make idle.
-        ("questions/train", TRAIN | {"sampling": "first"}, {"seed": 5}),
-        (f"{METHOD}/distillation", {"teacher": "none"}, {"temperature": 3.0}),
-        (f"{METHOD}/importance", {"criterion": "random"}, {"alpha": 0.9}),
-    ],
-)
-def test_what_decides_nothing_leaves_the_key(path, first, second):
-    second = first | second if isinstance(first, dict) else second
-    before, after = (keys(changed(REFERRING, path, value)) for value in (first, second))
-    assert before == after
 
 
 def test_the_key_of_a_model_of_the_package_follows_its_content():
