@@ -5,19 +5,8 @@ import pytest
 from example_config import VALUES, changed, config
 from headroom.config import Questions, parse
 from headroom.config.compression import Importance
+from headroom.planning import cost
 from headroom.planning.batches import Batch, batches, family_members, find_batch, placebos
-from headroom.planning.cost import (
-    ANY_CORE,
-    CARDS,
-    generation_cost,
-    generation_request,
-    generation_seconds,
-    memory,
-    question_count,
-    this_cpu,
-    training_request,
-    training_seconds,
-)
 from headroom.planning.plan import describe
 from headroom.variants import BASE
 
@@ -28,29 +17,29 @@ def test_memory_is_weights_and_rows_and_twice_the_weights_for_each_core_of_a_cpu
     model = config(models={"big": {"billions": 2.0, "batch_size": 3}}).models["big"]
     weights = 2e9 * 2  # bfloat16
     rows = 3 * 1000 * 2 * model.layers * model.kv_heads * 128 * 2
-    assert memory(model, CARDS["H100"]) == pytest.approx((weights + rows) / 1e9)
+    assert cost.memory(model, cost.CARDS["H100"]) == pytest.approx((weights + rows) / 1e9)
     cores = len(os.sched_getaffinity(0))
-    assert memory(model, ANY_CORE) == pytest.approx(cores * (2 * weights + rows) / 1e9)
+    assert cost.memory(model, cost.ANY_CORE) == pytest.approx(cores * (2 * weights + rows) / 1e9)
 
 
 def test_an_arm_s_time_counts_its_test_and_its_scoring():
     planned = config(compressions={"own": {"model": "big", "train": "train", "test": "test"}})
-    study, card = planned.compressions["own"], CARDS["H100"]
+    study, card = planned.compressions["own"], cost.CARDS["H100"]
     base = Batch("big", "greedy", "test", (BASE,))
-    test = generation_seconds(planned, base, card)
+    test = cost.generation_seconds(planned, base, card)
     baseline, pruned, full = (
-        training_seconds(planned, study, study.settings[name], card) for name in study.arms
+        cost.training_seconds(planned, study, study.settings[name], card) for name in study.arms
     )
     assert baseline == test > 0
     assert pruned == full
     calm = study.method.model_copy(update={"importance": Importance(criterion="random")})
-    scored = full - training_seconds(planned, study, calm, card)
+    scored = full - cost.training_seconds(planned, study, calm, card)
     # Four rounds; a pass takes two operations a weight and token, at 13% of the card's rate.
     tokens = 50 * (35 + 550)
     assert scored == pytest.approx(4 * 2 * 1.5e9 * tokens / (0.13 * card.flops))
-    minutes = [training_request(planned, study, study.settings[name]).minutes for name in ARMS]
+    minutes = [cost.training_request(planned, study, study.settings[name]).minutes for name in ARMS]
     assert 10 < minutes[0] < minutes[1]
-    assert training_request(planned, study).minutes > minutes[0]  # every arm's test, five times
+    assert cost.training_request(planned, study).minutes > minutes[0]  # all tests, five times
 
 
 def test_the_plan_names_cards_that_cannot_hold_a_model_and_says_what_scoring_it_takes():
@@ -75,22 +64,22 @@ def test_the_questions_of_a_file_of_ones_own_are_counted(tmp_path):
     rows = [f"{number} + 1,{number + 1},{'test' if number < 5 else 'train'}" for number in range(7)]
     file.write_text("\n".join(["question,answer,part", *rows]))
     own = {"benchmark": "custom", "columns": {"split": "part"}, "split": "test"}
-    assert question_count(Questions(**own, file=str(file))) == 5
-    assert question_count(Questions(**own, file=str(file), n=3)) == 3
-    assert question_count(Questions(**own, file=str(tmp_path / "elsewhere.csv"))) == 1000
+    assert cost.question_count(Questions(**own, file=str(file))) == 5
+    assert cost.question_count(Questions(**own, file=str(file), n=3)) == 3
+    assert cost.question_count(Questions(**own, file=str(tmp_path / "elsewhere.csv"))) == 1000
 
 
 def test_a_cpu_is_measured_and_a_cluster_s_is_not():
-    assert 1e9 < this_cpu().flops < 1e13
+    assert 1e9 < cost.this_cpu().flops < 1e13
     planned = config(models={"big": {"device": "cpu", "dtype": "float32"}})
     batch = batches(planned)[0]
-    request = generation_request(planned, batch)
-    alone = generation_seconds(planned, batch, ANY_CORE) / len(batch.variants)
+    request = cost.generation_request(planned, batch)
+    alone = cost.generation_seconds(planned, batch, cost.ANY_CORE) / len(batch.variants)
     assert (request.gpus, request.minutes) == (0, pytest.approx(5 + 2 * alone / 60, abs=1))
     # A token costs two operations a weight at least.
-    tokens = generation_cost(planned, batch).tokens
-    for card in CARDS.values():
-        assert generation_seconds(planned, batch, card) > 2 * 1.5e9 * tokens / card.flops
+    tokens = cost.generation_cost(planned, batch).tokens
+    for card in cost.CARDS.values():
+        assert cost.generation_seconds(planned, batch, card) > 2 * 1.5e9 * tokens / card.flops
 
 
 FIVE = {"heads": [11, 9, 4, 2, 0]}

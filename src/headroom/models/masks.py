@@ -239,7 +239,6 @@ def without_head(model: _Model, layer: int, head: int) -> Iterator[_Model]:
     Raises:
         ModelError: the model has no such head, or its heads cannot be identified.
     """
-    plain = getattr(model, "_orig_mod", model)
-    prune = pruned(plain, find_heads(plain), Variant(layer, head))
-    with torch.compiler.set_stance("force_eager"), prune:
+    plain, eager = getattr(model, "_orig_mod", model), torch.compiler.set_stance("force_eager")
+    with eager, pruned(plain, find_heads(plain), Variant(layer, head)):
         yield model

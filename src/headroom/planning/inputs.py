@@ -20,14 +20,7 @@ from headroom.benchmarks.sources import PINNED, file_revision, hub_dataset
 from headroom.config import Config, Embedder, Model, Questions
 from headroom.config.compression import MATH23K, Encoder, WordProblems
 from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
-from headroom.models import gguf
-from headroom.models.source import (
-    SHA256,
-    check_folder,
-    check_geometry,
-    fingerprint,
-    local_folder,
-)
+from headroom.models import gguf, source
 from headroom.planning.batches import batches, histories
 from headroom.planning.cost import generation_cost, split_size, training_cost
 from headroom.planning.store import Store
@@ -110,7 +103,7 @@ def preflight(config: Config) -> None:
             _check_without_gpu(where, model)
         if (folder := _check_revision(where, model)) is not None:
             with _at(where):
-                check_geometry(folder, model.layers, model.heads, model.kv_heads)
+                source.check_geometry(folder, model.layers, model.heads, model.kv_heads)
     for name, problems in config.problems.items():
         if not store.path(paths.PROBLEMS, data=name).exists():
             _check_revision(f"problems.{name}", problems)
@@ -163,8 +156,8 @@ def unfetched(config: Config) -> Iterator[str]:
                     yield f"{kind}s.{name} ({section.source})"
     for name, questions in config.questions.items():
         drawn = store.path(paths.QUESTIONS, questions=name)
-        source = store.path(paths.SOURCE, source=name)
-        if not (questions.generated or questions.file or drawn.exists() or source.exists()):
+        split = store.path(paths.SOURCE, source=name)
+        if not (questions.generated or questions.file or drawn.exists() or split.exists()):
             yield f"questions.{name} ({questions.dataset or questions.benchmark})"
 
 
@@ -172,7 +165,7 @@ def _local(section: _Source) -> Path | None:
     """Return the file or folder that an entry names; None if it is on the hub, or made here."""
     if isinstance(section, Questions | WordProblems):
         return Path(section.file).expanduser() if section.file else None
-    return local_folder(section.source) if section.source else None
+    return source.local_folder(section.source) if section.source else None
 
 
 def _revision(where: str, section: _Source) -> str | None:
@@ -198,7 +191,7 @@ def _revision(where: str, section: _Source) -> str | None:
                 f"{where}.source: {named!r} is a folder here but reads as a hub id; "
                 f"write './{named}', or leave that folder's parent"
             )
-        if getattr(section, "gguf_file", None) and SHA256.fullmatch(revision or ""):
+        if getattr(section, "gguf_file", None) and source.SHA256.fullmatch(revision or ""):
             return revision
     if not _COMMIT.fullmatch(revision or ""):
         advice = advice or f"`git ls-remote https://huggingface.co/{named} HEAD` prints one"
@@ -218,7 +211,7 @@ def _content(where: str, section: _Source, local: Path) -> str:
                 f"source {section.source} is missing; put it there, or write its `revision` if "
                 f"the store holds all that is made from it"
             )
-        found = fingerprint(local)
+        found = source.fingerprint(local)
         if not isinstance(section, Embedder):
             return found
         # Pooling settings are in subfolders, which a model's fingerprint leaves out.
@@ -242,7 +235,7 @@ def _check_revision(where: str, section: _Source) -> Path | None:
         )
     if isinstance(section, Model | Encoder) and local.suffix != gguf.SUFFIX:
         with _at(where):
-            check_folder(local)
+            source.check_folder(local)
     return local
 
 

@@ -21,12 +21,7 @@ from headroom.errors import ConfigError
 from headroom.planning.batches import batches
 from headroom.planning.store import Store, split_key
 from headroom.record import read_record
-from headroom.statistics.intervals import (
-    false_discovery,
-    mcnemar,
-    paired_interval,
-    unpaired_difference,
-)
+from headroom.statistics import intervals
 from headroom.tables import CURVES, GRADED, read_table, write_csv
 from headroom.variants import Variant
 
@@ -137,11 +132,11 @@ def _variants(*files: Path) -> pd.DataFrame:
         for values in ("correct_1", "correct_2", "answer_1", "answer_2")
     )
     change = second.astype(int) - first.astype(int)
-    low, high = paired_interval(change.to_numpy())
-    p = mcnemar(change.to_numpy())
+    low, high = intervals.paired_interval(change.to_numpy())
+    p = intervals.mcnemar(change.to_numpy())
     found = {"n": len(change), "first": first.mean(), "second": second.mean()}
     found |= {"gained": (change > 0).sum(), "lost": (change < 0).sum(), "difference": change.mean()}
-    table = pd.DataFrame(found).assign(low=low, high=high, p=p, q=false_discovery(p))
+    table = pd.DataFrame(found).assign(low=low, high=high, p=p, q=intervals.false_discovery(p))
     return table.assign(changed=answers[0].ne(answers[1]).mean()).reset_index()
 
 
@@ -149,10 +144,9 @@ def _pass_at_n(*files: Path) -> pd.DataFrame:
     """Return Pass@N of the methods that both runs have, with unpaired intervals."""
     one, two = (read_table(file, CURVES).set_index(["method", "n"]) for file in files)
     one, two = one.align(two, join="inner", axis=0)
-    (first, *ends), (second, *others) = (
-        own[["pass_at_n", "low", "high"]].to_numpy().T for own in (one, two)
-    )
-    low, high = unpaired_difference(first, (ends[0], ends[1]), second, (others[0], others[1]))
+    first, second = (own["pass_at_n"].to_numpy() for own in (one, two))
+    ends, others = ((own["low"].to_numpy(), own["high"].to_numpy()) for own in (one, two))
+    low, high = intervals.unpaired_difference(first, ends, second, others)
     found = {"first": first, "second": second, "difference": second - first}
     return pd.DataFrame({**found, "low": low, "high": high}, one.index).reset_index()
 
