@@ -39,23 +39,20 @@ def assert_same(before, after, besides=frozenset()):
     for name, content in right.items():
         mine, theirs = before / name, after / name
         if _columns(theirs) == ANSWERS.names:
-            if not _same_answers(pd.read_parquet(mine), pd.read_parquet(theirs), found):
+            if not same_answers(pd.read_parquet(mine), pd.read_parquet(theirs), found):
                 wrong.add(name)
         elif left[name] != content and not _same_but_margins(mine, theirs):
             other.add(name)
-    if near_ties := found["parted"] + found["sampled_parted"]:
+    if found["parted"] or found["sampled_parted"]:
         followed = {name for name in other if _may_follow(after.name, name)}
     wrong = (wrong | other - followed) - besides
     assert not wrong, f"wrong: {sorted(wrong)}"
-    few = max(1, found["sampled"] // 100)
-    assert found["sampled_parted"] <= few, f"{found['sampled_parted']} samples differ"
-    whole = f"{found['sound']} of {found['greedy']} answers compared whole"
-    assert found["sound"] >= LEAST_SOUND * found["greedy"], f"only {whole}"
-    print(f"{whole}, {found['sampled']} samples, {near_ties} near-ties; {len(followed)} differ")
+    check(found)
+    print(f"{dict(found)}; {len(followed)} files differ")
     return found, followed
 
 
-def _same_answers(before, after, found):
+def same_answers(before, after, found):
     """Count the answers of two tables; tell whether they are equal as far as is promised."""
     keys = ["question_id", "sample"]
     if not before[keys].equals(after[keys]):
@@ -75,6 +72,13 @@ def _same_answers(before, after, found):
     found.update(greedy=len(same), sound=int(both.sum()), parted=int(parted.sum()))
     apart = np.abs(before["margin"].to_numpy() - after["margin"].to_numpy())
     return bool(same[both].all() and (apart[both] < NEAR_TIE).all())
+
+
+def check(found):
+    """Fail if too many samples differ, or too few greedy answers could be compared."""
+    few = max(1, found["sampled"] // 100)
+    assert found["sampled_parted"] <= few, f"{found['sampled_parted']} samples differ"
+    assert found["sound"] >= LEAST_SOUND * found["greedy"], f"too few could be compared: {found}"
 
 
 def contents(folder):
