@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import takewhile
+from operator import eq
 from time import perf_counter, process_time
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +18,7 @@ from headroom.bench.gpu import generated, seconds_of
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.engine import Engine, Request
+from headroom.generation.vllm import VllmEngine, VllmModel
 from headroom.generation.weights import Linear, fast_linear
 from headroom.models.load import LoadedModel, load_model
 from headroom.models.masks import edited_weights
@@ -102,16 +104,12 @@ def engine(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
 
 def vllm(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     """Answer with vLLM, one pruned model at a time."""
-    from headroom.generation.vllm import VllmEngine, VllmModel
-
-    if not _vllm:
-        _vllm.append(VllmModel(loaded.folder, str(loaded.dtype).removeprefix("torch.")))
-    runner = VllmEngine(_vllm[0], Decoding(max_new_tokens=work.max_new_tokens))
+    model = _in_vllm(loaded.folder, str(loaded.dtype).removeprefix("torch."))
+    runner = VllmEngine(model, Decoding(max_new_tokens=work.max_new_tokens))
     _collect(runner, loaded.eos_token_ids, work, outcome)
 
 
-_vllm: list[Any] = []
-"""The model that vLLM has loaded in this process."""
+_in_vllm = cache(VllmModel)
 
 
 def _collect(runner: Any, ends: Sequence[int], work: Work, outcome: Outcome) -> None:
@@ -140,12 +138,7 @@ def _until_end(loaded: LoadedModel, row: list[int]) -> list[int]:
     return row if place is None else [*row[:place], ends[0]]
 
 
-RIVALS: dict[str, Callable[[LoadedModel, Work, Outcome], None]] = {
-    "published": published,
-    "generate_batch": generate_batch,
-    "vllm": vllm,
-    "engine": engine,
-}
+RIVALS = {rival.__name__: rival for rival in (published, generate_batch, vllm, engine)}
 
 _loaded: list[LoadedModel] = []
 """The model of this process."""
@@ -249,7 +242,8 @@ def floor(work: Work, choices: Mapping[Key, Sequence[int]], costs: Costs) -> flo
             if variant.layer is None:
                 shared, above = 0, costs.layers
             else:
-                shared = min(fed, len(prompt) + _common(base, own))
+                common = sum(takewhile(bool, map(eq, base, own)))
+                shared = min(fed, len(prompt) + common)
                 above = costs.layers - 1 - variant.layer
                 total += shared * costs.rest
             layer = costs.projections + costs.rest
@@ -277,7 +271,3 @@ def peak(loaded: LoadedModel) -> float:
     with fast_linear(layer):
         seconds += [seconds_of(*work) for _ in range(_ROUNDS)]
     return 2 * _SIZE**3 / min(seconds)
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))])

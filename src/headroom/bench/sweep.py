@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 from unittest.mock import patch
 
@@ -18,14 +18,14 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from headroom.bench import shapes
-from headroom.bench.rivals import Costs, Key, Outcome, Work, answer, ask, floor, peak, start
+from headroom.bench.rivals import Costs, Outcome, Work, answer, ask, floor, peak, start
 from headroom.benchmarks.generated import generate
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.prompts import encode_prompt
 from headroom.models.load import load_model
 from headroom.tables import write_json
-from headroom.variants import BASE, Variant
+from headroom.variants import BASE
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,6 +89,11 @@ class Row:
     timed: Outcome | None = None  # of the engine, once more with its products timed
     failure: str | None = None
 
+    @property
+    def speed(self) -> float:
+        """Tokens chosen in a second, ends of sequence included."""
+        return sum(map(len, self.outcome.choices.values())) / self.seconds
+
 
 def run(
     *,
@@ -119,7 +124,9 @@ def run(
         decoding, tokenizer = Decoding(max_new_tokens=max_new_tokens), source.tokenizer
         texts = [encode_prompt(tokenizer, text, decoding, "math") for text in drawn["question"]]
         prompts = dict(zip(drawn["question_id"], texts, strict=True))
-        work = Work(prompts, (BASE, *spread(every, heads)), max_new_tokens)
+        count = min(heads, len(every))
+        pruned = [every[place * len(every) // count] for place in range(count)]  # from all layers
+        work = Work(prompts, (BASE, *pruned), max_new_tokens)
         del source
         for setting in settings[:1] if on_gpu else settings:
             with closing(Crew(setting, folder, dtype)) as crew:
@@ -134,12 +141,6 @@ def run(
     print(report(facts))
     if json:
         write_json(json, facts)
-
-
-def spread(heads: Sequence[Variant], count: int) -> list[Variant]:
-    """Choose heads evenly over all layers and heads."""
-    count = min(count, len(heads))
-    return [heads[place * len(heads) // count] for place in range(count)]
 
 
 def _measure(
@@ -174,12 +175,12 @@ def _measure(
 def _figures(row: Row, rows: Mapping[str, Row], work: Work, costs: Costs) -> dict[str, Any]:
     if row.failure is not None:
         return {"failure": row.failure}
-    choices, kept = row.outcome.choices, _kept(row)
+    choices = row.outcome.choices
     figures: dict[str, Any] = {
         "setting": list(row.setting),
         "seconds": row.seconds,
         "cpu_seconds": row.outcome.cpu_seconds,
-        "tokens_per_second": kept / row.seconds,
+        "tokens_per_second": row.speed,
         "answers": len(choices),
         "near_ties": len(row.outcome.near_ties),
         "peak": row.peak,
@@ -190,29 +191,18 @@ def _figures(row: Row, rows: Mapping[str, Row], work: Work, costs: Costs) -> dic
     if first is not None and first.failure is None:
         expected = first.outcome.choices
         different = {key for key in choices if choices[key] != expected[key]}
-        figures["ratio"] = kept / row.seconds / (_kept(first) / first.seconds)
+        figures["ratio"] = row.speed / first.speed
         figures["differing"] = len(different)
         figures["near_ties_differing"] = len(different & row.outcome.near_ties)
-    if row.timed is not None:
-        timed = row.timed
+    if (timed := row.timed) is not None:
+        same = (choices[q, v] == choices[q, str(BASE)] for q, v in choices if v != str(BASE))
         figures |= {
-            "unchanged": _unchanged(choices),
+            "unchanged": fmean(same),
             "fed_flops": timed.product_flops,
             "product_rate": timed.product_flops / timed.product_seconds * row.setting[0],
             "outside_seconds": timed.cpu_seconds - timed.product_seconds * row.setting[1],
         }
     return figures
-
-
-def _kept(row: Row) -> int:
-    """Return the number of tokens chosen, ends of sequence included."""
-    return sum(map(len, row.outcome.choices.values()))
-
-
-def _unchanged(choices: Mapping[Key, Sequence[int]]) -> float:
-    """Return the share of pruned models' answers that equal the base model's."""
-    pruned = [(q, v) for q, v in choices if v != str(BASE)]
-    return sum(choices[q, v] == choices[q, str(BASE)] for q, v in pruned) / max(len(pruned), 1)
 
 
 def report(facts: Mapping[str, Any]) -> str:

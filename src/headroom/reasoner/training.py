@@ -73,30 +73,24 @@ class Settings(NamedTuple):
     """The reasoner's shape, and how it is trained; by default the one that ships."""
 
     steps: int = 1500
-    """Optimiser steps."""
     layers: int = 6
-    hidden: int = 128
-    """Width of the residual stream."""
+    hidden: int = 128  # width of the residual stream
     query_heads: int = 4
     kv_heads: int = 4
     head_dim: int = 32
-    intermediate: int = 256
-    """Width of the feed-forward layers."""
-    vocabulary: int = 640
-    """Entries of the byte-level BPE tokenizer."""
-    batch_size: int = 32
-    """Documents per step."""
-    seed: int = 0
-    """Seed of data order and initial weights."""
+    intermediate: int = 256  # width of the feed-forward layers
+    vocabulary: int = 640  # entries of the byte-level BPE tokenizer
+    batch_size: int = 32  # documents of a step
+    seed: int = 0  # of data order and initial weights
 
 
 SETTINGS = Settings()
 
 
 def make(folder: Path = FOLDER, settings: Settings = SETTINGS) -> None:
-    """Train the reasoner, save it in half precision in a folder, and record its answers."""
+    """Train the reasoner, save it in a folder, and record how, and its answers."""
     stopwatch = Stopwatch()
-    losses = train_reasoner(folder, settings, dtype=torch.float16)
+    losses = train_reasoner(folder, settings)
     curve = pd.DataFrame({"step": range(1, len(losses) + 1), "loss": losses})
     curve.to_csv(folder / "loss.csv", index=False, float_format="%.4f")
     recorded = answers(folder)
@@ -159,12 +153,6 @@ def answers(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def recorded(folder: Path = FOLDER) -> list[dict[str, Any]]:
-    """Return the recorded answers, in the format of `answers`."""
-    lines = (folder / "answers.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def right(answers: Sequence[dict[str, Any]]) -> int:
     """Return the number of right answers to the first test questions."""
     questions = generated.generate("generated_math", "test", len(answers), seed=0)
@@ -173,10 +161,8 @@ def right(answers: Sequence[dict[str, Any]]) -> int:
     return int(graded["correct"].sum())
 
 
-def train_reasoner(
-    output: Path, settings: Settings, dtype: torch.dtype = torch.float32
-) -> list[float]:
-    """Train the reasoner; save it in a folder, in the format of transformers, with this dtype.
+def train_reasoner(output: Path, settings: Settings) -> list[float]:
+    """Train the reasoner; save it in half precision in a folder in transformers' format.
 
     The same settings and number of threads on the same machine give the same weights.
 
@@ -189,7 +175,7 @@ def train_reasoner(
     model = new_model(settings, tokenizer)
     _LOG.info("training %d parameters on %d documents", model.num_parameters(), len(documents))
     losses = _fit(model, list(_batches(documents, tokenizer, settings)))
-    model.to(dtype).save_pretrained(output)
+    model.half().save_pretrained(output)
     tokenizer.save_pretrained(output)
     _LOG.info("saved the reasoner in %s", output)
     return losses
