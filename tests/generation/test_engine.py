@@ -25,8 +25,7 @@ from headroom.generation.decoder import Decoder
 from headroom.generation.engine import Answer, Engine, Request, fitting_rows
 from headroom.generation.sampling import candidates, choose, sample, uniforms
 from headroom.generation.work import Work
-from headroom.models.geometry import find_heads
-from headroom.models.load import LoadedModel
+from headroom.models.geometry import LoadedModel, find_heads
 from headroom.models.masks import edited_weights
 from headroom.record import read_record
 from headroom.variants import BASE, Variant, noise_direction
@@ -295,11 +294,11 @@ def random_logits(rows):
     return 3 * torch.randn(rows, 53, generator=torch.Generator().manual_seed(0))
 
 
-def probabilities(logits, temperature, top_k, top_p):
+def probabilities(logits, decoding):
     """Return what transformers samples from."""
-    warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
-    warpers += [TopKLogitsWarper(top_k)] if top_k else []
-    warpers += [TopPLogitsWarper(top_p)] if top_p < 1 else []
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(decoding.temperature)])
+    warpers += [TopKLogitsWarper(decoding.top_k)] if decoding.top_k else []
+    warpers += [TopPLogitsWarper(decoding.top_p)] if decoding.top_p < 1 else []
     return warpers(None, logits.double()).softmax(-1)
 
 
@@ -313,11 +312,11 @@ def test_uniforms_are_a_function_of_seed_question_sample_and_position_alone():
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(None, 1.0), (7, 1.0), (None, 0.8), (11, 0.9)])
 def test_sampled_tokens_follow_the_models_probabilities(top_k, top_p):
-    draws, temperature = 20_000, 1.7
-    logits = random_logits(1)
+    draws, logits = 20_000, random_logits(1)
+    decoding = Decoding(temperature=1.7, top_k=top_k, top_p=top_p)
     uniform = torch.tensor(uniforms(0, "q", 0, draws))
-    drawn = sample(logits.expand(draws, -1), uniform, temperature, top_k, top_p)
-    expected = draws * probabilities(logits, temperature, top_k, top_p)[0]
+    drawn = sample(logits.expand(draws, -1), uniform, decoding)
+    expected = draws * probabilities(logits, decoding)[0]
     counts = torch.bincount(drawn, minlength=53).double()
     assert counts[expected == 0].sum() == 0
     likely = expected > 5
@@ -333,10 +332,11 @@ def test_sampled_tokens_follow_the_models_probabilities(top_k, top_p):
 )
 def test_truncation_equals_that_of_transformers(temperature, top_k, top_p):
     logits = random_logits(31)
-    tokens, weights = candidates(logits, temperature, top_k, top_p)
+    decoding = Decoding(temperature=temperature, top_k=top_k, top_p=top_p)
+    tokens, weights = candidates(logits, decoding)
     found = torch.zeros(31, 53, dtype=torch.float64).scatter(-1, tokens, weights)
     found /= found.sum(-1, keepdim=True)
-    expected = probabilities(logits, temperature, top_k, top_p)
+    expected = probabilities(logits, decoding)
     assert torch.equal(found > 0, expected > 0)
     assert torch.allclose(found, expected, atol=1e-12)
 
@@ -344,7 +344,7 @@ def test_truncation_equals_that_of_transformers(temperature, top_k, top_p):
 def test_ends_of_the_unit_interval_have_weight_and_greedy_takes_the_first_of_equal_tokens():
     logits = torch.tensor([[-math.inf, 1.0, 2.0, -math.inf]]).expand(2, -1)
     uniform = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
-    assert sample(logits, uniform, 1.0).tolist() == [1, 2]
+    assert sample(logits, uniform, Decoding(temperature=1.0)).tolist() == [1, 2]
     tokens, gaps = choose(torch.tensor([[1.0, 3.0, 3.0], [0.0, 5.0, 3.5], [5.0, 5.0, 1.0]]))
     assert tokens.tolist() == [1, 1, 0]
     assert gaps.tolist() == [0.0, 1.5, 0.0]

@@ -20,7 +20,8 @@ from headroom.errors import ModelError
 from headroom.generation.engine import Engine, Request
 from headroom.generation.vllm import VllmEngine, VllmModel
 from headroom.generation.weights import Linear, fast_linear
-from headroom.models.load import LoadedModel, load_model
+from headroom.models.geometry import LoadedModel
+from headroom.models.load import load_model
 from headroom.models.masks import edited_weights
 from headroom.variants import BASE, Variant
 

@@ -22,17 +22,14 @@ import copy
 from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from headroom.errors import ModelError
+from headroom.models.geometry import LoadedModel
 from headroom.variants import Variant, heads
-
-if TYPE_CHECKING:  # what it imports, machines for `headroom.bench.gpu` lack
-    from headroom.models.load import LoadedModel
 
 Sizes = Mapping[str, int]
 """The sizes of a Qwen2 with tied embeddings, by their names in its config."""

@@ -30,9 +30,8 @@ from headroom.generation.prompts import encode_prompt
 from headroom.generation.requests import Request
 from headroom.grading.matrix import grade_answers
 from headroom.models.checkpoints import Pruning, plainest_form, save_pruned
-from headroom.models.geometry import HeadGeometry, evaluating, find_heads
+from headroom.models.geometry import HeadGeometry, LoadedModel, evaluating, find_heads
 from headroom.models.learner import Verdict, attention_maps, divergence, padded, quantised
-from headroom.models.load import LoadedModel
 from headroom.variants import BASE, Variant
 
 

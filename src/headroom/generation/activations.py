@@ -23,8 +23,8 @@ from headroom.config import Config
 from headroom.errors import ModelError, TableError
 from headroom.generation.prompts import encode_prompt
 from headroom.generation.work import Work
-from headroom.models.geometry import AttentionLayer
-from headroom.models.load import LoadedModel, load_model
+from headroom.models.geometry import AttentionLayer, LoadedModel
+from headroom.models.load import load_model
 from headroom.record import Stopwatch, read_json, write_record
 from headroom.tables import ACTIVATIONS, write_table
 from headroom.variants import BASE, Variant, noise_direction
@@ -75,10 +75,7 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
 
 @torch.inference_mode()
 def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFrame:
-    """Return columns of `tables.ACTIVATIONS`: a row for each layer and head.
-
-    Each text, of token ids, is read by itself.
-    """
+    """Return columns of `tables.ACTIVATIONS`, a row a layer and head, from texts' token ids."""
     sums: dict[int, Tensor] = {}
     noise: dict[int, Tensor] = {}  # what a unit of each head's noise is behind the projection
     with ExitStack() as hooks:

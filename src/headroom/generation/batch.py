@@ -99,8 +99,7 @@ class Batch:
         drawn: Iterable[int | None] = [None] * len(rows)
         if not decoding.greedy:
             uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows])
-            temperature, top_k, top_p = decoding.temperature, decoding.top_k, decoding.top_p
-            drawn = sample(logits, uniform.to(logits.device), temperature, top_k, top_p).tolist()
+            drawn = sample(logits, uniform.to(logits.device), decoding).tolist()
         owners = ((row, len(row.tokens)) for row in rows)
         answers = {}
         found = zip(rows, choices(logits, owners, self._watch), drawn, strict=True)

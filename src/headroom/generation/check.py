@@ -15,18 +15,15 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from headroom.generation.requests import Answer, Request, Row
+from headroom.models.geometry import LoadedModel
 from headroom.models.masks import pruned
 from headroom.variants import BASE, Variant
-
-if TYPE_CHECKING:
-    from headroom.models.load import LoadedModel
 
 BOUNDS = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.25}
 """How far below the best a token's logit may lie, at least, in logits."""

@@ -81,12 +81,10 @@ class Asked(NamedTuple):
 def collect(
     config: Path, model: str, decoding: str, questions: str, variant: str, cores: int
 ) -> bool:
-    """Do what `run` does if an engine runs already; the config is not checked again.
+    """Do what `run` does, and return True, if an engine runs already.
 
-    Names are keys, as in the paths of the store; the config is the file that Snakemake wrote.
-
-    Returns:
-        Whether it has; False if no engine runs, or if the config is not one that a run left.
+    Names are keys, as in the paths of the store; the config is the file that Snakemake wrote, which
+    is not checked again. False also if it is not one that a run left.
 
     Raises:
         EngineError: the engine's cause in one line. What is answered is kept.

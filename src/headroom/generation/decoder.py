@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -22,11 +22,9 @@ from torch.nn.functional import embedding, pad
 from headroom.generation.attention import Attention, Segments, Slots, States, best, ranges
 from headroom.generation.requests import Drafted, Row
 from headroom.generation.weights import Layer, Weights, serves
+from headroom.models.geometry import LoadedModel
 from headroom.models.masks import RowMasks, variant_masks
 from headroom.variants import Variant
-
-if TYPE_CHECKING:
-    from headroom.models.load import LoadedModel
 
 _LOG = logging.getLogger(__name__)
 

@@ -36,12 +36,12 @@ from headroom.generation.modules import Modules
 from headroom.generation.requests import Answer, Drafted, Request, Row
 from headroom.generation.sampling import uniforms
 from headroom.generation.weights import fast_linear
+from headroom.models.geometry import LoadedModel
 from headroom.models.masks import edited_weights
 from headroom.variants import BASE, FAMILIES, Variant
 
 if TYPE_CHECKING:
     from headroom.config import Decoding
-    from headroom.models.load import LoadedModel
 
 _LOG = logging.getLogger(__name__)
 
@@ -268,11 +268,10 @@ class Engine:
         return taken
 
     def _row(self, request: Request) -> Row:
-        decoding = self._decoding
-        limit = min(decoding.max_new_tokens, self._positions - len(request.prompt))
+        limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
         row = Row(request, limit, self._loaded.eos_token_ids)
-        if not decoding.greedy:
-            row.uniforms = uniforms(decoding.seed, request.question_id, request.sample, limit)
+        if not self._decoding.greedy:
+            row.uniforms = uniforms(self._decoding.seed, request.question_id, request.sample, limit)
         return row
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,10 +20,8 @@ from transformers.cache_utils import DynamicLayer
 
 from headroom.generation.decoder import Chunk, Pair
 from headroom.generation.requests import Drafted, Row
+from headroom.models.geometry import LoadedModel
 from headroom.models.masks import HeadMasks
-
-if TYPE_CHECKING:
-    from headroom.models.load import LoadedModel
 
 
 class Modules(HeadMasks):

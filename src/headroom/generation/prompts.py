@@ -44,11 +44,16 @@ def prompt_text(
     """Return the whole prompt, special tokens written out (BOS only where a template has one)."""
     if decoding.prompt == "default":
         return _own_prompt(tokenizer, question, decoding.system)
-    system = _AUTHORS_GSM8K if family == "gsm8k" else SYSTEM_PROMPT
-    template = _authors_template(tokenizer, family)
-    if template is None:
+    system, end = (_AUTHORS_GSM8K, "\n\n") if family == "gsm8k" else (SYSTEM_PROMPT, "")
+    vocabulary = tokenizer.get_vocab()
+    if "<|im_start|>" in vocabulary:
+        template = _CHATML
+    elif "<|start_header_id|>" in vocabulary:
+        template = "" if family == "gsm8k" else _LLAMA3
+    else:
+        template = _AUTHORS_PLAIN if tokenizer.chat_template is None else ""
+    if not template:
         return _own_prompt(tokenizer, question, system)
-    end = "\n\n" if family == "gsm8k" else ""
     return template.format(system=system, question=question, end=end)
 
 
@@ -92,16 +97,6 @@ def _own_prompt(tokenizer: PreTrainedTokenizerBase, question: str, system: str |
         return str(render([{"role": "system", "content": system}, user]))
     except TemplateError:
         return str(render([{"role": "user", "content": f"{system}\n\n{question}"}]))
-
-
-def _authors_template(tokenizer: PreTrainedTokenizerBase, family: Family) -> str | None:
-    """Return the authors' prompt for this tokenizer's chat format; None if they have none."""
-    vocabulary = tokenizer.get_vocab()
-    if "<|im_start|>" in vocabulary:
-        return _CHATML
-    if "<|start_header_id|>" in vocabulary:
-        return None if family == "gsm8k" else _LLAMA3
-    return _AUTHORS_PLAIN if tokenizer.chat_template is None else None
 
 
 def _sha256(text: str) -> str:

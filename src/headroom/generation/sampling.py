@@ -8,11 +8,15 @@ in the order of their ids, so that rounding moves a choice only at the edge of a
 """
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from headroom.config import Decoding
 
 
 def uniforms(seed: int, question_id: str, sample: int, count: int) -> Float[np.ndarray, " count"]:
@@ -38,12 +42,10 @@ def choose(
 def sample(
     logits: Float[Tensor, "batch vocabulary"],
     uniform: Float[Tensor, " batch"],
-    temperature: float,
-    top_k: int | None = None,
-    top_p: float = 1.0,
+    decoding: "Decoding",
 ) -> Int[Tensor, " batch"]:
     """Sample one token a row, by one number in [0, 1) a row, float64; see `candidates`."""
-    tokens, weights = candidates(logits, temperature, top_k, top_p)
+    tokens, weights = candidates(logits, decoding)
     cumulative = weights.cumsum(-1)
     total = cumulative[:, -1:].contiguous()
     place = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
@@ -53,22 +55,19 @@ def sample(
 
 
 def candidates(
-    logits: Float[Tensor, "batch vocabulary"],
-    temperature: float,
-    top_k: int | None = None,
-    top_p: float = 1.0,
+    logits: Float[Tensor, "batch vocabulary"], decoding: "Decoding"
 ) -> tuple[Int[Tensor, "batch candidates"], Float[Tensor, "batch candidates"]]:
     """Return the tokens to choose from, by ascending id, and their weights (float64).
 
     As transformers' warpers do: logits are divided by the temperature, above 0; of the `top_k` best
     tokens (None: of all), those outside the smallest set of probability `top_p` get weight 0.
     """
-    count = min(top_k or logits.shape[-1], logits.shape[-1])
-    best, tokens = logits.topk(count, dim=-1)
-    weights = (best.double() / temperature).softmax(-1)
-    if top_p < 1:
+    vocabulary = logits.shape[-1]
+    best, tokens = logits.topk(min(decoding.top_k or vocabulary, vocabulary), dim=-1)
+    weights = (best.double() / decoding.temperature).softmax(-1)
+    if decoding.top_p < 1:
         before = weights.cumsum(-1) - weights
         before[:, 0] = -1.0  # the most probable token always stays
-        weights = weights.where(before < top_p, 0.0)
+        weights = weights.where(before < decoding.top_p, 0.0)
     tokens, order = tokens.sort(-1)
     return tokens, weights.gather(-1, order)

@@ -118,8 +118,7 @@ class Server:
             if now - last_word >= _SECONDS_BETWEEN_WORDS:
                 last_word = now
                 for job in self._jobs:
-                    if job.schedule is not None:
-                        self._tell_progress(job, job.schedule)
+                    self._tell_progress(job)
                 self._sync()
 
     def close(self, cause: str) -> None:
@@ -204,12 +203,13 @@ class Server:
             config = parse(message["config"])
             named = zip(("model", "decoding", "questions"), batch, strict=False)
             work = Work(config, *(Store(config).name(*each) for each in named))
-            self._schedules[batch] = Schedule(work, work.planned(variant), len(self._workers))
+            ahead = [each for each in work.lacking if part(each) == part(variant)]
+            self._schedules[batch] = Schedule(work, ahead, len(self._workers))
         schedule = self._schedules[batch]
         lacks = schedule.want(variant)
         job.schedule, job.variant = schedule, variant
         if lacks:
-            self._tell_progress(job, schedule)
+            self._tell_progress(job)
         else:
             self._complete(schedule, variant)
 
@@ -236,12 +236,9 @@ class Server:
         """Give each free worker the next unit, of batches that jobs wait for first."""
         waited = {job.schedule for job in self._jobs}
         schedules = sorted(self._schedules.values(), key=lambda schedule: schedule not in waited)
-        for worker in self._workers:
-            if not worker.ready:
-                continue
+        for worker in filter(lambda worker: worker.ready, self._workers):
             for schedule in schedules:
-                unit = schedule.next()
-                if unit is not None:
+                if (unit := schedule.next()) is not None:
                     worker.ready, worker.schedule = False, schedule
                     worker.connection.send(unit)
                     break
@@ -293,11 +290,12 @@ class Server:
                 job.tell(**message)
                 self._leave(job)
 
-    def _tell_progress(self, job: _Job, schedule: Schedule) -> None:
-        begun = any(each.begun for each in self._schedules.values())
-        seconds = time.monotonic() - schedule.begun if schedule.begun else 0.0
-        waits = begun and not schedule.begun
-        job.tell(done=schedule.done, total=schedule.total, seconds=seconds, waits=waits)
+    def _tell_progress(self, job: _Job) -> None:
+        if schedule := job.schedule:
+            others = any(each.begun for each in self._schedules.values())
+            seconds = time.monotonic() - schedule.begun if schedule.begun else 0.0
+            waits = others and not schedule.begun
+            job.tell(done=schedule.done, total=schedule.total, seconds=seconds, waits=waits)
 
     def _sync(self) -> None:
         for path in self._unsynced:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from unittest.mock import patch
 
 import torch
@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
-if TYPE_CHECKING:
-    from headroom.models.load import LoadedModel
+from headroom.models.geometry import LoadedModel
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 

@@ -93,12 +93,8 @@ class Work:
         batch = find_batch(self.config, self.model, self.decoding, self.questions)
         return [variant for variant in batch.variants if not self.output(variant).exists()]
 
-    def planned(self, beside: Variant) -> list[Variant]:
-        """Return the variants to answer ahead with one that is asked for: those of its part."""
-        return [variant for variant in self.lacking if part(variant) == part(beside)]
-
     def output(self, variant: Variant) -> Path:
-        """Return where a variant's table belongs."""
+        """Return the path of a variant's table."""
         return Path(paths.ANSWERS.format(variant=variant, **self.keys))
 
     def journal(self, variant: Variant) -> Path:

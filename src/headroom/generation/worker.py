@@ -20,7 +20,8 @@ from headroom.generation.engine import Engine, Request
 from headroom.generation.prompts import encode_prompt, prompt_facts
 from headroom.generation.vllm import VllmEngine, VllmModel
 from headroom.generation.work import Unit
-from headroom.models.load import LoadedModel, load_model
+from headroom.models.geometry import LoadedModel
+from headroom.models.load import load_model
 from headroom.record import read_json
 from headroom.variants import Variant
 
@@ -53,7 +54,7 @@ class Worker:
         Raises:
             ModelError: see `engine.Engine`.
         """
-        tokenizer = self._loaded.tokenizer
+        loaded, tokenizer = self._loaded, self._loaded.tokenizer
         prompts = {
             question: encode_prompt(tokenizer, text, unit.decoding, unit.family)
             for question, text in unit.questions.items()
@@ -62,8 +63,13 @@ class Worker:
             Request(question, prompts[question], variant, sample)
             for variant, (question, sample) in unit.requests
         ]
-        facts, engine = self._facts(unit), self._engine(unit.decoding)
-        told: dict[Variant, Any] = {}
+        facts = {
+            "backend": f"vllm {loaded.version}" if isinstance(loaded, VllmModel) else "headroom",
+            "device": str(loaded.device),
+            "threads": torch.get_num_threads(),
+            "prompt": prompt_facts(tokenizer, unit.decoding, unit.family),
+        }
+        engine, told = self._engine(unit.decoding), dict[Variant, Any]()
         for found in engine.run(requests, unit.base):
             variant = found.request.variant
             answer = {
@@ -80,18 +86,6 @@ class Worker:
                 told[variant] = state
                 answer["engine"] = facts | state
             yield variant, answer
-
-    def _facts(self, unit: Unit) -> dict[str, Any]:
-        """Return what a record says of the engine that answered."""
-        backend = "headroom"
-        if isinstance(self._loaded, VllmModel):
-            backend = f"vllm {self._loaded.version}"
-        return {
-            "backend": backend,
-            "device": str(self._loaded.device),
-            "threads": torch.get_num_threads(),
-            "prompt": prompt_facts(self._loaded.tokenizer, unit.decoding, unit.family),
-        }
 
 
 def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, PretrainedConfig, PreTrainedModel
+from transformers import Cache, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
 from headroom.errors import ModelError
@@ -122,6 +123,20 @@ class HeadGeometry:
         if isinstance(projection, Conv1D):  # stores its weight as (input, output)
             weight = weight.T
         return weight[:, self.layer(layer).columns(head)]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A decoder in evaluation mode, and what generation needs besides."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase  # pads on the left
+    geometry: HeadGeometry
+    folder: Path
+    device: torch.device  # of the embeddings, where token ids have to be
+    dtype: torch.dtype
+    pad_token_id: int  # within the embeddings; padding is masked out
+    eos_token_ids: tuple[int, ...]  # that end an answer in `transformers.generate`, ascending
 
 
 def find_heads(model: PreTrainedModel) -> HeadGeometry:

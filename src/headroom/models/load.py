@@ -8,7 +8,6 @@ same code loads them.
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,27 +30,13 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from headroom.config.compression import Encoder
 from headroom.errors import ModelError
 from headroom.models.checkpoints import read_pretrained
-from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.geometry import LoadedModel, find_heads
 from headroom.models.source import fetch_model, read_config
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BALANCED = "balanced"
 _SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 _CONTEXT = 512
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A decoder in evaluation mode, and what generation needs besides."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase  # pads on the left
-    geometry: HeadGeometry
-    folder: Path
-    device: torch.device  # of the embeddings, where token ids have to be
-    dtype: torch.dtype
-    pad_token_id: int  # within the embeddings; padding is masked out
-    eos_token_ids: tuple[int, ...]  # that end an answer in `transformers.generate`, ascending
 
 
 def load_model(

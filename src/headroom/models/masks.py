@@ -102,12 +102,10 @@ def _row_masks(
         if edit.noise is not None:
             sources[row, edit.noise[0]], directions[row] = 1, edit.noise[1]
         skipped[row] = family.skips
-    parts: dict[str, np.ndarray] = {"factors": factors}
-    if sources.any():
-        parts |= {"sources": sources, "directions": directions}
-    if skipped.any():
-        parts["skipped"] = skipped
-    return RowMasks(**{name: torch.from_numpy(part) for name, part in parts.items()})
+    others = (
+        torch.from_numpy(each) if each.any() else None for each in (sources, directions, skipped)
+    )
+    return RowMasks(torch.from_numpy(factors), *others)
 
 
 class HeadMasks:
