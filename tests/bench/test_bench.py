@@ -33,6 +33,7 @@ def test_every_row_is_measured_and_no_answer_differs(tmp_path, capsys):
     assert tuple(rows) == command.RIVALS == tuple(RIVALS)
     failed = rows.pop("vllm")["failure"]
     assert failed.startswith("ModelError: vLLM cannot be imported")
+    assert failed.endswith("; install headroom[vllm]")
     assert f"not measured: {failed}" in printed
     for name, row in rows.items():
         assert name in printed

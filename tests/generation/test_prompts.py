@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headroom.config import SYSTEM_PROMPT, Decoding
-from headroom.generation.prompts import encode_prompt, prompt_facts, prompt_text
+from headroom.generation.prompts import encode_prompt, prompt_text
 
 QUESTION = r"What is \frac{1}{2} of {system}?"
 TURNS = (
@@ -91,11 +91,3 @@ def test_the_default_prompt_has_no_second_bos(adds_bos):
     ids = encode_prompt(plain, QUESTION, Decoding(), "math")
     assert ids.count(plain.bos_token_id) == int(adds_bos)
     assert list(ids) == plain(prompt_text(plain, QUESTION, Decoding(), "math"))["input_ids"]
-
-
-def test_facts_name_template_and_example_by_their_hashes():
-    facts = prompt_facts(CHAT, Decoding(), "math")
-    other = prompt_facts(STRICT, Decoding(), "math")
-    assert facts["chat_template_sha256"] != other["chat_template_sha256"]
-    assert facts["example_sha256"] != other["example_sha256"]
-    assert prompt_facts(PLAIN, Decoding(), "math")["chat_template_sha256"] is None

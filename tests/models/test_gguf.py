@@ -1,33 +1,19 @@
-"""Models in GGUF: read whole, refused in one line, exact against `transformers.generate`."""
+"""Models in GGUF: read whole, refused in one line."""
 
 import hashlib
-from itertools import takewhile
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFWriter, dequantize
 
-from headroom.bench.gpu import generated
 from headroom.config import Decoding, parse
 from headroom.errors import ConfigError, ModelError
-from headroom.generation.engine import Engine, Request
-from headroom.generation.prompts import encode_prompt, prompt_text
+from headroom.generation.prompts import prompt_text
 from headroom.models import gguf, source
 from headroom.models.load import load_model
-from headroom.models.masks import edited_weights
 from headroom.planning.inputs import resolve
 from headroom.planning.store import key
-from headroom.variants import BASE, Variant
-
-NEW_TOKENS = 66
-QUESTIONS = (
-    "Tom has 12 apples and gives away 5. How many are left?",
-    "What is 3 times 14, minus 8?",
-    "A train goes 60 km in an hour. How far does it go in 2.5 hours?",
-    "The sum of two numbers is 21 and one is twice the other. Name both.",
-)
-HEADS = (Variant(0, 4), Variant(17, 2))
 
 
 def written(file, architecture="llama", tensors=1, **fields: int):
@@ -91,8 +77,8 @@ def test_a_folder_in_the_hubs_format_comes_of_it(smol, loaded):
     assert gguf.stated_geometry(smol) == source.stated_geometry(loaded.folder)
     assert gguf.count_parameters(smol) == source.count_parameters(loaded.folder)
     assert loaded.eos_token_ids == (0, 2)
-    prompt = prompt_text(loaded.tokenizer, QUESTIONS[0], Decoding(), "math")
-    assert prompt.endswith("<|im_start|>assistant\n") and QUESTIONS[0] in prompt
+    prompt = prompt_text(loaded.tokenizer, "What is 3 times 14?", Decoding(), "math")
+    assert prompt.endswith("What is 3 times 14?<|im_end|>\n<|im_start|>assistant\n")
     tensors = {tensor.name: tensor for tensor in GGUFReader(smol).tensors}
     layer = loaded.model.model.layers[17]
     for name, weight in {
@@ -104,34 +90,6 @@ def test_a_folder_in_the_hubs_format_comes_of_it(smol, loaded):
     }.items():
         own = dequantize(tensors[name].data, tensors[name].tensor_type)
         np.testing.assert_array_equal(weight.detach().numpy(), own, name)
-
-
-def prompts(loaded):
-    return [encode_prompt(loaded.tokenizer, text, Decoding(), "math") for text in QUESTIONS]
-
-
-def test_long_answers_are_those_of_generate_with_the_head_zeroed(loaded):
-    asked = [
-        Request(f"q{number}", prompt, variant)
-        for variant in (BASE, *HEADS)
-        for number, prompt in enumerate(prompts(loaded))
-    ]
-    engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 16)
-    found = {(a.request.variant, a.request.question_id): a for a in engine.run(asked)}
-    sound, changed, ends = 0, 0, loaded.eos_token_ids
-    length = {"max_new_tokens": NEW_TOKENS, "eos_token_id": list(ends), "pad_token_id": ends[0]}
-    for variant in (BASE, *HEADS):
-        with edited_weights(loaded.model, loaded.geometry, variant):
-            rows = generated(loaded, prompts(loaded), do_sample=False, **length)
-        expected = [tuple(takewhile(lambda token: token not in ends, row)) for row in rows]
-        assert max(map(len, expected)) >= 64
-        for number, tokens in enumerate(expected):
-            answer = found[variant, f"q{number}"]
-            changed += answer.token_ids != found[BASE, f"q{number}"].token_ids
-            if answer.margin > 1e-3:
-                sound += 1
-                assert tuple(answer.token_ids) == tokens, answer.request
-    assert changed and sound >= 0.9 * len(asked)
 
 
 def test_a_file_is_named_in_a_repository_or_on_the_disk_and_known_by_its_content(

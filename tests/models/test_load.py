@@ -117,7 +117,7 @@ def encoder(kind, folder, **sizes: int):
 def test_encoders_of_the_hub_become_solvers(tmp_path, kind):
     model, _ = encoder(kind, tmp_path)
     solver = new_solver(Solver(encoder=Encoder(source=str(tmp_path)), depth=2), PROBLEMS, seed=1)
-    texts = load_encoder(str(tmp_path)).tokenizer(TEXTS, padding=True, return_tensors="pt")
+    texts = load_encoder(str(tmp_path))[1](TEXTS, padding=True, return_tensors="pt")
     assert texts["attention_mask"][0, -1] == 0  # padded on the right
     with torch.no_grad():
         ours, theirs = (

@@ -39,15 +39,9 @@ def tokenizer(folder):
 
 def test_it_loads_like_any_model_with_the_shape_asked_for(folder, tokenizer):
     model = AutoModelForCausalLM.from_pretrained(folder)
-    layer = model.model.layers[1]
-    for part, shape in (
-        (model.model.embed_tokens, (301, 44)),
-        (layer.self_attn.q_proj, (6 * 8, 44)),
-        (layer.self_attn.k_proj, (3 * 8, 44)),
-        (layer.mlp.up_proj, (50, 44)),
-    ):
-        assert part.weight.shape == shape
-    assert len(model.model.layers) == 2
+    first, second = model.model.layers
+    parts = (model.lm_head, first.self_attn.q_proj, second.self_attn.k_proj, second.mlp.up_proj)
+    assert [part.weight.shape for part in parts] == [(301, 44), (6 * 8, 44), (3 * 8, 44), (50, 44)]
     assert model.lm_head.weight is model.model.embed_tokens.weight
     end, pad = tokenizer.convert_tokens_to_ids([END, PAD])
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id == end

@@ -27,13 +27,9 @@ from headroom.variants import BASE, Variant
 
 PUBLISHED_BATCH = 16
 PAGES_BATCH = 256
-NEAR_TIE = 1e-3
-"""Margin, in logits, below which rounding may decide a token in float32."""
-_SIZE, _ROUNDS = 1536, 4
-"""Of the products that `peak` measures."""
-
-Key = tuple[str, str]
-"""Question and variant."""
+NEAR_TIE = 1e-3  # margin, in logits, below which rounding may decide a token in float32
+_SIZE, _ROUNDS = 1536, 4  # of the products that `peak` measures
+Key = tuple[str, str]  # question and variant
 
 
 @dataclass(frozen=True)
@@ -141,8 +137,7 @@ def _until_end(loaded: LoadedModel, row: list[int]) -> list[int]:
 
 RIVALS = {rival.__name__: rival for rival in (published, generate_batch, vllm, engine)}
 
-_loaded: list[LoadedModel] = []
-"""The model of this process."""
+_loaded: list[LoadedModel] = []  # the model of this process
 
 
 def start(folder: str, dtype: str, threads: int) -> None:

@@ -31,8 +31,7 @@ from headroom.errors import ModelError
 from headroom.models.geometry import LoadedModel
 from headroom.variants import Variant, heads
 
-Sizes = Mapping[str, int]
-"""The sizes of a Qwen2 with tied embeddings, by their names in its config."""
+Sizes = Mapping[str, int]  # the sizes of a Qwen2 with tied embeddings, by their names in its config
 
 _NAMES = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
@@ -53,17 +52,10 @@ SIZES: dict[str, Sizes] = {
 def make(
     name: str, loaded: LoadedModel, folder: Path, dtype: torch.dtype
 ) -> tuple[Path, list[Variant]]:
-    """Make a model of a given shape.
+    """Make a model of a shape; return where it is, and its heads that carry function, in order.
 
-    Args:
-        name: `demo` is the model as it is, `46m` embeds it into a larger one with the same answers,
-            `qwen2.5-1.5b` has random weights.
-        loaded: the model to start from.
-        folder: to save it in.
-        dtype: of the weights.
-
-    Returns:
-        Where the model is, and its heads that carry function, in order.
+    `demo` is the loaded model as it is, `46m` embeds it into a larger one with the same answers,
+    `qwen2.5-1.5b` has random weights. The last two are saved in the folder.
 
     Raises:
         ModelError: the model cannot be embedded.
@@ -141,11 +133,9 @@ class Expansion:
 
     @torch.no_grad()
     def apply(self, model: Qwen2ForCausalLM, filler: int) -> Qwen2ForCausalLM:
-        """Return a model of the large shape with the logits of a small one.
+        """Return a model of the large shape with the logits of a small one with tied embeddings.
 
-        Args:
-            model: the small model, with tied embeddings.
-            filler: id of a token that is never generated; new vocabulary entries get its logit.
+        New vocabulary entries get the logit of `filler`, a token that is never generated.
         """
         large = Qwen2ForCausalLM(resized(model.config, self._large)).to(model.dtype)
         embedding = model.get_input_embeddings().weight

@@ -29,8 +29,7 @@ from headroom.variants import BASE
 
 _LOG = logging.getLogger(__name__)
 
-Setting = tuple[int, int]
-"""Processes, and threads of each."""
+Setting = tuple[int, int]  # processes, and threads of each
 
 
 class Crew:

@@ -31,8 +31,7 @@ from headroom.variants import BASE, Variant, noise_direction
 
 _LOG = logging.getLogger(__name__)
 
-QUESTIONS = 32
-"""Texts that are read: thousands of tokens, enough for a share to two digits."""
+QUESTIONS = 32  # texts that are read: thousands of tokens, enough for a share to two digits
 
 
 def run(config: Config, model: str, decoding: str, questions: str) -> None:

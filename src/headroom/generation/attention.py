@@ -20,11 +20,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from headroom.generation.weights import Weights
 
-States = Float[Tensor, "layers 2 tokens kv_heads head_dim"]
-"""Keys and values of one row."""
-
-_STEP = 64
-"""Columns are allocated in multiples of this."""
+States = Float[Tensor, "layers 2 tokens kv_heads head_dim"]  # keys and values of one row
+_STEP = 64  # columns are allocated in multiples of this
 
 
 @dataclass(eq=False)
@@ -32,13 +29,10 @@ class Segments:
     """Successive tokens of some rows, row after row."""
 
     slots: Sequence[int]
-    starts: Sequence[int]
-    """The column, and so the position, of each row's first token here."""
-    counts: Sequence[int]
-    """How many tokens each row has here."""
+    starts: Sequence[int]  # the column, and so the position, of each row's first token here
+    counts: Sequence[int]  # how many tokens each row has here
     device: torch.device
-    keep: Sequence[int]
-    """How many last tokens of each row matter after the last layer."""
+    keep: Sequence[int]  # how many last tokens of each row matter after the last layer
 
     def __post_init__(self) -> None:
         self.ends = [*map(int.__add__, self.starts, self.counts)]
@@ -171,8 +165,7 @@ class Slots:
         return like.new_zeros(*sizes, columns, heads, weights.head_dim)
 
 
-Attention = Callable[[Tensor, Tensor, Tensor, Segments, int | None], Tensor]
-"""`dense` or `flash`."""
+Attention = Callable[[Tensor, Tensor, Tensor, Segments, int | None], Tensor]  # `dense` or `flash`
 
 
 def dense(

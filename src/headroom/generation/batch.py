@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 FIRST_CHUNK, LARGEST_CHUNK = 64, 256
 """Draft tokens in the first chunk, and most in a later one: as many, or half of all before it."""
 
-HEAVY_CHUNK = 16
-"""The first where a token's arithmetic costs more than a pass's overhead."""
+HEAVY_CHUNK = 16  # the first where a token's arithmetic costs more than a pass's overhead
 
 PASS_TOKENS = 2048
 """Tokens of several questions' rows in the first chunk of a pass; one question's always are."""

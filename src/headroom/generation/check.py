@@ -28,14 +28,9 @@ from headroom.variants import BASE, Variant
 BOUNDS = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.25}
 """How far below the best a token's logit may lie, at least, in logits."""
 
-GROUP = 256
-"""Answers that leave together."""
-
-_COLUMNS = 512
-"""Logits of a place that are kept."""
-
-_SLACK = 1.5
-"""Error of the fast path, in root mean square, over that of the modules."""
+GROUP = 256  # answers that leave together
+_COLUMNS = 512  # logits of a place that are kept
+_SLACK = 1.5  # error of the fast path, in root mean square, over that of the modules
 
 
 class WrongAnswers(Exception):  # noqa: N818  # it never leaves the engine

@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-LINE_LIMIT = 1 << 20
-"""Longest message, in bytes."""
-IDLE_SECONDS = 60.0
-"""How long an engine waits for the next job before it leaves."""
+LINE_LIMIT = 1 << 20  # longest message, in bytes
+IDLE_SECONDS = 60.0  # how long an engine waits for the next job before it leaves
 
 _SECONDS_BETWEEN_REPORTS = 5.0
 _SECONDS_BETWEEN_TRIES = 0.05
@@ -50,13 +48,10 @@ _FEWEST, _TELLING = 10, 100  # answers from which on their rate is told: a quart
 class Asked(NamedTuple):
     """What a job asks an engine for."""
 
-    config: dict[str, Any]
-    """The run's, as JSON holds it."""
-    batch: tuple[str, ...]
-    """Keys of model, decoding and questions."""
+    config: dict[str, Any]  # the run's, as JSON holds it
+    batch: tuple[str, ...]  # keys of model, decoding and questions
     variant: str
-    cores: int
-    """CPU cores that the engine may use."""
+    cores: int  # CPU cores that the engine may use
 
     @property
     def section(self) -> dict[str, Any]:

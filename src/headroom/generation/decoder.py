@@ -28,8 +28,7 @@ from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 
-_TRIAL = 24
-"""Tokens of the text on which a decoder is held against the model's own modules."""
+_TRIAL = 24  # tokens of the text on which a decoder is held against the model's own modules
 
 _LOGIT_BYTES = 1 << 27
 """Logits are computed for no more positions at once than fit into this; a GPU takes 8 times it."""
@@ -38,10 +37,8 @@ Hidden = Float[Tensor, "tokens hidden"]
 Heads = Float[Tensor, "tokens heads head_dim"]
 Turns = Complex[Tensor, "tokens 1 pairs"]
 Joined = Float[Tensor, "tokens width"]
-Masks = dict[int, RowMasks]
-"""By layer."""
-Pair = tuple[Row, Drafted]
-"""A row, and the draft that it is verified against."""
+Masks = dict[int, RowMasks]  # by layer
+Pair = tuple[Row, Drafted]  # a row, and the draft that it is verified against
 
 Changed = tuple[Segments, Hidden, Joined, Tensor | None]
 Change = Callable[[int, Segments, Hidden, Joined], Changed]
@@ -77,11 +74,8 @@ class Decoder:
     ) -> Hidden:
         """Return the output of the last layer where it matters; keys and values go into the slots.
 
-        Args:
-            tokens: of all rows, one after the other.
-            segments: which are whose.
-            slots: keys and values of earlier tokens, and of these.
-            change: what happens between the heads and their output projection.
+        The segments say whose the tokens are, `change` what happens between the heads and their
+        output projection.
         """
         weights, turned = self.weights, None
         hidden = embedding(tokens, weights.embeddings)

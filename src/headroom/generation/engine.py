@@ -45,11 +45,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_REFILL = 8
-"""Prompts are prefilled when one row in this many is free: few at a time are dear."""
-
-_PROMPT = 512
-"""Tokens of a prompt that memory is set aside for."""
+_REFILL = 8  # prompts are prefilled when one row in this many is free: few at a time are dear
+_PROMPT = 512  # tokens of a prompt that memory is set aside for
 
 Prompt = tuple[int, ...]
 

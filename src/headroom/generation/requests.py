@@ -18,11 +18,9 @@ class Request:
     """A question to be answered by a variant."""
 
     question_id: str
-    prompt: tuple[int, ...]
-    """Token ids."""
+    prompt: tuple[int, ...]  # token ids
     variant: Variant = BASE
-    sample: int = 0
-    """Which of several samples of the question; 0 for greedy decoding."""
+    sample: int = 0  # which of several samples of the question; 0 for greedy decoding
 
 
 @dataclass(frozen=True)
@@ -30,13 +28,10 @@ class Answer:
     """An answer to a request."""
 
     request: Request
-    token_ids: tuple[int, ...]
-    """Without the end of sequence."""
+    token_ids: tuple[int, ...]  # without the end of sequence
     stop_reason: StopReason
-    margin: float
-    """Smallest gap between the best and the second-best logit, the end's included."""
-    accepted: int = 0
-    """How many of its tokens verification took over from a draft."""
+    margin: float  # smallest gap between the best and the second-best logit, the end's included
+    accepted: int = 0  # how many of its tokens verification took over from a draft
 
 
 @dataclass
@@ -44,10 +39,8 @@ class Row:
     """A request that is being answered."""
 
     request: Request
-    limit: int
-    """Most new tokens."""
-    ends: tuple[int, ...]
-    """Ids of the tokens that end an answer."""
+    limit: int  # most new tokens
+    ends: tuple[int, ...]  # ids of the tokens that end an answer
     uniforms: np.ndarray = field(default_factory=lambda: np.empty(0))
     """One random number for each new token; none if decoding is greedy."""
     tokens: list[int] = field(default_factory=list)
@@ -75,10 +68,8 @@ class Row:
 class Drafted:
     """A question with a draft of its answer."""
 
-    draft: Sequence[int]
-    """Token ids without the end of sequence."""
-    rows: list[Row]
-    """Of pruned variants, all with the same prompt and limit, no tokens yet."""
+    draft: Sequence[int]  # token ids without the end of sequence
+    rows: list[Row]  # of pruned variants, all with the same prompt and limit, no tokens yet
 
     @cached_property
     def text(self) -> tuple[int, ...]:

@@ -29,14 +29,9 @@ from headroom.models.geometry import LoadedModel
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 
-_HEAVY = 1 << 22
-"""Weights of a layer from which a pass's own overhead no longer counts."""
-
-_SMALL = 1 << 20
-"""Below so many multiplications a product takes MKL: its overhead is smaller."""
-
-_ROWS = 64
-"""For about so many rows a copy of weights is arranged; it serves any number."""
+_HEAVY = 1 << 22  # weights of a layer from which a pass's own overhead no longer counts
+_SMALL = 1 << 20  # below so many multiplications a product takes MKL: its overhead is smaller
+_ROWS = 64  # for about so many rows a copy of weights is arranged; it serves any number
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
     "silu": (silu, "swish", ""),
@@ -117,14 +112,11 @@ Norm = Callable[[Tensor], Tensor]
 class Layer:
     """Weights of one layer."""
 
-    heads: tuple[int, int, int]
-    """How many of queries, keys and values."""
-    window: int | None
-    """How many of the last tokens a query sees, its own included; None: all."""
+    heads: tuple[int, int, int]  # how many of queries, keys and values
+    window: int | None  # how many of the last tokens a query sees, its own included; None: all
     norm: Norm
     qkv: Linear
-    head_norms: tuple[Norm, Norm] | None
-    """Of queries and keys."""
+    head_norms: tuple[Norm, Norm] | None  # of queries and keys
     output: Linear
     mlp_norm: Norm
     gate: Linear

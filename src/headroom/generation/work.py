@@ -32,11 +32,8 @@ from headroom.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
 
-Key = tuple[str, int]
-"""Question id and sample: what a variant gives one answer to."""
-
-_GROUP = 25
-"""Variants that answer together; some tables are complete when one group is."""
+Key = tuple[str, int]  # question id and sample: what a variant gives one answer to
+_GROUP = 25  # variants that answer together; some tables are complete when one group is
 
 _QUESTIONS = 64
 """A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
@@ -48,8 +45,7 @@ class Unit:
 
     decoding: Decoding
     family: Family
-    questions: dict[str, str]
-    """Texts by question id."""
+    questions: dict[str, str]  # texts by question id
     requests: list[tuple[Variant, Key]]
     base: dict[str, list[int]]
     """What is known of the base model's answers, by question id: a draft for the others'."""

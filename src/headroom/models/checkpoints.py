@@ -61,15 +61,9 @@ def save_pruned(
     pruning: Pruning,
     tokenizer: Path | None = None,
 ) -> None:
-    """Save a pruned model; the folder appears whole or not at all.
+    """Save a model after `zero_heads` or `remove_heads`; the folder appears whole or not at all.
 
-    Args:
-        model: the model after `zero_heads` or `remove_heads`.
-        geometry: its present heads.
-        folder: the folder to make.
-        form: zeroed, uniform or free.
-        pruning: what was done, for the model card.
-        tokenizer: a folder whose tokenizer files are copied, if any.
+    The geometry has its present heads; the tokenizer's files are copied from another folder.
 
     Raises:
         ModelError: the folder exists, or the model cannot be saved in that form.

@@ -142,8 +142,7 @@ class LoadedModel:
 def find_heads(model: PreTrainedModel) -> HeadGeometry:
     """Find the heads of every attention layer of a decoder or encoder, by one tiny forward pass.
 
-    Args:
-        model: a model with loaded weights, on any device, in any dtype; it is not changed.
+    The model has loaded weights, on any device, in any dtype; it is not changed.
 
     Raises:
         ModelError: the architecture has no attention heads, or none that one output projection
@@ -215,12 +214,9 @@ def _attention_layer(
 ) -> AttentionLayer | None:
     """Return the heads of one layer, or None if no module can be its output projection.
 
-    Args:
-        index: the layer's index.
-        calls: the layer's linear modules in the order of execution.
-        query_heads: number of query heads.
-        values: the layer's cached values [batch, kv_heads, tokens, head_dim]; None if the model
-            keeps no cache, as an encoder. Then queries, keys and values must be equally wide.
+    `calls` are its linear modules in the order of execution, `values` its cached ones [batch,
+    kv_heads, tokens, head_dim]; None if the model keeps no cache, as an encoder. Then queries, keys
+    and values must be equally wide.
     """
     before = itertools.takewhile(lambda call: not call.mixed, calls)
     projected = sum({call.name: call.out_features for call in before}.values())

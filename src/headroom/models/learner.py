@@ -32,13 +32,10 @@ class Verdict(NamedTuple):
     """A learner's answer to an example, and whether it is right."""
 
     example_id: str
-    stratum: str
-    """The group of examples whose accuracy is reported separately."""
-    answer: str | None
-    """None if the learner gives no answer."""
+    stratum: str  # the group of examples whose accuracy is reported separately
+    answer: str | None  # None if the learner gives no answer
     strict: bool
-    lenient: bool
-    """Right by a less strict rule; each learner documents its own."""
+    lenient: bool  # right by a less strict rule; each learner documents its own
 
 
 Example = Any
@@ -202,8 +199,8 @@ def move(value: _T, device: torch.device) -> _T:
 def quantised(model: _M) -> _M:
     """Return a float32 copy of a model on the CPU whose `nn.Linear` layers have 8-bit weights.
 
-    Quantisation is dynamic: weights once, with a scale for each tensor; activations at every pass.
-    The copy can be evaluated, timed and sized, but not trained or pruned.
+    Weights are quantised once, with a scale for each tensor, activations at every pass. The copy
+    can be evaluated, timed and sized, but not trained or pruned.
 
     Raises:
         ModelError: this PyTorch cannot quantise.

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import transformers
@@ -195,11 +195,8 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
-class TextEncoder(NamedTuple):
-    """An encoder and its tokenizer, which pads on the right."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+TextEncoder = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+"""An encoder and its tokenizer, which pads on the right."""
 
 
 def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
@@ -230,7 +227,7 @@ def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
         )
     positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
-    return TextEncoder(model, tokenizer)
+    return model, tokenizer
 
 
 def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncoder:
@@ -256,7 +253,7 @@ def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncod
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = RobertaPreLayerNormModel(config, add_pooling_layer=False)
-    return TextEncoder(model.eval(), tokenizer)
+    return model.eval(), tokenizer
 
 
 def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:

@@ -63,13 +63,7 @@ def variant_masks(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> dict[int, RowMasks]:
-    """Return row masks by layer index, for the layers that some variant changes.
-
-    Args:
-        geometry: the model's heads.
-        variants: the variant of each row of the batch.
-        device: of the masks.
-        dtype: of the masks, best that of the model.
+    """Return row masks, a row a variant, by index of the layers that some variant changes.
 
     Raises:
         ModelError: a variant's layer or head is out of range.
@@ -109,14 +103,10 @@ def _row_masks(
 
 
 class HeadMasks:
-    """Row masks on a model inside a ``with`` block, which can be replaced at any step.
+    """Row masks on a model inside a ``with`` block, which `prune` can replace at any step.
 
     Layers without a mask are not changed. Multiplying by one is exact: rows without a pruned head
     are computed as without a mask.
-
-        with HeadMasks(model, geometry) as masks:
-            masks.prune(variants)
-            model(...)  # any number of forward passes of len(variants) rows
     """
 
     def __init__(self, model: nn.Module, geometry: HeadGeometry) -> None:

@@ -55,17 +55,12 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
 def remove_heads(
     model: PreTrainedModel, geometry: HeadGeometry, heads: Iterable[Variant]
 ) -> HeadGeometry:
-    """Cut heads out of a model, in place, and return its new geometry.
+    """Cut heads, by their present numbers, out of a model, in place; return its new geometry.
 
     A key/value head is removed with the last query head that reads it. The remaining heads'
     original numbers are written to the model's config. Parameters are replaced, so optimizers have
     to be made again; a new parameter's `taken`, an axis and indices, says which part of an
     optimizer's moments is its own.
-
-    Args:
-        model: an encoder or decoder with loaded weights.
-        geometry: its heads.
-        heads: the heads to remove, by their present numbers.
 
     Raises:
         ModelError: a head is unknown, a layer would be left without heads, groups of query heads
@@ -160,11 +155,7 @@ def _without(layer: AttentionLayer, removed: set[int]) -> AttentionLayer:
 
 
 def surviving_heads(before: HeadGeometry, after: HeadGeometry) -> dict[int, list[int]]:
-    """Return the positions that a pruned model's heads had in an earlier stage of it, by layer.
-
-    `attention[:, surviving_heads(teacher, student)[layer]]` of a teacher's attention selects the
-    student's heads in the student's order.
-    """
+    """Return the positions that a pruned model's heads, in order, had in an earlier stage of it."""
     return {
         old.index: [old.original_heads.index(head) for head in new.original_heads]
         for old, new in zip(before.layers, after.layers, strict=True)
@@ -256,14 +247,7 @@ def _own_config(model: PreTrainedModel) -> Any:
 
 
 def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Readers]:
-    """Find out which rows of which projections each head of each layer reads.
-
-    Args:
-        model: a model with loaded weights; it is not changed.
-        geometry: its heads.
-
-    Returns:
-        The readers of each row, by layer.
+    """Find out which rows of which projections each head reads, by layer; nothing is changed.
 
     Raises:
         ModelError: heads are mixed before attention, so that rows do not belong to single heads.

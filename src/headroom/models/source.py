@@ -17,8 +17,7 @@ from headroom.models import gguf
 BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
 """Folders of the models that ship with the package, by source."""
 
-SHA256 = re.compile(r"[0-9a-f]{64}")
-"""A file's checksum; a commit hash, in contrast, has 40 digits."""
+SHA256 = re.compile(r"[0-9a-f]{64}")  # a file's checksum; a commit hash, in contrast, has 40 digits
 
 _CONFIG = "config.json"
 _WEIGHTS = "model.safetensors"

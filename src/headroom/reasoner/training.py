@@ -54,13 +54,11 @@ CHAT_TEMPLATE = (
 
 MUON_RATE = 0.02
 ADAM_RATE = 3e-3
-DECAY = 0.5
-"""Share of the steps, at the end, over which both rates fall linearly to zero."""
+DECAY = 0.5  # share of the steps, at the end, over which both rates fall linearly to zero
 
 FOLDER = BUILTIN["builtin:reasoner"]
 QUESTIONS = 200  # of the test split, with recorded answers
 LONGEST = 128  # tokens of an answer
-
 _BATCH = 50  # of answers
 _TOKENIZER_DOCUMENTS = 4000
 _BUCKETS = 16  # number of batches whose documents are sorted by length together
