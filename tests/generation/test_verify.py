@@ -36,20 +36,8 @@ from headroom.models.load import load_model
 from headroom.variants import BASE, Variant, numeric, replays
 
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
-FAMILIES = [
-    BASE,
-    *VARIANTS[1:9:3],
-    Variant(1, 4, kind="scaled", scale=250),
-    Variant(3, 3, kind="scaled", scale=40),
-    Variant(0, kind="skip", scale=2),
-    Variant(2, kind="skip", scale=1),
-    Variant(2, kind="skip", scale=2),
-    Variant(2, 1),
-    Variant(2, 5, kind="noise"),
-    Variant(0, 4, kind="noise"),
-    Variant(seed=17, kind="weights", scale=20),
-    Variant(seed=5, kind="weights", scale=300),
-]
+_NAMES = "base L00H00 L02H00 L03H00 L01X04P250 L03X03P40 L00K02 L02K01 L02K02 L02H01 L02N05 L00N04 "
+FAMILIES = [*map(Variant.parse, f"{_NAMES}W17S20 W05S300".split())]
 SERVED = {"Qwen2", "Qwen3", "Llama", "Mistral", "Mistral, window 8", "Gemma"}
 """Run by the decoder, the others by their own modules."""
 
