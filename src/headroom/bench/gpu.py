@@ -18,7 +18,7 @@ import importlib.util
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any
@@ -101,13 +101,12 @@ def speed(shape: str, device: torch.device) -> None:
     base = _requests(model, questions, [BASE])
     seconds = seconds_of(lambda: _published(loaded, base[:16], tokens), device)
     print(f"generate, batch 16: {min(16, len(base)) * tokens / seconds:.0f} tokens/s")
-    layer, count = len(loaded.geometry.layers) // 2, 3 if tiny else 12
-    drafts = _run("decoding", loaded, base, tokens, {}, nullcontext())
-    few = heads([layer], range(count))
+    drafts = _run("decoding", loaded, base, tokens, {})
+    few = heads([len(loaded.geometry.layers) // 2], range(3 if tiny else 12))
     sweep = _requests(model, questions // 6, few)
     for share in (0.0, 0.3, 0.6, 0.9):
-        name = f"sweep, {share:.0%} forced"
-        _run(name, loaded, sweep, tokens, drafts, accepting(share, drafts))
+        with accepting(share, drafts):
+            _run(f"sweep, {share:.0%} forced", loaded, sweep, tokens, drafts)
 
 
 @contextmanager
@@ -130,13 +129,11 @@ def _run(
     wanted: list[Request],
     tokens: int,
     drafts: Mapping[str, Sequence[int]],
-    forced: AbstractContextManager[None],
 ) -> dict[str, tuple[int, ...]]:
     """Print how fast the engine answers; return the answers by question."""
     engine = Engine(loaded, _decoding(tokens), None, checked=False if drafts else None)
     answers: list[Any] = []
-    with forced:
-        seconds = seconds_of(lambda: answers.extend(engine.run(wanted, drafts)), loaded.device)
+    seconds = seconds_of(lambda: answers.extend(engine.run(wanted, drafts)), loaded.device)
     kept = sum(len(answer.token_ids) for answer in answers)
     accepted = sum(answer.accepted for answer in answers)
     print(

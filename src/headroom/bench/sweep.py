@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -36,7 +36,7 @@ class Crew:
     """Processes that hold the same model and divide a sweep among them."""
 
     def __init__(self, setting: Setting, folder: Path, dtype: str) -> None:
-        processes, threads = setting
+        self.setting = processes, threads = setting
         context = multiprocessing.get_context("spawn")
         # One pool a process, so that each process gets its share and no other's.
         self._pools = [
@@ -77,23 +77,6 @@ class Crew:
             pool.shutdown(cancel_futures=True)
 
 
-@dataclass
-class Row:
-    """The measurements of one rival, at its fastest setting so far."""
-
-    setting: Setting = (0, 0)
-    seconds: float = float("inf")
-    peak: float = 0.0  # floating-point operations a second that large products reach
-    outcome: Outcome = field(default_factory=Outcome)
-    timed: Outcome | None = None  # of the engine, once more with its products timed
-    failure: str | None = None
-
-    @property
-    def speed(self) -> float:
-        """Tokens chosen in a second, ends of sequence included."""
-        return sum(map(len, self.outcome.choices.values())) / self.seconds
-
-
 def run(
     *,
     model: str,
@@ -115,7 +98,8 @@ def run(
     on_gpu = torch.cuda.is_available()
     dtype = "bfloat16" if on_gpu else "float32"
     settings = [(1, count) for count in threads] + [(count, 1) for count in threads if count > 1]
-    rows = {rival: Row() for rival in rivals}
+    rows: dict[str, Any] = {rival: {} for rival in rivals}
+    outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as scratch:
         source = load_model("builtin:reasoner" if model == "demo" else model, device="cpu")
         folder, every = shapes.make(shape, source, Path(scratch) / "model", getattr(torch, dtype))
@@ -129,13 +113,19 @@ def run(
         del source
         for setting in settings[:1] if on_gpu else settings:
             with closing(Crew(setting, folder, dtype)) as crew:
-                _measure(crew, setting, rows, work, repeat)
+                _measure(crew, rows, outcomes, work, repeat)
+    for rival, outcome in outcomes.items() if "published" in outcomes else ():
+        expected, row = outcomes["published"].choices, rows[rival]
+        different = {key for key, own in outcome.choices.items() if own != expected[key]}
+        row["ratio"] = row["tokens_per_second"] / rows["published"]["tokens_per_second"]
+        row["differing"] = len(different)
+        row["near_ties_differing"] = len(different & outcome.near_ties)
     facts = {
         "torch": torch.__version__,
         "shape": shape,
         "questions": len(work.prompts),
         "variants": [str(variant) for variant in work.variants],
-        "rows": {name: _figures(row, rows, work, crew.costs) for name, row in rows.items()},
+        "rows": rows,
     }
     print(report(facts))
     if json:
@@ -143,65 +133,55 @@ def run(
 
 
 def _measure(
-    crew: Crew, setting: Setting, rows: Mapping[str, Row], work: Work, repeat: int
+    crew: Crew, rows: dict[str, Any], outcomes: dict[str, Outcome], work: Work, repeat: int
 ) -> None:
-    """Measure all rivals in turn, round after round, after a small part of the work to warm up."""
-    few = Work(dict([*work.prompts.items()][: 2 * setting[0]]), work.variants[:2], 8)
+    """Measure all rivals in turn, round after round, after a small part of the work to warm up.
+
+    `rows` and `outcomes` keep each rival's fastest setting, or the cause of its failure.
+    """
+    few = Work(dict([*work.prompts.items()][: 2 * crew.setting[0]]), work.variants[:2], 8)
     seconds: dict[str, list[float]] = {rival: [] for rival in rows}
-    outcomes: dict[str, Outcome] = {}
+    found: dict[str, Outcome] = {}
     for number in range(repeat):
-        for rival, row in rows.items():
-            if row.failure is None:
-                try:
-                    if not number:
-                        crew.measure(rival, few)
-                    taken, outcomes[rival] = crew.measure(rival, work)
-                except ModelError as error:
-                    row.failure = str(error)
-                    _LOG.warning("%s is not measured: %s", rival, error)
-                    continue
-                seconds[rival].append(taken)
-                _LOG.info("%s, %d × %d threads: %.2f s", rival, *setting, taken)
+        for rival in [rival for rival, row in rows.items() if "failure" not in row]:
+            try:
+                if not number:
+                    crew.measure(rival, few)
+                taken, found[rival] = crew.measure(rival, work)
+            except ModelError as error:
+                rows[rival] = {"failure": str(error)}
+                outcomes.pop(rival, None)
+                _LOG.warning("%s is not measured: %s", rival, error)
+                continue
+            seconds[rival].append(taken)
+            _LOG.info("%s, %d × %d threads: %.2f s", rival, *crew.setting, taken)
     rate = sum(crew.ask(peak))
     for rival, row in rows.items():
-        if row.failure is None and median(seconds[rival]) < row.seconds:
-            row.setting, row.peak, row.outcome = setting, rate, outcomes[rival]
-            row.seconds = median(seconds[rival])
-            if rival == "engine":
-                row.timed = crew.measure(rival, work, timed=True)[1]
-
-
-def _figures(row: Row, rows: Mapping[str, Row], work: Work, costs: Costs) -> dict[str, Any]:
-    if row.failure is not None:
-        return {"failure": row.failure}
-    choices = row.outcome.choices
-    figures: dict[str, Any] = {
-        "setting": list(row.setting),
-        "seconds": row.seconds,
-        "cpu_seconds": row.outcome.cpu_seconds,
-        "tokens_per_second": row.speed,
-        "answers": len(choices),
-        "near_ties": len(row.outcome.near_ties),
-        "peak": row.peak,
-        "floor_flops": floor(work, choices, costs),
-    }
-    figures["of_floor"] = figures["floor_flops"] / row.peak / row.seconds
-    first = rows.get("published")
-    if first is not None and first.failure is None:
-        expected = first.outcome.choices
-        different = {key for key in choices if choices[key] != expected[key]}
-        figures["ratio"] = row.speed / first.speed
-        figures["differing"] = len(different)
-        figures["near_ties_differing"] = len(different & row.outcome.near_ties)
-    if (timed := row.timed) is not None:
-        same = (choices[q, v] == choices[q, str(BASE)] for q, v in choices if v != str(BASE))
-        figures |= {
-            "unchanged": fmean(same),
-            "fed_flops": timed.product_flops,
-            "product_rate": timed.product_flops / timed.product_seconds * row.setting[0],
-            "outside_seconds": timed.cpu_seconds - timed.product_seconds * row.setting[1],
+        if "failure" in row or (taken := median(seconds[rival])) >= row.get("seconds", inf):
+            continue
+        outcomes[rival] = found[rival]
+        choices = found[rival].choices
+        least = floor(work, choices, crew.costs)
+        rows[rival] = {
+            "setting": list(crew.setting),
+            "seconds": taken,
+            "cpu_seconds": found[rival].cpu_seconds,
+            "tokens_per_second": sum(map(len, choices.values())) / taken,
+            "answers": len(choices),
+            "near_ties": len(found[rival].near_ties),
+            "peak": rate,
+            "floor_flops": least,
+            "of_floor": least / rate / taken,
         }
-    return figures
+        if rival == "engine":
+            timed = crew.measure(rival, work, timed=True)[1]
+            same = (choices[q, v] == choices[q, str(BASE)] for q, v in choices if v != str(BASE))
+            rows[rival] |= {
+                "unchanged": fmean(same),
+                "fed_flops": timed.product_flops,
+                "product_rate": timed.product_flops / timed.product_seconds * crew.setting[0],
+                "outside_seconds": timed.cpu_seconds - timed.product_seconds * crew.setting[1],
+            }
 
 
 def report(facts: Mapping[str, Any]) -> str:
