@@ -1,4 +1,6 @@
 import os
+from contextlib import chdir
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,32 @@ def pytest_collection_modifyitems(items):
     places = {name: place for place, name in enumerate(LONGEST)}
     here = Path(__file__).parent
     items.sort(key=lambda item: places.get(str(item.path.relative_to(here)), len(places)))
+
+
+GONE = {
+    "whole": (),
+    "sweep": ("selectors", "compressions", "frontiers"),
+    "compression": ("selectors", "sweeps", "comparisons", "frontiers"),
+}
+"""What each kind of simulated run has not."""
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory):
+    """Return what makes a kind of simulated run, its report included, each once a session."""
+    import simulation
+    from headroom.report.page import write_report  # slow to import
+
+    @cache
+    def made(kind):
+        config = simulation.whole().model_copy(update={section: {} for section in GONE[kind]})
+        with chdir(folder := tmp_path_factory.mktemp(kind)):
+            simulation.fill(config)
+            simulation.write(config)
+            write_report(config)
+        return folder / "results" / config.run, config
+
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -37,8 +37,6 @@ def trial(of=None, *, name="asdiv", examples=240, of_seed=0.01, papers_data="ASD
     own = of or study()
     return Trial(
         name=name,
-        subject=str(own.solver),
-        data=str(own.data),
         study=own,
         outcomes=_outcomes(own, examples, of_seed),
         histories={

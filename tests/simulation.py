@@ -27,7 +27,6 @@ from headroom.tables import (
     QUESTIONS,
     accuracy_schema,
     write_csv,
-    write_json,
     write_table,
 )
 
@@ -75,22 +74,15 @@ def whole():
     frontiers = {"math": {**families, "sampling": ["T0.6"], "scales": {"weights": [20]}}}
     data = {"dataset": "asdiv_a", "file": "asdiv_a.jsonl", "partition": {"protocol": "folds"}}
     problems, solvers = {"asdiv_a": data}, {"tiny": {"profile": "tiny"}}
-    how = {"mode": "json", "exclude_unset": True, "exclude_none": True}
-    compressions = {
-        trial.name: trial.study.model_dump(**how) for trial in simulated_trials.trials()
-    }
-    parts = {"problems": problems, "solvers": solvers, "compressions": compressions}
-    return parse(DEMO | parts | {"run": "whole", "frontiers": frontiers})
+    parts = {"run": "whole", "problems": problems, "solvers": solvers, "frontiers": frontiers}
+    compressions = {trial.name: trial.study for trial in simulated_trials.trials()}
+    return parse(DEMO | parts).model_copy(update={"compressions": compressions})
 
 
 def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):
     store = Store(config)
     for number, batch in enumerate(batches(config)):
         _fill_batch(store, batch, np.random.default_rng(number), subjects, text)
-    for name in config.models:
-        made = store.path(paths.MODEL, model=name)
-        write_json(made, {"folder": "somewhere"})
-        write_record(made, Stopwatch(), {})
     for name in config.selectors:
         _fill_selector(config, partial(store.path, selector=name), config.selectors[name])
     for name in config.comparisons:
@@ -103,7 +95,6 @@ def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):
 def _fill_selector(config, file, section):
     curves, paired = simulated_curves()
     write_table(file(paths.CURVES), curves, CURVES, {"test_questions": 200})
-    write_record(file(paths.CURVES), Stopwatch(), {})
     heads = [str(variant) for variant in pool(config, section)]
     asked = [f"test/{number:03}" for number in range(config.questions[section.test].n or 100)]
     kinds = ["head"] * len(heads) + ["question"] * len(asked)
@@ -172,34 +163,34 @@ def simulated_z(n, names, rng, subjects=SUBJECTS):
     return pd.concat([frame, pd.DataFrame(columns)], axis=1)
 
 
+def graded(z, names):
+    """Return an answer to each question by each variant, right where Z says so."""
+    how = {"id_vars": ["question_id"], "var_name": "variant", "value_name": "correct"}
+    table = z.melt(value_vars=names, **how).astype({"correct": bool})
+    same = {"answer": "7", "group": 0, "tokens": 90, "verdict": "judged", "stop_reason": "eos"}
+    return table.assign(**same, margin=0.25)
+
+
 def _fill_batch(store, batch, rng, subjects, text):
-    config, path = store.config, partial(store.path, **batch.names)
+    config, file = store.config, partial(store.path, **batch.names)
     n = config.questions[batch.questions].n or 100
     samples = config.decodings[batch.decoding].samples
     names = [str(variant) for variant in batch.variants]
     z = simulated_z(n, names, rng, subjects)
-    write_table(path(paths.ACCURACY), z, accuracy_schema(names))
-    write_record(path(paths.ACCURACY), Stopwatch(), {})
-    graded = z.melt(id_vars=["question_id"], value_vars=names, var_name="variant")
-    graded = graded.rename(columns={"value": "correct"}).astype({"correct": bool})
-    graded = graded.assign(answer="7", group=0, tokens=90, stop_reason="eos", margin=0.25)
-    drawn = [graded["correct"], *(rng.permutation(graded["correct"]) for _ in range(1, samples))]
-    graded = pd.concat(
-        [graded.assign(sample=sample, correct=own) for sample, own in enumerate(drawn)],
-        ignore_index=True,
-    )
-    graded["verdict"] = np.where(graded.index % 211 == 5, "timeout", "judged")
+    write_table(file(paths.ACCURACY), z, accuracy_schema(names))
+    first = graded(z, names)
+    drawn = [first["correct"], *(rng.permutation(first["correct"]) for _ in range(1, samples))]
+    every = [first.assign(sample=sample, correct=own) for sample, own in enumerate(drawn)]
     section = config.models[batch.model]
     places = product(range(section.layers), range(section.heads))
     measured = pd.DataFrame(places, columns=["layer", "head"])
     measured = measured.assign(share=1 / section.heads, norm=2.5, output_norm=1.5, noise_norm=1.6)
-    write_table(path(paths.ACTIVATIONS), measured, ACTIVATIONS)
-    write_table(path(paths.GRADED), graded, GRADED)
-    verdicts = graded["verdict"].value_counts().to_dict()
-    write_record(path(paths.GRADED), Stopwatch(), {"verdicts": verdicts})
+    write_table(file(paths.ACTIVATIONS), measured, ACTIVATIONS)
+    write_table(file(paths.GRADED), pd.concat(every, ignore_index=True), GRADED)
+    write_record(file(paths.GRADED), Stopwatch(), {})
     rows = z[["question_id", "subject", "level"]].assign(split="test", answer="7", solution=None)
     rows = rows.assign(question=f"What is 3 + 4? {text}", source_row=range(n))
-    write_table(path(paths.QUESTIONS), rows, QUESTIONS)
+    write_table(file(paths.QUESTIONS), rows, QUESTIONS)
     plain = f"Three and four: {text}"
     tokens = [rng.integers(3, 90, rng.integers(2, 9)).tolist() for _ in range(n)]
     for variant in batch.variants:
@@ -211,9 +202,7 @@ def _fill_batch(store, batch, rng, subjects, text):
             [*own[:2], 2, *own[3:]] if other else own
             for own, other in zip(tokens, turned, strict=True)
         ]
-        file = path(paths.ANSWERS, variant=variant)
-        write_table(file, answers, ANSWERS)
-        write_record(file, Stopwatch(), {"answers": n, "new_tokens": 8 * n, "reused": 0})
+        write_table(file(paths.ANSWERS, variant=variant), answers, ANSWERS)
 
 
 def write(config, *, figures=True):

@@ -14,7 +14,7 @@ beyond its ends.
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -49,14 +49,13 @@ SAMPLING = "sampling"
 
 
 class Family(NamedTuple):
-    """A family at one scale."""
+    """A family at one scale, with a column of answers for each member."""
 
     name: str
     scale: str
     members: Sequence[str]
     """Names of variants, or of samples."""
     train: Answers
-    """A column for each member, of training questions."""
     test: Answers
 
 
@@ -85,11 +84,8 @@ def choose(scales: Sequence[Family], max_n: int) -> Family:
 def curve(family: Family, prompts: float, max_n: int, *, by_order: bool) -> Scores:
     """Return a family's scores on the test questions for N = 1 to `max_n`, or all members.
 
-    Args:
-        family: the family.
-        prompts: mean length of a prompt in tokens, which are ``computed``, too.
-        max_n: largest N.
-        by_order: whether members come in their order; else they are drawn.
+    Members come in their order, or are drawn. The tokens of a prompt, in the mean `prompts`, are
+    ``computed``, too.
     """
     score = ordered if by_order and family.name != SAMPLING else drawn
     scores = score(family.test, min(max_n, len(family.members)))
@@ -127,13 +123,13 @@ def differences(
         base: tokens of the base model's answer to each question.
         bootstrap: resamples of the questions.
         pairs: which family minus which.
-        primary: the budget at which tests count; those against sampling share Holm's correction
-            over families and outcomes, as do all others.
+        primary: the budget of the tests, at which p-values are ``adjusted`` by Holm's correction:
+            over families and outcomes, those against sampling together, and all others together.
 
     Returns:
         Columns family, versus, outcome, budget, value, other, difference, low, high, p, adjusted;
-        p is two-sided, from the normal approximation with the bootstrap's standard error; adjusted
-        is empty but at the primary budget. Budgets that a family does not reach have no row.
+        p is two-sided, from the normal approximation with the bootstrap's standard error. Budgets
+        that a family does not reach have no row.
     """
     budgets, of_base = np.array(BUDGETS), bootstrap.means(base)
     found, resampled = {}, {}
@@ -171,8 +167,8 @@ def complement(
 ) -> pd.DataFrame:
     """Return what two families at half of N answers each solve beyond N of the better.
 
-    Which is better is decided on training questions; `curves` are ordered. Columns family, other,
-    n, better, both (their Pass@N with half of the answers each), alone (of the better), difference,
+    Training questions decide which is better; `curves` are ordered. Columns family, other, n,
+    better, both (their Pass@N with half of the answers each), alone (of the better), difference,
     low, high, and the correlation between questions of the share of members that are right.
     """
     rows = []
@@ -214,9 +210,8 @@ def compare(config: Config, frontier: str) -> None:
     curves = by_order["ordered"]
     primary = primary_budget(curves, base.mean())
     titles = {name: FAMILIES[name].title if name in FAMILIES else name for name in curves}
-    others = [name for name in titles if name != SAMPLING]
-    pairs = [(name, SAMPLING) for name in others if SAMPLING in titles]
-    pairs += [("head", name) for name in others if name != "head" and "head" in titles]
+    pairs = [pair for pair in permutations(titles, 2) if pair[1] == SAMPLING or pair[0] == "head"]
+    pairs.sort(key=lambda pair: pair[1] != SAMPLING)
     paired = pd.concat(
         [
             differences(by_order[order], base, bootstrap, pairs, primary).assign(order=order)
@@ -276,13 +271,13 @@ def compare(config: Config, frontier: str) -> None:
     for name, table in tables.items():
         file = store.path(paths.FRONTIER, frontier=frontier, table=name)
         write_record(write_csv(file, table, 6), stopwatch, facts)
-    if primary is None:
-        found = "no number of tokens is reached by all families; raise max_n"
-    else:
-        shown = []
-        for name, each in curves.items():
-            means = each["pass_at_n"].mean(axis=0), each["tokens"].mean(axis=0)
-            shown.append(f"{name} {100 * at_budget(*means, primary * base.mean()):.1f}")
+    found = "no number of tokens is reached by all families; raise max_n"
+    if primary is not None:
+        by_family = tables["curves"].query("order == 'ordered'").groupby("family", sort=False)
+        shown = (
+            f"{name} {100 * np.interp(primary, own['answers'], own['pass']):.1f}"
+            for name, own in by_family
+        )
         found = f"solved by any answer with the tokens of {primary}: {', '.join(shown)}%"
     _LOG.log(RESULT, "%s: %s", frontier, found)
 

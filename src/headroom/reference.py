@@ -7,6 +7,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ _ABOUT = (
     "digits, `_`, `.` and `-`."
 )
 
-
 _KINDS = {
     "null": "`null`",
     "boolean": "`true`, `false`",
@@ -32,45 +32,33 @@ _KINDS = {
 _SIGNS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
-def keys() -> str:
-    """Return every key of a config as Markdown: a table for each section, headed by its place."""
+def page() -> str:
+    """Return the page: a table for each section of a config and for each command."""
     schema = Config.model_json_schema()
     places: dict[str, list[str]] = {}
     _walk(schema, "", schema["$defs"], places)
-    parts = [_section(name, schema["$defs"][name], places) for name in places]
-    return "\n".join(["## Every key", "", _section("A config", schema, places), *parts])
-
-
-def commands() -> str:
-    """Return every command as Markdown: those for people with options, then the workflow's."""
-    found = _subcommands(parser())
-    jobs = {job.name for job in JOBS}
-    parts = ["## Every command", ""]
-    for name, command in found.items():
-        if name not in jobs:
-            parts += [_command(f"headroom {name}", command)]
+    parts = ["# Reference", "", _ABOUT, "", "## Every key", ""]
+    parts.append(_section("A config", schema, places))
+    parts += [_section(name, schema["$defs"][name], places) for name in places]
+    jobs = {f"headroom {job.name}" for job in JOBS}
+    found = dict(_commands("headroom", parser()))
+    parts += ["## Every command", ""]
+    parts += [_command(name, found[name]) for name in found if name not in jobs]
     parts += ["### The rules' commands", "", "The workflow calls these, one per job.", ""]
     parts += ["| command | |", "| --- | --- |"]
-    parts += [
-        f"| `headroom {name}` | {found[name].description} |" for name in found if name in jobs
-    ]
+    parts += [f"| `{name}` | {found[name].description} |" for name in found if name in jobs]
     return "\n".join([*parts, ""])
 
 
-def page() -> str:
-    """Return the page."""
-    return f"# Reference\n\n{_ABOUT}\n\n{keys()}\n{commands()}"
-
-
-def _subcommands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Return the subcommands of a command by name; nested ones have both names."""
-    found: dict[str, argparse.ArgumentParser] = {}
-    for action in command._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, below in action.choices.items():
-                deeper = _subcommands(below)
-                found |= {f"{name} {more}": each for more, each in deeper.items()} or {name: below}
-    return found
+def _commands(
+    name: str, command: argparse.ArgumentParser
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield the full name of each command that has no subcommands, and the command."""
+    below = [a.choices for a in command._actions if isinstance(a, argparse._SubParsersAction)]
+    for each, own in below[0].items() if below else ():
+        yield from _commands(f"{name} {each}", own)
+    if not below:
+        yield name, command
 
 
 def _command(name: str, command: argparse.ArgumentParser) -> str:

@@ -1,21 +1,9 @@
-from contextlib import chdir
-
 import pytest
 
 import simulated_trials
 import simulation
 from headroom.analysis.compressions import tables
 from headroom.analysis.published import conditions
-
-
-@pytest.fixture(scope="session")
-def run(tmp_path_factory):
-    """Return the folder and config of a simulated run, drawn once a session."""
-    config = simulation.whole().model_copy(update={"frontiers": {}})
-    with chdir(folder := tmp_path_factory.mktemp("run")):
-        simulation.fill(config)
-        simulation.write(config)
-    return folder, config
 
 
 @pytest.fixture(scope="session")

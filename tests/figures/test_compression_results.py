@@ -129,9 +129,10 @@ def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(trial):
     assert len(warned(slow, "full")) == 1
 
 
-def test_trials_are_read_as_they_were_written(run, monkeypatch):
-    monkeypatch.chdir(run[0])
-    trial, wanted = read_trial(run[1], "asdiv"), simulated_trials.trial()
+def test_trials_are_read_as_they_were_written(simulated, monkeypatch):
+    folder, config = simulated("whole")
+    monkeypatch.chdir(folder.parents[1])
+    trial, wanted = read_trial(config, "asdiv"), simulated_trials.trial()
     pd.testing.assert_frame_equal(trial.outcomes[wanted.outcomes.columns], wanted.outcomes, False)
     for name in ("histories", "encoder", "papers_data", "papers_model"):
         assert getattr(trial, name) == getattr(wanted, name)

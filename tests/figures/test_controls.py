@@ -4,8 +4,7 @@ import pytest
 from scipy import stats
 
 import simulation
-from headroom.analysis.controls import controls, failures, helping, hurting
-from headroom.analysis.gains import cells, read_z
+from headroom.analysis.gains import cells, controls, failures, read_z, shown
 from headroom.errors import TableError
 from headroom.planning.store import Store
 from headroom.tables import ACCURACY, ANSWERS, write_table
@@ -19,12 +18,12 @@ ACTIVATIONS = pd.DataFrame(PLACES, columns=["layer", "head", "share"])
 
 
 def graded(z):
-    table = z.melt(id_vars=["question_id"], value_vars=NAMES, var_name="variant")
-    table = table.assign(correct=table.pop("value") == 1, stop_reason="eos", tokens=90)
+    table = simulation.graded(z, NAMES)
     ruined = table["variant"] == "L04H02"
-    table["answer"] = np.where(ruined, None, "7")
+    table.loc[ruined, "answer"] = None
     table.loc[ruined & (table.index % 4 == 0), "stop_reason"] = "length"
-    return table.assign(margin=np.where(table["variant"] == "L01H01", 0.0005, 0.25))
+    table.loc[table["variant"] == "L01H01", "margin"] = 0.0005
+    return table
 
 
 def made(z, placebos=PLACEBOS):
@@ -47,17 +46,13 @@ def found(z):
     return made(z)
 
 
-def test_heads_that_help_or_ruin_are_named_and_tested_as_scipy_does(found, z):
+def test_heads_that_help_or_ruin_are_named(found, z):
     counts = found["gains"].groupby("by").size()
     assert counts.to_dict() == {"overall": 3, "subject": 21, "level": 3 * z["level"].nunique()}
     assert found["heads"]["variant"].tolist() == NAMES[:16]  # no placebos
-    assert list(helping(found["heads"])["variant"]) == ["L03H04"]
-    assert hurting(found["heads"])["variant"].iloc[0] == "L04H02"
+    assert list(shown(found["heads"], 1)["variant"]) == ["L03H04"]
+    assert shown(found["heads"], -1)["variant"].iloc[0] == "L04H02"
     heads = found["heads"].set_index("variant")
-    difference = z["L03H00"] - z["base"]
-    gained, lost = int((difference == 1).sum()), int((difference == -1).sum())
-    wanted = [gained, lost, (gained - lost) / 153, stats.binomtest(gained, gained + lost).pvalue]
-    assert heads.loc["L03H00", ["gained", "lost", "gain", "p"]].tolist() == pytest.approx(wanted)
     assert heads.index[heads["fragile"] > 0].tolist() == ["L01H01"]
 
 
@@ -97,17 +92,25 @@ def test_failures_say_how_a_head_fails(found, z, tmp_path):
     assert pd.isna(ruined["loops"])
 
 
-def test_cells_count_right_answers_in_every_group(z):
-    table = cells(z, VARIANTS).set_index(["group", "variant"])
+def test_cells_are_counted_and_tested_in_every_group_as_scipy_does(z):
+    table = cells(z, VARIANTS)
     groups = {f"Level {level}": z["level"] == level for level in range(1, 6)}
     groups |= {subject: z["subject"] == subject for subject in simulation.SUBJECTS}
-    for group, chosen in (groups | {"Overall": z["level"] > 0}).items():
-        part = z[chosen]
-        for name in map(str, VARIANTS):
-            right = part[name].sum()
-            wanted = [len(part), right, (right - part["base"].sum()) / len(part)]
-            cell = table.loc[(group, name), ["n", "correct", "gain"]]
-            assert cell.tolist() == pytest.approx(wanted)
+    groups["Overall"] = z["level"] > 0
+    assert len(table) == len(groups) * len(VARIANTS)
+    for row in table.itertuples():
+        part = z[groups[row.group]]
+        change = part[row.variant] - part["base"]
+        gained, lost = int((change > 0).sum()), int((change < 0).sum())
+        wanted = (len(part), part[row.variant].sum(), gained, lost)
+        assert (row.n, row.correct, row.gained, row.lost) == wanted
+        assert row.gain == pytest.approx(change.mean())
+        p = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+        assert row.p == pytest.approx(p) or row.variant == "base"
+    base = table["variant"] == "base"
+    assert table.loc[base, ["p", "q"]].isna().all(axis=None)
+    subjects = table[(table["by"] == "subject") & ~base]
+    assert subjects["q"].to_numpy() == pytest.approx(stats.false_discovery_control(subjects["p"]))
     assert set(cells(z.assign(subject=None, level=None), VARIANTS)["by"]) == {"overall"}
 
 

@@ -1,38 +1,8 @@
 import os
 import subprocess
-from contextlib import chdir
-from functools import cache
 
 import chromium
 import pytest
-
-import simulation
-from headroom import paths
-from headroom.report.page import write_report
-
-GONE = {
-    "whole": (),
-    "sweep": ("selectors", "compressions", "frontiers"),
-    "compression": ("selectors", "sweeps", "comparisons", "frontiers"),
-}
-"""What each kind of run has not."""
-
-
-@pytest.fixture(scope="session")
-def pages(tmp_path_factory):
-    """Return what makes the page of a kind of run, each once a session."""
-
-    @cache
-    def page(kind):
-        folder = tmp_path_factory.mktemp(kind)
-        config = simulation.whole().model_copy(update={section: {} for section in GONE[kind]})
-        with chdir(folder):
-            simulation.fill(config)
-            simulation.write(config)
-            write_report(config)
-        return folder / paths.REPORT.format(run=config.run), config
-
-    return page
 
 
 @pytest.fixture(scope="session")

@@ -33,18 +33,17 @@ def put(page, selector, value):
 
 
 @pytest.fixture
-def sweep(pages, browser):
+def sweep(simulated, browser):
     browser.prefer("light")
     browser.resize(1280, 900)
-    browser.file, browser.config = pages("sweep")
-    browser.open(browser.file)
+    browser.folder, browser.config = simulated("sweep")
+    browser.open(browser.folder / "report.html")
     yield browser
     assert browser.complaints() == []
 
 
 def test_every_head_opens_what_it_won_and_lost(sweep):
-    folder = sweep.file.parent
-    heads = pd.read_csv(folder / "controls/demo/heads.csv").set_index("variant").drop("base")
+    heads = pd.read_csv(sweep.folder / "controls/demo/heads.csv").set_index("variant").drop("base")
     for head in sweep.ask("all('[data-head]').map((one) => one.dataset.head)"):
         sweep.click(f"[data-head={head}]")
         counts = [int(n) for n in re.findall(r"(?:won|lost) (\d+)", sweep.ask("texts('.list')")[0])]
@@ -58,7 +57,7 @@ def test_texts_are_the_store_s_and_the_first_difference_is_marked(sweep):
     store = Store(sweep.config)
     (batch,) = [b for b in batches(sweep.config) if len(b.variants) > 5]
     files = dict(zip(map(str, batch.variants), store.answers(batch), strict=True))
-    root = sweep.file.parents[2]
+    root = sweep.folder.parents[1]
     base, own = (read_table(root / files[name], ANSWERS)["text"] for name in ("base", "L02H03"))
     (place, *_) = np.flatnonzero(base != own)
     sweep.run(f"location.hash = '#demo/L02H03/q{place}'")
@@ -92,7 +91,7 @@ def test_keys_addresses_and_back_lead_through_the_map(sweep):
 
 
 def test_a_group_recolours_the_map_and_search_narrows_the_list(sweep):
-    z = pd.read_parquet(next((sweep.file.parent / "accuracy").rglob("greedy-*/math_test*.parquet")))
+    z = pd.read_parquet(next((sweep.folder / "accuracy").rglob("greedy-*/math_test*.parquet")))
     part = z[z["subject"] == "Geometry"]
     geometry = "[...one.options].find((each) => each.text.startsWith('Geometry')).value"
     put(sweep, "#group", geometry)

@@ -130,7 +130,7 @@ def test_numbers_name_file_row_and_column():
     assert str(second.interval("gain", "points", "low", "high")) == "−2.1 (−5.0 to +1.0)"
     assert last.number("gain", "points").__html__() == ""
     assert source.number("low", "points", "sum").key == "low@*:sum"
-    assert source[1:].number("low", "count", "count").key == "low@1,2:count"
+    assert source.of(rows[1:]).number("low", "count", "count").key == "low@1,2:count"
     ends = pd.DataFrame({"low": [0.1, -0.2, -1, 0.1], "high": [0.2, -0.1, 1, 0.2]})
     marked = Source("a.csv", ends.assign(p=[0.01, 0.01, 0.01, math.nan]))
     assert "".join(row.direction("low", "high") for row in marked) == "▲▼–▲"

@@ -18,7 +18,7 @@ import pandas as pd
 
 from headroom import paths
 from headroom.analysis import published as papers
-from headroom.analysis.facts import read_csv, rows_of
+from headroom.analysis.facts import Source, read_csv, rows_of
 from headroom.analysis.gains import cells, read_z
 from headroom.analysis.text import percent
 from headroom.config import Config
@@ -174,7 +174,7 @@ def _evidence(config: Config, published: Path) -> dict[tuple[str, str], Tables]:
         model = papers.published_name(config.models[selector.model])
         learnt, asked = (config.questions[name] for name in (selector.train, selector.test))
         if model == _SELECTOR and not asked.generated and learnt.family == asked.family:
-            table = read_csv(Path(paths.PAIRED.format(run=config.run, selector=name)), PAIRED)
+            table = Source.read(config, paths.PAIRED, PAIRED, selector=name).rows
             # Intervals that hold at all N at once: the claims are about the whole curve.
             ends = {"difference": "lead", "band_low": "lead_low", "band_high": "lead_high"}
             how = {"prompt": config.decodings[selector.decoding].prompt, "grading": config.grading}

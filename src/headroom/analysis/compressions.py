@@ -64,15 +64,15 @@ def tables(trials: Sequence[Trial], conditions: pd.DataFrame) -> dict[str, pd.Da
     The paper's numbers are those of `headroom.analysis.published.conditions`.
     """
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in COLUMNS}
-    sizes = defaultdict[str, dict[str, int]](dict)  # of unpruned solvers, by data
-    for trial in trials:
+    names = [(t.study.data or t.study.test, t.study.solver or t.study.model) for t in trials]
+    sizes = defaultdict[str | None, dict[str | None, int]](dict)  # of unpruned solvers, by data
+    for trial, (data, subject) in zip(trials, names, strict=True):
         history = trial.first_history(next(iter(trial.settings)))
-        sizes[trial.data][trial.subject] = history["parameters"]
-    for trial in trials:
+        sizes[data][subject] = history["parameters"]
+    for trial, (data, subject) in zip(trials, names, strict=True):
         # Of two solvers, the larger one stands beside the paper's larger one.
-        alike = sizes[trial.data]
-        larger = len(alike) == 2 and alike[trial.subject] > min(alike.values())
-        of = {"compression": trial.name, "subject": trial.subject, "data": trial.data}
+        larger = len(sizes[data]) == 2 and sizes[data][subject] > min(sizes[data].values())
+        of = {"compression": trial.name, "subject": subject, "data": data}
         for name, table in _tables(trial, conditions, larger).items():
             if len(table):
                 found[name].append(table.assign(**of).reindex(columns=COLUMNS[name]))
@@ -128,7 +128,9 @@ def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, p
         others = {*ratios}.union(*(mixtures_of(trial, distilled=d).values() for d in (True, False)))
         changes = {arm: own for arm, own in trial.study.variations.items() if arm not in others}
         rows = measured.loc[[arm for arm in (METHOD, *changes) if changes and arm in tested]]
-        return gap(rows.assign(changed=[_told(changes.get(arm, {})) for arm in rows.index]), METHOD)
+        told = [pd.json_normalize([changes.get(arm, {})]) for arm in rows.index]
+        changed = ["; ".join(f"{key}: {own[key][0]}" for key in own) for own in told]
+        return gap(rows.assign(changed=changed), METHOD)
 
     both = [arm for arm in (BASELINE, METHOD) if arm in tested]
     ratios, broken = list(ratios_of(trial).values()), knee(trial)
@@ -159,14 +161,6 @@ def _measured(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]
     """Return an arm's accuracy and savings."""
     told = {"arm": arm, "ratio": trial.settings[arm].ratio, "quantised": quantised}
     return {**told, **accuracy(trial, arm, quantised), **savings(trial, arm, quantised)}
-
-
-def _told(changes: Mapping[str, Any], path: str = "") -> str:
-    """Return changed settings as text: ``importance.alpha: 0.3``."""
-    return "; ".join(
-        _told(value, f"{path}{key}.") if isinstance(value, Mapping) else f"{path}{key}: {value}"
-        for key, value in changes.items()
-    )
 
 
 def knee(trial: Trial) -> dict[str, float]:

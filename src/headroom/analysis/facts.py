@@ -14,17 +14,17 @@ import pandas as pd
 import pyarrow as pa
 from markupsafe import Markup
 
-from headroom import paths
 from headroom.analysis.text import part, percent, plain, points
 from headroom.config import Config
 from headroom.errors import TableError
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, intact, write_record
 from headroom.tables import read_table, unreadable
 
 _LOG = logging.getLogger(__name__)
 
-LUCK = 0.05
-"""Level of the tests against chance."""
+LEVEL = 0.05
+"""Level of tests against chance; false discovery rate among heads called different from base."""
 
 FORMS: dict[str, Callable[[float], str]] = {
     "percent": percent,
@@ -37,14 +37,6 @@ FORMS: dict[str, Callable[[float], str]] = {
 }
 """Formats of numbers: fractions as percent, as percent without the sign, and as percentage points;
 counts; three digits; p-values; ratios."""
-
-HOW: dict[str, Callable[[pd.Series], float]] = {
-    "sum": lambda values: float(values.sum()),
-    "count": lambda values: float(len(values)),
-    "mean": lambda values: float(values.mean()),
-    "luck": lambda values: LUCK * float(values.sum()),
-}
-"""How a number over several rows is computed; luck: the tests that chance alone would pass."""
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
@@ -128,17 +120,17 @@ class Source:
 
     @classmethod
     def read(
-        cls, config: Config, template: str | Path, columns: Sequence[str] = (), **names: object
+        cls, config: Config, template: str, columns: Sequence[str] = (), **names: object
     ) -> "Source":
-        """Read a table of a run, CSV or Parquet, from its path or its template.
+        """Read a table of a run, CSV or Parquet, from its template in `headroom.paths`.
 
         Raises:
             TableError: the file is missing, damaged, or lacks a column.
         """
-        path = Path(str(template).format(run=config.run, suffix="csv", **names))
+        path = Store(config).path(template, suffix="csv", **names)
         is_csv = path.suffix == ".csv"
         rows = read_csv(path, columns) if is_csv else read_table(path, pa.schema([]), exact=False)
-        return cls(str(path.relative_to(f"{paths.RESULTS}/{config.run}")), rows, whole=True)
+        return cls(str(Path(*path.parts[2:])), rows, whole=True)
 
     def where(self, **wanted: object) -> "Source":
         """Return the rows in which each column has the given value."""
@@ -157,9 +149,6 @@ class Source:
         """Yield each row as a table of its own."""
         return (self.of(self.rows.loc[[index]]) for index in self.rows.index)
 
-    def __getitem__(self, part: slice) -> "Source":
-        return self.of(self.rows.iloc[part])
-
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -173,11 +162,13 @@ class Source:
         return float(self.first[column])
 
     def number(self, column: str, form: str = "plain", how: str = "") -> Number:
-        """Return a number of the first row, or with `how` (see `HOW`) one over all rows."""
-        index = self.rows.index
+        """Return a number of the first row, or over all rows: `how` is pandas' name of it, or
+        ``luck``, how many of so many tests chance alone would pass.
+        """
+        index, values = self.rows.index, self.rows[column]
         if how:
             key = f"{column}@{'*' if self.whole else ','.join(map(str, index))}:{how}"
-            value = HOW[how](self.rows[column])
+            value = float(LEVEL * values.sum() if how == "luck" else values.agg(how))
         else:
             key, value = f"{column}@{index[0]}", self.value(column)
         return Number(value, self.file, key, "" if pd.isna(value) else FORMS[form](value))
@@ -196,16 +187,17 @@ class Source:
     def direction(self, low: str, high: str, corrected: str = "") -> str:
         """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero.
 
-        With the column of a `corrected` p-value it is also – where that is not below `LUCK`.
+        With the column of a `corrected` p-value it is also – where that is not below `LEVEL`.
         """
-        if corrected and not self.value(corrected) < LUCK:
+        if corrected and not self.value(corrected) < LEVEL:
             return "–"
         return "▲" if self.value(low) > 0 else "▼" if self.value(high) < 0 else "–"
 
 
 Cell = str | Callable[[Source], Any]
 """A function of a row, or a text with the name of a text column; with a column of numbers and its
-form (see `FORMS`); or with these and the two columns of its interval, or a word of `HOW`."""
+form (see `FORMS`); or with these and the two columns of its interval, or how it is computed over
+all rows."""
 Columns = Mapping[str, Cell]
 """Cells by title."""
 

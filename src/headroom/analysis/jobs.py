@@ -7,9 +7,8 @@ from headroom import paths
 from headroom.analysis import latex
 from headroom.analysis.claims import claims
 from headroom.analysis.compressions import tables
-from headroom.analysis.controls import NOISE, changes, controls, failures
 from headroom.analysis.facts import record
-from headroom.analysis.gains import accuracy_paths, cells, read_z
+from headroom.analysis.gains import NOISE, cells, changes, controls, failures, read_z
 from headroom.analysis.published import audit, beside, conditions, cuts, head_pruning
 from headroom.analysis.trials import read_trial
 from headroom.config import Config
@@ -66,7 +65,7 @@ def write_claims(config: Config, published: Path) -> None:
     """Write which of the papers' claims hold in the published tables and in this run."""
     stopwatch = Stopwatch()
     made = write_csv(Store(config).path(paths.CLAIMS), claims(config, published), 6)
-    record([made], stopwatch, [published.name, *accuracy_paths(config)])
+    record([made], stopwatch, [published.name, *Shown(config).judged()])
 
 
 def write_compression_tables(config: Config, published: Path) -> None:

@@ -3,6 +3,7 @@ r"""Tables 1-4 of both papers as LaTeX, by pandas.
 A file needs ``\usepackage{array,booktabs,longtable,lscape}``.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,21 @@ import numpy as np
 import pandas as pd
 
 from headroom.analysis.facts import Columns, Source, cells_of, columns, rows_of
-from headroom.analysis.text import latex, part, settable, short, wrapped
+from headroom.analysis.text import part, plain, short, wrapped
+
+_LATEX = {
+    **{character: f"\\{character}" for character in "{}$&#%_"},
+    **{character: rf"\ensuremath{{{character}}}" for character in "<>|"},
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    '"': r"\textquotedblright{}",
+    "-": "{-}",  # no ligature
+    "−": r"\ensuremath{-}",
+    "λ": r"\ensuremath{\lambda}",
+    "…": r"\ldots{}",
+    "–": "--",
+}
 
 _LINE = 176  # letters on a line of A4 landscape with 2 cm margins in scriptsize type
 
@@ -40,6 +55,18 @@ _STUDY = (
     "over seeds and examples. Parameters, FLOPs and bytes: removed. Published: arXiv 2511.17577, "
     "with solvers and divisions of its own."
 )
+
+
+def settable(text: str) -> str:
+    """Replace each character that pdfLaTeX cannot set by its code point, as in [U+6570]."""
+    accented = {c for c in map(chr, range(0xC0, 0x100)) if unicodedata.decomposition(c)}
+    known = {*map(chr, range(0x7F)), *accented, *_LATEX}
+    return "".join(c if c in known else f"[U+{ord(c):04X}]" for c in plain(text))
+
+
+def latex(text: str) -> str:
+    """Escape text for LaTeX."""
+    return "".join(_LATEX.get(c, c) for c in settable(text))
 
 
 def longtable(

@@ -12,20 +12,6 @@ _UNSEEN = re.compile(
 )
 """Control characters except line break and tab; direction marks; halves of surrogate pairs."""
 
-_LATEX = {
-    **{character: f"\\{character}" for character in "{}$&#%_"},
-    **{character: rf"\ensuremath{{{character}}}" for character in "<>|"},
-    "\\": r"\textbackslash{}",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    '"': r"\textquotedblright{}",
-    "-": "{-}",  # no ligature
-    "−": r"\ensuremath{-}",
-    "λ": r"\ensuremath{\lambda}",
-    "…": r"\ldots{}",
-    "–": "--",
-}
-
 
 def plain(text: str) -> str:
     """Return text on one line, without control characters."""
@@ -66,18 +52,3 @@ def part(fraction: float) -> str:
 def percent(fraction: float) -> str:
     """Format a fraction in percent with one decimal."""
     return f"{part(fraction)}%"
-
-
-def settable(text: str) -> str:
-    """Replace each character that pdfLaTeX cannot set by its code point, as in [U+6570]."""
-
-    def is_set(c: str) -> bool:
-        accented = 0xC0 <= ord(c) <= 0xFF and bool(unicodedata.decomposition(c))
-        return c in _LATEX or ord(c) < 0x7F or accented
-
-    return "".join(c if is_set(c) else f"[U+{ord(c):04X}]" for c in plain(text))
-
-
-def latex(text: str) -> str:
-    """Escape text for LaTeX."""
-    return "".join(_LATEX.get(c, c) for c in settable(text))

@@ -49,10 +49,6 @@ class Trial:
     """One compression of a run with all its results."""
 
     name: str
-    subject: str
-    """Name of the solver or model."""
-    data: str
-    """Name of the data that it is tested on."""
     study: Study
     outcomes: pd.DataFrame
     """Rows of `headroom.tables.STUDY_OUTCOMES`."""
@@ -132,8 +128,6 @@ def read_trial(config: Config, compression: str) -> Trial:
         shape = Encoder(encoder.layers, encoder.width, encoder.heads, encoder.intermediate)
     return Trial(
         name=compression,
-        subject=study.solver or study.model or "",
-        data=study.data or study.test or "",
         study=study,
         outcomes=read_table(outcomes, STUDY_OUTCOMES),
         histories={

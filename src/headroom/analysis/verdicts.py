@@ -11,16 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from headroom import paths
-from headroom.analysis.controls import HEADS, helping, hurting
-from headroom.analysis.facts import LUCK, Sentence, Source
+from headroom.analysis.facts import LEVEL, Sentence, Source
+from headroom.analysis.gains import HEADS, shown
 from headroom.analysis.text import short
 from headroom.analysis.trials import METHOD
 from headroom.config import Config
-from headroom.planning.store import Store
 from headroom.sprint import matching
 from headroom.sprint.evaluation import MEAN, PAIRED
 from headroom.sprint.methods import COVER, SPRINT, sampling
-from headroom.tables import CURVES, read_table
 from headroom.variants import BASE
 
 _TITLES = {"math500": "MATH-500", "math_train": "MATH", "gsm8k": "GSM8K", "math23k": "Math23k"}
@@ -96,7 +94,7 @@ def rival(config: Config, selector: str) -> tuple[str, int]:
     It is the selector's `versus`, or else the sampling with the highest Pass@N, a choice that
     favours sampling; without sampling it is empty.
     """
-    table = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
+    table = Source.read(config, paths.CURVES, selector=selector).rows
     most = int(table.loc[table["method"] == SPRINT, "n"].max())
     section = config.selectors[selector]
     temperatures = {name: config.decodings[name].temperature for name in section.sampling}
@@ -111,7 +109,7 @@ def _heads(config: Config) -> Iterator[Verdict]:
     for sweep in config.sweeps:
         table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         rows = table.rows[table.rows["variant"] != str(BASE)]
-        helps, hurts = (table.of(found(rows)) for found in (helping, hurting))
+        helps, hurts = (table.of(shown(rows, sign)) for sign in (1, -1))
         best = helps if len(helps) else table.of(rows.loc[[rows["gain"].idxmax()]])
         said = best.say(
             "{of}: "
@@ -152,7 +150,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     name, method = held[row]
     section = config.selectors[name]
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
-    asked = Source.read(config, Store(config).path(paths.ACCURACY, **names))
+    asked = Source.read(config, paths.ACCURACY, **names)
     picked = section.versus is None and len(section.sampling) > 1
     said = row.say(
         "{n count} answers, {of}: {difference points low high} points, {asked} questions.",
@@ -201,7 +199,7 @@ def _families(config: Config) -> Iterator[Verdict]:
             of=_of_model(config, frontier.model) + title(config, "frontiers", name),
         )
         others = heads.query("versus != 'sampling'")
-        won = others.query(f"adjusted < {LUCK} and difference > 0")
+        won = others.query(f"adjusted < {LEVEL} and difference > 0")
         beaten = won.number("difference", "count", "count") if len(won) else "none"
         so = others.say("Heads beat {won} of {difference count count} families.", won=beaten)
         yield Verdict("families", mark, answer, said, so if len(others) else Sentence(""))
@@ -235,7 +233,7 @@ def _compression(config: Config) -> Iterator[Verdict]:
 def _published(config: Config) -> Iterator[Verdict]:
     table = Source.read(config, paths.AUDIT_TABLE, ["pairs", "beyond"], paper="sprint")
     beyond, luck = table.number("beyond", "count", "sum"), table.number("pairs", "count", "luck")
-    many = beyond.value > luck.value + 1.645 * np.sqrt(luck.value * (1 - LUCK))
+    many = beyond.value > luck.value + 1.645 * np.sqrt(luck.value * (1 - LEVEL))
     said = table.say("Of {pairs count sum} best heads; luck gives {pairs count luck}.")
     answer = f"Published gains: {beyond} beat chance"
     so = "More than selection alone." if many else "Selection alone gives as many."

@@ -13,9 +13,8 @@ import matplotlib.style
 import pandas as pd
 from matplotlib.figure import Figure as Image
 
-from headroom.analysis.controls import GAINS
 from headroom.analysis.facts import read_csv, record
-from headroom.analysis.gains import read_z
+from headroom.analysis.gains import GAINS, read_z
 from headroom.analysis.text import short
 from headroom.analysis.trials import read_trial
 from headroom.config import Config
@@ -121,15 +120,11 @@ def draw(config: Config, subject: str, of: str = "") -> None:
 def draw_exhibit(
     exhibit: Exhibit, run: str, of: str, needs: Needs, sources: Sequence[Path], **layer: int
 ) -> list[Path]:
-    """Draw a figure of a subject and save it; return its files, one for each of `SUFFIXES`.
+    """Draw a figure of a run and its subject `of`, empty for the run itself; return its files, one
+    for each of `SUFFIXES`.
 
-    Args:
-        exhibit: the figure to draw.
-        run: name of the run.
-        of: name of its subject; empty for a figure of the run.
-        needs: positional arguments of the function that draws it.
-        sources: the files that these were read from, named in the JSON file.
-        layer: the layer, for a figure of one layer.
+    The JSON file names the `sources` that `needs` were read from; `layer` is that of a figure of
+    one layer.
     """
     from fontTools.subset import Options  # slow to import; matplotlib uses it to save a PDF
 

@@ -37,8 +37,7 @@ _FEWEST = 5  # with fewer pairs only dots are drawn, no violin
 def violins(gains: pd.DataFrame) -> Figure:
     """Draw the gains of each sweep side by side, over all its (subject, layer) pairs.
 
-    Args:
-        gains: `headroom.analysis.controls.GAINS` of all sweeps, with a column `sweep`.
+    `gains` are `headroom.analysis.gains.GAINS` of all sweeps, with a column `sweep`.
     """
     by_subject = gains["sweep"].isin(gains.loc[gains["by"] == "subject", "sweep"])
     data = gains[gains["by"] == np.where(by_subject, "subject", "overall")]

@@ -13,7 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure as Image
 
-from headroom.analysis.controls import LEVEL
+from headroom.analysis.facts import LEVEL
 from headroom.analysis.gains import cells
 from headroom.analysis.text import percent, wrapped
 from headroom.figures.draw import Figure, empty

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 from scipy.optimize import isotonic_regression
 
-from headroom.analysis.facts import LUCK, rows_of
+from headroom.analysis.facts import LEVEL, rows_of
 from headroom.analysis.text import percent, plain, points, short
 from headroom.figures.draw import Figure
 from headroom.figures.style import (
@@ -132,7 +132,7 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     _name_curves(left, ends, final["answers"].to_dict(), titles, colors, "head")
     shown = against.assign(name=against["family"], series=against["outcome"])
     series = {outcome: (words, marker) for outcome, (words, _, marker) in _OUTCOMES.items()}
-    _differences(right, shown.assign(filled=shown["adjusted"] < LUCK), series, titles, colors, 0.3)
+    _differences(right, shown.assign(filled=shown["adjusted"] < LEVEL), series, titles, colors, 0.3)
     right.set_xlabel("family − sampling (points)")
     if len(against):
         right.set_title(f"Minus sampling at {against['budget'].iloc[0]:g} (95%)", pad=20)
@@ -195,15 +195,8 @@ def _differences(
     colors: Mapping[str, str],
     apart: float,
 ) -> None:
-    """Draw a row for each `name` of a table, with a mark and its interval for each series.
-
-    Args:
-        axes: the axes.
-        table: also `series`, `difference`, `low` and `high` as fractions; `filled`, or hollow.
-        series: label and marker of each series that is drawn.
-        titles: the rows' titles, by name.
-        colors: the rows' colours, by name.
-        apart: distance of the marks of a row.
+    """Draw a row for each `name` of a table, titled and coloured, with a mark (`filled` or hollow)
+    and its interval for each of its `series`, label and marker by name, some distance `apart`.
     """
     names = list(dict.fromkeys(table["name"]))
     for place, (key, (label, marker)) in enumerate(series.items()):

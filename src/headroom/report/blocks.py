@@ -24,6 +24,7 @@ from headroom.analysis.text import part, points, short
 from headroom.analysis.verdicts import of_sweep, rival, tested_on, title
 from headroom.config import Config
 from headroom.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, Shown, find_exhibit
+from headroom.planning.store import Store
 from headroom.record import read_json, read_record
 from headroom.report.svg import Scale, ruler, strip
 
@@ -79,7 +80,7 @@ def table(source: Source, columns: Columns, caption: str = "", limit: int = 600)
 
     Empty columns are left out; constant ones move to the caption.
     """
-    titles, rows = cells_of(source[:limit], columns)
+    titles, rows = cells_of(source.of(source.rows[:limit]), columns)
     if not rows:
         return []
     said: list[Any] = [caption] * bool(caption)
@@ -181,11 +182,8 @@ def fill(config: Config, section: Section) -> None:
     declared = pd.read_csv(_DECLARED, dtype=str, keep_default_na=False)
     opened: list[Block] = []
     for row in declared.query("section == @section.anchor").itertuples():
-        template = getattr(paths, str(row.path))
-        for key in ("table", "exhibit", "paper"):
-            template = template.replace(f"{{{key}}}", row.table)
         to = section.folds.setdefault(str(row.fold), []) if row.fold else opened
-        for source, names in _sources(config, template):
+        for source, names in _sources(config, getattr(paths, str(row.path)), str(row.table)):
             found = source.query(str(row.filter).format(**names))
             caption, shown = str(row.caption).format(**names), columns(str(row.columns))
             if not row.marks:
@@ -232,20 +230,22 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
     return {name: blocks for name, blocks in found.items() if blocks}
 
 
-def _sources(config: Config, template: str) -> Iterator[tuple[Source, dict[str, str]]]:
-    """Yield the tables of a template, and the names that fill a declaration's braces."""
+def _sources(
+    config: Config, template: str, table: str = ""
+) -> Iterator[tuple[Source, dict[str, Any]]]:
+    """Yield the tables of a template, and what fills a declaration's braces."""
+    names = dict.fromkeys(("table", "exhibit", "paper"), table)
     of = re.search(r"\{(sweep|selector|frontier|comparison)\}", template)
     if of is None:
-        yield Source.read(config, template), {}
+        yield Source.read(config, template, **names), {}
         return
     kind = of[1]
     for name in getattr(config, f"{kind}s"):
-        file = template.replace(of[0], name)
         own = of_sweep(config, name) if kind == "sweep" else title(config, f"{kind}s", name)
-        names = {"of": own}
+        told: dict[str, Any] = {"of": own}
         if kind == "selector":
-            names["rival"], most = rival(config, name)
-            names["most"] = str(most)
+            told["rival"], told["most"] = rival(config, name)
         elif kind == "frontier":
-            names["budget"] = read_record(Path(file.format(run=config.run)))["primary_budget"]
-        yield Source.read(config, file), names
+            file = Store(config).path(template, frontier=name, **names)
+            told["budget"] = read_record(file)["primary_budget"]
+        yield Source.read(config, template, **{kind: name}, **names), told

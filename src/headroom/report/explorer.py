@@ -19,9 +19,8 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from headroom import paths
-from headroom.analysis.controls import GAINS, HEADS, LEVEL
-from headroom.analysis.facts import Source, rows_of
-from headroom.analysis.gains import cells, read_z
+from headroom.analysis.facts import LEVEL, Source, rows_of
+from headroom.analysis.gains import GAINS, HEADS, cells, read_z
 from headroom.analysis.text import plain, points, visible
 from headroom.analysis.trials import METHOD, read_trial
 from headroom.analysis.verdicts import title

@@ -8,7 +8,7 @@ nothing is fetched.
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import chain, cycle
 from pathlib import Path
@@ -20,21 +20,21 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headroom import __version__, paths
-from headroom.analysis.controls import GAINS, LEVEL
-from headroom.analysis.facts import Sentence, Source, columns, record
-from headroom.analysis.gains import accuracy_paths
+from headroom.analysis.facts import LEVEL, Sentence, Source, columns, record
+from headroom.analysis.gains import GAINS
 from headroom.analysis.trials import METHOD
 from headroom.analysis.verdicts import of_sweep, rival, tested_on, title, verdicts
 from headroom.config import Config
 from headroom.config.compression import NOTABLE
 from headroom.planning.batches import batches
+from headroom.planning.exhibits import Shown
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, read_record
 from headroom.report import explorer
 from headroom.report.blocks import Block, Picture, Section, as_printed, bounded, fill, marks, table
 from headroom.report.svg import Chart, Scale
 from headroom.sprint.methods import BASE, COVER, ORACLE, SPRINT
-from headroom.tables import CURVES, read_table, write_text
+from headroom.tables import write_text
 
 _ASSETS = Path(__file__).with_name("assets")
 _ROWS = 8  # arms of all compressions that are shown unfolded, but two of each at least
@@ -57,7 +57,7 @@ _OUTCOMES = {
 
 def curves(config: Config, selector: str) -> dict[str, Markup]:
     """Return charts of Pass@N of a selector and of sampling, by answers and by tokens."""
-    rows = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
+    rows = Source.read(config, paths.CURVES, selector=selector).rows
     other, most = rival(config, selector)
     rows = rows[rows["n"] <= most].assign(**100 * rows[["pass_at_n", "low", "high"]])
     of = dict(tuple(rows.groupby("method")))
@@ -129,57 +129,39 @@ def families(config: Config, section: Section) -> None:
 
 
 def compression(config: Config, section: Section) -> None:
-    """Show what removing heads for good costs, and saves."""
-    names = _pruned(config)
+    """Show what removing heads for good costs, and saves, by the arms that tell most."""
+    exhibits = ("table4", "table1", "quantisation")
+    tables = [Source.read(config, paths.COMPRESSION_TABLE, exhibit=each) for each in exhibits]
+    order = {arm: place for place, arm in enumerate(_NAMES)}
+    names: dict[Source, str] = {}
+    for name, study in config.compressions.items():
+        tested, found = tested_on(config, name), dict[tuple[bool, str], Source]()
+        for row in chain.from_iterable(each.where(compression=name) for each in tables):
+            if row.number("change"):
+                found.setdefault((_bits(row), row.first["arm"]), row)
+        ranked = sorted(found, key=lambda key: (key[0], order.get(key[1], len(order))))
+        for bits, arm in ranked[: max(2, _ROWS // len(config.compressions))]:
+            own = _NAMES.get(arm, arm.replace("_", " ") if "ratio" not in arm else "{ratio} gone")
+            own = own.format(ratio=f"{100 * study.settings[arm].ratio:g}%") + ", 8 bits" * bits
+            names[found[bits, arm]] = f"{len(names) + 1}. {tested}: {own}"
+        whole = {arm: row for (bits, arm), row in found.items() if not bits}
+        changes = {arm: row.number("change", "points") for arm, row in whole.items()}
+        if "trained_on" in changes:  # as many steps as the pruned ones
+            said = "; ".join(f"{_NAMES[arm]} {{{arm}}}" for arm in _NAMES if arm in changes)
+            of = f"{tested}, points against the unpruned model"
+            section.lead.append(Sentence(f"{{of}}: {said}.", of=of, ratio="heads", **changes))
     shown = columns(
         "change of accuracy=change points change_low change_high, heads gone=heads_removed count, "
         "of=heads count, parameters saved=whole_removed percent, "
         "test time=test_time ratio test_time_low test_time_high"
     )
     ends, caption = ["change_low", "change_high"], "Against the unpruned model; its test time is 1."
-    section.lead += _longer(config)
-    rows, drawn = list(names), {"sign": "change"}
-    section.blocks += _against_time(rows)
-    section.blocks += marks(rows, names.__getitem__, drawn, ends, shown, caption)
+    section.blocks += _against_time([*names])
+    section.blocks += marks([*names], names.__getitem__, {"sign": "change"}, ends, shown, caption)
 
 
 def _bits(row: Source) -> bool:
     return bool(row.first.get("quantised", False))
-
-
-def _pruned(config: Config) -> dict[Source, str]:
-    """Return the arms to show and their names, the most informative of each compression first."""
-    names: dict[Source, str] = {}
-    order = {arm: place for place, arm in enumerate(_NAMES)}
-    for name, study in config.compressions.items():
-        found: dict[tuple[bool, str], Source] = {}
-        for exhibit in ("table4", "table1", "quantisation"):
-            for row in _table(config, exhibit).where(compression=name):
-                if row.number("change"):
-                    found.setdefault((_bits(row), row.first["arm"]), row)
-        ranked = sorted(found, key=lambda key: (key[0], order.get(key[1], len(order))))
-        for bits, arm in ranked[: max(2, _ROWS // len(config.compressions))]:
-            own = _NAMES.get(arm, arm.replace("_", " ") if "ratio" not in arm else "{ratio} gone")
-            own = own.format(ratio=f"{100 * study.settings[arm].ratio:g}%") + ", 8 bits" * bits
-            names[found[bits, arm]] = f"{len(names) + 1}. {tested_on(config, name)}: {own}"
-    return names
-
-
-def _table(config: Config, exhibit: str) -> Source:
-    return Source.read(config, paths.COMPRESSION_TABLE, exhibit=exhibit)
-
-
-def _longer(config: Config) -> Iterator[Sentence]:
-    """Yield what pruned models gain beside one trained for as many steps with nothing pruned."""
-    names = {METHOD: "heads gone, taught", "pruning_only": "heads gone, no teacher"}
-    names["trained_on"] = "trained as long, all kept"
-    for name in config.compressions:
-        own = _table(config, "table4").where(compression=name)
-        changes = {row.first["arm"]: row.number("change", "points") for row in own}
-        if "trained_on" in changes:
-            said = "; ".join(f"{told} {{{arm}}}" for arm, told in names.items() if arm in changes)
-            of = f"{tested_on(config, name)}, points against the unpruned model"
-            yield Sentence(f"{{of}}: {said}.", of=of, **changes)
 
 
 def _against_time(pruned: list[Source]) -> list[Block]:
@@ -266,12 +248,13 @@ def sections(config: Config) -> list[Section]:
     return found
 
 
-def render(config: Config) -> str:
-    """Return the report of a run as HTML.
+def write_report(config: Config) -> None:
+    """Write the report of a run, and the findings that the run prints.
 
     Raises:
         TableError: a table that it shows is missing or damaged.
     """
+    stopwatch, store = Stopwatch(), Store(config)
     how: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
     loader = FileSystemLoader(_ASSETS)
     environment = Environment(loader=loader, undefined=StrictUndefined, **how)
@@ -279,16 +262,21 @@ def render(config: Config) -> str:
     shown, printed = sections(config), as_printed(config)
     folds = chain.from_iterable(section.folds.values() for section in shown)
     bounded(chain.from_iterable([*folds, *printed.values()]))
-    sweeps = explorer.explored(config)
-    return environment.get_template("page.html").render(
+    sweeps, told = explorer.explored(config), verdicts(config)
+    charts = [(title(config, "selectors", name), curves(config, name)) for name in config.selectors]
+    hero: list[Block] = []
+    if not charts and not sweeps:
+        hero, shown[0].blocks = shown[0].blocks[:1], shown[0].blocks[1:]
+    page = environment.get_template("page.html").render(
         config=config,
         title=partial(title, config),
         version=__version__,
         style=Markup((_ASSETS / "page.css").read_text(encoding="utf-8")),
         script=Markup(code),
         script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
-        verdicts=verdicts(config),
-        hero=_hero(config, shown),
+        verdicts=told,
+        charts=charts,
+        hero=hero,
         sweeps=sweeps,
         colour=explorer.colour,
         label=explorer.label,
@@ -298,15 +286,10 @@ def render(config: Config) -> str:
         settings=json.dumps(config.model_dump(mode="json"), indent=1, ensure_ascii=False),
         data=explorer.script(sweeps) if sweeps else None,
     )
-
-
-def _hero(config: Config, shown: list[Section]) -> dict[str, Any]:
-    """Return the first screen's figure: Pass@N, else the map, else a compression's or published."""
-    drawn = [(title(config, "selectors", name), curves(config, name)) for name in config.selectors]
-    if drawn or config.sweeps:
-        return {"kind": "curves" if drawn else "map", "curves": drawn}
-    blocks = shown[0].blocks
-    return {"kind": "blocks", "blocks": [blocks.pop(0)] if blocks else [], "curves": []}
+    output, findings = store.path(paths.REPORT), store.path(paths.FINDINGS)
+    write_text(output, page)
+    write_text(findings, "".join(f"{verdict}\n" for verdict in told))
+    record([findings, output], stopwatch, Shown(config).judged())
 
 
 def _versions(config: Config) -> dict[str, str]:
@@ -320,13 +303,3 @@ def _versions(config: Config) -> dict[str, str]:
     revisions = {name: each.revision for name, each in (config.models | config.questions).items()}
     commit = {"git commit": facts.get("git_commit") or "none"}
     return facts.get("versions", {}) | commit | {k: v for k, v in revisions.items() if v}
-
-
-def write_report(config: Config) -> None:
-    """Write the report of a run, and the findings that the run prints."""
-    stopwatch = Stopwatch()
-    output = Path(paths.REPORT.format(run=config.run))
-    write_text(output, render(config))
-    findings = Path(paths.FINDINGS.format(run=config.run))
-    write_text(findings, "".join(f"{verdict}\n" for verdict in verdicts(config)))
-    record([findings, output], stopwatch, accuracy_paths(config))

@@ -13,8 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from headroom import paths
-from headroom.analysis.controls import LEVEL
-from headroom.analysis.facts import FORMS
+from headroom.analysis.facts import FORMS, LEVEL
 from headroom.analysis.text import plain, short
 from headroom.config import load
 from headroom.errors import ConfigError
