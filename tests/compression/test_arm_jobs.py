@@ -6,88 +6,70 @@ Those of a solver: `tests/workflow/test_compression.py`.
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 from small import save_decoder
 
 from headroom import paths
 from headroom.compression import arm_jobs, arm_measurements, arm_tables, footprint
-from headroom.config import Config, parse
+from headroom.config import parse
 from headroom.generation import prepare
-from headroom.planning.batches import Arm, arms
-from headroom.planning.store import Store, key
+from headroom.planning.batches import arms
+from headroom.planning.store import Store
 from headroom.record import read_record
 from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_table
 
 SEED = 3
-SHAPE = {"layers": 2, "heads": 6, "kv_heads": 3, "billions": 0.0001}
-QUESTIONS_OF = {"benchmark": "generated_math", "sampling": "first"}
-STUDY = {
-    "model": "decoder",
-    "train": "train",
-    "test": "test",
-    "seeds": [SEED],
-    "tokens": [9],
-    "batches": [1, 3],
-    "repeats": 2,
-    "method": {
-        "ratio": 0.4,
-        "rounds": 2,
-        "importance": {"criterion": "causal"},
-        "training": {"epochs": 2, "batch_size": 11},
-    },
-    "variations": {"mixed": {"importance": {"criterion": "mixed"}}},
-    "arms": ["baseline", "full"],
-    "measured": ["baseline", "full"],
-    "int8": ["full"],
-}
-VALUES: dict[str, Any] = {
-    "run": "jobs",
-    "models": {
-        "decoder": {"source": "./decoder", **SHAPE, "dtype": "float32", "device": "cpu"},
-    },
-    "questions": {
-        "train": {**QUESTIONS_OF, "split": "train", "n": 13},
-        "test": {**QUESTIONS_OF, "split": "test", "n": 7},
-    },
-    "decodings": {"greedy": {"max_new_tokens": 4}},
-    "compressions": {"own": STUDY},
-}
-
-
-@pytest.fixture(scope="module")
-def config() -> Config:
-    return parse(VALUES)
+CONFIG = parse(
+    yaml.safe_load(
+        """
+        run: jobs
+        models: {decoder: {source: ./decoder, layers: 2, heads: 6, kv_heads: 3, billions: 0.0001,
+                           dtype: float32, device: cpu}}
+        questions:
+          train: &own {benchmark: generated_math, sampling: first, split: train, n: 13}
+          test: {<<: *own, split: test, n: 7}
+        decodings: {greedy: {max_new_tokens: 4}}
+        compressions:
+          own:
+            {model: decoder, train: train, test: test, seeds: [3], tokens: [9], batches: [1, 3],
+             repeats: 2, arms: [baseline, full], measured: [baseline, full], int8: [full],
+             method: {ratio: 0.4, rounds: 2, importance: {criterion: causal},
+                      training: {epochs: 2, batch_size: 11}},
+             variations: {mixed: {importance: {criterion: mixed}}}}
+        """
+    )
+)
+FULL = arms(CONFIG, "own")[1]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("jobs"))
         # A process of its own measures it: see test_footprint.
         patch.setattr(footprint, "peak_bytes", lambda *_: 7)
-        prepare_decoder(config)
-        for arm in arms(config, "own"):
-            arm_jobs.compress_arm(config, **arm.wildcards, seed=SEED)
-        arm_jobs.quantise(config, **full_of(config).wildcards, seed=SEED)
-        arm_tables.gather(config, "own")
-        arm_measurements.measure(config, "own")
+        prepare_decoder()
+        for arm in arms(CONFIG, "own"):
+            arm_jobs.compress_arm(CONFIG, **arm.wildcards, seed=SEED)
+        arm_jobs.quantise(CONFIG, **FULL.wildcards, seed=SEED)
+        arm_tables.gather(CONFIG, "own")
+        arm_measurements.measure(CONFIG, "own")
         yield
 
 
-def prepare_decoder(config: Config) -> None:
+def prepare_decoder():
     """Write down what it would know after years; the first two heads make no difference."""
     save_decoder(Path("decoder"))
-    prepare.prepare_model(config, "decoder")
-    for name in config.questions:
-        prepare.read_source(config, name)
-        prepare.draw_questions(config, name)
-    file = paths.QUESTIONS.format(questions=key(config, "questions", "train"))
-    questions = read_table(Path(file), QUESTIONS)
-    batch = full_of(config).answered(config)
-    for variant, output in zip(batch.variants, Store(config).answers(batch), strict=True):
+    prepare.prepare_model(CONFIG, "decoder")
+    for name in CONFIG.questions:
+        prepare.read_source(CONFIG, name)
+        prepare.draw_questions(CONFIG, name)
+    questions = read_table(Store(CONFIG).path(paths.QUESTIONS, questions="train"), QUESTIONS)
+    batch = FULL.answered(CONFIG)
+    for variant, output in zip(batch.variants, Store(CONFIG).answers(batch), strict=True):
         wrong = str(variant) not in ("base", "L00H01", "L00H00")
         table = questions[["question_id"]].assign(
             sample=0,
@@ -99,12 +81,8 @@ def prepare_decoder(config: Config) -> None:
         write_table(Path(output), table, ANSWERS)
 
 
-def full_of(config: Config) -> Arm:
-    return arms(config, "own")[1]
-
-
-def test_outcomes_are_of_the_test_part_and_gathered_in_the_arms_order(config):
-    for arm in arms(config, "own"):
+def test_outcomes_are_of_the_test_part_and_gathered_in_the_arms_order():
+    for arm in arms(CONFIG, "own"):
         file = Path(arm.file(paths.OUTCOMES, SEED))
         rows = read_table(file, OUTCOMES)
         assert len(rows) == 7 and not rows["quantised"].any()
@@ -118,8 +96,8 @@ def test_outcomes_are_of_the_test_part_and_gathered_in_the_arms_order(config):
     assert seeds == [(name, str(SEED)) for name in ("baseline", "full", "mixed")]
 
 
-def test_a_model_learns_its_own_right_answers_without_the_heads_that_they_do_without(config):
-    own = json.loads(Path(full_of(config).file(paths.HISTORY, SEED)).read_text())
+def test_a_model_learns_its_own_right_answers_without_the_heads_that_they_do_without():
+    own = json.loads(Path(FULL.file(paths.HISTORY, SEED)).read_text())
     assert own["rounds"][0]["removals"][0]["heads"] == ["L00H00", "L00H01"]
     assert own["dev_strict"] is None
     assert own["tokens"] > 2 * 13 * 3
@@ -127,7 +105,7 @@ def test_a_model_learns_its_own_right_answers_without_the_heads_that_they_do_wit
     assert not Path("results/store/.journal").exists()
 
 
-def test_measurements_are_of_the_models_that_were_left(config):
+def test_measurements_are_of_the_models_that_were_left():
     rows = pd.read_csv(paths.MEASUREMENTS.format(run="jobs", compression="own"))
     assert rows["arm"].tolist() == ["baseline"] * 2 + ["full"] * 4
     assert rows["batch"].tolist() == [1, 3] * 3

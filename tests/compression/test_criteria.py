@@ -13,12 +13,9 @@ import torch
 from small import certain_solver, same, weights
 from tiny_models import named, wide
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from headroom.athena.batches import Example
 from headroom.athena.generated import generate
-from headroom.athena.solver import MathSolver
-from headroom.compression.calibration import Scores, calibrate, row_batches, weight_norms
+from headroom.compression.calibration import calibrate, row_batches, weight_norms
 from headroom.compression.criteria import (
     CRITERIA,
     accuracy_drops,
@@ -41,18 +38,18 @@ LAYERS, HEADS, N = 2, 3, 11
 
 
 @pytest.fixture(scope="module")
-def solver() -> MathSolver:
+def solver():
     solver = certain_solver(N)
     solver.network.train()
     return solver
 
 
 @pytest.fixture(scope="module")
-def examples(solver: MathSolver) -> list[Example]:
+def examples(solver):
     return solver.prepare(generate(N, seed=5))
 
 
-def scores(solver: MathSolver, examples: list[Example], seed: int = 3, **settings) -> Scores:
+def scores(solver, examples, seed=3, **settings):
     geometry = find_heads(solver.encoder)
     torch.manual_seed(seed)
     return head_scores(solver, geometry, examples, examples[:4], Importance(**settings), seed)
@@ -79,7 +76,7 @@ def test_the_causal_criterion_is_the_loss_without_each_head(solver, examples):
     found = scores(solver, examples, criterion="causal")
     geometry, batch = find_heads(solver.encoder), solver.collate(examples[:4])
 
-    def loss(variant: Variant) -> float:
+    def loss(variant):
         edited = edited_weights(solver.encoder, geometry, variant)
         with torch.no_grad(), evaluating(solver.network), edited:
             return solver.task_loss(solver.network(batch), batch).item()
@@ -133,7 +130,7 @@ WINDOWED = wide("Mistral", sliding_window=WINDOW)  # queries see the last three 
 KINDS = ("raw", "normalised", "peak")
 
 
-def texts(width: int = 12, *, left: bool = False) -> dict[str, Tensor]:
+def texts(width=12, *, left=False):
     """Rows of different lengths with the same tokens whatever the padding."""
     ids = torch.zeros(len(LENGTHS), width, dtype=torch.long)
     mask = torch.zeros_like(ids)
@@ -160,7 +157,7 @@ def test_the_norm_is_a_sum_over_projections_that_heads_may_share_or_that_are_fus
     torch.testing.assert_close(weight_norms(gpt2, find_heads(gpt2))[1], parts)
 
 
-def reference(model: PreTrainedModel, *, causal: bool, most: int) -> dict[str, Tensor]:
+def reference(model, *, causal, most):
     """Means over queries with two visible keys or more, one row at a time without padding."""
     sums: dict[str, Tensor] = dict.fromkeys(KINDS, torch.zeros(DEPTH, WIDE))
     queries = 0
@@ -257,14 +254,14 @@ def test_texts_are_scored_short_ones_first_and_each_once():
     assert all(torch.allclose(found[layer], expected[layer], atol=1e-5) for layer in expected)
 
 
-def shaped(*layers: tuple[int, int]) -> HeadGeometry:
+def shaped(*layers):
     """Layers of (query heads, key/value heads)."""
     return HeadGeometry(
         tuple(AttentionLayer(index, f"{index}", *heads, 5) for index, heads in enumerate(layers))
     )
 
 
-def random_scores(heads: HeadGeometry, seed: int = 0) -> Scores:
+def random_scores(heads, seed=0):
     draw = torch.Generator().manual_seed(seed)
     return {layer.index: torch.rand(layer.query_heads, generator=draw) for layer in heads.layers}
 
@@ -275,7 +272,7 @@ def test_the_count_equals_that_of_a_brute_force_over_single_heads():
     every = [*heads.by_original_name().values()]
     whole = {tuple(head for head in every if head.layer == layer) for layer in range(3)}
 
-    def total(chosen: tuple[Variant, ...]) -> float:
+    def total(chosen):
         return sum(float(scores[head.layer][head.head]) for head in chosen)
 
     for count in range(1, 10):

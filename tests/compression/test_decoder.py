@@ -11,8 +11,8 @@ from small import same, save_decoder, weights
 from headroom.benchmarks.generated import generate
 from headroom.benchmarks.templates import box
 from headroom.compression.criteria import head_scores
-from headroom.compression.decoder import Decoder, Question, to_answer, to_learn
-from headroom.compression.rounds import History, compress
+from headroom.compression.decoder import Decoder, to_answer, to_learn
+from headroom.compression.rounds import compress
 from headroom.config import Decoding
 from headroom.config.compression import Compression, Distillation, Importance, Training
 from headroom.errors import ModelError
@@ -29,19 +29,19 @@ RECIPE = Training(epochs=2, patience=None, batch_size=3, learning_rate=3e-3)
 
 
 @pytest.fixture(scope="module")
-def questions() -> pd.DataFrame:
+def questions():
     return generate("generated_math", "train", 7, seed=1)
 
 
 @pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
+def decoder(tmp_path_factory):
     folder = save_decoder(tmp_path_factory.mktemp("models") / "decoder")
     decoding = Decoding(max_new_tokens=NEW_TOKENS)
     return Decoder(load_model(str(folder), device="cpu"), "made/up", decoding, "math")
 
 
 @pytest.fixture(scope="module")
-def lessons(decoder: Decoder, questions: pd.DataFrame) -> list[Question]:
+def lessons(decoder, questions):
     """Answers of 3 to 9 tokens."""
     return [
         row._replace(taught=tuple(range(20 + place, 23 + 2 * place)), ended=place != 2)
@@ -49,9 +49,7 @@ def lessons(decoder: Decoder, questions: pd.DataFrame) -> list[Question]:
     ]
 
 
-def compressed(
-    learner: Decoder, lessons: list[Question], **settings: object
-) -> tuple[Decoder, History]:
+def compressed(learner, lessons, **settings):
     own = Compression(training=RECIPE, **{"rounds": 2, **settings})
     return compress(learner, learner.prepare(lessons), [], own, 3, device="cpu")
 
@@ -100,7 +98,7 @@ def test_the_loss_is_that_of_each_answer_token_after_all_before_it(decoder, less
 
 
 @pytest.fixture
-def smaller(decoder: Decoder) -> Decoder:
+def smaller(decoder):
     """Without a key/value head of the second layer."""
     cut = copied(decoder)
     gone = [Variant(1, head) for head in range(GROUP, 2 * GROUP)]
@@ -108,7 +106,7 @@ def smaller(decoder: Decoder) -> Decoder:
     return cut
 
 
-def greedy(decoder: Decoder, prompt: list[int]) -> list[int]:
+def greedy(decoder, prompt):
     """Without cache, batch or padding."""
     tokens = list(prompt)
     for _ in range(NEW_TOKENS):

@@ -10,7 +10,7 @@ from scipy.stats import ttest_rel
 from tiny_models import Architecture, encoder, wide
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
-from transformers import AutoModelForSequenceClassification, BertModel, PreTrainedModel
+from transformers import AutoModelForSequenceClassification, BertModel
 from transformers.initialization import no_init_weights
 
 from example_config import config
@@ -31,7 +31,7 @@ TOKENS, WIDTH, INNER = 7, 48, 56
 QWEN2 = wide("Qwen2", head_dim=8, tie_word_embeddings=True)
 
 
-def bert() -> PreTrainedModel:
+def bert():
     model = tiny_models.build(encoder("Bert"))
     model.pooler = None
     return model

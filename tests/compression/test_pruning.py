@@ -2,7 +2,6 @@
 
 import json
 from contextlib import ExitStack
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -24,19 +23,19 @@ LAYERS, HEADS, WORDS = 4, 6, [f"w{number}" for number in range(40)]
 TEXTS = [" ".join(WORDS[start : start + length]) for start, length in enumerate((5, 9, 3, 12))]
 
 
-def saved(architecture: Architecture, folder: Path) -> Path:
+def saved(architecture, folder):
     tiny_models.build(architecture).save_pretrained(folder)
     word_tokenizer(WORDS, 1).save_pretrained(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def qwen2(tmp_path_factory):
     return saved(named("Qwen2"), tmp_path_factory.mktemp("models") / "qwen2")
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bert(tmp_path_factory):
     size = {"max_position_embeddings": 128}
     masked = Architecture("Bert", size, auto=AutoModelForMaskedLM)
     return saved(masked, tmp_path_factory.mktemp("models") / "bert")

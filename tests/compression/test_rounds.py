@@ -2,17 +2,14 @@
 that is killed goes on to the same bits, and which settings do not go together.
 """
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from pydantic import ValidationError
 from small import killed_at, same, weights
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from headroom.athena.batches import Example
 from headroom.athena.generated import generate
-from headroom.athena.solver import MathSolver, load_solver, new_solver
+from headroom.athena.solver import load_solver, new_solver
 from headroom.compression import rounds, training
 from headroom.compression.footprint import parameters
 from headroom.compression.rounds import History, Round, compress
@@ -51,28 +48,28 @@ LAYOUT = {"0": [1], "1": [0, 2, 3]}
 
 
 @pytest.fixture(scope="module")
-def solver() -> MathSolver:
+def solver():
     return new_solver(SMALL, generate(N, seed=5), 1)
 
 
 @pytest.fixture(scope="module")
-def examples(solver: MathSolver) -> list[Example]:
+def examples(solver):
     return solver.prepare(generate(N, seed=5))
 
 
 @pytest.fixture
-def run(solver: MathSolver, examples: list[Example]) -> Callable[..., tuple[MathSolver, History]]:
-    def run(settings: Compression, *, seed: int = 3, dev: int = DEV, **more):
+def run(solver, examples):
+    def run(settings, *, seed=3, dev=DEV, **more):
         return compress(solver, examples, examples[:dev], settings, seed, device="cpu", **more)
 
     return run
 
 
-def removed(history: History) -> list[str]:
+def removed(history):
     return [head for each in history.rounds for removal in each.removals for head in removal.heads]
 
 
-def method(**changes) -> Compression:
+def method(**changes):
     return METHOD.model_copy(update=changes)
 
 
@@ -179,12 +176,12 @@ def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run, tmp_p
 def test_every_pass_runs_on_the_device(solver, examples, monkeypatch):
     """There is no GPU here: this one notes which modules were sent to it."""
 
-    def send(module: torch.nn.Module, place: object) -> torch.nn.Module:
+    def send(module, place):
         for each in module.modules():
             each.place = str(place)
         return module
 
-    def check(module: torch.nn.Module, _) -> None:
+    def check(module, _):
         assert getattr(module, "place", "cpu") == "cuda"
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -275,8 +272,8 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(run, monkeypatch
 
 
 def test_warnings_name_what_to_look_at():
-    def history(*rounds: tuple[float, float], after: float) -> History:
-        def epoch(n: int, loss: float) -> Epoch:
+    def history(*rounds, after):
+        def epoch(n, loss):
             losses = {"a": loss, "b": 1.0}
             return Epoch(epoch=n, steps=3 * n, losses=losses, dev_strict=after)
 
@@ -322,12 +319,12 @@ def test_a_killed_compression_goes_on_to_the_same_bits(
 ):
     step = training._Run.step
 
-    def counting(count: Callable[[], None]) -> None:
+    def counting(count):
         monkeypatch.setattr(
             training._Run, "step", lambda self, indices: (step(self, indices), count())
         )
 
-    def dying(count: Callable[[], None]) -> None:
+    def dying(count):
         counting(count)
         run(JOURNALLED[name], folder=tmp_path, layout=layout)
 
@@ -372,7 +369,7 @@ def test_all_arms_go_with_the_literal_reading():
 
 
 def test_what_decides_nothing_is_not_decisive():
-    def keyed(**changes) -> dict[str, object]:
+    def keyed(**changes):
         return Compression(**{"ratio": 0.4, **changes}).decisive()
 
     apart, fewer = {"scope": "layer"}, {"batch_size": 3}

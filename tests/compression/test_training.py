@@ -10,16 +10,15 @@ from accelerate.state import AcceleratorState
 from small import SMALL, certain_solver, same, weights
 from torch.distributions import Bernoulli, Categorical, kl_divergence
 
-from headroom.athena.batches import Batch, Example
 from headroom.athena.generated import generate
 from headroom.athena.problems import divide
 from headroom.athena.solver import MathSolver, new_solver
 from headroom.compression import training as training_module
 from headroom.compression.distillation import distilled, frozen, without_attention_dropout
-from headroom.compression.training import Between, Fit, task, train
+from headroom.compression.training import Between, task, train
 from headroom.config.compression import Distillation, Partition, Solver, Training
 from headroom.errors import ModelError
-from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.geometry import find_heads
 from headroom.models.learner import Verdict, copied, eager_attention
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
@@ -28,19 +27,19 @@ RECIPE = Training(epochs=3, patience=None, batch_size=7, learning_rate=2e-3, che
 N = 31  # 5 steps an epoch, the last one of 3 problems
 
 
-def setup() -> tuple[MathSolver, list[Example]]:
+def setup():
     problems = generate(N, seed=5)
     solver = new_solver(SMALL, problems, seed=2)
     return solver, solver.prepare(problems)
 
 
-def fit(recipe: Training = RECIPE, **more) -> tuple[dict[str, torch.Tensor], Fit]:
+def fit(recipe=RECIPE, **more):
     solver, examples = setup()
     result = train(solver, examples, more.pop("dev", []), recipe, seed=9, **more)
     return weights(solver), result
 
 
-def recipe(**changes) -> Training:
+def recipe(**changes):
     return RECIPE.model_copy(update=changes)
 
 
@@ -75,12 +74,12 @@ def test_moments_are_cut_with_the_weights(monkeypatch):
     encoder, take, seen = solver.encoder, training_module._Run.take_moments, []
 
     class Cut(Between):
-        def after_step(self, step: int) -> bool:
+        def after_step(self, step):
             if step == 3:  # of three heads of 8 the middle one goes
                 remove_heads(encoder, find_heads(encoder), [Variant(1, 1)])
             return step == 3
 
-    def noted(run) -> None:
+    def noted(run):
         for act in (lambda _: None, take):
             act(run)
             states = {name: run.optimizer.state.get(one, {}) for name, one in run.named.items()}
@@ -141,19 +140,19 @@ PROBLEMS = generate(5, seed=5)
 
 
 @pytest.fixture(scope="module")
-def solver() -> MathSolver:
+def solver():
     solver = certain_solver(len(PROBLEMS))
     solver.network.eval()
     return solver
 
 
 @pytest.fixture(scope="module")
-def batch(solver: MathSolver) -> Batch:
+def batch(solver):
     return solver.collate(solver.prepare(PROBLEMS))
 
 
 @pytest.fixture(scope="module")
-def teacher(solver: MathSolver) -> MathSolver:
+def teacher(solver):
     """It lacks a head itself, so that places and numbers differ."""
     smaller = copied(solver)
     remove_heads(smaller.encoder, find_heads(smaller.encoder), [Variant(1, 0)])
@@ -161,7 +160,7 @@ def teacher(solver: MathSolver) -> MathSolver:
 
 
 @pytest.fixture
-def student(teacher: MathSolver) -> tuple[MathSolver, HeadGeometry]:
+def student(teacher):
     """Other weights, without heads 0 and 2 of the first layer; 2 of the second."""
     smaller = copied(teacher)
     smaller.network.requires_grad_(True)
@@ -173,7 +172,7 @@ def student(teacher: MathSolver) -> tuple[MathSolver, HeadGeometry]:
     return smaller, geometry
 
 
-def outputs(solver: MathSolver, batch: Batch):
+def outputs(solver, batch):
     with torch.no_grad(), eager_attention(solver.encoder):
         return solver.run(batch, attentions=True)
 
@@ -234,7 +233,7 @@ def test_attention_maps_have_no_dropout_while_a_student_trains(solver, batch):
     solver.network.train()
     valid = batch.inputs["attention_mask"].bool()
 
-    def total() -> torch.Tensor:
+    def total():
         maps = outputs(solver, batch).attentions
         return torch.cat([layer.sum(-1).mean(1)[valid] for layer in maps])
 

@@ -11,7 +11,7 @@ import tiny_models
 
 
 @pytest.fixture(scope="session")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def llama(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "llama"
     size = {"vocab_size": len(WORDS), "num_hidden_layers": 3, "eos_token_id": 1}
     tiny_models.build(tiny_models.wide("Llama", **size)).save_pretrained(folder)

@@ -23,7 +23,6 @@ from headroom.models.geometry import find_heads
 from headroom.models.masks import edited_weights
 from headroom.recovery import training
 from headroom.recovery.evaluation import perplexity, text_losses
-from headroom.recovery.prune import Recovered
 from headroom.recovery.texts import cut
 from headroom.variants import Variant
 
@@ -39,18 +38,18 @@ SMALL: dict[str, Any] = {
 }
 
 
-def recovered(folder: Path, out: Path, **options: Any) -> Recovered:
+def recovered(folder, out, **options):
     return headroom.prune_and_recover(
         str(folder), out, TEXTS[7:], **{"held_out": HELD_OUT, **SMALL, **options}
     )
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
+def weights(folder):
     return load_file(folder / "model.safetensors")
 
 
 @pytest.fixture(scope="module")
-def done(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Recovered:
+def done(llama, tmp_path_factory):
     return recovered(llama, tmp_path_factory.mktemp("done") / "out")
 
 
@@ -108,7 +107,7 @@ def test_without_removal_only_the_weights_change(llama, tmp_path):
 def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, monkeypatch):
     """Killed in the first round (2 steps) and in the second; the state is written at each step."""
 
-    def killed(count) -> None:
+    def killed(count):
         count_steps(count)
         often = partial(training.train_round, save_seconds=0.0)
         monkeypatch.setattr("headroom.recovery.prune.train_round", often)
@@ -129,7 +128,7 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
     model = AutoModelForCausalLM.from_pretrained(llama)
     pieces, geometry = cut(TEXTS, AutoTokenizer.from_pretrained(llama), 8), find_heads(model)
 
-    def loss(*without: Variant) -> float:
+    def loss(*without):
         with ExitStack() as zeroed:
             for head in without:
                 zeroed.enter_context(edited_weights(model, geometry, head))

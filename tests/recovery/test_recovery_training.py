@@ -5,23 +5,20 @@ Texts, and what is measured on them: perplexity beside transformers' own loss.
 import gzip
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from small import killed_at, same
-from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from words import TEXTS, count_steps
 
 from headroom.errors import HeadroomError, ModelError
 from headroom.recovery import training
 from headroom.recovery.evaluation import Losses, generated_per_second, perplexity, text_losses
 from headroom.recovery.options import recovery
-from headroom.recovery.texts import Piece, cut, read_texts
+from headroom.recovery.texts import cut, read_texts
 from headroom.recovery.training import Progress, accelerator_for, train_round
 
 LOSSES: list[float] = []
@@ -30,25 +27,23 @@ SMALL = {"rounds": 1, "steps": 5, "batch_size": 6, "micro_batch": 3, "learning_r
 
 
 @pytest.fixture
-def pieces(llama: Path) -> list[Piece]:
+def pieces(llama):
     return cut(TEXTS, AutoTokenizer.from_pretrained(llama), 8)
 
 
-def load(folder: Path, dropout: float = 0.0) -> PreTrainedModel:
+def load(folder, dropout=0.0):
     own = {"dtype": torch.float32, "attention_dropout": dropout}
     return AutoModelForCausalLM.from_pretrained(folder, **own)
 
 
-def other(folder: Path) -> PreTrainedModel:
+def other(folder):
     model = load(folder)
     with torch.no_grad():
         model.lm_head.weight.mul_(1.5)
     return model
 
 
-def trained(
-    folder: Path, pieces: list[Piece], state: Path, dropout: float = 0.0, **options: Any
-) -> dict[str, Tensor]:
+def trained(folder, pieces, state, dropout=0.0, **options):
     settings = recovery(**{**SMALL, **options})
     progress, steps = Progress(), range(settings.steps)
     accelerator = accelerator_for(settings, "cpu")
@@ -118,7 +113,7 @@ def test_micro_batches_and_checkpointing_change_memory_only(llama, pieces, tmp_p
 def test_a_killed_round_ends_as_if_nothing_happened(lora, llama, pieces, tmp_path):
     undisturbed = trained(llama, pieces, tmp_path / "one", 0.3, lora=lora)
 
-    def killed(count) -> None:
+    def killed(count):
         count_steps(count)
         trained(llama, pieces, tmp_path / "other", 0.3, lora=lora)
 
