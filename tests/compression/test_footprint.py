@@ -18,7 +18,7 @@ from headroom.compression import footprint
 from headroom.compression.arm_measurements import relative
 from headroom.compression.calibration import calibrate
 from headroom.config import Study
-from headroom.config.compression import Importance
+from headroom.config.compression import Compression, Importance
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.learner import quantised
@@ -38,14 +38,20 @@ def bert():
 
 
 @pytest.mark.parametrize("architecture", [encoder("Bert"), QWEN2, Architecture("GPT2")], ids=str)
-def test_the_closed_form_equals_the_counter(architecture):
+def test_the_closed_form_equals_the_counter_and_a_cache_holds_what_is_said(architecture):
     model = bert() if architecture.name == "Bert" else tiny_models.build(architecture)
+    model = model.bfloat16() if architecture is QWEN2 else model
     geometry = find_heads(model)
     group = geometry.layer(1).query_heads // geometry.layer(1).kv_heads
     for gone in ([], [Variant(1, head) for head in range(group)]):
         geometry = remove_heads(model, geometry, gone)
         found = footprint.size(model, geometry, TOKENS)
         assert found.flops == found.flops_counted
+        if geometry.keeps_cache:
+            ids = torch.zeros(1, TOKENS, dtype=torch.long)
+            layers = model(ids, use_cache=True).past_key_values.layers
+            held = sum(each.nbytes for layer in layers for each in (layer.keys, layer.values))
+            assert footprint.cache_bytes(model, geometry) == held / TOKENS
 
 
 def test_sizes_leave_embeddings_and_head_out_of_layers_and_count_shared_weights_once():
@@ -59,20 +65,6 @@ def test_sizes_leave_embeddings_and_head_out_of_layers_and_count_shared_weights_
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert footprint.weight_bytes(model) == 4 * model.num_parameters()
     assert footprint.weight_bytes(model.bfloat16()) == 2 * model.num_parameters()
-
-
-def test_a_token_s_keys_and_values_are_counted_as_a_cache_holds_them():
-    group = [Variant(1, head) for head in range(3)]
-    for model, cut in (
-        (tiny_models.build(QWEN2).bfloat16(), group),
-        (tiny_models.build(Architecture("GPT2")), group[:1]),
-    ):
-        smaller = remove_heads(model, find_heads(model), cut)
-        with torch.no_grad():
-            cache = model(torch.zeros(1, TOKENS, dtype=torch.long), use_cache=True).past_key_values
-        held = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
-        held_bytes = sum(tensor.numel() * tensor.element_size() for tensor in held)
-        assert footprint.cache_bytes(model, smaller) == held_bytes / TOKENS
 
 
 def test_quantised_weights_are_a_quarter_and_those_in_half_precision_go_by_float32():
@@ -143,8 +135,7 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
         sweeps={"table": {"heads": [1]}},
         decodings={"greedy": {"max_new_tokens": tokens - 120}},  # a prompt is taken for 120
     )
-    study = Study(model="big", train="train", test="test")
-    importance = Importance(batch_size=texts)
-    settings = study.method.model_copy(update={"importance": importance})
-    planned = 1e9 * scoring_memory(own, study, settings)
+    method = Compression(importance=Importance(batch_size=texts))
+    study = Study(model="big", train="train", test="test", method=method)
+    planned = 1e9 * scoring_memory(own, study, method)
     assert peak + footprint.weight_bytes(model) == pytest.approx(planned, rel=0.25)

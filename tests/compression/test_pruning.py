@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 import headroom
 from headroom.cli import main
+from headroom.compression import pruning
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.load import word_tokenizer
@@ -129,13 +130,16 @@ def test_what_cannot_be_done_is_refused_in_one_line(options, message, bert, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_reads_texts_and_says_what_it_refuses(bert, qwen2, tmp_path, capsys):
+def test_the_command_reads_texts_and_says_what_it_refuses(
+    bert, qwen2, tmp_path, capsys, monkeypatch
+):
     arguments = ["prune", str(qwen2), "--heads", "L01H01", "--out", str(tmp_path / "out")]
     assert main([*arguments, "--free"]) == 2
     assert main([*arguments, "--zero"]) == 0
     assert main([*arguments, "--zero"]) == 2  # the folder exists now
     file = tmp_path / "texts.txt"
-    file.write_text("\n\n".join(TEXTS))
+    monkeypatch.setattr(pruning, "_SCORED_TOKENS", 100)  # BERT here reads no more than 128
+    file.write_text("\n\n".join([*TEXTS, "w1 " * 200]))
     command = ["prune", str(bert), "--ratio", "0.2", "--free", "--criterion", "mixed"]
     assert main([*command, "--out", str(tmp_path / "2"), "--texts", str(file)]) == 0
     assert "4 heads removed" in capsys.readouterr().out
