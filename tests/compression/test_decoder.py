@@ -133,11 +133,11 @@ def test_verdicts_are_those_of_the_grader(decoder, questions, monkeypatch):
     monkeypatch.setattr(
         type(decoder.loaded.tokenizer), "batch_decode", lambda self, ids, **_: texts[: len(ids)]
     )
-    verdicts = decoder.verdicts(decoder.prepare(to_answer(questions)))
-    assert [one.strict for one in verdicts] == [place not in (2, 5) for place in range(7)]
-    assert [one.answer for one in verdicts][2] == "-123457" and verdicts[5].answer is None
-    assert [one.stratum for one in verdicts] == list(questions["subject"])
-    assert [one.example_id for one in verdicts] == list(questions["question_id"])
+    found = decoder.verdicts(decoder.prepare(to_answer(questions)))
+    ids, strata, answers, *right = zip(*found, strict=True)
+    assert right == [tuple(place not in (2, 5) for place in range(7))] * 2
+    assert answers[2] == "-123457" and answers[5] is None
+    assert strata == (*questions["subject"],) and ids == (*questions["question_id"],)
 
 
 @pytest.mark.parametrize(

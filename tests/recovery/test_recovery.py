@@ -94,13 +94,9 @@ def test_equal_layers_make_a_plain_checkpoint(llama, tmp_path):
 def test_without_removal_only_the_weights_change(llama, tmp_path):
     done = recovered(llama, tmp_path / "out", ratio=0, teacher="original")
     assert done.removed == ()
-    before, after = (
-        {name: each.shape for name, each in weights(folder).items()}
-        for folder in (llama, tmp_path / "out")
-    )
-    assert before == after
-    assert done.measured["before"]["perplexity"] == done.measured["pruned"]["perplexity"]
-    assert done.measured["recovered"]["perplexity"] != done.measured["before"]["perplexity"]
+    before, pruned, after = (each["perplexity"] for each in done.measured.values())
+    assert before == pruned != after
+    assert find_heads(headroom.load_model(str(tmp_path / "out"))).heads == 18
 
 
 @pytest.mark.parametrize("step", [2, 4])
@@ -185,10 +181,8 @@ def test_two_processes_train_as_one(llama, done, tmp_path):
     assert "before" in ran.stdout and "tokens/s, batch 8" in ran.stdout
     folders = tmp_path / "out", done.folder
     found, own = (json.loads((folder / "recovery.json").read_text()) for folder in folders)
-    for losses, expected in zip(
-        found["progress"]["losses"], own["progress"]["losses"], strict=True
-    ):
-        assert losses == pytest.approx(expected, rel=1e-4)
+    losses = (one["progress"]["losses"] for one in (found, own))
+    assert all(each == pytest.approx(same, rel=1e-4) for each, same in zip(*losses, strict=True))
     assert found["removals"][0]["heads"] == own["removals"][0]["heads"]
 
 

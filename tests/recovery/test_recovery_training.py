@@ -201,11 +201,10 @@ def test_pieces_hold_every_token_once_and_conversations_are_written_by_the_templ
     assert tokenizer.decode(expected) == "user w1 w2 [END] assistant w3 [END]"
 
 
-@pytest.mark.parametrize("at_once", [1, 5])
-def test_the_loss_of_a_text_is_that_of_its_pieces(at_once, llama):
+def test_the_loss_of_a_text_is_that_of_its_pieces(llama):
     model = AutoModelForCausalLM.from_pretrained(llama)
     pieces = cut(TEXTS, AutoTokenizer.from_pretrained(llama), length=5)
-    found = text_losses(model, pieces, at_once)
+    found = text_losses(model, pieces, 5)
     for number in range(len(TEXTS)):
         own = [torch.from_numpy(each.input_ids)[None] for each in pieces if each.text == number]
         with torch.no_grad():
@@ -215,7 +214,7 @@ def test_the_loss_of_a_text_is_that_of_its_pieces(at_once, llama):
 
 
 def test_intervals_of_perplexity_cover_what_they_claim():
-    draw, covered, narrower = np.random.default_rng(0), 0, 0
+    draw, covered = np.random.default_rng(0), 0
     for _ in range(200):
         tokens = draw.integers(5, 60, size=40)
         nats = tokens * (2.0 + draw.normal(0, 0.6, size=40))
@@ -224,9 +223,9 @@ def test_intervals_of_perplexity_cover_what_they_claim():
         assert own.low < own.value < own.high
         assert ratio.value == pytest.approx(perplexity(harder).value / own.value)
         covered += ratio.low <= math.exp(0.1) <= ratio.high
-        narrower += math.log(ratio.high / ratio.low) < 0.5 * math.log(own.high / own.low)
+        # The same texts: their difficulty cancels.
+        assert math.log(ratio.high / ratio.low) < 0.5 * math.log(own.high / own.low)
     assert 0.88 < covered / 200 < 0.99
-    assert narrower == 200  # the same texts: their difficulty cancels
 
 
 def test_generation_is_timed_at_its_full_length(llama, monkeypatch):
