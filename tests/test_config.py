@@ -12,6 +12,11 @@ def frontier(**keys):
     return "frontiers/math", FRONTIER | keys
 
 
+def custom(**keys):
+    own = {"benchmark": "custom", "split": "dev", "columns": {"question": "q"}}
+    return "questions/mine", own | keys
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -66,6 +71,12 @@ def frontier(**keys):
         (*frontier(max_n=9), r"max_n = 9 exceeds members = 8"),
         (*frontier(members=17), r"decoding 'T0.6' has 16 samples, fewer than members = 17"),
         (*frontier(decoding="T0.6"), r"decoding: 'T0.6' samples; pruned heads"),
+        (*custom(), r"a custom benchmark has a `file` or a `dataset`"),
+        (*custom(file="a.csv", dataset="me/mine"), r"and not both"),
+        (*custom(file="a.csv", subset="main"), r"`subset` is a part of a `dataset`"),
+        (*custom(file="a.csv", grader="guess"), r"Input should be 'math', 'numeric'"),
+        (*custom(file="a.csv", columns={"prompt": "q"}), r"key 'questions.mine.columns.prompt'"),
+        (*custom(file="a.csv", benchmark="gsm8k", split="test"), r"`columns` belongs to bench"),
     ],
 )
 def test_a_bad_value_is_refused_in_one_line_that_names_it(path, value, message):

@@ -13,9 +13,8 @@ from headroom.benchmarks import generated, sources
 from headroom.benchmarks.overlap import COLUMNS as OVERLAP
 from headroom.benchmarks.overlap import overlap
 from headroom.benchmarks.sources import CLUSTERS, HubDataset, draw, read_source
-from headroom.config import Questions, parse
-from headroom.errors import BenchmarkError, ConfigError
-from headroom.planning.inputs import resolve
+from headroom.config import Questions
+from headroom.errors import BenchmarkError
 from headroom.tables import QUESTIONS
 
 MATH_KEYS = ("problem", "answer", "subject", "level", "unique_id", "solution")
@@ -212,25 +211,6 @@ def test_a_column_may_name_the_split_of_each_row(tmp_path):
         custom(file, columns, "3")
     with pytest.raises(BenchmarkError, match="has no 'part'"):
         custom(file, {**columns, "split": "part"})
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({}, "a custom benchmark has a `file` or a `dataset`"),
-        ({"file": "a.csv", "dataset": "me/mine"}, "and not both"),
-        ({"file": "a.csv", "subset": "main"}, "`subset` is a part of a `dataset`"),
-        ({"file": "a.csv", "grader": "guess"}, "Input should be 'math', 'numeric'"),
-        ({"file": "a.csv", "columns": {"prompt": "q"}}, "unknown key 'questions.mine.columns.pro"),
-        ({"file": "a.csv", "benchmark": "gsm8k", "split": "test"}, "`columns` belongs to bench"),
-        ({"dataset": "me/a", "revision": "main"}, r"'main' is not a commit hash .*/me/a HEAD"),
-    ],
-)
-def test_a_custom_benchmark_is_described_whole_or_refused(values, message):
-    mine = {"benchmark": "custom", "split": "dev", "columns": {"question": "q"}, **values}
-    own = {"run": "own", "models": {}, "questions": {"mine": mine}, "decodings": {}}
-    with pytest.raises(ConfigError, match=message):
-        resolve(parse(own))
 
 
 def test_questions_and_answers_are_those_that_stores_hold_and_the_corpus_has_others():

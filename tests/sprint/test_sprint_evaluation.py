@@ -1,15 +1,18 @@
 from itertools import combinations, permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from simulated_heads import made, of_groups
 
+from headroom.config import Decoding
 from headroom.sprint import choosing, matching, methods
 from headroom.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
 from headroom.sprint.evaluation import (
     MEAN,
     curves,
     drawn,
+    mean_over,
     ordered,
     paired,
     peak,
@@ -32,13 +35,10 @@ def answers():
 def test_every_score_of_drawn_answers_is_the_mean_over_ordered_subsets(answers):
     answers = answers._replace(own=answers.own**2)  # skipped layers
     found = drawn(answers, MAX_N)
-    subsets = [
-        ordered(answers.select(np.array(subset)), MAX_N)
-        for subset in combinations(range(POOL), MAX_N)
-    ]
-    for name in found:
-        wanted = np.mean([subset[name][:, -1] for subset in subsets], axis=0)
-        np.testing.assert_allclose(found[name][:, -1], wanted, atol=1e-9, err_msg=name)
+    subsets = map(np.array, combinations(range(POOL), MAX_N))
+    mean = mean_over([ordered(answers.select(subset), MAX_N) for subset in subsets])
+    for name, wanted in mean.items():
+        np.testing.assert_allclose(found[name][:, -1], wanted[:, -1], atol=1e-9, err_msg=name)
 
 
 def test_a_question_passes_the_layers_that_answers_share_once(answers):
@@ -65,8 +65,6 @@ def test_paired_differences_are_sprint_minus_the_other(answers):
     apart = np.isin(np.arange(QUESTIONS), [0, 3, 4], invert=True)
     table = paired(*compared, apart, RESAMPLES)
     assert table[["by_draw", "by_seed"]].isna().all(axis=None)
-    assert list(table["method"]) == [methods.RANDOM] * 3 + [methods.BASE] * 3
-    assert list(table["n"]) == [1, 2, 3] * 2
     lead = scores[methods.SPRINT]["pass_at_n"] - scores[methods.BASE]["pass_at_n"]
     wider, ends = simultaneous(lead, RESAMPLES), table.iloc[-3:]
     assert wider >= 1
@@ -143,7 +141,9 @@ def test_curves_end_where_drawn_answers_end_and_their_costs_are_means(answers):
 
 
 def test_sampling_methods_of_one_temperature_are_told_apart():
-    named = methods.sampling({"a": 0.6, "b": 0.6, "hot": 1.0})
+    mild, hot = (Decoding(temperature=each) for each in (0.6, 1))
+    config = SimpleNamespace(decodings={"a": mild, "b": mild, "hot": hot})
+    named = methods.sampling(config, ["a", "b", "hot"])
     assert [*named.values()] == ["sampling T=0.6 (a)", "sampling T=0.6 (b)", "sampling T=1"]
 
 
@@ -166,7 +166,6 @@ def test_a_ranking_is_held_against_all_permutations_the_cover_and_draws():
     correct, train = draw.random((questions, pool)) < 0.4, draw.random((60, pool)) < 0.4
     order = draw.permuted(np.tile(np.arange(pool), (questions, 1)), axis=1)
     table = matching.compare("SPRINT", correct, order, train, 4, Bootstrap(questions, 50, 0), 0)
-    assert set(table["heads"]) == {pool}
     assert table["p"].notna().sum() == 4  # against shuffled questions only
     table = table.set_index(["against", "n"])
     cover = greedy_cover(train)
@@ -182,9 +181,7 @@ def test_a_ranking_is_held_against_all_permutations_the_cover_and_draws():
         assert row["p"] == pytest.approx(exact, abs=0.02)
         covered = correct[:, cover[:n]].any(axis=1).mean()
         assert table.loc[COVER, str(n)]["other"] == pytest.approx(covered)
-    row = table.loc[SHUFFLED, "1"]
-    assert row["difference"] == pytest.approx(row["sprint"] - row["other"])
-    assert row["low"] < row["difference"] < row["high"]
+    assert table["difference"].between(table["low"], table["high"]).all()
     own = [np.mean([correct[i, order[i][:n]].any() for i in range(6)]) for n in (1, 2, 3, 4)]
     assert table.loc[SHUFFLED, MEAN]["sprint"] == pytest.approx(np.mean(own))
     assert table.loc[DRAWN, "1"]["other"] == pytest.approx(correct.mean())

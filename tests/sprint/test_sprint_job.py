@@ -30,7 +30,9 @@ from headroom.tables import (
     accuracy_schema,
     read_metadata,
     read_table,
+    write_json,
     write_table,
+    write_text,
 )
 
 LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9
@@ -246,11 +248,12 @@ def test_the_prompts_length_is_known_from_the_variant_that_took_over_least(tmp_p
     config = make_config()
     graded = GradedAnswers(config, "tiny")
     assert np.isnan(graded.prompt_tokens("greedy", "test"))
-    told = [("base", 70, None), ("L00H01", 30, 41.0), ("L00H02", 10, 43.5), ("L01H00", 20, 40.0)]
-    for variant, reused, length in told:
+    for variant, facts in {
+        "base": {"reused": 70},
+        "L00H01": {"reused": 30, "prompt_tokens": 41.0},
+        "L00H02": {"reused": 10, "prompt_tokens": 43.5},
+    }.items():
         file = Store(config).path(paths.ANSWERS, variant=variant, **GREEDY)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-        facts = {"reused": reused} | ({"prompt_tokens": length} if length else {})
-        record_path(file).write_text(json.dumps(facts))
+        write_text(file, "")
+        write_json(record_path(file), facts)
     assert graded.prompt_tokens("greedy", "test") == 43.5

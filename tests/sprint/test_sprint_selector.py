@@ -220,20 +220,19 @@ def test_a_setting_that_diverged_is_not_chosen_however_good_it_looks(monkeypatch
 
 
 def test_splits_folds_and_redraws_are_disjoint_and_complete():
-    parts = splits(23, options(validation=0.2, seeds=(5, 6)))
-    assert [len(held_out) for _, held_out in parts] == [5, 5]
+    given = options(validation=0.2, seeds=(5, 6), redraws=4)
+    few = options(validation=0.9, redraws=4)
+    parts, left_out = splits(23, given), folds(23, given)
     assert all(sorted([*fitted, *held_out]) == list(range(23)) for fitted, held_out in parts)
+    assert [len(held_out) for _, held_out in parts] == [5, 5]
     assert set(parts[0][1]) != set(parts[1][1])
-    found = folds(23, options(validation=0.2, seeds=(4,)))
-    assert list(found) == [f"without fold {number}" for number in range(5)]
-    assert sorted(row for fold in found.values() for row in fold) == list(range(23))
-    assert [len(fold) for fold in found.values()] == [5, 5, 5, 4, 4]
-    whole, *drawn = redraws(23, options(redraws=4)).items()
+    assert sorted(np.concatenate([*left_out.values()])) == list(range(23))
+    assert [len(fold) for fold in left_out.values()] == [5, 5, 5, 4, 4]
+    whole, *drawn = redraws(23, given).items()
     assert (whole[0], list(whole[1])) == (ALL, list(range(23)))
     assert [len(set(rows)) for _, rows in drawn] == [15] * 4  # two thirds
     assert len({tuple(rows) for _, rows in drawn}) == 4
-    few = options(validation=0.9, seeds=(0,), redraws=4)
-    assert [len(asked) for _, asked in splits(2, few)] == [1]
+    assert [len(asked) for _, asked in splits(2, few)] == [1] * 3
     assert len(folds(3, few)) == 2
     # A setting is chosen on a split of a redraw.
     assert [len(rows) for rows in redraws(2, few).values()] == [2] * 5

@@ -97,9 +97,8 @@ def rival(config: Config, selector: str) -> tuple[str, int]:
     table = Source.read(config, paths.CURVES, selector=selector).rows
     most = int(table.loc[table["method"] == SPRINT, "n"].max())
     section = config.selectors[selector]
-    temperatures = {name: config.decodings[name].temperature for name in section.sampling}
     if section.versus:
-        return sampling(temperatures).get(section.versus, section.versus), most
+        return sampling(config, section.sampling).get(section.versus, section.versus), most
     at = table[(table["n"] == most) & table["method"].str.startswith("sampling")]
     ranked = at.sort_values("pass_at_n", kind="stable")["method"]
     return next(reversed(ranked.tolist()), ""), most

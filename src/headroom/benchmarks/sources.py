@@ -199,8 +199,7 @@ def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
 
 def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFrame:
     """Check and convert a source's rows, and return them as a table."""
-    kept: dict[str, dict[str, Any]] = {}
-    places: dict[str, str] = {}
+    kept: dict[str, tuple[str, dict[str, Any]]] = {}
     left_out: list[str] = []
     column = questions.columns.split if questions.columns else None
     for index, (place, row) in enumerate(rows):
@@ -211,13 +210,12 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
         if question["answer"] is None:
             left_out.append(f"{question_id} (no gold answer)")
         elif question_id not in kept:
-            kept[question_id] = question
-            places[question_id] = place
-        elif question_id in _TWICE and question["question"] == kept[question_id]["question"]:
+            kept[question_id] = place, question
+        elif question_id in _TWICE and question["question"] == kept[question_id][1]["question"]:
             left_out.append(f"{question_id} (second copy)")
         else:
             raise BenchmarkError(
-                f"{origin}: id {question_id!r} is at {places[question_id]} and again at {place}; "
+                f"{origin}: id {question_id!r} is at {kept[question_id][0]} and again at {place}; "
                 f"ids must be unique"
             )
     if not kept:
@@ -225,7 +223,7 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
         raise BenchmarkError(f"{origin} has no questions{of}; write one on each line")
     if left_out:
         _LOG.warning("%s: left out %d rows: %s", origin, len(left_out), ", ".join(left_out))
-    return pd.DataFrame(list(kept.values()), columns=tables.QUESTIONS.names)
+    return pd.DataFrame([row for _, row in kept.values()], columns=tables.QUESTIONS.names)
 
 
 def _question(

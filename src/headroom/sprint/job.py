@@ -137,7 +137,6 @@ def evaluate(config: Config, name: str) -> None:
     max_n, redraws = min(options.max_n, z.shape[1]), validation.redraws(len(z), options)
     asked, heads, base = (options.decoding, options.test), experiment.heads, [str(BASE)]
     answers = graded.of(*asked, heads, questions)
-    temperatures = {each: config.decodings[each].temperature for each in options.sampling}
 
     shortlists = {
         of: rankers.choose_shortlist(z[rows], answers.correct, options)
@@ -145,7 +144,7 @@ def evaluate(config: Config, name: str) -> None:
     }
     sampled = {
         method: [drawn(graded.of(decoding, options.test, base, questions), max_n)]
-        for decoding, method in methods.sampling(temperatures).items()
+        for decoding, method in methods.sampling(config, options.sampling).items()
     }
     of_pool, of_base = drawn(answers, max_n), ordered(graded.of(*asked, base, questions), max_n)
     # An oracle needs one head a question, so that the ceiling does not depend on N.

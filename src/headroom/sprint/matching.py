@@ -7,7 +7,6 @@ takes the same heads for every question; and heads drawn from the pool.
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
 
 from headroom.sprint.evaluation import estimated, points
 from headroom.sprint.methods import COVER
@@ -58,31 +57,17 @@ def compare(
         COVER: points(pass_at_n_ordered(correct[:, greedy_cover(train)], max_n))[1],
         DRAWN: points(pass_at_n_drawn(correct, max_n))[1],
     }
+    # A one-sided test: the share of permutations of the questions that score as well.
+    draw, beyond, rows = np.random.default_rng(seed), 1, np.arange(len(first))
+    for _ in range(_PERMUTATIONS // _BLOCK):
+        shuffled = draw.permuted(np.broadcast_to(rows, (_BLOCK, len(rows))), axis=1)
+        scored = worth[first[rows, shuffled]].sum(axis=1)
+        beyond = beyond + (scored >= own.sum(axis=0) - 1e-9).sum(axis=0)
     tables = []
     for against, other in others.items():
         table = pd.DataFrame({"n": labels, "against": against, "method": method})
         table = table.assign(**estimated(own - other, bootstrap, "difference", "low", "high"))
         table["sprint"], table["other"] = own.mean(axis=0), other.mean(axis=0)
-        table["p"] = _permutation_p(first, worth, seed) if against == SHUFFLED else np.nan
+        table["p"] = beyond / (1 + _PERMUTATIONS) if against == SHUFFLED else np.nan
         tables.append(table.assign(questions="test", pool=ALL, heads=correct.shape[1]))
     return pd.concat(tables, ignore_index=True)[COLUMNS]
-
-
-def _permutation_p(
-    first: Int[np.ndarray, "questions questions"],
-    worth: Float[np.ndarray, "places points"],
-    seed: int,
-) -> Float[np.ndarray, " points"]:
-    """Return the one-sided p-value: the share of permutations of the questions that score as well.
-
-    `first` is the position of the first right head of each question under each one's ranking.
-    """
-    observed = worth[np.diagonal(first)].sum(axis=0)
-    draw = np.random.default_rng(seed)
-    beyond = np.zeros(worth.shape[1])
-    rows = np.arange(len(first))
-    for start in range(0, _PERMUTATIONS, _BLOCK):
-        count = min(_BLOCK, _PERMUTATIONS - start)
-        shuffled = draw.permuted(np.broadcast_to(rows, (count, len(rows))), axis=1)
-        beyond += (worth[first[rows, shuffled]].sum(axis=1) >= observed - 1e-9).sum(axis=0)
-    return (1 + beyond) / (1 + _PERMUTATIONS)

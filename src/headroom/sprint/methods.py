@@ -1,7 +1,9 @@
 """Names of the methods compared, as tables and figures show them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
+
+from headroom.config import Config
 
 SPRINT = "SPRINT"
 RANDOM = "random heads"
@@ -19,13 +21,9 @@ ORACLE = "all heads (oracle)"
 _SAMPLING = "sampling T="
 
 
-def sampling(temperatures: Mapping[str, float]) -> dict[str, str]:
-    """Return the display name of each sampling decoding.
-
-    Args:
-        temperatures: by the decoding's config name, which is added to the display name where
-            several decodings share a temperature.
-    """
+def sampling(config: Config, decodings: Sequence[str]) -> dict[str, str]:
+    """Return the display names of sampling decodings: T, and the config name where T is shared."""
+    temperatures = {name: config.decodings[name].temperature for name in decodings}
     shared = Counter(temperatures.values())
     return {
         name: f"{_SAMPLING}{value:g}" + (f" ({name})" if shared[value] > 1 else "")

@@ -36,21 +36,19 @@ _START_TEMPERATURE = 0.5
 
 @dataclass(frozen=True)
 class Setting:
-    """A selector's hyperparameters, apart from its seed."""
+    """A selector's hyperparameters, as in `headroom.config.Selector`, apart from its seed.
+
+    The dimension is p, of the space that questions and heads share; the diversity λ; the weight
+    decay that of θ; the embedder the config name of φ.
+    """
 
     geometry: Geometry
     dimension: int
-    """p, the dimension of the space that questions and heads share."""
     diversity: float
-    """λ."""
     weight_decay: float = 0.01
-    """Weight decay of θ."""
     epochs: int = 200
-    """Passes over the training questions."""
     learning_rate: float = 1e-2
-    """Learning rate of AdamW."""
     embedder: str = ""
-    """Config name of φ."""
 
 
 def squared_distances(
