@@ -21,8 +21,6 @@ from headroom.recovery.options import recovery
 from headroom.recovery.texts import cut, read_texts
 from headroom.recovery.training import Progress, accelerator_for, train_round
 
-LOSSES: list[float] = []
-"""Of each step of the last training."""
 SMALL = {"rounds": 1, "steps": 5, "batch_size": 6, "micro_batch": 3, "learning_rate": 1e-2}
 
 
@@ -38,29 +36,31 @@ def load(folder, dropout=0.0):
 
 def other(folder):
     model = load(folder)
-    with torch.no_grad():
-        model.lm_head.weight.mul_(1.5)
+    model.lm_head.weight.data.mul_(1.5)
     return model
 
 
-def trained(folder, pieces, state, dropout=0.0, **options):
-    settings = recovery(**{**SMALL, **options})
-    progress, steps = Progress(), range(settings.steps)
-    accelerator = accelerator_for(settings, "cpu")
-    teacher = None if settings.teacher == "none" else other(folder)
-    model = train_round(
-        load(folder, dropout), teacher, pieces, settings, steps, progress, accelerator, state, 0.0
-    )
-    assert progress.step == settings.steps == len(progress.losses)
-    LOSSES[:] = [sum(each.values()) for each in progress.losses]
-    return model.state_dict()
+@pytest.fixture
+def trained(llama, pieces, tmp_path):
+    """Return a function that trains a model, and returns its weights and each step's loss."""
+
+    def trained(state="s", model=None, **options):
+        settings, progress = recovery(**{**SMALL, **options}), Progress()
+        teacher = None if settings.teacher == "none" else other(llama)
+        own = progress, accelerator_for(settings, "cpu"), tmp_path / state, 0.0
+        steps = range(settings.steps)
+        model = train_round(model or load(llama), teacher, pieces, settings, steps, *own)
+        assert progress.step == settings.steps == len(progress.losses)
+        return model.state_dict(), [sum(each.values()) for each in progress.losses]
+
+    return trained
 
 
-def test_one_step_is_that_of_the_written_loss(llama, pieces, tmp_path):
+def test_one_step_is_that_of_the_written_loss(llama, pieces, trained, tmp_path):
     """Text by text, by transformers' own loss and torch's distributions, and AdamW by hand."""
     sizes = {"steps": 1, "batch_size": len(pieces), "micro_batch": len(pieces) // 2}
     mixture = {"temperature": 3.0, "distill_weight": 0.3}
-    found = trained(llama, pieces, tmp_path / "s", **sizes, **mixture)
+    found, _ = trained(**sizes, **mixture)
     student, teacher = load(llama), other(llama)
     tokens = sum(len(piece.input_ids) - 1 for piece in pieces)
     for piece in pieces:
@@ -97,33 +97,29 @@ def test_the_rate_rises_in_a_round_and_falls_to_zero_over_all():
     assert shares[-1] == pytest.approx(21 / 60)
 
 
-def test_micro_batches_and_checkpointing_change_memory_only(llama, pieces, tmp_path):
-    whole = trained(llama, pieces, tmp_path / "a", micro_batch=6)
-    losses = list(LOSSES)
-    for number, options in enumerate([{"micro_batch": 2}, {"gradient_checkpointing": True}]):
-        trained(llama, pieces, tmp_path / str(number), **options)
-        assert pytest.approx(losses, rel=1e-4) == LOSSES
+def test_micro_batches_and_checkpointing_change_memory_only(trained):
+    whole, losses = trained(micro_batch=6)
+    for options in ({"micro_batch": 2}, {"gradient_checkpointing": True}):
+        assert trained(repr(options), **options)[1] == pytest.approx(losses, rel=1e-4)
     for changes in ({"seed": 1}, {"teacher": "none"}, {"precision": "bf16"}):
-        found = trained(llama, pieces, tmp_path / repr(changes), **changes)
+        found, _ = trained(repr(changes), **changes)
         assert not same(found, whole)
         assert all(tensor.dtype == torch.float32 for tensor in found.values())
 
 
 @pytest.mark.parametrize("lora", [None, 2])
-def test_a_killed_round_ends_as_if_nothing_happened(lora, llama, pieces, tmp_path):
-    undisturbed = trained(llama, pieces, tmp_path / "one", 0.3, lora=lora)
+def test_a_killed_round_ends_as_if_nothing_happened(lora, llama, trained):
+    def run(state):
+        return trained(state, load(llama, dropout=0.3), lora=lora)[0]
 
-    def killed(count):
-        count_steps(count)
-        trained(llama, pieces, tmp_path / "other", 0.3, lora=lora)
-
-    killed_at(4, killed)
-    resumed = trained(llama, pieces, tmp_path / "other", 0.3, lora=lora)
+    undisturbed = run("one")
+    killed_at(4, lambda count: (count_steps(count), run("other")))
+    resumed = run("other")
     assert same(resumed, undisturbed) and not same(resumed, load(llama).state_dict())
 
 
-def test_lora_trains_little_and_leaves_no_trace(llama, pieces, tmp_path):
-    found, before = trained(llama, pieces, tmp_path / "s", lora=2), load(llama).state_dict()
+def test_lora_trains_little_and_leaves_no_trace(llama, trained, tmp_path):
+    (found, _), before = trained(lora=2), load(llama).state_dict()
     assert found.keys() == before.keys()
     changed = {name for name in before if not torch.equal(found[name], before[name])}
     assert changed == {name for name in before if "_proj" in name}
@@ -132,18 +128,16 @@ def test_lora_trains_little_and_leaves_no_trace(llama, pieces, tmp_path):
     assert (tmp_path / "s").stat().st_size < 100_000
 
 
-def test_what_cannot_be_trained_is_refused(llama, pieces, tmp_path):
+def test_what_cannot_be_trained_is_refused(llama, trained, tmp_path):
     with pytest.raises(ModelError, match="batch size 6 is no multiple of 4"):
-        accelerator_for(recovery(batch_size=6, micro_batch=4), "cpu")
+        trained(micro_batch=4)
     (tmp_path / "s").write_bytes(b"half a file")
     with pytest.raises(ModelError, match=r"is damaged .* remove it"):
-        trained(llama, pieces, tmp_path / "s")
-    model, settings = load(llama), recovery(**SMALL)
-    with torch.no_grad():
-        model.lm_head.weight[0, 0] = float("nan")
-    state = Progress(), accelerator_for(settings, "cpu"), tmp_path / "new"
+        trained()
+    model = load(llama)
+    model.lm_head.weight.data[0, 0] = float("nan")
     with pytest.raises(ModelError, match="task part of the loss is nan at step 1; lower"):
-        train_round(model, None, pieces, settings, range(5), *state)
+        trained("new", model)
 
 
 CHAT = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3"}]
