@@ -1,7 +1,6 @@
 """Equations against Python, expressions against equations, the expansion against a plain one."""
 
 import math
-from collections import Counter
 from itertools import combinations_with_replacement
 from random import Random
 
@@ -9,7 +8,16 @@ import numpy as np
 import pytest
 
 from headroom.athena.equations import evaluate, infix, parse, parse_prefix
-from headroom.athena.expressions import MOST_THOUGHTS, Expander, Expressions, Op, harvest, schedule
+from headroom.athena.expressions import (
+    MERGES,
+    MOST_THOUGHTS,
+    UNARY,
+    Expander,
+    Expressions,
+    Op,
+    harvest,
+    schedule,
+)
 from headroom.errors import BenchmarkError
 
 NUMBERS = (3.5, 7.25, 11.125)
@@ -145,46 +153,23 @@ def test_constants_are_harvested_often_enough_and_inverses_left_out():
     assert harvest([parse("n0*0.25")]) == (0.25,)
 
 
-UNARY, MERGES = ("NEG", "INV", "ROOT", "HALF"), ("ADD", "MUL")
-
-
-def make(op, *parts):
-    """Return an expression as a value that is equal for equal expressions."""
-    if op in MERGES:
-        terms = Counter()
-        for part in parts:
-            terms += Counter(dict(part[1])) if part[0] == op else Counter([part])
-        return (op, frozenset(terms.items()))
-    return (op, *parts)
-
-
-def plain_expansion(leaves, right, depth):
-    """Yield the candidates of each depth; `right` decides what is accepted."""
+def plain_expansion(nodes, right, depth):
+    """Yield the candidates of each depth, of which those that are `right` are accepted."""
     thoughts, transformed, merged = [], set(), set()
     for level in range(depth + 1):
         known = set(thoughts)
         if level == 0:
-            found = list(leaves)
+            found = nodes.leaves
         elif level % 2:
-            new = [thought for thought in thoughts if thought not in transformed]
-            found = [make(op, thought) for op in UNARY for thought in new]
+            found = [nodes.node(op, one) for op in UNARY for one in known - transformed]
             transformed |= known
         else:
             pairs = combinations_with_replacement(thoughts, 2)
-            found = [
-                make(op, *pair) for pair in list(pairs) for op in MERGES if not set(pair) <= merged
-            ]
+            new = [pair for pair in pairs if not set(pair) <= merged]
+            found = [nodes.node(op, *pair) for op in MERGES for pair in new]
             merged |= known
-        found = set(found) - known
-        yield found
-        thoughts += [expression for expression in found if right(expression)]
-
-
-def as_value(nodes, expression):
-    op, arguments = nodes.nodes[expression]
-    if op in (Op.NUMBER, Op.CONSTANT):
-        return (op.name, arguments[0])
-    return make(op.name, *(as_value(nodes, argument) for argument in arguments))
+        yield set(found) - known
+        thoughts += (set(found) - known) & right
 
 
 @pytest.mark.parametrize(
@@ -193,17 +178,13 @@ def as_value(nodes, expression):
 )
 def test_every_level_has_the_candidates_of_the_plain_expansion(text, numbers):
     expander = Expander(numbers, CONSTANTS)
-    nodes = expander.expressions
-    _, steps = nodes.gold(parse(text))
-    wanted = {as_value(nodes, step) for step in steps}
-    leaves = [as_value(nodes, leaf) for leaf in nodes.leaves]
-    for found in plain_expansion(leaves, lambda expression: expression in wanted, 6):
-        candidates = expander.candidates()
-        values = [as_value(nodes, candidate[3]) for candidate in candidates]
-        assert len(values) == len(set(values))
-        assert set(values) == found
-        assert [c[0] for c in candidates] == sorted(c[0] for c in candidates)
-        expander.thoughts += [c[3] for c in candidates if as_value(nodes, c[3]) in wanted]
+    _, steps = expander.expressions.gold(parse(text))
+    for expected in plain_expansion(expander.expressions, steps, 6):
+        ops, *_, found = zip(*expander.candidates(), strict=True) if expected else ((), ())
+        assert len(found) == len(expected) and set(found) == expected
+        assert list(ops) == sorted(ops)
+        expander.thoughts += [one for one in found if one in steps]
+    assert steps <= set(expander.thoughts)
 
 
 def test_a_schedule_ends_where_it_leads_to_the_equation_or_nothing_is_new():

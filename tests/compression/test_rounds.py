@@ -300,18 +300,14 @@ def test_a_killed_compression_goes_on_to_the_same_bits(
     def counting(count):
         monkeypatch.setattr(training._Run, "step", lambda *own: (step(*own), count()))
 
-    def dying(count):
-        counting(count)
-        run(JOURNALLED[name], folder=tmp_path, layout=layout)
-
-    layout = LAYOUT if name == "scratch" else None
-    whole, undisturbed = run(JOURNALLED[name], layout=layout)
-    killed_at(after, dying)
-    steps: list[int] = []
+    own = {"settings": JOURNALLED[name], "layout": LAYOUT if name == "scratch" else None}
+    whole, undisturbed = run(**own)
+    killed_at(after, lambda count: (counting(count), run(**own, folder=tmp_path)))
+    steps = []
     counting(lambda: steps.append(1))
     for expected in (repeated, 0):  # what is done is not done again
         steps.clear()
-        resumed, history = run(JOURNALLED[name], folder=tmp_path, layout=layout)
+        resumed, history = run(**own, folder=tmp_path)
         assert len(steps) == expected
         assert history == undisturbed
         assert same(weights(whole), weights(resumed))

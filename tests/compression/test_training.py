@@ -109,7 +109,7 @@ def test_patience_ends_training_and_takes_the_best_epoch():
             kept[right] = kept.get(right) or weights(self)
             return [Verdict("", "low", None, place < right, True) for place in range(10)]
 
-    scripted = Scripted(solver.network, solver.tokenizer, solver.constants, solver.settings)
+    scripted = Scripted(**vars(solver))
     result = train(scripted, examples, examples[:10], recipe(epochs=9, patience=3), seed=9)
     assert (result.best, len(result.epochs)) == (2, 5)
     assert [epoch.dev_strict for epoch in result.epochs] == [0.3, 0.5, 0.5, 0.4, 0.5]
