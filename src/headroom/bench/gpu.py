@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +34,7 @@ if importlib.util.find_spec("jaxtyping") is None:  # only its names are needed, 
 from headroom.bench.shapes import SIZES
 from headroom.generation import batch
 from headroom.generation.engine import Engine, Request
-from headroom.models.geometry import find_heads
+from headroom.models.geometry import find_heads, seconds_of
 from headroom.models.masks import edited_weights
 from headroom.variants import BASE, Variant, heads
 
@@ -64,9 +63,9 @@ def rates(device: torch.device) -> None:
     """Print the rates of large products and copies."""
     size = 8192 if device.type == "cuda" else 256
     ones = torch.ones(size, size, device=device, dtype=torch.bfloat16)
-    seconds = min(seconds_of(lambda: ones @ ones, device) for _ in range(5))
+    seconds = min(seconds_of(lambda: ones @ ones) for _ in range(5))
     print(f"product of {size}: {2e-12 * size**3 / seconds:.2f} TFLOP/s")
-    seconds = min(seconds_of(ones.clone, device) for _ in range(5))
+    seconds = min(seconds_of(ones.clone) for _ in range(5))
     print(f"copy: {4e-9 * ones.numel() / seconds:.0f} GB/s")
 
 
@@ -99,7 +98,7 @@ def speed(shape: str, device: torch.device) -> None:
     tiny = shape == "tiny"
     tokens, questions = (8, 6) if tiny else (600, 512)
     base = _requests(model, questions, [BASE])
-    seconds = seconds_of(lambda: _published(loaded, base[:16], tokens), device)
+    seconds = seconds_of(lambda: _published(loaded, base[:16], tokens))
     print(f"generate, batch 16: {min(16, len(base)) * tokens / seconds:.0f} tokens/s")
     drafts = _run("decoding", loaded, base, tokens, {})
     few = heads([len(loaded.geometry.layers) // 2], range(3 if tiny else 12))
@@ -133,7 +132,7 @@ def _run(
     """Print how fast the engine answers; return the answers by question."""
     engine = Engine(loaded, _decoding(tokens), None, checked=False if drafts else None)
     answers: list[Any] = []
-    seconds = seconds_of(lambda: answers.extend(engine.run(wanted, drafts)), loaded.device)
+    seconds = seconds_of(lambda: answers.extend(engine.run(wanted, drafts)))
     kept = sum(len(answer.token_ids) for answer in answers)
     accepted = sum(answer.accepted for answer in answers)
     print(
@@ -179,15 +178,6 @@ def generated(loaded: Any, prompts: Sequence[Sequence[int]], **options: Any) -> 
     tokens, mask = (torch.tensor(each, device=loaded.device) for each in (ids, visible))
     rows: Any = loaded.model.generate(tokens, attention_mask=mask, **options)
     return rows[:, width:].tolist()
-
-
-def seconds_of(work: Any, device: torch.device) -> float:
-    """Return how long some work takes, to its end on the device."""
-    begin = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

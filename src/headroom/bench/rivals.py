@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from headroom.bench.gpu import generated, seconds_of
+from headroom.bench.gpu import generated
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.engine import Engine, Request
 from headroom.generation.vllm import VllmEngine, VllmModel
 from headroom.generation.weights import Linear, fast_linear
-from headroom.models.geometry import LoadedModel
+from headroom.models.geometry import LoadedModel, seconds_of
 from headroom.models.load import load_model
 from headroom.models.masks import edited_weights
 from headroom.variants import BASE, Variant
@@ -262,8 +262,8 @@ def peak(loaded: LoadedModel) -> float:
     """
     states = torch.ones(_SIZE, _SIZE, device=loaded.device, dtype=loaded.dtype)
     layer = nn.Linear(_SIZE, _SIZE, bias=False, device=loaded.device, dtype=loaded.dtype)
-    work = partial(layer, states), loaded.device
-    seconds = [seconds_of(*work) for _ in range(_ROUNDS)]
+    work = partial(layer, states)
+    seconds = [seconds_of(work) for _ in range(_ROUNDS)]
     with fast_linear(layer):
-        seconds += [seconds_of(*work) for _ in range(_ROUNDS)]
+        seconds += [seconds_of(work) for _ in range(_ROUNDS)]
     return 2 * _SIZE**3 / min(seconds)

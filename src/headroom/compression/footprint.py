@@ -3,7 +3,6 @@
 The operations saved bound the possible speed-up, so both are reported.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -19,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from headroom.errors import HeadroomError, ModelError
-from headroom.models.geometry import HeadGeometry, is_linear
+from headroom.models.geometry import HeadGeometry, is_linear, seconds_of
 from headroom.models.load import load_checkpoint
 from headroom.record import peak_resident
 
@@ -117,17 +116,8 @@ def in_turns(
 
     The calls alternate, so that other load on the machine affects all of them alike.
     """
-    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-
-    def seconds(call: Callable[[], Any]) -> float:
-        wait()
-        started = time.perf_counter()
-        call()
-        wait()
-        return time.perf_counter() - started
-
     with torch.inference_mode():
-        every = [[seconds(call) for call in calls] for _ in range(warm_ups + turns)]
+        every = [[seconds_of(call) for call in calls] for _ in range(warm_ups + turns)]
     return np.array(every[warm_ups:])
 
 

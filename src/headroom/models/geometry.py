@@ -12,7 +12,8 @@ module names or model types are used.
 
 import inspect
 import itertools
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -199,6 +200,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(training)
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    """Return how long a call takes, to its end on the GPU if there is one."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    wait()
+    begin = time.perf_counter()
+    call()
+    wait()
+    return time.perf_counter() - begin
 
 
 class _Call(NamedTuple):
