@@ -174,8 +174,6 @@ def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(head
     assert rows["subject"].value_counts().tolist() == sizes
     assert rows["level"].value_counts().sort_index().tolist() == [958, 2152, 2618, 2776, 3494 - 2]
     assert rows["level"].isna().sum() == 2
-    assert rows["question_id"].is_unique
-    assert rows["question"].duplicated().sum() == 1
     assert "left out 2 rows: train/number_theory/7115.json" in caplog.text
     test_ids = read("math500", headroom_data / "math500.jsonl")["question_id"]
     assert not set(test_ids) & set(rows["question_id"])

