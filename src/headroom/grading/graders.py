@@ -33,8 +33,6 @@ _LONGEST_NUMBER = 400  # characters; a float has fewer
 _LONGEST_CHOICE = 40  # characters; bounds the time of matching a lone letter
 _DECORATION = re.compile(r"[\s,$%\\]")
 _RATIO = re.compile(r"([^/]+)/([^/]+)")
-_RELATIVE_TOLERANCE = 1e-6
-_AUTHORS_TOLERANCE = 1e-4
 
 _LETTER = re.compile(r"\W*(?:\\text\s*\{)?\W*([A-Za-z])\W*")
 _STATED = re.compile(r"\b(?:answer|option|choice)\b(?:\s+is)?\s*:?\s*\(?([A-Z])\b", re.IGNORECASE)
@@ -119,12 +117,12 @@ def same_number(answer: str, gold: str) -> bool:
     first, second = _plain(answer), _plain(gold)
     if first.isdecimal() and second.isdecimal():
         return first.lstrip("0") == second.lstrip("0")
-    return math.isclose(_value(first), _value(second), rel_tol=_RELATIVE_TOLERANCE)
+    return math.isclose(_value(first), _value(second), rel_tol=1e-6)
 
 
 def within_tolerance(answer: str, gold: str) -> bool:
     """Return whether two numbers differ by at most 1e-4, the rule of SPRINT's authors for GSM8K."""
-    return abs(_value(_plain(answer)) - _value(_plain(gold))) <= _AUTHORS_TOLERANCE
+    return abs(_value(_plain(answer)) - _value(_plain(gold))) <= 1e-4
 
 
 def chosen_letter(text: str) -> str | None:

@@ -33,14 +33,9 @@ _CACHED_LENGTH = 200  # characters; longer answers rarely repeat and would fill 
 _PLAIN_INTEGER = re.compile(r"[0-9]{1,100}")
 _PLAIN_DECIMAL = re.compile(r"[0-9]{1,50}\.[0-9]{1,50}")
 _DIGITS = 15
-_SAME = 1e-3
-"""Relative difference below which numbers agree."""
-_KNOWN_BITS = 20
-"""Precision, as sympy tracks it, below which a value is ignored."""
-_GAP = 1e-6
-"""Relative difference below which simplification decides, because decimals are rounded."""
-_SLOW = (ExprWithLimits, sympy.Derivative, sympy.Limit)
-"""Sums, integrals and the like, which may take longer to evaluate than to simplify."""
+_KNOWN_BITS = 20  # precision, as sympy tracks it, below which a value is ignored
+_GAP = 1e-6  # relative; below it simplification decides, because decimals are rounded
+_SLOW = (ExprWithLimits, sympy.Derivative, sympy.Limit)  # faster to simplify than to evaluate
 
 
 def equal(answer: str, gold: str) -> bool:
@@ -62,7 +57,7 @@ def _apart(a: Any, b: Any) -> bool:
     first, second = (each.doit().evalf(_DIGITS) for each in (a, b))  # 50% is parsed unevaluated
     if not (first.is_Float and second.is_Float):  # complex, infinite, or zero
         return bool(first.is_zero != second.is_zero)
-    return all(abs(first * scale - second) > _SAME * abs(second) for scale in (1, 100, 0.01))
+    return all(abs(first * scale - second) > 1e-3 * abs(second) for scale in (1, 100, 0.01))
 
 
 def _read(answer: str) -> list[Any]:

@@ -22,7 +22,6 @@ from jaxtyping import Bool, Float
 
 from headroom.sprint.evaluation import POINTS, Answers, Scores, Values, estimated
 from headroom.statistics import answers as together
-from headroom.statistics.answers import extend
 from headroom.statistics.intervals import Bootstrap, interval_of
 
 ORACLE, FIRST, MAJORITY = "oracle", "first", "majority"
@@ -79,7 +78,7 @@ def compare(
     parts = []
     for method, score in scores.items():
         voted, max_n = score["majority"], score["majority"].shape[1]
-        first = extend(voted[:, :1], max_n)
+        first = together.extend(voted[:, :1], max_n)
         rules = {ORACLE: score["pass_at_n"], FIRST: first, MAJORITY: voted}
         rules |= learning.get(method, {})
         shown = np.array([n for n in POINTS if n <= max_n])

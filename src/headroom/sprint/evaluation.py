@@ -18,7 +18,6 @@ from headroom.sprint import methods
 from headroom.sprint.validation import REDRAWN
 from headroom.statistics import LEVEL
 from headroom.statistics import answers as together
-from headroom.statistics.answers import extend, pass_at_n_drawn, pass_at_n_ordered
 from headroom.statistics.intervals import Bootstrap, paired_interval
 from headroom.tables import CURVES
 
@@ -93,14 +92,14 @@ def ordered(answers: Answers, max_n: int) -> Scores:
     correct, group, tokens, shared, own = answers
     passes = np.maximum.accumulate(shared, axis=1) + own.cumsum(axis=1)
     return {
-        "pass_at_n": pass_at_n_ordered(correct, max_n),
+        "pass_at_n": together.pass_at_n_ordered(correct, max_n),
         "majority": together.majority_ordered(group, correct, max_n),
         "distinct_answers": together.distinct_ordered(group, max_n),
         "agreement": together.agreement_ordered(group, max_n),
-        "tokens": extend(tokens.cumsum(axis=1).astype(float), max_n),
-        "computed": extend((tokens * answers.work).cumsum(axis=1), max_n),
+        "tokens": together.extend(tokens.cumsum(axis=1).astype(float), max_n),
+        "computed": together.extend((tokens * answers.work).cumsum(axis=1), max_n),
         "longest": together.largest_ordered(tokens, max_n),
-        "prompts": extend(passes, max_n),
+        "prompts": together.extend(passes, max_n),
     }
 
 
@@ -110,10 +109,10 @@ def drawn(answers: Answers, max_n: int) -> Scores:
     count = np.arange(1, tokens.shape[1] + 1)
 
     def each(values: np.ndarray) -> Values:
-        return extend(values.mean(axis=1, keepdims=True) * count, max_n)
+        return together.extend(values.mean(axis=1, keepdims=True) * count, max_n)
 
     scores = {
-        "pass_at_n": pass_at_n_drawn(correct, max_n),
+        "pass_at_n": together.pass_at_n_drawn(correct, max_n),
         "majority": together.majority_drawn(group, correct, max_n),
         "distinct_answers": together.distinct_drawn(group, max_n),
         "agreement": together.agreement_drawn(group, max_n),

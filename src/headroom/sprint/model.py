@@ -31,7 +31,6 @@ from headroom.sprint.validation import Order
 from headroom.tables import atomic
 
 _FACTS = "headroom"  # a single metadata entry, as safetensors writes several in no fixed order
-_START_TEMPERATURE = 0.5
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,8 @@ class HeadSelector(nn.Module):
         self.theta_bias = nn.Parameter(torch.zeros(setting.dimension))
         self.heads = nn.Parameter(torch.randn(pool, setting.dimension, generator=draw) * spread)
         learned = setting.geometry == "sphere"
-        start = _START_TEMPERATURE if learned else 1.0
-        self.log_temperature = nn.Parameter(torch.tensor(start).log(), requires_grad=learned)
+        temperature = torch.tensor(0.5 if learned else 1.0)
+        self.log_temperature = nn.Parameter(temperature.log(), requires_grad=learned)
 
     def placed_heads(self) -> Float[Tensor, "*selectors pool dimension"]:
         """Return v_j, mapped into the geometry."""

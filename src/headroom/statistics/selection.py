@@ -23,7 +23,6 @@ Differences = Int[np.ndarray, "questions heads"]
 """z_ih − z_i,base."""
 
 _BLOCK = 1000  # resamples at once; bounds memory
-_SURELY = 3.5  # binomial standard deviations below the median head
 _LEAST = 0.25  # smallest variance of a count, for median heads with none or all right
 
 
@@ -236,7 +235,7 @@ def contested(
     known = ~np.isnan(accuracy)
     weight = known * scale * sizes
     below = np.nansum((accuracy - middle) * sizes, axis=1)
-    ordinary = below > -_SURELY * np.sqrt(np.maximum((weight**2).sum(axis=1), 1e-12))
+    ordinary = below > -3.5 * np.sqrt(np.maximum((weight**2).sum(axis=1), 1e-12))
     known &= ordinary[:, np.newaxis]
     kept = np.where(known, accuracy, 0)
     count = known.sum(axis=0)
