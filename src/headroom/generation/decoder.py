@@ -118,7 +118,6 @@ class Decoder:
         return self._masks
 
     def _project(self, layer: Layer, hidden: Hidden, turns: Turns) -> Sequence[Heads]:
-        """Return a layer's queries, keys and values."""
         heads = layer.qkv(layer.norm(hidden)).unflatten(-1, (-1, self.weights.head_dim))
         queries, keys, values = heads.split(layer.heads, dim=1)
         if layer.head_norms:

@@ -177,7 +177,6 @@ class Engine:
         _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
 
     def _shrink(self, error: Exception) -> None:
-        """Go on with half the rows."""
         if self._batch_size == 1:
             raise ModelError(
                 "one sequence alone does not fit in the GPU's memory; lower max_new_tokens, use "

@@ -102,7 +102,7 @@ def _row_masks(
     return RowMasks(torch.from_numpy(factors), *others)
 
 
-class HeadMasks:
+class HeadMasks(ExitStack):
     """Row masks on a model inside a ``with`` block, which `prune` can replace at any step.
 
     Layers without a mask are not changed. Multiplying by one is exact: rows without a pruned head
@@ -110,9 +110,9 @@ class HeadMasks:
     """
 
     def __init__(self, model: nn.Module, geometry: HeadGeometry) -> None:
+        super().__init__()
         self._model = model
         self._geometry = geometry
-        self._hooks = ExitStack()
         self._variants: Sequence[Variant] = ()
         self._masks: dict[int, RowMasks] = {}
         """By layer index."""
@@ -130,12 +130,9 @@ class HeadMasks:
             mask = projection.register_forward_pre_hook(partial(self._mask, layer.index))
             block = self._model.get_submodule(layer.block)
             skip = block.register_forward_hook(partial(self._skip, layer.index), with_kwargs=True)
-            self._hooks.callback(mask.remove)
-            self._hooks.callback(skip.remove)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hooks.close()
+            self.callback(mask.remove)
+            self.callback(skip.remove)
+        return super().__enter__()
 
     def _mask(self, layer: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
         mask = self._masks.get(layer)

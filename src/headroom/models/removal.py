@@ -175,7 +175,6 @@ def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant
 def _cut(
     model: PreTrainedModel, old: AttentionLayer, new: AttentionLayer, left: Tensor, rows: Readers
 ) -> None:
-    """Leave one layer only some of its heads."""
     for name, readers in rows.items():
         _take(model.get_submodule(name), readers[:, left].any(1).nonzero()[:, 0], inputs=False)
     for name in {name.rpartition(".")[0] for name in rows}:
