@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import tiny_models
-import torch
-from tiny_models import DECODERS, ENCODERS, HYBRIDS, VOCABULARY, Architecture
+from tiny_models import DECODERS, ENCODERS, HYBRIDS, Architecture, outputs
 
 from headroom.generation.weights import serves
 from headroom.models.geometry import find_heads
@@ -17,7 +16,6 @@ from headroom.models.masks import edited_weights, pruned
 
 PAGE = Path(__file__).parents[2] / "config" / "architectures.md"
 TESTED = {"decoder": DECODERS, "hybrid decoder": HYBRIDS, "encoder": ENCODERS}
-_TOKENS = 11
 _HEAD = """# Tested architectures
 
 `transformers` builds each of these in small, with random float32 weights. Every one of its heads
@@ -42,19 +40,13 @@ def deviation(architecture: Architecture) -> tuple[bool, float, float]:
     """
     model = tiny_models.build(architecture)
     geometry = find_heads(model)
-    ids = torch.randint(3, VOCABULARY, (1, _TOKENS), generator=torch.Generator().manual_seed(1))
-
-    def outputs() -> torch.Tensor:
-        with torch.no_grad():
-            return model(input_ids=ids)[0].double()
-
-    base = outputs()
+    base = outputs(model)
     apart, effects = [], []
     for variant in geometry.by_original_name().values():
         with pruned(model, geometry, variant):
-            masked = outputs()
+            masked = outputs(model)
         with edited_weights(model, geometry, variant):
-            zeroed = outputs()
+            zeroed = outputs(model)
         apart.append(float((masked - zeroed).abs().max()))
         effects.append(float((zeroed - base).abs().max()))
     scale = float(base.abs().max())
