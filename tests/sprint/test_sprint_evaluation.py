@@ -5,29 +5,12 @@ import numpy as np
 import pytest
 from simulated_heads import made, of_groups
 
+from headroom import frontier
 from headroom.config import Decoding
-from headroom.frontier import (
-    Family,
-    at_budget,
-    choose,
-    complement,
-    curve,
-    differences,
-    primary_budget,
-)
-from headroom.sprint import choosing, matching, methods
+from headroom.frontier import Family, choose, curve
+from headroom.sprint import choosing, evaluation, matching, methods
 from headroom.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
-from headroom.sprint.evaluation import (
-    MEAN,
-    Answers,
-    curves,
-    drawn,
-    mean_over,
-    ordered,
-    paired,
-    peak,
-    simultaneous,
-)
+from headroom.sprint.evaluation import Answers, drawn, mean_over, ordered, paired, simultaneous
 from headroom.sprint.experiment import costs_of
 from headroom.sprint.matching import COVER, DRAWN, SHUFFLED
 from headroom.sprint.rankers import greedy_cover
@@ -141,7 +124,7 @@ def test_curves_end_where_drawn_answers_end_and_their_costs_are_means(answers):
     solved = answers.correct.any(axis=1, keepdims=True).repeat(MAX_N, axis=1).astype(float)
     scores = {methods.SPRINT: ordered(answers, MAX_N), methods.RANDOM: few}
     scores[methods.ORACLE] = {"pass_at_n": solved}
-    passed, table = curves(scores, RESAMPLES, prompt_tokens=37.5)
+    passed, table = evaluation.curves(scores, RESAMPLES, prompt_tokens=37.5)
     last = passed.groupby("method")["n"].max()
     assert dict(last) == {methods.ORACLE: 3, methods.SPRINT: 3, methods.RANDOM: 2}
     assert list(table["method"]) == [methods.SPRINT] * 2 + [methods.RANDOM] * 2  # no oracle
@@ -169,7 +152,7 @@ def test_the_peak_is_that_of_a_plain_loop_over_resamples():
         found.append(1 + means.index(max(means)))
     found.sort()
     wanted = int(np.nanargmax(leads.mean(axis=0))) + 1, found[4], found[194]
-    assert peak(leads, RESAMPLES) == wanted
+    assert evaluation.peak(leads, RESAMPLES) == wanted
     assert len(set(found)) > 1
 
 
@@ -195,7 +178,7 @@ def test_a_ranking_is_held_against_all_permutations_the_cover_and_draws():
         assert table.loc[COVER, str(n)]["other"] == pytest.approx(covered)
     assert table["difference"].between(table["low"], table["high"]).all()
     own = [np.mean([correct[i, order[i][:n]].any() for i in range(6)]) for n in (1, 2, 3, 4)]
-    assert table.loc[SHUFFLED, MEAN]["sprint"] == pytest.approx(np.mean(own))
+    assert table.loc[SHUFFLED, evaluation.MEAN]["sprint"] == pytest.approx(np.mean(own))
     assert table.loc[DRAWN, "1"]["other"] == pytest.approx(correct.mean())
 
 
@@ -294,9 +277,9 @@ def test_a_variant_computes_the_layers_that_it_changes_and_those_above():
 
 def test_values_at_a_budget_are_linear_and_end_where_the_curve_ends():
     values, tokens = np.array([0.2, 0.5, 0.6]), np.array([10.0, 30.0, 40.0])
-    found = at_budget(values, tokens, np.array([9.9, 10, 20, 30, 37.5, 40, 40.1]))
+    found = frontier.at_budget(values, tokens, np.array([9.9, 10, 20, 30, 37.5, 40, 40.1]))
     np.testing.assert_allclose(found, [np.nan, 0.2, 0.35, 0.5, 0.575, 0.6, np.nan])
-    assert at_budget(values[:1], tokens[:1], 10) == 0.2
+    assert frontier.at_budget(values[:1], tokens[:1], 10) == 0.2
 
 
 def test_holms_correction():
@@ -325,7 +308,7 @@ def told_apart(better, rounds):
     for number in range(rounds):
         curves = simulated(draw, better)
         base = draw.integers(20, 60, 90).astype(float)
-        table = differences(curves, base, Bootstrap(90, 300, number), pairs, 4)
+        table = frontier.differences(curves, base, Bootstrap(90, 300, number), pairs, 4)
         assert (table["adjusted"].notna() == (table["budget"] == 4)).all()
         found += bool((table["adjusted"] < 0.05).any())
     return found / rounds
@@ -338,17 +321,17 @@ def test_equal_families_are_told_apart_in_a_twentieth_at_most_and_unlike_ones_ar
 
 def test_the_primary_budget_is_the_largest_that_all_reach():
     curves = simulated(np.random.default_rng(3))
-    assert primary_budget(curves, 40.0) in (4, 8)
+    assert frontier.primary_budget(curves, 40.0) in (4, 8)
     head = curves["head"]
     short = {**curves, "head": head | {"tokens": head["tokens"][:, :3]}}
-    assert primary_budget(short, 40.0) == 2
-    assert primary_budget(short, 1.0) is None
+    assert frontier.primary_budget(short, 40.0) == 2
+    assert frontier.primary_budget(short, 1.0) is None
 
 
 def test_two_families_at_half_each():
     families = [choose([family(*of)], 4) for of in ((3,), (8, "skip"), (13, "sampling"))]
     curves = {each.name: curve(each, 5.0, 4, by_order=True) for each in families}
-    table = complement(families, curves, 4, Bootstrap(QUESTIONS, 200, 0))
+    table = frontier.complement(families, curves, 4, Bootstrap(QUESTIONS, 200, 0))
     assert len(table) == 3
     row = table.iloc[0]
     first, second = families[:2]

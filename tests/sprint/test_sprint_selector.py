@@ -9,18 +9,9 @@ from simulated_heads import options, simulate
 from sklearn.linear_model import LogisticRegression
 
 from headroom.errors import ConfigError, TableError
-from headroom.sprint import methods, training
+from headroom.sprint import methods, rankers, validation
 from headroom.sprint.model import HeadSelector, Setting, load, rank, save, squared_distances
-from headroom.sprint.rankers import (
-    CRITERIA,
-    Questions,
-    by_neighbours,
-    by_regression,
-    by_subject,
-    choose_shortlist,
-    greedy_cover,
-    rankers,
-)
+from headroom.sprint.rankers import Questions, greedy_cover
 from headroom.sprint.training import agreement, alignment, choose, fit, rank_again, separation
 from headroom.sprint.validation import ALL, folds, redraws, splits
 from headroom.statistics.answers import pass_at_n_ordered
@@ -211,7 +202,7 @@ def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry):
 
 def test_a_setting_that_diverged_is_not_chosen_however_good_it_looks(monkeypatch):
     curves = iter([np.ones(16)] * 3 + [np.zeros(16)] * 3)  # of the diverged one, then of the other
-    monkeypatch.setattr(training, "ranked_pass", lambda *_: next(curves))
+    monkeypatch.setattr(validation, "ranked_pass", lambda *_: next(curves))
     embeddings, correct = simulate(60)
     one = {"geometry": ("literal",), "dimension": (6,), "weight_decay": (0.1,), "epochs": 100}
     chosen, table = choose({"e": embeddings}, correct, options(diversity=(1.0, 0.0), **one))
@@ -288,7 +279,7 @@ def sets():
 
 def test_neighbours_are_those_of_a_plain_loop(sets):
     known, correct, asked = sets
-    found = by_neighbours("e", 5, known, correct, asked)
+    found = rankers.by_neighbours("e", 5, known, correct, asked)
     fitted = known.embeddings["e"]
     centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
     for row, vector in enumerate((asked.embeddings["e"] - centre) / scale):
@@ -305,7 +296,7 @@ def test_neighbours_are_those_of_a_plain_loop(sets):
 @pytest.mark.parametrize("penalty", [0.01, 0.3])
 def test_regressions_are_those_of_scikit_learn(sets, penalty):
     known, correct, asked = sets
-    found = by_regression("e", penalty, known, correct, asked)
+    found = rankers.by_regression("e", penalty, known, correct, asked)
     fitted = known.embeddings["e"]
     centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
     fitted, others = ((one.embeddings["e"] - centre) / scale for one in (known, asked))
@@ -320,14 +311,14 @@ def test_regressions_are_those_of_scikit_learn(sets, penalty):
 
 def test_a_subject_has_its_own_cover_and_a_new_one_that_of_all(sets):
     known, correct, asked = sets
-    found = by_subject(known, correct, asked)
+    found = rankers.by_subject(known, correct, asked)
     geometry = np.array(known.subjects) == "geometry"
     assert (found[:4] == greedy_cover(correct[geometry])).all()
     assert (found[4:] == greedy_cover(correct)).all()
     given = options(max_n=4, seeds=(1, 2))
-    assert set(rankers(known, correct, given)) == set(methods.RIVALS)
+    assert set(rankers.rankers(known, correct, given)) == set(methods.RIVALS)
     nameless = known._replace(subjects=[None] * KNOWN)
-    assert methods.BY_SUBJECT not in rankers(nameless, correct, given)
+    assert methods.BY_SUBJECT not in rankers.rankers(nameless, correct, given)
 
 
 def test_greedy_cover_equals_a_plain_loop():
@@ -347,8 +338,8 @@ def test_greedy_cover_equals_a_plain_loop():
 def test_shortlist_choice_sees_the_test_questions_in_no_way():
     train, test = simulate(100, pool=9).correct, simulate(50, pool=9, seed=1).correct
     given = options(shortlist=(4, 2, 9, 11), max_n=6)
-    chosen, sensitivity = choose_shortlist(train, test, given)
-    same, other = choose_shortlist(train, ~test, given)
+    chosen, sensitivity = rankers.choose_shortlist(train, test, given)
+    same, other = rankers.choose_shortlist(train, ~test, given)
     np.testing.assert_array_equal(chosen, same)
     np.testing.assert_array_equal(sensitivity["held_out"], other["held_out"])
     assert len(sensitivity) == 2 * 3 * 6
@@ -356,7 +347,7 @@ def test_shortlist_choice_sees_the_test_questions_in_no_way():
     means = sensitivity.groupby(["criterion", "k"], sort=False)["held_out"].mean()
     criterion, k = means.idxmax()
     assert set(sensitivity.loc[sensitivity["chosen"], "criterion"]) == {criterion}
-    assert chosen.tolist() == CRITERIA[criterion](train)[:k].tolist()
+    assert chosen.tolist() == rankers.CRITERIA[criterion](train)[:k].tolist()
     at = sensitivity.set_index(["criterion", "k", "n"])["test"]
     best = np.argsort(-train.sum(axis=0), kind="stable")[:2]
     assert at["individual accuracy", 2, 1] == pytest.approx(test[:, best].mean())

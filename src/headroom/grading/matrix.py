@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headroom import paths
+from headroom import paths, tables
 from headroom.config import Config, Preset
 from headroom.errors import RESULT, TableError
 from headroom.grading.graders import canonical, find_grader, hendrycks, shortcut
@@ -17,16 +17,6 @@ from headroom.grading.pool import Judgement, Pair, judge_pairs
 from headroom.planning.batches import Batch, find_batch
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
-from headroom.tables import (
-    ACCURACY,
-    ANSWERS,
-    GRADED,
-    QUESTIONS,
-    accuracy_schema,
-    read_table,
-    write_csv,
-    write_table,
-)
 from headroom.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +72,7 @@ def grade_answers(
     counts = table["verdict"].value_counts().sort_index()
     shown = ", ".join(f"{count} {name}" for name, count in counts.items()).replace("_", " ")
     _LOG.info("graded %d answers: %s", len(table), shown)
-    return table[GRADED.names]
+    return table[tables.GRADED.names]
 
 
 def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
@@ -97,7 +87,7 @@ def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFra
         index="question_id", columns="label", values="correct"
     )
     cells = cells.loc[questions["question_id"], labels.unique()].astype(np.int8)
-    return questions[ACCURACY.names].join(cells, on="question_id")
+    return questions[tables.ACCURACY.names].join(cells, on="question_id")
 
 
 def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
@@ -129,9 +119,10 @@ def grade_batch(
 ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], pd.DataFrame]:
     """Return the question set of a batch, its answers by variant, and these graded."""
     store, family = Store(config), config.questions[batch.questions].family
-    rows = read_table(store.path(paths.QUESTIONS, questions=batch.questions), QUESTIONS)
+    file = store.path(paths.QUESTIONS, questions=batch.questions)
+    rows = tables.read_table(file, tables.QUESTIONS)
     answers = {
-        str(variant): read_table(Path(file), ANSWERS)
+        str(variant): tables.read_table(Path(file), tables.ANSWERS)
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
     }
     return rows, answers, grade_answers(rows, answers, family, preset)
@@ -150,13 +141,13 @@ def grade(
     facts = {**store.keys(**batch.names), "grading": rules}
     noted = facts | {"verdicts": graded["verdict"].value_counts().sort_index().to_dict()}
     matrix = accuracy_matrix(graded, rows)
-    schema = accuracy_schema(matrix.columns.difference(ACCURACY.names, sort=False))
-    templates = (paths.GRADED, paths.ACCURACY)
-    if grading:
-        templates = (paths.REGRADED, paths.REGRADED_ACCURACY)
-    for template, table, columns in zip(templates, (graded, matrix), (GRADED, schema), strict=True):
-        file = store.path(template, **batch.names, grading=rules)
-        write_table(file, table, columns, facts)
+    schema = tables.accuracy_schema(matrix.columns.difference(tables.ACCURACY.names, sort=False))
+    for template, again, table, columns in (
+        (paths.GRADED, paths.REGRADED, graded, tables.GRADED),
+        (paths.ACCURACY, paths.REGRADED_ACCURACY, matrix, schema),
+    ):
+        file = store.path(again if grading else template, **batch.names, grading=rules)
+        tables.write_table(file, table, columns, facts)
         write_record(file, stopwatch, noted)
     shown = RESULT if len(batch.variants) > 1 else logging.INFO
     _LOG.log(shown, "%s", _right(batch, graded))
@@ -196,5 +187,5 @@ def compare_prompts(config: Config, comparison: str) -> None:
             }
         )
     output = Store(config).path(paths.COMPARISON, comparison=comparison)
-    write_csv(output, pd.DataFrame(counts))
+    tables.write_csv(output, pd.DataFrame(counts))
     write_record(output, stopwatch, {"comparison": section.model_dump(mode="json")})

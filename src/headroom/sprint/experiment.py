@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from headroom import paths
+from headroom import paths, tables
 from headroom.config import Config
 from headroom.errors import TableError
 from headroom.planning.batches import pool
@@ -18,16 +18,6 @@ from headroom.record import Stopwatch, read_record, write_record
 from headroom.sprint.evaluation import Answers
 from headroom.sprint.rankers import Questions
 from headroom.sprint.validation import Z
-from headroom.tables import (
-    ACCURACY,
-    EMBEDDINGS,
-    GRADED,
-    QUESTIONS,
-    read_table,
-    write_csv,
-    write_table,
-    write_text,
-)
 from headroom.variants import BASE, FAMILIES, Variant
 
 
@@ -37,7 +27,7 @@ class GradedAnswers:
     def __init__(self, config: Config, model: str) -> None:
         self._config, self._model, self._store = config, model, Store(config)
         keys = ["question_id", "variant", "sample"]
-        self._read = cache(lambda path: read_table(path, GRADED).set_index(keys))
+        self._read = cache(lambda path: tables.read_table(path, tables.GRADED).set_index(keys))
 
     def of(
         self,
@@ -136,11 +126,11 @@ class Experiment:
         """
         path = self.output(template)
         if isinstance(content, str):
-            write_text(path, content)
+            tables.write_text(path, content)
         elif schema is None:
-            write_csv(path, content, 6)
+            tables.write_csv(path, content, 6)
         else:
-            write_table(path, content, schema, facts)
+            tables.write_table(path, content, schema, facts)
         write_record(path, self.stopwatch, {**facts, **measured})
 
     def questions(self, questions: str, ids: Sequence[str] | None = None) -> Questions:
@@ -149,20 +139,21 @@ class Experiment:
         ids = list(texts.index) if ids is None else ids
         for name in self.options.embedder:
             path = self.store.path(paths.EMBEDDINGS, embedder=name, questions=questions)
-            table = read_table(path, EMBEDDINGS).set_index("question_id")
+            table = tables.read_table(path, tables.EMBEDDINGS).set_index("question_id")
             found[name] = np.stack(_found(path, table, ids, ["vector"])["vector"].tolist())
         subjects = texts["subject"][list(ids)]
         return Questions(ids, found, [None if pd.isna(each) else str(each) for each in subjects])
 
     def texts(self, questions: str) -> pd.DataFrame:
         """Return a question set, columns `headroom.tables.QUESTIONS`."""
-        return read_table(self.store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
+        file = self.store.path(paths.QUESTIONS, questions=questions)
+        return tables.read_table(file, tables.QUESTIONS)
 
     def z(self, questions: str) -> tuple[list[str], Z]:
         """Return ids of a question set, and the pool's columns of its accuracy matrix."""
         names = {"decoding": self.options.decoding, "questions": questions}
         path = self.store.path(paths.ACCURACY, model=self.options.model, **names)
-        table = read_table(path, ACCURACY, exact=False).set_index("question_id")
+        table = tables.read_table(path, tables.ACCURACY, exact=False).set_index("question_id")
         rows = list(table.index)
         return rows, _found(path, table, rows, self.heads).to_numpy(dtype=bool)
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 import numpy as np
 import pandas as pd
 
-from headroom import paths
+from headroom import paths, tables
 from headroom.benchmarks.overlap import overlap
 from headroom.config import Config
 from headroom.errors import RESULT, TableError
@@ -21,14 +21,6 @@ from headroom.sprint.experiment import Experiment, GradedAnswers
 from headroom.sprint.validation import ALL, Order
 from headroom.statistics.answers import extend
 from headroom.statistics.intervals import Bootstrap
-from headroom.tables import (
-    CURVES,
-    POINTS,
-    RANKING,
-    TRAININGS,
-    read_metadata,
-    read_table,
-)
 from headroom.variants import BASE
 
 _LOG = logging.getLogger(__name__)
@@ -96,9 +88,9 @@ def rank(config: Config, name: str) -> None:
     table = pd.DataFrame({"question_id": asked.ids, **ranked})
     facts = {**facts, "test": experiment.store.key("questions", options.test)}
     cost = {"selection_seconds": seconds, "selection_bytes": held}
-    experiment.save(paths.RANKING, table, facts, RANKING, **cost)
+    experiment.save(paths.RANKING, table, facts, tables.RANKING, **cost)
     placed = model.points(selector, heads, asked.ids, vectors)
-    experiment.save(paths.POINTS, placed, facts, POINTS)
+    experiment.save(paths.POINTS, placed, facts, tables.POINTS)
 
     learnt, z = experiment.z(options.train)
     known = experiment.questions(options.train, learnt)
@@ -110,7 +102,8 @@ def rank(config: Config, name: str) -> None:
             rankings.append((method, of, options.seeds[0], asked.ids, order))
     table = pd.DataFrame(rankings, columns=["method", "training", "seed", "question_id", "heads"])
     table["heads"] = [list(order.astype(np.int16)) for order in table["heads"]]
-    experiment.save(paths.TRAININGS, table.explode(["question_id", "heads"]), facts, TRAININGS)
+    table = table.explode(["question_id", "heads"])
+    experiment.save(paths.TRAININGS, table, facts, tables.TRAININGS)
 
 
 def evaluate(config: Config, name: str) -> None:
@@ -127,9 +120,9 @@ def evaluate(config: Config, name: str) -> None:
     experiment = Experiment(config, name)
     options, graded = experiment.options, GradedAnswers(config, experiment.options.model)
     ranking = experiment.output(paths.RANKING)
-    questions = list(read_table(ranking, RANKING)["question_id"])
+    questions = list(tables.read_table(ranking, tables.RANKING)["question_id"])
     rankings = defaultdict[str, dict[str, list[Order]]](dict)
-    table = read_table(experiment.output(paths.TRAININGS), TRAININGS)
+    table = tables.read_table(experiment.output(paths.TRAININGS), tables.TRAININGS)
     for (method, of, _), part in table.groupby(["method", "training", "seed"], sort=False):
         found = rankings[str(of)].setdefault(str(method), [])
         found.append(np.stack(part["heads"].tolist()))
@@ -170,12 +163,12 @@ def evaluate(config: Config, name: str) -> None:
     scores = {method: mean_over(by_seed) for method, by_seed in learnt[0].items()}
     bootstrap = Bootstrap(len(questions), options.bootstrap, config.seed)
     facts = {
-        **read_metadata(ranking),
+        **tables.read_metadata(ranking),
         "test_questions": len(questions),
         "bootstrap_seed": config.seed,
     }
     curves, diversity = evaluation.curves(scores, bootstrap, graded.prompt_tokens(*asked))
-    experiment.save(paths.CURVES, curves, facts, CURVES)
+    experiment.save(paths.CURVES, curves, facts, tables.CURVES)
     alike = overlap(experiment.texts(options.train), experiment.texts(options.test))
     apart = ~np.isin(questions, alike.loc[alike["degree"] != "unknown", "question_id"])
     compared = learnt, apart, bootstrap

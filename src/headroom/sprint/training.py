@@ -42,18 +42,10 @@ from torch.optim.adamw import adamw
 
 from headroom.config import Selector
 from headroom.errors import ConfigError
+from headroom.sprint import validation
 from headroom.sprint.model import HeadSelector, Setting, rank, squared_distances
 from headroom.sprint.rankers import Questions
-from headroom.sprint.validation import (
-    ALL,
-    Order,
-    Z,
-    folds,
-    ranked_pass,
-    readings,
-    redraws,
-    splits,
-)
+from headroom.sprint.validation import Order, Z
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
@@ -207,7 +199,7 @@ def choose(
         and the score on the held-out part; the loss, and whether it diverged.
     """
     max_n = min(options.max_n, correct.shape[1])
-    parts = list(zip(options.seeds, splits(len(correct), options), strict=True))
+    parts = list(zip(options.seeds, validation.splits(len(correct), options), strict=True))
     settings, rows = [], []
     for embedder, geometry, dimension, epochs, rate in product(
         *(options.embedder, options.geometry, options.dimension),
@@ -225,7 +217,8 @@ def choose(
         settings += alike
         for setting, of_split in zip(alike, zip(*fits, strict=True), strict=True):
             for (seed, (_, asked)), trained in zip(parts, of_split, strict=True):
-                curve = ranked_pass(correct[asked], rank(trained.selector, own[asked])[0], max_n)
+                order = rank(trained.selector, own[asked])[0]
+                curve = validation.ranked_pass(correct[asked], order, max_n)
                 row = asdict(setting) | {"seed": seed}
                 row |= {"pass_at_1": curve[0], "pass_at_4": curve[min(4, max_n) - 1]}
                 row["mean_pass"] = curve.mean()
@@ -254,17 +247,17 @@ def rank_again(
     """
     whole, first = np.arange(len(correct)), options.seeds[0]
     together = []  # rows to learn from, questions to rank for, and what is trained: name, seed, how
-    for name, rows in redraws(len(correct), options).items():
+    for name, rows in validation.redraws(len(correct), options).items():
         own = setting
-        if name != ALL and options.redrawn_setting == "anew":
+        if name != validation.ALL and options.redrawn_setting == "anew":
             own, _ = choose(known.of(rows).embeddings, correct[rows], options)
         together.append((rows, test, [(name, seed, own) for seed in options.seeds]))
-    for name, fold in folds(len(correct), options).items():
+    for name, fold in validation.folds(len(correct), options).items():
         together.append((np.setdiff1d(whole, fold), known.of(fold), [(name, first, setting)]))
     for geometry in dict.fromkeys(options.geometry):
         others = [
             (name, first, replace(setting, geometry=geometry, diversity=value))
-            for name, (of, value) in readings(options).items()
+            for name, (of, value) in validation.readings(options).items()
             if of == geometry
         ]
         together.append((whole, test, others))
