@@ -130,7 +130,20 @@ class Study(Section):
                 if name not in known:
                     raise ValueError(f"{key}: {name!r} is not known; there is {', '.join(known)}")
         for name, changes in self.variations.items():
-            self._check_variation(name, changes.get("of", "full"))
+            where, of, there = f"variations.{name}", changes.get("of", "full"), ", ".join(ARMS)
+            if name in ARMS:
+                raise ValueError(f"{where} is an arm's name; call it anything but {there}")
+            if of not in ARMS:
+                raise ValueError(f"{where}.of: {of!r} is not known; there is {there}")
+            try:
+                self._varied(name)
+            except ValidationError as error:
+                problem = error.errors()[0]
+                key = ".".join([where, *map(str, problem["loc"])])
+                message = problem["msg"].removeprefix("Value error, ")
+                if problem["type"] == "extra_forbidden":
+                    message = "unknown key"
+                raise ValueError(f"{key}: {message}") from None
         alike: dict[str, str] = {}
         for name, settings in self.settings.items():
             other = alike.setdefault(repr(settings.decisive()), name)
@@ -149,19 +162,3 @@ class Study(Section):
                     f"null"
                 )
         return self
-
-    def _check_variation(self, name: str, of: Any) -> None:
-        where = f"variations.{name}"
-        if name in ARMS:
-            raise ValueError(f"{where} is an arm's name; call it anything but {', '.join(ARMS)}")
-        if of not in ARMS:
-            raise ValueError(f"{where}.of: {of!r} is not known; there is {', '.join(ARMS)}")
-        try:
-            self._varied(name)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            key = ".".join([where, *map(str, problem["loc"])])
-            message = problem["msg"].removeprefix("Value error, ")
-            if problem["type"] == "extra_forbidden":
-                message = "unknown key"
-            raise ValueError(f"{key}: {message}") from None

@@ -157,19 +157,16 @@ def held(rules: Rules) -> str:
             questions = question_count(config.questions[batch.questions])
         each = questions * config.decodings[batch.decoding].samples
         total += each * len(batch.variants)
-        keys = rules.store.keys(**batch.names)
         for variant in batch.variants:
-            if Path(paths.ANSWERS.format(variant=variant, **keys)).exists():
+            if path(paths.ANSWERS, variant=variant, **batch.names).exists():
                 found += each
                 continue
             with contextlib.suppress(FileNotFoundError):
-                journal = Path(paths.JOURNAL.format(variant=variant, **keys)).read_bytes()
+                journal = path(paths.JOURNAL, variant=variant, **batch.names).read_bytes()
                 found += min(each, journal.count(b'"question_id":'))  # one in each record
     models = [path(paths.MODEL, model=name).exists() for name in config.models]
-    arms = all_arms(config).values()
-    compressed = [
-        Path(arm.file(paths.HISTORY, seed)).exists() for arm in arms for seed in arm.study.seeds
-    ]
+    every = ((arm, seed) for arm in all_arms(config).values() for seed in arm.study.seeds)
+    compressed = [Path(arm.file(paths.HISTORY, seed)).exists() for arm, seed in every]
     parts = [
         f"{found:,} of {total:,} answers ({total - found:,} to generate)" if total else "",
         f"{sum(models)} of {len(models)} models" if models else "",

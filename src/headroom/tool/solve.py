@@ -53,18 +53,11 @@ def count_votes(
     preset: Preset,
     scores: Sequence[float] | None = None,
 ) -> tuple[list[Candidate], float | None]:
-    """Return the distinct answers of some heads, the chosen one first, and their agreement.
+    """Return the distinct answers of heads, nearest first, in their texts, and their agreement.
 
-    The answer with the highest of a verifier's scores is chosen, or without them the one with most
-    votes; the nearest head breaks ties. A text without an answer has no vote. Agreement is the
+    The answer with the highest of a verifier's scores comes first, or without them the one with
+    most votes; the nearest head breaks ties. A text without an answer has no vote. Agreement is the
     share of pairs of heads with equal answers; None for a single head.
-
-    Args:
-        heads: nearest first.
-        texts: what each wrote.
-        family: decides with `preset` how answers are found and compared.
-        preset: the run's grading.
-        scores: one for each text.
     """
     extract, equal = find_grader(family, preset)
     answers = [extract(text) for text in texts]
