@@ -333,22 +333,6 @@ def test_a_long_batch_is_not_guessed_before_some_of_it_is_done():
     assert left == pytest.approx(600.0 * 19, rel=0.05)  # two thirds of the plan, for both
 
 
-def test_what_the_plan_states_counts_once_for_jobs_that_share_it():
-    one, fifty = (
-        replayed(*(Planned("generate", "batch", 500.0, []) for _ in range(jobs))).left(NOW) or 0.0
-        for jobs in (1, 50)
-    )
-    assert 100 < one < fifty < 1.1 * one
-
-
-def test_a_rule_that_takes_longer_than_thought_does_so_again():
-    pace = replayed(*(Planned("a", str(n), 0.0, [n - 1]) for n in range(1, 5)), cores=1)
-    for number in (1, 2):
-        pace.start(number, NOW + 10.0 * (number - 1))
-        pace.finish(number, NOW + 10.0 * number)
-    assert 12 < (pace.left(NOW + 20.0) or 0.0) < 20  # twice 10 s, where 2.5 were expected
-
-
 def test_a_failed_job_is_still_to_be_done():
     pace = replayed(Planned("a", "1", 0.0, []))
     pace.start(1, NOW)
