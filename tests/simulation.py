@@ -74,9 +74,9 @@ def whole():
     frontiers = {"math": {**families, "sampling": ["T0.6"], "scales": {"weights": [20]}}}
     data = {"dataset": "asdiv_a", "file": "asdiv_a.jsonl", "partition": {"protocol": "folds"}}
     problems, solvers = {"asdiv_a": data}, {"tiny": {"profile": "tiny"}}
-    parts = {"run": "whole", "problems": problems, "solvers": solvers, "frontiers": frontiers}
     compressions = {trial.name: trial.study for trial in simulated_trials.trials()}
-    return parse(DEMO | parts).model_copy(update={"compressions": compressions})
+    parts = {"problems": problems, "solvers": solvers, "compressions": compressions}
+    return parse(DEMO | parts | {"run": "whole", "frontiers": frontiers})
 
 
 def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):

@@ -23,7 +23,6 @@ from comparing import assert_same
 from mini import MINIATURE, REASONER, ROOT, Snakemake
 from processes import python, wait_until
 
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
 NODES = ("n1", "n2", "n3")
 PARTITION = "debug"
 SETTINGS = Path("/etc/slurm")
@@ -131,25 +130,6 @@ class Cluster:
             )
 
 
-def install():
-    """Install SLURM from the distribution's packages, unless there is one that is not ours."""
-    if os.geteuid() != 0:
-        pytest.skip("SLURM: only root may install and start it")
-    if (SETTINGS / "slurm.conf").exists():
-        pytest.skip(f"SLURM: {SETTINGS}/slurm.conf is of a SLURM that is in use here")
-    if all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "munged"))):
-        return
-    if not shutil.which("apt-get"):
-        pytest.skip("SLURM: it is installed by apt-get only, which is not here")
-    install = ["install", "-qq", "--yes", "--no-install-recommends", *PACKAGES]
-    variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    options = {"env": variables, "capture_output": True, "text": True}
-    for arguments in (["update", "-qq"], install):
-        done = subprocess.run(["apt-get", *arguments], check=False, **options)
-        if done.returncode:
-            pytest.skip(f"SLURM: apt-get fails: {done.stderr.strip().splitlines()[-1:]}")
-
-
 def processes_of(**variables):
     """Yield the processes that have some environment variables."""
     for process in psutil.process_iter():
@@ -170,10 +150,15 @@ WITHOUT_ACCOUNTING = (
 
 @pytest.fixture(scope="module")
 def slurm():
-    """A cluster of three nodes, where it may be installed."""
+    """A cluster of three nodes."""
     if not os.environ.get("HEADROOM_SLURM"):
         pytest.skip("SLURM: `make slurm` installs it and runs this")
-    install()
+    if os.geteuid() != 0:
+        pytest.skip("SLURM: only root may start it")
+    if (SETTINGS / "slurm.conf").exists():
+        pytest.skip(f"SLURM: {SETTINGS}/slurm.conf is of a SLURM that is in use here")
+    if not all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "munged"))):
+        pytest.skip("SLURM: `make slurm` could not install it; it takes apt-get")
     with tempfile.TemporaryDirectory(prefix="headroom-slurm-") as folder:
         started = Cluster(Path(folder))
         try:
