@@ -74,11 +74,6 @@ class Variant:
         """Whether this is the base model itself; a placebo is not."""
         return self == BASE
 
-    @property
-    def placebo(self) -> int:
-        """Number of a numeric placebo; 0 for all other variants."""
-        return self.seed if self.kind == "numeric" else 0
-
     @cached_property
     def layers(self) -> range:
         """The layers that this variant changes one by one."""
@@ -284,16 +279,6 @@ def heads(layers: Iterable[int], query_heads: Iterable[int]) -> list[Variant]:
     """Return one variant for each distinct (layer, query head), sorted."""
     query_heads = sorted(set(query_heads))
     return [Variant(layer, head) for layer in sorted(set(layers)) for head in query_heads]
-
-
-def matched_noise(pruned: Iterable[Variant]) -> list[Variant]:
-    """Return the noise placebo of each pruned head, sorted."""
-    return sorted(Variant(each.layer, each.head, "noise") for each in set(pruned))
-
-
-def replays(layers: Iterable[int]) -> list[Variant]:
-    """Return the replay of each layer, sorted."""
-    return [Variant(layer, 0, "replay") for layer in sorted(set(layers))]
 
 
 def numeric(count: int) -> list[Variant]:

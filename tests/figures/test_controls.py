@@ -8,10 +8,10 @@ from headroom.analysis.gains import cells, controls, failures, read_z, shown
 from headroom.errors import TableError
 from headroom.planning.store import Store
 from headroom.tables import ACCURACY, ANSWERS, write_table
-from headroom.variants import BASE, heads, matched_noise, numeric
+from headroom.variants import BASE, Variant, heads, numeric
 
 VARIANTS = [BASE, *heads([1, 3, 4], range(5))]
-PLACEBOS = [*matched_noise(VARIANTS[1:]), *numeric(5)]
+PLACEBOS = [*(Variant(each.layer, each.head, "noise") for each in VARIANTS[1:]), *numeric(5)]
 NAMES = [str(variant) for variant in [*VARIANTS, *PLACEBOS]]
 PLACES = [(layer, head, 0.6 if head == 2 else 0.1) for layer in (1, 3, 4) for head in range(5)]
 ACTIVATIONS = pd.DataFrame(PLACES, columns=["layer", "head", "share"])

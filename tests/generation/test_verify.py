@@ -33,7 +33,7 @@ from headroom.generation.prompts import encode_prompt
 from headroom.models import gguf
 from headroom.models.geometry import find_heads
 from headroom.models.load import load_model
-from headroom.variants import BASE, Variant, numeric, replays
+from headroom.variants import BASE, Variant, numeric
 
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
 _NAMES = "base L00H00 L02H00 L03H00 L01X04P250 L03X03P40 L00K02 L02K01 L02K02 L02H01 L02N05 L00N04 "
@@ -176,7 +176,7 @@ def test_placebos_without_noise_equal_base_and_only_replays_are_verified(known):
     base = plan(prompts, [BASE])
     expected = answer_all(loaded, base)
     drafts = {r.question_id: a.token_ids for r, a in expected.items()} if known else {}
-    placebos = [*numeric(3), *replays([0, 3])]
+    placebos = [*numeric(3), Variant(0, 0, "replay"), Variant(3, 0, "replay")]
     answers = answer_all(loaded, plan(prompts, [*placebos, *HEADS]), 5, drafts)
     for placebo in placebos:
         own = [answers[request] for request in plan(prompts, [placebo])]

@@ -124,7 +124,7 @@ class Engine:
             if FAMILIES[request.variant.kind].on_weights:
                 others[request.variant].append(request)
                 continue
-            parts[request.variant.placebo][request] += 1
+            parts[request.variant.seed][request] += 1  # of a numeric placebo; else 0
             if self._decoding.greedy and request.question_id in base_answers:
                 drafts[request.prompt] = base_answers[request.question_id]
         for placebo in sorted(parts):

@@ -13,9 +13,10 @@ from headroom.config import Config, Frontier, Layers, Selector, Study, Sweep
 from headroom.config.compression import Compression, Encoder
 from headroom.errors import ConfigError
 from headroom.planning.store import arm_key, encoder_key, study_keys
-from headroom.variants import BASE, FAMILIES, Pool, Variant, heads, matched_noise, numeric, replays
+from headroom.variants import BASE, FAMILIES, Pool, Variant, heads, numeric
 
 _Names = tuple[str, str, str]  # config names of model, decoding and question set
+_PLACEBOS = {"both": ("noise", "numeric"), "all": ("noise", "replay", "numeric")}
 _K = TypeVar("_K")
 _T = TypeVar("_T")
 
@@ -50,17 +51,17 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     Noise: one per head, or `noise_placebos` per layer. Replay: one per layer. Numeric: as many as
     heads are pruned in a layer.
     """
-    noise: list[Variant] = []
-    if sweep.placebos in ("noise", "both", "all"):
-        for _, layer in groupby(pool(config, sweep), key=lambda each: each.layer):
-            members = list(layer)
-            count = min(sweep.noise_placebos or len(members), len(members))
-            noise += matched_noise(members[i * len(members) // count] for i in range(count))
-    if sweep.placebos in ("replay", "all"):
-        noise += replays(_expand(sweep.layers, config.models[sweep.model].layers))
-    if sweep.placebos not in ("numeric", "both", "all"):
-        return noise
-    return noise + numeric(len(set(_expand(sweep.heads, config.models[sweep.model].heads))))
+    kinds, found = _PLACEBOS.get(sweep.placebos, (sweep.placebos,)), list[Variant]()
+    layers = [list(own) for _, own in groupby(pool(config, sweep), key=lambda each: each.layer)]
+    for members in layers if "noise" in kinds else ():
+        count = min(sweep.noise_placebos or len(members), len(members))
+        chosen = (members[i * len(members) // count] for i in range(count))
+        found += [Variant(each.layer, each.head, "noise") for each in chosen]
+    if "replay" in kinds:
+        found += [Variant(members[0].layer, 0, "replay") for members in layers]
+    if "numeric" in kinds:
+        found += numeric(len(layers[0]))
+    return found
 
 
 def family_members(config: Config, frontier: Frontier) -> dict[tuple[str, int], list[Variant]]:
