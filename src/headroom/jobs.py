@@ -137,21 +137,15 @@ def _function(path: str) -> Callable[..., Any]:
 
 
 def _named(store: "Store", wildcard: str, value: Any) -> Any:
-    match wildcard:
-        case "model" | "questions" | "decoding" | "embedder" | "source":
-            return store.name(wildcard, value)
-        case "variant":
-            from headroom.variants import Variant
+    from headroom.variants import Variant
 
-            return Variant.parse(value)
-        case "published":
-            return Path(value)
-        case "seed":
-            return int(value)
-        case "comparison" | "compression" | "frontier" | "selector" | "sweep":
-            section = getattr(store.config, f"{wildcard}s")
-            if value not in section:
-                raise ConfigError(
-                    f"{wildcard} {value!r} is not in the config: {', '.join(section)}"
-                )
+    readings: dict[str, Any] = {"variant": Variant.parse, "published": Path, "seed": int}
+    if wildcard in readings:
+        return readings[wildcard](value)
+    if wildcard in ("model", "questions", "decoding", "embedder", "source"):
+        return store.name(wildcard, value)
+    if wildcard in ("comparison", "compression", "frontier", "selector", "sweep"):
+        section = getattr(store.config, f"{wildcard}s")
+        if value not in section:
+            raise ConfigError(f"{wildcard} {value!r} is not in the config: {', '.join(section)}")
     return value

@@ -4,7 +4,7 @@ The description under each key is its documentation: `config/reference.md` is ma
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -252,17 +252,10 @@ def _section(location: tuple[Any, ...]) -> type[Section]:
     section: type[Section] = Config
     parts = iter(location)
     for part in parts:
-        field = section.model_fields.get(part)
-        if field is not None:
-            section = next(_sections(field.annotation), section)
+        if (field := section.model_fields.get(part)) is not None:
+            for kind in (field.annotation, *get_args(field.annotation)):
+                if isinstance(kind, type) and issubclass(kind, Section):
+                    section = kind
             if get_origin(field.annotation) is dict:
                 next(parts, None)  # a name that the user gave
     return section
-
-
-def _sections(annotation: Any) -> Iterator[type[Section]]:
-    """Yield the section classes in a key's type."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _sections(part)

@@ -6,7 +6,7 @@ Only the config is read. The workflow turns both into jobs, ``headroom plan`` in
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headroom import paths
 from headroom.config import Config, Frontier, Layers, Selector, Study, Sweep
@@ -17,7 +17,6 @@ from headroom.variants import BASE, FAMILIES, Pool, Variant, heads, numeric
 
 _Names = tuple[str, str, str]  # config names of model, decoding and question set
 _PLACEBOS = {"both": ("noise", "numeric"), "all": ("noise", "replay", "numeric")}
-_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 
@@ -202,7 +201,7 @@ def encoders(config: Config) -> dict[str, Encoder]:
     return {encoder_key(encoder): encoder for encoder in found if encoder.source is not None}
 
 
-def find(known: Mapping[_K, _T], key: _K) -> _T:
+def find(known: Mapping[Any, _T], key: object) -> _T:
     """Return what `all_arms`, `solvers` or `encoders` of a config have under a key.
 
     Raises:
