@@ -12,7 +12,7 @@ from headroom.analysis.gains import NOISE, cells, changes, controls, failures, r
 from headroom.analysis.published import audit, beside, conditions, cuts, head_pruning
 from headroom.analysis.trials import read_trial
 from headroom.config import Config
-from headroom.planning.batches import find_batch, placebos
+from headroom.planning.batches import placebos
 from headroom.planning.exhibits import PRINTED_TABLES, Shown
 from headroom.planning.store import Store
 from headroom.record import Stopwatch
@@ -35,19 +35,17 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
 def write_controls(config: Config, sweep: str) -> None:
     """Write the controls of a sweep: gains, heads, spread, placebos and failures."""
     stopwatch = Stopwatch()
-    section, store = config.sweeps[sweep], Store(config)
-    batch = find_batch(config, section.model, section.decoding, section.questions)
+    section, file = config.sweeps[sweep], partial(Store(config).of_sweep, sweep)
     z, variants = read_z(config, sweep)
-    files = [store.of_sweep(sweep), store.of_sweep(sweep, paths.GRADED)]
-    files.append(store.path(paths.ACTIVATIONS, **batch.names))
+    files = [file(), file(paths.GRADED), file(paths.ACTIVATIONS)]
     noise = NOISE[config.models[section.model].dtype]
     graded, others = read_table(files[1], GRADED), placebos(config, section)
     found = controls(z, graded, variants, others, noise, config.seed)
-    answers = dict(zip(map(str, batch.variants), map(Path, store.answers(batch)), strict=True))
+    answers = {str(each): file(paths.ANSWERS, variant=each) for each in (*variants, *others)}
     activations = read_table(files[2], ACTIVATIONS)
     found["placebos"] = changes(graded, [*variants[1:], *others], answers, activations)
     found["failures"] = failures(found["heads"], graded, answers, activations)
-    path = partial(store.path, paths.CONTROLS, sweep=sweep)
+    path = partial(Store(config).path, paths.CONTROLS, sweep=sweep)
     record([write_csv(path(table=name), own) for name, own in found.items()], stopwatch, files)
 
 

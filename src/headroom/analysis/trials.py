@@ -2,19 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from headroom import paths
 from headroom.analysis.facts import read_csv
 from headroom.analysis.published import DATA, ENCODER_NAMES, ENCODERS, Encoder
 from headroom.config import Config, Study
 from headroom.config.compression import Compression
 from headroom.config.study import arm as arm_of
-from headroom.planning.exhibits import Shown
+from headroom.planning.store import Store
 from headroom.record import read_json
 from headroom.statistics.intervals import SeedBootstrap
 from headroom.tables import STUDY_OUTCOMES, read_table
@@ -119,7 +120,7 @@ def read_trial(config: Config, compression: str) -> Trial:
         TableError: a file is missing or damaged.
     """
     study = config.compressions[compression]
-    outcomes, histories, measurements = map(Path, Shown(config).study_files(compression))
+    file = partial(Store(config).path, compression=compression)
     problems = config.problems.get(study.data or "")
     encoder = config.solver_of(study).encoder if study.solver is not None else None
     papers = ENCODER_NAMES.get(Path(encoder.source).name) if encoder and encoder.source else None
@@ -129,12 +130,12 @@ def read_trial(config: Config, compression: str) -> Trial:
     return Trial(
         name=compression,
         study=study,
-        outcomes=read_table(outcomes, STUDY_OUTCOMES),
+        outcomes=read_table(file(paths.STUDY_OUTCOMES), STUDY_OUTCOMES),
         histories={
             arm: {int(seed): own for seed, own in runs.items()}
-            for arm, runs in read_json(histories).items()
+            for arm, runs in read_json(file(paths.HISTORIES)).items()
         },
-        measurements=read_csv(measurements, MEASUREMENTS),
+        measurements=read_csv(file(paths.MEASUREMENTS), MEASUREMENTS),
         seed=config.seed,
         papers_data=DATA.get(problems.dataset) if problems else None,
         papers_model=papers if problems else None,

@@ -9,6 +9,7 @@ import base64
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from headroom.analysis.text import plain, points, visible
 from headroom.analysis.trials import METHOD, read_trial
 from headroom.analysis.verdicts import title
 from headroom.config import Config
-from headroom.planning.batches import find_batch
 from headroom.planning.store import Store
 from headroom.tables import QUESTIONS, read_table
 from headroom.variants import BASE, Variant
@@ -65,9 +65,8 @@ def label(head: Mapping[str, Any]) -> str:
 def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     section = config.sweeps[name]
     z, variants = read_z(config, name)
-    batch = find_batch(config, section.model, section.decoding, section.questions)
-    store = Store(config)
-    files = {str(each): store.path(paths.ANSWERS, variant=each, **batch.names) for each in variants}
+    file = partial(Store(config).of_sweep, name)
+    files = {str(each): file(paths.ANSWERS, variant=each) for each in variants}
     base = _answers(files[str(BASE)], z)
     heads = _heads(config, name, z, variants)
     for head in sorted(heads, key=lambda head: -head["gain"]):
@@ -87,7 +86,7 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
         "subjects": [plain(subject) for subject in names],
         "subject": subjects.tolist(),
         "level": z["level"].fillna(0).astype(int).tolist(),
-        "questions": _questions(store.path(paths.QUESTIONS, **batch.names), z, base),
+        "questions": _questions(file(paths.QUESTIONS), z, base),
         "heads": heads,
         # Layer, gain and table row of the best noise placebo of each layer.
         "placebos": placebos[["layer", "placebo"]].assign(row=placebos.index).values.tolist(),

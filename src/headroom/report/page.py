@@ -207,13 +207,13 @@ def published(config: Config, section: Section) -> None:
         "head=variant, questions=group, published (%)=published part, this run (%)=accuracy part, "
         "difference=difference points difference_low difference_high"
     )
-    for sweep, own in config.sweeps.items():
+    for sweep in config.sweeps:
         cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
         both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
         caption = (
             f"{of_sweep(config, sweep)}. Published under the authors' prompt and grading, "
-            f"reproduced under prompt {config.decodings[own.decoding].prompt}, grading "
-            f"{config.grading_of(sweep)}; the largest differences first."
+            f"reproduced under prompt {cells.first['prompt']}, grading {cells.first['grading']}; "
+            "the largest differences first."
         )
         section.blocks += table(cells.of(both[::-1]), shown, caption, limit=12)
 
