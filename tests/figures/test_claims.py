@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import RobertaConfig, RobertaModel
 
+import example_config
 import simulation
 from headroom import paths
 from headroom.analysis.claims import claims, judge
@@ -22,7 +23,6 @@ from headroom.analysis.published import (
     cuts,
     head_pruning,
 )
-from headroom.config import parse
 from headroom.planning.batches import pool
 from headroom.planning.store import Store
 from headroom.tables import accuracy_schema, write_csv, write_table
@@ -41,21 +41,17 @@ def of_run(tmp_path_factory):
 
     By the authors' rules, in a sweep of its own, it gains none.
     """
-    shape = {"source": f"./models/{SMALL}", "layers": 28, "heads": 12, "kv_heads": 2}
-    splits = {"math500": "test", "math_train": "train", "gsm8k": "test"}
-    sweep = {"model": "small", "questions": "math500"}
-    own = {**sweep, "layers": [0, 15], "heads": [0, 3, 4]}
-    sweeps = {"again": {**own, "grading": "authors"}, "t2": own}
-    sweeps["f5"] = {**sweep, "layers": [21], "heads": [0, 1]}
-    selector = {"model": "small", "train": "math_train", "embedder": "mean", "layers": [0]}
-    values = {"run": "local", "decodings": {"greedy": {}}, "sweeps": sweeps}
-    values["models"] = {"small": {**shape, "billions": 1.5, "dtype": "float32"}}
-    values["embedders"] = {"mean": {"model": "small"}}
-    values["questions"] = {name: {"benchmark": name, "split": own} for name, own in splits.items()}
+    own = {"model": "big", "questions": "test"}
+    tables = {**own, "layers": [0, 15], "heads": [0, 3, 4]}
+    sweeps = {"table": tables, "again": {**tables, "grading": "authors"}}
     # The paper has no transfer: no claim is about it, and nothing of it is read.
-    tested = {"math": "math500", "transfer": "gsm8k"}
-    values["selectors"] = {name: {**selector, "test": test} for name, test in tested.items()}
-    config = parse(values)
+    transfer = {"model": "big", "train": "train", "test": "gsm8k", "embedder": "minilm"}
+    config = example_config.config(
+        models={"big": {"source": f"./models/{SMALL}"}},
+        questions={"gsm8k": {"benchmark": "gsm8k", "split": "test"}},
+        sweeps={**sweeps, "f5": {**own, "layers": [21], "heads": [0, 1]}},
+        selectors={"transfer": {**transfer, "layers": [0]}},
+    )
     draw = np.random.default_rng(3)
     base = np.zeros(500, dtype="int8")
     base[draw.permutation(500)[:369]] = 1
@@ -69,12 +65,11 @@ def of_run(tmp_path_factory):
     z["L00H03"] = (draw.random(500) < 0.04).astype("int8")
     z.loc[wrong[:6], "L15H00"] = 1
     z.loc[missed[:9], "L21H00"] = 1
-    schema = accuracy_schema(names)
+    store, schema = Store(config), accuracy_schema(names)
     with chdir(tmp_path_factory.mktemp("claims")):
-        write_table(Store(config).of_sweep("t2"), z, schema)
-        write_table(Store(config).of_sweep("again"), z.assign(L15H00=z["base"]), schema)
-        paired = Path(paths.PAIRED.format(run="local", selector="math"))
-        write_csv(paired, simulation.simulated_curves()[1])
+        write_table(store.of_sweep("table"), z, schema)
+        write_table(store.of_sweep("again"), z.assign(L15H00=z["base"]), schema)
+        write_csv(store.path(paths.PAIRED, selector="math"), simulation.simulated_curves()[1])
         return claims(config, PUBLISHED)
 
 
@@ -121,6 +116,8 @@ def test_verdicts_are_those_that_were_written_out_one_by_one(without_run, of_run
     own = local.loc[EXAMPLE]
     assert own["run_value"] == pytest.approx(6 / 38)
     assert own["run_low"] < own["run_value"] < own["run_high"]
+    by_rules = of_run[of_run["claim"] == EXAMPLE].set_index(["prompt", "grading"])["run"]
+    assert by_rules.to_dict() == {("default", "default"): "holds", ("default", "authors"): "fails"}
 
 
 BOTH = ["one", "two"]
@@ -168,11 +165,6 @@ def test_a_claim_is_judged_by_its_rows(kind, stated, found, more, word):
     if kind == "no later":
         ends = found[["gain_low", "gain", "gain_high"]].iloc[0].tolist()
         assert [judged["_low"], judged["_value"], judged["_high"]] == ends
-
-
-def test_each_prompt_and_grading_has_a_verdict_of_its_own(of_run):
-    found = of_run[of_run["claim"] == EXAMPLE].set_index(["prompt", "grading"])["run"]
-    assert found.to_dict() == {("default", "default"): "holds", ("default", "authors"): "fails"}
 
 
 def test_every_published_accuracy_is_the_count_that_was_printed():

@@ -1,8 +1,6 @@
 """A page in headless Chromium, over the DevTools protocol on a pipe: no driver to install."""
 
-import base64
 import json
-import re
 import shutil
 import time
 from pathlib import Path
@@ -38,10 +36,15 @@ class Page:
         self._to.write(json.dumps(message).encode() + b"\0")
         self._to.flush()
         while True:
-            found = self._receive()
+            data = bytearray()
+            while (byte := self._from.read(1)) != b"\0":
+                assert byte, "Chromium has gone"
+                data += byte
+            found = json.loads(data)
             if found.get("id") == self._number:
                 assert "error" not in found, found
-                return dict(found["result"])
+                return found["result"]
+            self.heard.append((found["method"], found["params"]))
 
     def open(self, file):
         """Load a file and wait until its first view is painted."""
@@ -90,26 +93,8 @@ class Page:
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.call("Emulation.setEmulatedMedia", features=[feature], media=media)
 
-    def script(self, *, on):
-        self.call("Emulation.setScriptExecutionDisabled", value=not on)
-
-    def sheets(self):
-        size = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}
-        pdf = base64.b64decode(self.call("Page.printToPDF", **size)["data"])
-        return len(re.findall(rb"/Type\s*/Page\b", pdf))
-
     def complaints(self):
         """Return what a page must not do: dialogs, console messages, errors, requests."""
         noise = [(name, event.get("request", {})) for name, event in self.heard if name in _NOISE]
         own = ("file:", "data:")
         return [one for one in noise if not one[1].get("url", "").startswith(own)]
-
-    def _receive(self):
-        data = bytearray()
-        while (byte := self._from.read(1)) != b"\0":
-            assert byte, "Chromium has gone"
-            data += byte
-        message = json.loads(data)
-        if "method" in message:
-            self.heard.append((message["method"], message["params"]))
-        return dict(message)

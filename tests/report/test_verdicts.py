@@ -2,7 +2,6 @@ import math
 import re
 import shutil
 from itertools import product
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,6 +12,7 @@ from headroom.analysis import jobs
 from headroom.analysis.facts import FORMS, Number, Sentence, Source
 from headroom.analysis.verdicts import rival, title, verdicts
 from headroom.config import parse
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
 from headroom.report.blocks import Section, fill
 from headroom.report.svg import Scale
@@ -27,9 +27,8 @@ def config(tmp_path, monkeypatch):
     config = parse(values)
     simulation.fill(config)
     jobs.write_controls(config, "demo")
-    path = Path(paths.AUDIT_TABLE.format(run=config.run, paper="sprint"))
-    path.parent.mkdir()
-    pd.DataFrame({"pairs": [60, 40], "beyond": [2, 3]}).to_csv(path, index=False)
+    audit = pd.DataFrame({"pairs": [60, 40], "beyond": [2, 3]})
+    write_csv(Store(config).path(paths.AUDIT_TABLE, paper="sprint"), audit)
     return config
 
 
@@ -38,7 +37,7 @@ def told(config, section):
 
 
 def change(config, template, changes, **names):
-    path = Path(template.format(run=config.run, **names))
+    path = Store(config).path(template, **names)
     pd.read_csv(path).assign(**changes).to_csv(path, index=False)
 
 
@@ -77,7 +76,7 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     assert f"{hurt} hurt" in str(found)
     change(config, paths.CONTROLS, {"q": 0.001, "gain": 0.1}, sweep="demo", table="heads")
     assert told(config, "heads").answer == "24 heads help when lost"
-    folder = Path(paths.CONTROLS.format(run=config.run, sweep="demo", table="heads")).parent
+    folder = Store(config).path(paths.CONTROLS, sweep="demo", table="heads").parent
     shutil.copytree(folder, folder.with_name("again"))
     both = config.model_copy(update={"sweeps": config.sweeps | {"again": config.sweeps["demo"]}})
     assert str(told(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
@@ -98,7 +97,7 @@ def test_families_are_judged_and_coloured_after_holm_s_correction(config):
     row |= {"budget": 4, "difference": 0.03, "low": 0.01, "high": 0.05}
     for adjusted, answer, drawn in FAMILIES:
         for name, table in product(both.frontiers, paths.FRONTIER_TABLES):
-            file = Path(paths.FRONTIER.format(run=both.run, frontier=name, table=table))
+            file = Store(both).path(paths.FRONTIER, frontier=name, table=table)
             write_csv(file, pd.DataFrame([row | {"adjusted": adjusted}]))
             write_record(file, Stopwatch(), {"primary_budget": 4})
         found = told(both, "families")
