@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+import example_config
 import simulation
 from headroom.analysis import latex
 from headroom.analysis.facts import Source, cells_of, columns, read_csv
 from headroom.analysis.gains import cells
 from headroom.analysis.published import SIZES, beside
 from headroom.analysis.text import plain, points, short, wrapped
-from headroom.config import parse
 from headroom.errors import TableError
 from headroom.planning.exhibits import PRINTED_TABLES
 from headroom.statistics.intervals import wilson
@@ -57,13 +57,10 @@ def of_shape(layers, query_heads, subjects=simulation.SUBJECTS, n=97, seed=5):
 
 def published(source, layers, benchmark="math500"):
     """Return cells of a sweep of 12 heads a layer on MATH-500's subjects, published ones beside."""
-    model = {"source": source, "layers": 40, "heads": 12, "kv_heads": 2, "billions": 1.5}
-    values = {"run": "run", "models": {"local": model}, "decodings": {"greedy": {}}}
-    values["questions"] = {"q": {"benchmark": benchmark, "split": "test", "n": 500}}
-    sweep = {"model": "local", "questions": "q", "layers": layers}
-    config = parse(values | {"sweeps": {"s": sweep}})
+    questions = {"test": {"benchmark": benchmark, "n": 500}}
+    config = example_config.config(models={"big": {"source": source}}, questions=questions)
     subjects = np.repeat(list(SIZES), list(SIZES.values())).tolist()
-    return beside(config, "s", of_shape(layers, 12, subjects, 500, seed=7), PUBLISHED)
+    return beside(config, "table", of_shape(layers, 12, subjects, 500, seed=7), PUBLISHED)
 
 
 def test_text_is_put_on_one_line_and_cells_are_written_as_declared_but_for_empty_columns():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import chromium
@@ -54,11 +55,9 @@ def test_every_head_opens_what_it_won_and_lost(sweep):
 
 
 def test_texts_are_the_store_s_and_the_first_difference_is_marked(sweep):
-    store = Store(sweep.config)
-    (batch,) = [b for b in batches(sweep.config) if len(b.variants) > 5]
-    files = dict(zip(map(str, batch.variants), store.answers(batch), strict=True))
-    root = sweep.folder.parents[1]
-    base, own = (read_table(root / files[name], ANSWERS)["text"] for name in ("base", "L02H03"))
+    file = partial(Store(sweep.config).of_sweep, "demo", paths.ANSWERS)
+    files = [sweep.folder.parents[1] / file(variant=name) for name in ("base", "L02H03")]
+    base, own = (read_table(each, ANSWERS)["text"] for each in files)
     (place, *_) = np.flatnonzero(base != own)
     sweep.run(f"location.hash = '#demo/L02H03/q{place}'")
     sweep.wait()
