@@ -9,7 +9,7 @@ import pytest
 import simulation
 from headroom import paths
 from headroom.analysis import jobs
-from headroom.analysis.facts import FORMS, Number, Sentence, Source
+from headroom.analysis.facts import FORMS, Sentence, Source
 from headroom.analysis.verdicts import rival, title, verdicts
 from headroom.config import parse
 from headroom.planning.store import Store
@@ -119,25 +119,18 @@ def test_published_gains_are_held_against_luck_and_verdicts_are_lines_of_the_pag
     assert told(config, "published").mark == "▲"
 
 
-def test_numbers_name_file_row_and_column():
-    rows = pd.DataFrame({"gain": [0.1, -0.021, math.nan], "low": [0, -0.05, 0], "high": 0.01})
-    source = Source("a/b.csv", rows, whole=True)
-    (_, second, last) = source
-    assert second.number("gain", "points").__html__() == (
-        '<data value="-0.021" data-from="a/b.csv" data-key="gain@1">−2.1</data>'
-    )
-    assert str(second.interval("gain", "points", "low", "high")) == "−2.1 (−5.0 to +1.0)"
-    assert last.number("gain", "points").__html__() == ""
-    assert source.number("low", "points", "sum").key == "low@*:sum"
-    assert source.of(rows[1:]).number("low", "count", "count").key == "low@1,2:count"
-    ends = pd.DataFrame({"low": [0.1, -0.2, -1, 0.1], "high": [0.2, -0.1, 1, 0.2]})
-    marked = Source("a.csv", ends.assign(p=[0.01, 0.01, 0.01, math.nan]))
-    assert "".join(row.direction("low", "high") for row in marked) == "▲▼–▲"
-    assert "".join(row.direction("low", "high", "p") for row in marked) == "▲▼––"
-
-    said = Sentence("{a} & {n}", a="<b>\u202e", n=Number(1, "a.csv", "x@0", "1"))
-    assert said.__html__().startswith("&lt;b&gt;")
-    assert str(said) == "<b> & 1"
+def test_numbers_have_intervals_and_marks_and_text_stays_text():
+    known = {"gain": [-0.021, math.nan, 0.2, 0.2], "p": [0.01, 0.01, 0.01, math.nan]}
+    ends = {"low": [-0.05, -1, 0.1, 0.1], "high": [-0.01, 1, 0.2, 0.2]}
+    source = Source("a/b.csv", pd.DataFrame(known | ends))
+    first, second, *_ = source
+    assert str(first.interval("gain", "points", "low", "high")) == "−2.1 (−5.0 to −1.0)"
+    assert second.number("gain", "points").__html__() == ""
+    assert "".join(row.direction("low", "high") for row in source) == "▼–▲▲"
+    assert "".join(row.direction("low", "high", "p") for row in source) == "▼–▲–"
+    said = Sentence("{a} & {n}", a="<b>\u202e", n=first.number("p"))
+    assert said.__html__().startswith("&lt;b&gt; & <data value")
+    assert str(said) == "<b> & 0.01"
 
 
 def test_titles_and_sprint_s_rival_are_what_the_config_names(config):
