@@ -114,18 +114,20 @@ const explore = (sweeps) => {
   };
 
   // The questions
-  const kindOf = (place, one = chosen()) => {
-    const before = now().right(place), after = one.right(place);
+  const kindOf = (place) => {
+    const before = now().right(place), after = chosen().right(place);
     return before === after ? "same" : after ? "won" : "lost";
   };
+  const ofKind = (wanted) => within().filter((place) => {
+    const kind = kindOf(place);
+    return wanted === "all" ? kind !== "same" || chosen().changed?.has(place) : kind === wanted;
+  });
   const found = () => {
-    const one = chosen(), words = state.words.toLowerCase();
-    return within().filter((place) => {
-      const kind = kindOf(place, one);
-      if (state.kind === "all" ? kind === "same" && !one.changed?.has(place) : kind !== state.kind) return false;
+    const words = state.words.toLowerCase(), rank = { won: 0, lost: 1, same: 2 };
+    return ofKind(state.kind).filter((place) => {
       const [id, text] = now().questions[place];
-      return !words || `${id} ${text ?? ""}`.toLowerCase().includes(words);
-    }).sort((a, b) => (kindOf(a) === "same") - (kindOf(b) === "same") || (kindOf(a) < kindOf(b)) - (kindOf(a) > kindOf(b)));
+      return `${id} ${text ?? ""}`.toLowerCase().includes(words);
+    }).sort((a, b) => rank[kindOf(a)] - rank[kindOf(b)]);
   };
   const entries = make("ol"), pages = make("div", { class: "pages" }), kinds = make("fieldset");
   const search = make("input", {
@@ -137,18 +139,12 @@ const explore = (sweeps) => {
   const enumerate = () => {
     const places = found(), last = Math.max(0, Math.ceil(places.length / PAGE) - 1);
     state.page = Math.min(state.page, last);
-    const counts = { won: 0, lost: 0, all: 0 };
-    for (const place of within()) {
-      const kind = kindOf(place);
-      if (kind !== "same") counts[kind] += 1;
-      if (kind !== "same" || chosen().changed?.has(place)) counts.all += 1;
-    }
     const names = { won: "won", lost: "lost", all: "changed" };
     const focused = document.activeElement?.name === "kind";
     kinds.replaceChildren(make("legend", {}, "Questions"), ...Object.keys(names).map((kind) => make(
       "label", {},
       make("input", { type: "radio", name: "kind", value: kind, checked: state.kind === kind && "", onchange: () => { state.kind = kind; state.page = 0; enumerate(); } }),
-      `${names[kind]} ${counts[kind]}`,
+      `${names[kind]} ${ofKind(kind).length}`,
     )));
     if (focused) kinds.querySelector(":checked").focus();
     entries.replaceChildren(...places.slice(PAGE * state.page, PAGE * (state.page + 1)).map((place) => {
