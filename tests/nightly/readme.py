@@ -34,8 +34,11 @@ class Account(NamedTuple):
 
     def text(self, run):
         """Return the account of a run's folder, as Markdown."""
-        findings = "\n".join(f"- {line}" for line in headroom.load(run).findings)
-        return f"{findings}\n\n{self._table(run).to_markdown(floatfmt='.1f')}"
+        found = headroom.load(run).findings
+        if self.folder:  # the papers' own gains are the same in every run
+            found = [line for line in found if not line.startswith("Published")]
+        told = "\n".join(f"- {line}" for line in found)
+        return f"{told}\n\n{self._table(run).to_markdown(floatfmt='.1f')}"
 
     def stated(self, instead=None):
         """Return what README has of it; put the account of a run in its place, if one is given."""
