@@ -12,7 +12,7 @@ from headroom import paths
 from headroom.config import Config, Frontier, Layers, Selector, Study, Sweep
 from headroom.config.compression import Compression, Encoder
 from headroom.errors import ConfigError
-from headroom.planning.store import arm_key, encoder_key, study_keys
+from headroom.planning.store import digest, encoder_key, study_keys, without_later
 from headroom.variants import BASE, FAMILIES, Pool, Variant, heads, numeric
 
 _Names = tuple[str, str, str]  # config names of model, decoding and question set
@@ -133,8 +133,16 @@ class Arm:
 
     @property
     def key(self) -> str:
-        """The arm's own key."""
-        return arm_key(self.study, self.name, self.settings)
+        """The arm's own key: its name, and a digest of the settings that have an effect.
+
+        An arm from scratch has the heads that the same settings without `scratch` leave.
+        """
+        settings, values = self.settings, self.settings.decisive()
+        if settings.scratch:
+            layout = self.study.pruned(settings).decisive()
+            own = {name: value for name, value in values.items() if name.startswith("scratch")}
+            values = {**own, "epochs": settings.training.epochs, "layout": layout}
+        return f"{self.name}-{digest(without_later(values))}"
 
     @property
     def wildcards(self) -> dict[str, str]:

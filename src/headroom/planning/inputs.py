@@ -26,8 +26,6 @@ from headroom.planning.cost import generation_cost, split_size, training_cost
 from headroom.planning.store import Store
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_SPARE_GIGABYTES = 1.0
-"""Free space needed besides the answers: for tables, figures, small models."""
 
 _Source = Model | Embedder | Encoder | Questions | WordProblems
 
@@ -78,10 +76,11 @@ def preflight(config: Config) -> None:
             f"{existing} cannot be written ({error.strerror}); results go to "
             f"{Path(paths.RESULTS).absolute()}: change its permissions, or run in another folder"
         ) from None
-    needed = _SPARE_GIGABYTES + sum(
+    needed = sum(
         generation_cost(config, batch).disk_gigabytes * _missing(store.answers(batch))
         for batch in batches(config)
     )
+    needed += 1.0  # for tables, figures, small models
     _check_room(needed, "this run needs", "make room, or run on another disk")
     draws, embedders, models = _needed(config)
     for name in draws:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from headroom import __version__, paths
 from headroom.config import Config, Study
-from headroom.config.compression import Compression, Encoder
+from headroom.config.compression import Encoder
 from headroom.config.section import Section
 from headroom.errors import ConfigError
 from headroom.models.source import local_folder
@@ -28,14 +28,11 @@ from headroom.models.source import local_folder
 if TYPE_CHECKING:
     from headroom.planning.batches import Batch
 
-_DIGITS = 8
 _SPEED_ONLY = {"device", "batch_size", "billions"}
 _NAMED_OTHERWISE = {"title", "file"}  # a file's content is named by its revision (sha256)
 _LATER: dict[str, Any] = {"unit": "group", "gguf_file": None, "split": None}
 """Settings that were added later, with the value that keeps the earlier behaviour. At that value
 they are not part of a key, so that earlier results stay valid."""
-_AUTHORS_PROMPTS = 2
-"""Version of the prompts `authors` (headroom.generation.prompts)."""
 _CUSTOM_ONLY = ("dataset", "subset", "columns", "grader")
 _IDLE = {"random": {"fold"}, "folds": {"ratios"}, "official": {"ratios", "fold", "seed"}}
 """Settings of a partition that its protocol does not use."""
@@ -56,7 +53,7 @@ _REGRADED = {paths.GRADED: paths.REGRADED, paths.ACCURACY: paths.REGRADED_ACCURA
 def digest(value: Any) -> str:
     """Return 8 hex digits of a JSON value's content, independent of key order."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def settings(config: Config, kind: str, name: str) -> dict[str, Any]:
@@ -86,7 +83,7 @@ def settings(config: Config, kind: str, name: str) -> dict[str, Any]:
             if section.greedy:
                 kept["seed"] = None
             if section.prompt == "authors":
-                kept["prompts"] = _AUTHORS_PROMPTS
+                kept["prompts"] = 2  # their version
         case "problems":
             kept = {key: value for key, value in kept.items() if value is not None}
             if section.generated:
@@ -95,7 +92,7 @@ def settings(config: Config, kind: str, name: str) -> dict[str, Any]:
                 del kept["seed"]
             for setting in _IDLE[section.partition.protocol]:
                 del kept["partition"][setting]
-    return _without_later(kept)
+    return without_later(kept)
 
 
 def key(config: Config, kind: str, name: str) -> str:
@@ -119,7 +116,7 @@ def split_key(config: Config, name: str, **size: int | None) -> str:
     }
     if section.benchmark == "custom":
         facts |= section.model_dump(mode="json", include={"dataset", "subset", "columns"})
-    return f"{split}-{digest(_without_later(facts))}"
+    return f"{split}-{digest(without_later(facts))}"
 
 
 def source_key(config: Config, name: str) -> str:
@@ -141,7 +138,7 @@ def study_keys(config: Config, study: Study) -> dict[str, str]:
         values = {**_dump(solver, ["profile"]), "encoder": _dump(solver.encoder)}
         del values["training"]["checkpoint_steps"]
         values |= {"goal": "end", "targets": "tree"}  # once settings, and still part of the key
-        subject = f"{study.solver}-{digest(_without_later(values))}"
+        subject = f"{study.solver}-{digest(without_later(values))}"
         return {"subject": subject, "data": key(config, "problems", str(study.data))}
     facts: dict[str, Any] = {
         "train": settings(config, "questions", str(study.train)),
@@ -155,22 +152,10 @@ def study_keys(config: Config, study: Study) -> dict[str, str]:
     return {"subject": key(config, "models", str(study.model)), "data": data}
 
 
-def arm_key(study: Study, name: str, settings: Compression) -> str:
-    """Return the key of an arm: its name, and a digest of the settings that have an effect.
-
-    An arm from scratch has the heads that the same settings without `scratch` leave.
-    """
-    values = settings.decisive()
-    if settings.scratch:
-        layout = study.pruned(settings).decisive()
-        own = {name: value for name, value in values.items() if name.startswith("scratch")}
-        values = {**own, "epochs": settings.training.epochs, "layout": layout}
-    return f"{name}-{digest(_without_later(values))}"
-
-
-def _without_later(values: dict[str, Any]) -> dict[str, Any]:
+def without_later(values: dict[str, Any]) -> dict[str, Any]:
+    """Leave out settings that were added later, where they keep the earlier behaviour."""
     return {
-        name: _without_later(value) if isinstance(value, dict) else value
+        name: without_later(value) if isinstance(value, dict) else value
         for name, value in values.items()
         if name not in _LATER or value != _LATER[name]
     }

@@ -17,9 +17,6 @@ from headroom.planning.exhibits import Shown
 from headroom.planning.store import digest, encoder_key
 from headroom.variants import Variant, pattern
 
-_JUDGED_A_CORE = 10_000
-"""Answers to grade per additional core."""
-
 
 class Rules(Shown):
     """Inputs, parameters and resources of the rules of a resolved config's workflow.
@@ -144,7 +141,7 @@ class Rules(Shown):
     def judges(self, wildcards: Any) -> int:
         """Return the cores for grading a batch; a job that takes all waits until all are free."""
         answers = cost.generation_cost(self.config, self._batch(wildcards)).answers
-        return min(self._cores, 1 + answers // _JUDGED_A_CORE)
+        return min(self._cores, 1 + answers // 10_000)
 
     def compared(self, wildcards: Any) -> list[str]:
         """Return the inputs of a comparison of prompts."""
