@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import tiny_models
 import torch
-from tiny_models import Architecture, named, outputs
+from tiny_models import Architecture, outputs
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 import headroom
@@ -24,22 +24,18 @@ LAYERS, HEADS, WORDS = 4, 6, [f"w{number}" for number in range(40)]
 TEXTS = [" ".join(WORDS[start : start + length]) for start, length in enumerate((5, 9, 3, 12))]
 
 
-def saved(architecture, folder):
-    tiny_models.build(architecture).save_pretrained(folder)
-    word_tokenizer(WORDS, 1).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def qwen2(tmp_path_factory):
-    return saved(named("Qwen2"), tmp_path_factory.mktemp("models") / "qwen2")
+    return tiny_models.save_qwen2(tmp_path_factory.mktemp("models") / "qwen2")
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    size = {"max_position_embeddings": 128}
-    masked = Architecture("Bert", size, auto=AutoModelForMaskedLM)
-    return saved(masked, tmp_path_factory.mktemp("models") / "bert")
+    folder = tmp_path_factory.mktemp("models") / "bert"
+    masked = Architecture("Bert", {"max_position_embeddings": 128}, auto=AutoModelForMaskedLM)
+    for part in (tiny_models.build(masked), word_tokenizer(WORDS, 1)):
+        part.save_pretrained(folder)
+    return folder
 
 
 @pytest.mark.parametrize("form", ["zero", "uniform", "free"])

@@ -4,14 +4,12 @@ import json
 import subprocess
 import sys
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file
-from small import killed_at
+from small import killed_at, same
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from words import HELD_OUT, TEXTS, count_steps
 
@@ -42,10 +40,6 @@ def recovered(folder, out, **options):
     return headroom.prune_and_recover(
         str(folder), out, TEXTS[7:], **{"held_out": HELD_OUT, **SMALL, **options}
     )
-
-
-def weights(folder):
-    return load_file(folder / "model.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -102,21 +96,14 @@ def test_without_removal_only_the_weights_change(llama, tmp_path):
 @pytest.mark.parametrize("step", [2, 4])
 def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, monkeypatch):
     """Killed in the first round (2 steps) and in the second; the state is written at each step."""
-
-    def killed(count):
-        count_steps(count)
-        often = partial(training.train_round, save_seconds=0.0)
-        monkeypatch.setattr("headroom.recovery.prune.train_round", often)
-        recovered(llama, tmp_path / "out")
-
-    killed_at(step, killed)
-    assert not (tmp_path / "out").exists()
-    calls, whole = [], training._step
-    monkeypatch.setattr(training, "_step", lambda *a: calls.append(1) or whole(*a))
-    again = recovered(llama, tmp_path / "out")
+    monkeypatch.setattr(training, "_SECONDS_BETWEEN_STATES", 0)
+    out, calls = tmp_path / "out", []
+    killed_at(step, lambda count: (count_steps(monkeypatch, count), recovered(llama, out)))
+    assert not out.exists()
+    count_steps(monkeypatch, lambda: calls.append(1))
+    again = recovered(llama, out)
     assert len(calls) == 5 - (step - 1)
-    found, expected = weights(tmp_path / "out"), weights(done.folder)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert same(*(load_file(each / "model.safetensors") for each in (out, done.folder)))
     assert again.removed == done.removed
 
 

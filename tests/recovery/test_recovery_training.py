@@ -41,13 +41,14 @@ def other(folder):
 
 
 @pytest.fixture
-def trained(llama, pieces, tmp_path):
+def trained(llama, pieces, tmp_path, monkeypatch):
     """Return a function that trains a model, and returns its weights and each step's loss."""
+    monkeypatch.setattr(training, "_SECONDS_BETWEEN_STATES", 0)
 
     def trained(state="s", model=None, **options):
         settings, progress = recovery(**{**SMALL, **options}), Progress()
         teacher = None if settings.teacher == "none" else other(llama)
-        own = progress, accelerator_for(settings, "cpu"), tmp_path / state, 0.0
+        own = progress, accelerator_for(settings, "cpu"), tmp_path / state
         steps = range(settings.steps)
         model = train_round(model or load(llama), teacher, pieces, settings, steps, *own)
         assert progress.step == settings.steps == len(progress.losses)
@@ -108,12 +109,12 @@ def test_micro_batches_and_checkpointing_change_memory_only(trained):
 
 
 @pytest.mark.parametrize("lora", [None, 2])
-def test_a_killed_round_ends_as_if_nothing_happened(lora, llama, trained):
+def test_a_killed_round_ends_as_if_nothing_happened(lora, llama, trained, monkeypatch):
     def run(state):
         return trained(state, load(llama, dropout=0.3), lora=lora)[0]
 
     undisturbed = run("one")
-    killed_at(4, lambda count: (count_steps(count), run("other")))
+    killed_at(4, lambda count: (count_steps(monkeypatch, count), run("other")))
     resumed = run("other")
     assert same(resumed, undisturbed) and not same(resumed, load(llama).state_dict())
 

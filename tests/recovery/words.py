@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from headroom.recovery import training
 
 WORDS = ["[PAD]", "[END]", "user", "assistant", *(f"w{number}" for number in range(43))]
@@ -13,7 +15,7 @@ TEXTS = [
 HELD_OUT = TEXTS[:7]
 
 
-def count_steps(count: Callable[[], object]) -> None:
-    """Count before each step of a training from now on; for a process that is killed."""
+def count_steps(patch: pytest.MonkeyPatch, count: Callable[[], object]) -> None:
+    """Count before each step of a training from now on."""
     step = training._step
-    training._step = lambda *arguments: (count(), step(*arguments))[1]
+    patch.setattr(training, "_step", lambda *arguments: (count(), step(*arguments))[1])

@@ -36,6 +36,7 @@ from headroom.recovery.options import Recovery
 from headroom.recovery.texts import Piece
 
 _LOG = logging.getLogger(__name__)
+_SECONDS_BETWEEN_STATES = 300
 _WEIGHT_DECAY, _CLIP, _WARM_UP = 0.01, 1.0, 0.1
 _PARTS = ("task", "response")
 
@@ -76,15 +77,14 @@ def train_round(
     progress: Progress,
     accelerator: Accelerator,
     state: Path,
-    save_seconds: float = 300.0,
 ) -> PreTrainedModel:
     """Train a decoder for the steps of one round, and return it in evaluation mode.
 
     The student is in float32; with `lora` in any type, and LoRA's matrices end merged into the
     weights. Without a teacher the texts alone teach. There are at least as many pieces as a step
-    takes; `steps` are the round's among those of all rounds. `progress` is updated. What is trained
-    is written to the file `state` every `save_seconds`: an interrupted round resumes from it, and
-    ends with the same weights as one that was not interrupted.
+    takes; `steps` are the round's among those of all rounds. `progress` is updated. Every five
+    minutes what is trained is written to the file `state`: an interrupted round resumes from it,
+    and ends with the same weights as one that was not interrupted.
 
     Raises:
         ModelError: the loss is not finite, the state is damaged, or peft is missing.
@@ -122,7 +122,7 @@ def train_round(
         if not accelerator.is_main_process:
             continue
         report(step + 1, losses)
-        if now - saved >= save_seconds:
+        if now - saved >= _SECONDS_BETWEEN_STATES:
             saved = now
             write_state(state, asdict(progress), trained=trained, moments=moments_of(optimizer))
     accelerator.wait_for_everyone()
