@@ -11,7 +11,7 @@ import yaml
 from huggingface_hub import ModelCard
 from simulated_heads import simulate
 
-from headroom import paths
+from headroom import paths, tables
 from headroom.config import parse
 from headroom.errors import TableError
 from headroom.planning.store import Store, key
@@ -19,21 +19,7 @@ from headroom.record import record_path
 from headroom.sprint import choosing, job, matching, methods, model
 from headroom.sprint.card import card
 from headroom.sprint.experiment import GradedAnswers
-from headroom.tables import (
-    ACCURACY,
-    CURVES,
-    EMBEDDINGS,
-    GRADED,
-    QUESTIONS,
-    RANKING,
-    TRAININGS,
-    accuracy_schema,
-    read_metadata,
-    read_table,
-    write_json,
-    write_table,
-    write_text,
-)
+from headroom.tables import EMBEDDINGS, GRADED, read_table, write_table
 
 LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9
 VARIANTS = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in range(HEADS)]
@@ -74,11 +60,11 @@ def write_questions(config, name, data):
     asked = pd.DataFrame({"question_id": ids, "question": [f"{name} question {i}" for i in ids]})
     asked = asked.assign(split=name, subject=None, level=None, answer="1", solution=None)
     asked["source_row"] = np.arange(count)
-    write_table(path(paths.QUESTIONS, questions=name), asked, QUESTIONS)
+    write_table(path(paths.QUESTIONS, questions=name), asked, tables.QUESTIONS)
     base = draw.random(count) < 0.4
     z = pd.DataFrame(np.c_[base, data.correct].astype(np.int8), columns=["base", *VARIANTS])
     table = z.assign(question_id=ids, subject=None, level=None)
-    write_table(path(paths.ACCURACY, decoding="greedy", **names), table, accuracy_schema(z))
+    write_table(path(paths.ACCURACY, decoding="greedy", **names), table, tables.accuracy_schema(z))
     greedy = [(variant, 0, z[variant].to_numpy(bool)) for variant in ("base", *VARIANTS)]
     sampled = [("base", sample, draw.random(count) < 0.5) for sample in range(SAMPLES)]
     for decoding, answers in (("greedy", greedy), ("T0.6", sampled)):
@@ -125,12 +111,12 @@ def run(config):
 
 @pytest.fixture
 def curves(done):
-    return table_of(paths.CURVES, CURVES).set_index(["method", "n"])
+    return table_of(paths.CURVES, tables.CURVES).set_index(["method", "n"])
 
 
 def z_of(config, questions):
     path = Store(config).path(paths.ACCURACY, **GREEDY | {"questions": questions})
-    return read_table(path, ACCURACY, exact=False).set_index("question_id")
+    return read_table(path, tables.ACCURACY, exact=False).set_index("question_id")
 
 
 def test_answers_have_the_order_and_the_costs_of_what_was_asked(done):
@@ -149,7 +135,8 @@ def test_answers_have_the_order_and_the_costs_of_what_was_asked(done):
 
 def test_the_jobs_write_tables_that_agree_with_each_other(done, curves):
     assert table_of(paths.CHOICE)["chosen"].tolist().count(True) == 2  # one setting, two seeds
-    ranking, trainings = table_of(paths.RANKING, RANKING), table_of(paths.TRAININGS, TRAININGS)
+    ranking = table_of(paths.RANKING, tables.RANKING)
+    trainings = table_of(paths.TRAININGS, tables.TRAININGS)
     assert all(sorted(heads) == VARIANTS for heads in ranking["heads"])
     assert list(curves.index.unique("method")) == [
         *(methods.SPRINT, methods.NEAREST, methods.REGRESSION),
@@ -205,7 +192,7 @@ def test_a_selector_has_a_model_card(done, curves):
     for part in ("./tiny, revision", "12: L00H00 to L01H05", f"on {TEST} test", shown):
         assert part in written.text, part
     hub = done.models["tiny"].model_copy(update={"source": "some/model", "revision": "0" * 40})
-    facts = read_metadata(output(paths.CURVES))
+    facts = tables.read_metadata(output(paths.CURVES))
     of_hub = done.model_copy(update={"models": {"tiny": hub}})
     again = ModelCard(card(of_hub, "math", facts, curves.reset_index()))
     assert again.data.base_model == "some/model"
@@ -229,7 +216,7 @@ def test_curves_end_at_the_size_of_a_small_pool_which_no_other_pool_takes(
     config = make_config()
     run(make_config(layers=[0], heads=[1, 2, 5], include_base=True))
     assert model.load(output(paths.SELECTOR))[1]["heads"] == ["base", "L00H01", "L00H02", "L00H05"]
-    curves = table_of(paths.CURVES, CURVES)
+    curves = table_of(paths.CURVES, tables.CURVES)
     assert set(curves["n"]) == {1, 2, 3, 4} == set(table_of(paths.PAIRED)["n"])
     at = curves.set_index(["method", "n"])["pass_at_n"]
     assert at[methods.SPRINT, 4] == at[methods.ORACLE, 4]
@@ -254,6 +241,6 @@ def test_the_prompts_length_is_known_from_the_variant_that_took_over_least(tmp_p
         "L00H02": {"reused": 10, "prompt_tokens": 43.5},
     }.items():
         file = Store(config).path(paths.ANSWERS, variant=variant, **GREEDY)
-        write_text(file, "")
-        write_json(record_path(file), facts)
+        tables.write_text(file, "")
+        tables.write_json(record_path(file), facts)
     assert graded.prompt_tokens("greedy", "test") == 43.5

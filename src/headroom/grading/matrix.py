@@ -104,7 +104,7 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
 
 
 def judge(pairs: Set[Pair], preset: str, workers: int | None = None) -> dict[Pair, Judgement]:
-    """Judge pairs in canonical form; workers, by default as pays, judge what has no shortcut."""
+    """Judge pairs in canonical form; workers, as many as pay by default, where no shortcut does."""
     known = {pair: shortcut(*pair) for pair in pairs}
     # Sorted by gold answer, so that a worker parses each gold answer once.
     hard = sorted((pair for pair in pairs if known[pair] is None), key=lambda pair: pair[::-1])
