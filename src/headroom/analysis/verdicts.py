@@ -109,7 +109,7 @@ def _heads(config: Config) -> Iterator[Verdict]:
         table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         rows = table.rows[table.rows["variant"] != str(BASE)]
         helps, hurts = (table.of(shown(rows, sign)) for sign in (1, -1))
-        best = helps if len(helps) else table.of(rows.loc[[rows["gain"].idxmax()]])
+        best = helps or table.of(rows.loc[[rows["gain"].idxmax()]])
         said = best.say(
             "{of}: "
             * (len(config.sweeps) > 1)
@@ -119,14 +119,11 @@ def _heads(config: Config) -> Iterator[Verdict]:
             heads=table.of(rows).number("variant", "count", "count"),
             hurt=hurts.number("variant", "count", "count"),
         )
-        if many := len(helps):
-            answer = f"{many} heads help when lost" if many > 1 else "1 head helps when lost"
-            yield Verdict(
-                "heads", "▲", answer, said, Sentence("Its gain passes the corrected test.")
-            )
-        else:
-            so = best.say("Gains above {high points} are unlikely.")
-            yield Verdict("heads", "–", "No head is shown to help when lost", said, so)
+        answer, so = "No head is shown to help when lost", "Gains above {high points} are unlikely."
+        if helps:
+            many = "1 head helps" if len(helps) == 1 else f"{len(helps)} heads help"
+            answer, so = f"{many} when lost", "Its gain passes the corrected test."
+        yield Verdict("heads", "▲" if helps else "–", answer, said, best.say(so))
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:
@@ -187,7 +184,7 @@ def _families(config: Config) -> Iterator[Verdict]:
         tested = table.query("outcome == 'pass' and order == 'ordered' and adjusted == adjusted")
         heads = tested.where(family="head")
         row = heads.where(versus="sampling")
-        if not len(row):
+        if not row:
             continue
         mark = row.direction("low", "high", "adjusted")
         answers = {"▲": "Heads beat sampling", "▼": "Sampling beats heads"}
@@ -199,9 +196,9 @@ def _families(config: Config) -> Iterator[Verdict]:
         )
         others = heads.query("versus != 'sampling'")
         won = others.query(f"adjusted < {LEVEL} and difference > 0")
-        beaten = won.number("difference", "count", "count") if len(won) else "none"
+        beaten = won.number("difference", "count", "count") if won else "none"
         so = others.say("Heads beat {won} of {difference count count} families.", won=beaten)
-        yield Verdict("families", mark, answer, said, so if len(others) else Sentence(""))
+        yield Verdict("families", mark, answer, said, so if others else Sentence(""))
 
 
 def _compression(config: Config) -> Iterator[Verdict]:

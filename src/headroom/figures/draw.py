@@ -63,8 +63,7 @@ def empty(sentence: str) -> Figure:
     return Figure(image, f"{EMPTY} {sentence}", pd.DataFrame(), {})
 
 
-Needs = tuple[Any, ...]
-"""Positional arguments of the function that draws a figure."""
+Needs = tuple[Any, ...]  # positional arguments of the function that draws a figure
 
 
 def _gains(config: Config, _: str, *files: Path) -> Needs:
