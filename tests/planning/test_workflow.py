@@ -142,11 +142,7 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
 
 
 def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
-    """Two heads on all of MATH-500, 336 and base on 50 other questions, 16 samples, two prompts."""
-    total = 500 * (336 + 1) + 500 * 16 + 500 + 50 * (336 + 1)
-    parts = "0 of 2 models, 0 of 20 trained arms"
-    assert held(rules) == f"In the store: 0 of {total:,} answers ({total:,} to generate), {parts}"
-
+    """Two heads on seven questions, 336 and base on 50 others, 16 samples, two prompts."""
     store, names = rules.store, {"model": "big", "decoding": "greedy"}
     table = pd.DataFrame({name: ["1"] * 7 for name in ("question_id", "split", "question")})
     table = table.assign(subject=None, level=None, answer="1", solution=None, source_row=0)

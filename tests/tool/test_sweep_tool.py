@@ -84,9 +84,6 @@ def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
     ranked = sorted(["L01H02", "L01H03", "L01H05"], key=lambda head: -run.z()[head].mean())
     assert [line[:6] for line in printed.splitlines() if line.startswith("L01H")] == ranked
     assert "sweep 'heads': model on questions" in repr(run)
-    (figures := run.folder / "figures").mkdir()
-    (figures / "violins.png").touch()
-    assert run.figures == {"violins": figures / "violins.png"}
     assert len(run.answers("L01H05")) == len(QUESTIONS)
 
 
