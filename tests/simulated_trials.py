@@ -10,7 +10,7 @@ from headroom import paths
 from headroom.analysis.published import Encoder
 from headroom.analysis.trials import MEASUREMENTS, Trial
 from headroom.config import Study
-from headroom.config.study import ARMS
+from headroom.config.experiments import ARMS
 from headroom.tables import STUDY_OUTCOMES, write_csv, write_json, write_table
 
 VARIATIONS = {

@@ -17,7 +17,7 @@ from headroom.frontier import compare
 from headroom.planning.batches import batches, pool
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
-from headroom.sprint import choosing, evaluation, matching
+from headroom.sprint import choosing, evaluation
 from headroom.tables import (
     ACTIVATIONS,
     ANSWERS,
@@ -103,14 +103,16 @@ def _fill_selector(config, file, section):
     write_table(file(paths.POINTS), points.assign(vector=vectors), POINTS)
     chosen = [("sphere", "mean", True), ("ball", "1", False)]
     setting = numbers(chosen, ["geometry", "n", "chosen"], ["pass_at_4"])
-    others = (matching.SHUFFLED, matching.COVER, matching.DRAWN)
-    weighed = product(["SPRINT"], ["test"], [matching.ALL], others, ["1", "2", evaluation.MEAN])
+    others = (evaluation.SHUFFLED, "greedy cover", evaluation.DRAWN)
+    weighed = product(
+        ["SPRINT"], ["test"], [evaluation.WHOLE_POOL], others, ["1", "2", evaluation.MEAN]
+    )
     rules = product(["SPRINT"], [choosing.MAJORITY, choosing.VERIFIER], [1, 8, 16])
     of_weighed = ["method", "questions", "pool", "against", "n"]
     tables = dict.fromkeys((paths.CHOICE, paths.SENSITIVITY, paths.ABLATION), setting) | {
         paths.PAIRED: paired,
         paths.VOTES: paired,
-        paths.EMBEDDING_VALUE: numbers(weighed, of_weighed, matching.COLUMNS),
+        paths.EMBEDDING_VALUE: numbers(weighed, of_weighed, evaluation.WORTH),
         paths.DIVERSITY: numbers(
             [("SPRINT", 1), ("SPRINT", 2)], evaluation.DIVERSITY[:2], evaluation.DIVERSITY
         ),

@@ -18,7 +18,6 @@ MAY_IMPORT = [
         "generation.prepare": "pandas",
         "grading.matrix": "pandas",
         "athena.problems": "pandas",
-        "compression.arm_tables": "pandas",
         "sprint.job": "pandas scipy",
         "frontier": "pandas scipy",
         "analysis.jobs": "pandas scipy",

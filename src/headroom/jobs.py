@@ -45,7 +45,7 @@ encoder compression.arm_jobs:prepare_encoder(encoder) Fetch a pretrained encoder
 teacher compression.arm_jobs:train_teacher(solver data seed) Train a solver with all its heads.
 compress compression.arm_jobs:compress_arm(subject data arm seed) Compress a solver or a model.
 quantise compression.arm_jobs:quantise(subject data arm seed) Test an arm with 8-bit weights.
-gather-compression compression.arm_tables:gather(compression) Gather the arms' results.
+gather-compression analysis.jobs:gather(compression) Gather the arms' results.
 measure-compression compression.arm_measurements:measure(compression) Measure sizes and speeds.
 table analysis.jobs:write_tables(sweep published) Write the tables of a sweep.
 controls analysis.jobs:write_controls(sweep) Compare the gains of a sweep with chance.

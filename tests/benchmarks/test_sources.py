@@ -10,8 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from headroom.benchmarks import generated, sources
-from headroom.benchmarks.overlap import COLUMNS as OVERLAP
-from headroom.benchmarks.overlap import overlap
 from headroom.benchmarks.sources import CLUSTERS, HubDataset, draw, read_source
 from headroom.config import Questions
 from headroom.errors import BenchmarkError
@@ -293,32 +291,3 @@ def test_clusters_give_the_same_number_until_they_run_out(split, vectors):
     taken = drawn["subject"].value_counts()
     assert taken.pop("6") == 5
     assert sorted(taken) == [7, 7, 7, 7, 8, 8]
-
-
-def questions(**texts):
-    return pd.DataFrame({"question_id": list(texts), "question": list(texts.values())})
-
-
-def test_each_degree_is_told_and_the_strongest_counts():
-    long = "A train leaves the old station at noon and another one follows it an hour later"
-    train = questions(a="What is 2 + 3?", b="Find x if $x = 1,200$.", c=long, d="Same here")
-    test = questions(
-        a="something else",
-        e="what is  2 + 3?",
-        f="Find x if $x = 7$.",
-        g="Yesterday a train leaves the old station at noon and another one arrives",
-        h="A bus leaves the old station at noon and another one comes back from the town hall",
-        i="What is 2 * 3?",
-        b="",
-        j="",
-    )
-    found = overlap(train, test)
-    assert list(found.columns) == OVERLAP
-    assert list(found.itertuples(index=False, name=None)) == [
-        ("a", "same id", "a"),
-        ("e", "same text", "a"),
-        ("f", "other numbers", "b"),
-        ("g", "8-grams", "c"),
-        ("b", "same id", "b"),  # where no text is at hand only the id is compared
-        ("j", "unknown", ""),
-    ]

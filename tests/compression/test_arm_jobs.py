@@ -13,7 +13,8 @@ import yaml
 from small import save_decoder
 
 from headroom import paths
-from headroom.compression import arm_jobs, arm_measurements, arm_tables, footprint
+from headroom.analysis import jobs
+from headroom.compression import arm_jobs, arm_measurements, footprint
 from headroom.config import parse
 from headroom.generation import prepare
 from headroom.planning.batches import arms
@@ -55,7 +56,7 @@ def done(tmp_path_factory):
         for arm in arms(CONFIG, "own"):
             arm_jobs.compress_arm(CONFIG, **arm.wildcards, seed=SEED)
         arm_jobs.quantise(CONFIG, **FULL.wildcards, seed=SEED)
-        arm_tables.gather(CONFIG, "own")
+        jobs.gather(CONFIG, "own")
         arm_measurements.measure(CONFIG, "own")
         yield
 

@@ -23,7 +23,7 @@ from headroom.config.compression import (
     Training,
     WordProblems,
 )
-from headroom.config.study import ARMS, arm, changed
+from headroom.config.experiments import ARMS, arm, changed
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads, kept_heads
 from headroom.models.learner import accuracy

@@ -15,7 +15,7 @@ from headroom.analysis.trials import (
     read_trial,
     savings,
 )
-from headroom.config.study import ARMS
+from headroom.config.experiments import ARMS
 from headroom.statistics.intervals import SeedBootstrap
 from simulation import PUBLISHED
 

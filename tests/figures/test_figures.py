@@ -18,11 +18,10 @@ import simulated_trials
 import simulation
 from headroom.analysis.gains import controls
 from headroom.figures import style
+from headroom.figures.curves import curves, frontier, losses, spaced
 from headroom.figures.draw import SUFFIXES
 from headroom.figures.gains import levels, violins
-from headroom.figures.losses import losses
 from headroom.figures.maps import agreement, heatmap, space
-from headroom.figures.pass_at_n import curves, frontier, spaced
 from headroom.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_COLUMNS
 from headroom.planning.exhibits import EMPTY
 from headroom.sprint.methods import ORACLE

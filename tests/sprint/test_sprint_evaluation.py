@@ -2,18 +2,28 @@ from itertools import combinations, permutations
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from simulated_heads import made, of_groups
 
 from headroom import frontier
 from headroom.config import Decoding
 from headroom.frontier import Family, choose, curve
-from headroom.sprint import choosing, evaluation, matching, methods
+from headroom.sprint import choosing, evaluation, methods
 from headroom.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
-from headroom.sprint.evaluation import Answers, drawn, mean_over, ordered, paired, simultaneous
+from headroom.sprint.evaluation import (
+    DRAWN,
+    SHUFFLED,
+    Answers,
+    drawn,
+    mean_over,
+    ordered,
+    paired,
+    simultaneous,
+)
 from headroom.sprint.experiment import costs_of
-from headroom.sprint.matching import COVER, DRAWN, SHUFFLED
 from headroom.sprint.rankers import greedy_cover
+from headroom.sprint.validation import RESEMBLING, overlap
 from headroom.statistics.intervals import Bootstrap, holm, paired_interval
 from headroom.variants import Variant
 
@@ -160,7 +170,9 @@ def test_a_ranking_is_held_against_all_permutations_the_cover_and_draws():
     draw, (questions, pool) = np.random.default_rng(2), (6, 4)
     correct, train = draw.random((questions, pool)) < 0.4, draw.random((60, pool)) < 0.4
     order = draw.permuted(np.tile(np.arange(pool), (questions, 1)), axis=1)
-    table = matching.compare("SPRINT", correct, order, train, 4, Bootstrap(questions, 50, 0), 0)
+    table = evaluation.embedding_worth(
+        "SPRINT", correct, order, train, 4, Bootstrap(questions, 50, 0), 0
+    )
     assert table["p"].notna().sum() == 4  # against shuffled questions only
     table = table.set_index(["against", "n"])
     cover = greedy_cover(train)
@@ -175,7 +187,7 @@ def test_a_ranking_is_held_against_all_permutations_the_cover_and_draws():
         exact = np.mean(np.array(passed) >= passed[0] - 1e-9)
         assert row["p"] == pytest.approx(exact, abs=0.02)
         covered = correct[:, cover[:n]].any(axis=1).mean()
-        assert table.loc[COVER, str(n)]["other"] == pytest.approx(covered)
+        assert table.loc[methods.COVER, str(n)]["other"] == pytest.approx(covered)
     assert table["difference"].between(table["low"], table["high"]).all()
     own = [np.mean([correct[i, order[i][:n]].any() for i in range(6)]) for n in (1, 2, 3, 4)]
     assert table.loc[SHUFFLED, evaluation.MEAN]["sprint"] == pytest.approx(np.mean(own))
@@ -344,3 +356,32 @@ def test_two_families_at_half_each():
     missed = 1 - first.test.correct[:, :2].any(axis=1)
     sampled = curves["sampling"]["pass_at_n"][:, 1]
     assert mixed["both"] == pytest.approx((1 - missed * (1 - sampled)).mean())
+
+
+def questions(**texts):
+    return pd.DataFrame({"question_id": list(texts), "question": list(texts.values())})
+
+
+def test_each_degree_is_told_and_the_strongest_counts():
+    long = "A train leaves the old station at noon and another one follows it an hour later"
+    train = questions(a="What is 2 + 3?", b="Find x if $x = 1,200$.", c=long, d="Same here")
+    test = questions(
+        a="something else",
+        e="what is  2 + 3?",
+        f="Find x if $x = 7$.",
+        g="Yesterday a train leaves the old station at noon and another one arrives",
+        h="A bus leaves the old station at noon and another one comes back from the town hall",
+        i="What is 2 * 3?",
+        b="",
+        j="",
+    )
+    found = overlap(train, test)
+    assert list(found.columns) == RESEMBLING
+    assert list(found.itertuples(index=False, name=None)) == [
+        ("a", "same id", "a"),
+        ("e", "same text", "a"),
+        ("f", "other numbers", "b"),
+        ("g", "8-grams", "c"),
+        ("b", "same id", "b"),  # where no text is at hand only the id is compared
+        ("j", "unknown", ""),
+    ]

@@ -16,9 +16,9 @@ from headroom.config import parse
 from headroom.errors import TableError
 from headroom.planning.store import Store, key
 from headroom.record import record_path
-from headroom.sprint import choosing, job, matching, methods, model
-from headroom.sprint.card import card
+from headroom.sprint import choosing, evaluation, job, methods, model
 from headroom.sprint.experiment import GradedAnswers
+from headroom.sprint.job import card
 from headroom.tables import EMBEDDINGS, GRADED, read_table, write_table
 
 LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9
@@ -179,7 +179,7 @@ def test_the_jobs_write_tables_that_agree_with_each_other(done, curves):
         found = [rules[method, rule, n] for rule in (choosing.ORACLE, choosing.MAJORITY)]
         assert found == pytest.approx(wanted, abs=1e-5)
     weighed = table_of(paths.EMBEDDING_VALUE).query("n == 'mean'").set_index("method")
-    shuffled = weighed.loc[weighed["against"] == matching.SHUFFLED, "p"]
+    shuffled = weighed.loc[weighed["against"] == evaluation.SHUFFLED, "p"]
     assert list(shuffled.index) == [methods.SPRINT, methods.NEAREST, methods.REGRESSION]
     assert (shuffled[:2] < 0.01).all()  # the embedding reveals the cluster
 

@@ -27,7 +27,7 @@ from headroom.analysis.trials import (
     savings,
 )
 from headroom.config.compression import NOTABLE
-from headroom.config.study import ARMS
+from headroom.config.experiments import ARMS
 
 _ARM = ["compression", "subject", "data", "arm"]
 _SAME = ["published_accuracy", "published_change"]

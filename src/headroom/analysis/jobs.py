@@ -1,7 +1,10 @@
-"""The jobs that write a run's tables, published numbers beside, and a record of them."""
+"""The jobs that write a run's tables, published numbers beside, and a record of them; no torch."""
 
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from headroom import paths
 from headroom.analysis import latex
@@ -12,11 +15,21 @@ from headroom.analysis.gains import NOISE, cells, changes, controls, failures, r
 from headroom.analysis.published import audit, beside, conditions, cuts, head_pruning
 from headroom.analysis.trials import read_trial
 from headroom.config import Config
-from headroom.planning.batches import placebos
+from headroom.planning.batches import arms, placebos
 from headroom.planning.exhibits import PRINTED_TABLES, Shown
 from headroom.planning.store import Store
-from headroom.record import Stopwatch
-from headroom.tables import ACTIVATIONS, GRADED, read_table, write_csv, write_text
+from headroom.record import Stopwatch, read_json, write_record
+from headroom.tables import (
+    ACTIVATIONS,
+    GRADED,
+    OUTCOMES,
+    STUDY_OUTCOMES,
+    read_table,
+    write_csv,
+    write_json,
+    write_table,
+    write_text,
+)
 
 
 def write_tables(config: Config, sweep: str, published: Path) -> None:
@@ -76,3 +89,27 @@ def write_compression_tables(config: Config, published: Path) -> None:
         if name in PRINTED_TABLES:
             write_text(made[-1].with_suffix(".tex"), latex.of_study(name, table))
     record(made, stopwatch, Shown(config).studied())
+
+
+def gather(config: Config, compression: str) -> None:
+    """Collect the outcomes and histories of all arms and seeds, in the order of the config."""
+    stopwatch = Stopwatch()
+    study = config.compressions[compression]
+    outcomes: list[pd.DataFrame] = []
+    histories: dict[str, dict[str, Any]] = {}
+    for arm in arms(config, compression):
+        for seed in study.seeds:
+            templates = [paths.OUTCOMES, *[paths.INT8_OUTCOMES][: arm.name in study.int8]]
+            for template in templates:
+                rows = read_table(Path(arm.file(template, seed)), OUTCOMES)
+                outcomes.append(rows.assign(arm=arm.name, seed=seed))
+            history = read_json(Path(arm.file(paths.HISTORY, seed)))
+            histories.setdefault(arm.name, {})[str(seed)] = history
+    store = Store(config)
+    facts = {"compression": compression, "settings": study.model_dump(mode="json")}
+    output = store.path(paths.STUDY_OUTCOMES, compression=compression)
+    write_table(output, pd.concat(outcomes), STUDY_OUTCOMES)
+    write_record(output, stopwatch, facts)
+    output = store.path(paths.HISTORIES, compression=compression)
+    write_json(output, histories)
+    write_record(output, stopwatch, facts)

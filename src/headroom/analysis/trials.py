@@ -14,7 +14,7 @@ from headroom.analysis.facts import read_csv
 from headroom.analysis.published import DATA, ENCODER_NAMES, ENCODERS, Encoder
 from headroom.config import Config, Study
 from headroom.config.compression import Compression
-from headroom.config.study import arm as arm_of
+from headroom.config.experiments import arm as arm_of
 from headroom.planning.store import Store
 from headroom.record import read_json
 from headroom.statistics.intervals import SeedBootstrap

@@ -16,7 +16,7 @@ from headroom.analysis.gains import HEADS, shown
 from headroom.analysis.text import short
 from headroom.analysis.trials import METHOD
 from headroom.config import Config
-from headroom.sprint import matching
+from headroom.sprint import evaluation
 from headroom.sprint.evaluation import MEAN, PAIRED
 from headroom.sprint.methods import COVER, SPRINT, sampling
 from headroom.variants import BASE
@@ -162,9 +162,9 @@ def _sampling(config: Config) -> Iterator[Verdict]:
 def _question(config: Config) -> Iterator[Verdict]:
     held = {}
     for name in config.selectors:
-        table = Source.read(config, paths.EMBEDDING_VALUE, matching.COLUMNS, selector=name)
-        own = table.where(method=SPRINT, questions="test", pool=matching.ALL, n=MEAN)
-        held[own.where(against=matching.SHUFFLED)] = own.where(against=COVER)
+        table = Source.read(config, paths.EMBEDDING_VALUE, evaluation.WORTH, selector=name)
+        own = table.where(method=SPRINT, questions="test", pool=evaluation.WHOLE_POOL, n=MEAN)
+        held[own.where(against=evaluation.SHUFFLED)] = own.where(against=COVER)
     if not held:
         return
     answers = "Knowing the question helps", "Knowing the question hurts"

@@ -4,7 +4,7 @@ It is checked as a whole before the first job: unknown keys, wrong types, values
 references to undefined names are refused in one line.
 """
 
-from headroom.config.experiments import Frontier, Layers, Selector, Sweep
+from headroom.config.experiments import Frontier, Layers, Selector, Study, Sweep
 from headroom.config.questions import (
     SYSTEM_PROMPT,
     Decoding,
@@ -15,4 +15,3 @@ from headroom.config.questions import (
     Questions,
 )
 from headroom.config.schema import Config, load, parse
-from headroom.config.study import Study

@@ -13,10 +13,9 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from headroom.config.compression import Solver, WordProblems
-from headroom.config.experiments import Comparison, Frontier, Layers, Selector, Sweep
+from headroom.config.experiments import Comparison, Frontier, Layers, Selector, Study, Sweep
 from headroom.config.questions import Decoding, Embedder, Model, Preset, Questions
 from headroom.config.section import ALLOWED, Name, Section, Seed
-from headroom.config.study import Study
 from headroom.errors import ConfigError
 from headroom.variants import FAMILIES
 

@@ -113,7 +113,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "pass_at_n",
         "selector",
         "curves",
-        "figures.pass_at_n:curves",
+        "figures.curves:curves",
         "printed",
         "Pass@N: {of}",
         "Left: share of n = {n} test questions with a right answer among N, 95% bootstrap bands. "
@@ -135,7 +135,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "families",
         "frontier",
         "frontier",
-        "figures.pass_at_n:frontier",
+        "figures.curves:frontier",
         "",
         "{of}: families of variants",
         "Left: questions solved by any answer, and right by vote, against tokens; members in the "
@@ -147,7 +147,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "losses",
         "compression",
         "trial",
-        "figures.losses:losses",
+        "figures.curves:losses",
         "compression",
         "{of}: losses and heads",
         "Training of {arm}, {seeds}. Above: parts of the loss with their weights, mean of an "

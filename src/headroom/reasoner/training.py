@@ -1,8 +1,8 @@
 """The embedded reasoner, a Qwen2 of about a million parameters: how it is trained and recorded.
 
 ``python -m headroom.reasoner.training``, or ``make reasoner``, trains the one that ships with the
-package again, in minutes on a CPU. Next to its weights are a record, the loss of each step, and
-answers to the first test questions.
+package again, in minutes on a CPU. Next to its weights are a record, with the mean loss of each 50
+steps, and answers to the first test questions.
 """
 
 import argparse
@@ -89,8 +89,6 @@ def make(folder: Path = FOLDER, settings: Settings = SETTINGS) -> None:
     """Train the reasoner, save it in a folder, and record how, and its answers."""
     stopwatch = Stopwatch()
     losses = train_reasoner(folder, settings)
-    curve = pd.DataFrame({"step": range(1, len(losses) + 1), "loss": losses})
-    curve.to_csv(folder / "loss.csv", index=False, float_format="%.4f")
     recorded = answers(folder)
     lines = (json.dumps(answer, separators=(",", ":")) for answer in recorded)
     (folder / "answers.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -99,7 +97,7 @@ def make(folder: Path = FOLDER, settings: Settings = SETTINGS) -> None:
         "fingerprint": fingerprint(folder),
         "threads": len(os.sched_getaffinity(0)),
         "cpu": torch.backends.cpu.get_cpu_capability(),
-        "last_loss": round(losses[-1], 4),
+        "losses": [round(part.mean().item(), 4) for part in torch.tensor(losses).split(50)],
         "test_questions": len(recorded),
         "right": right(recorded),
     }

@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
 from headroom.sprint import methods
-from headroom.sprint.validation import REDRAWN
+from headroom.sprint.rankers import greedy_cover
+from headroom.sprint.validation import REDRAWN, Order, Z
 from headroom.statistics import LEVEL
 from headroom.statistics import answers as together
 from headroom.statistics.intervals import Bootstrap, paired_interval
@@ -34,6 +35,18 @@ DIVERSITY += ["computed"]
 distinct final answers and the share of pairs that agree, with 95% bootstrap intervals; generated
 tokens of all N answers and of the longest; passes of the prompt through the model; tokens computed.
 """
+
+WORTH = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other"]
+WORTH += ["difference", "low", "high", "p"]
+"""Columns of the table of what the question's embedding is worth: Pass@N of the method and of the
+other, their paired difference with its 95% interval, and, against shuffled questions, the p-value.
+`n` is one of `POINTS` or `MEAN`."""
+
+SHUFFLED, DRAWN = "shuffled questions", "heads drawn from the pool"
+WHOLE_POOL = "all heads"
+
+_PERMUTATIONS = 10_000
+_BLOCK = 500  # permutations at once; bounds memory
 
 APART = ["difference_apart", "low_apart", "high_apart"]
 PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
@@ -279,3 +292,52 @@ def simultaneous(differences: Values, bootstrap: Bootstrap) -> float:
         return 1.0
     deviation = np.abs(bootstrap.means(differences[:, varies]) - centre[varies]) / error[varies]
     return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri((1 + LEVEL) / 2)))
+
+
+def embedding_worth(
+    method: str,
+    correct: Z,
+    order: Order,
+    train: Z,
+    max_n: int,
+    bootstrap: Bootstrap,
+    seed: int,
+) -> pd.DataFrame:
+    """Compare a method with three that do not use the question: columns `WORTH`.
+
+    They are: itself with the questions' embeddings shuffled and all else equal; the greedy cover,
+    which takes the same heads for every question; and heads drawn from the pool.
+    `correct` is Z of the test questions, `order` the method's ranking for each of them; the greedy
+    cover is that of Z of the training questions. The seed decides the permutations.
+    """
+    # Position of the first right head of each question (row) under the ranking of each (column);
+    # all from max_n on count the same.
+    place = np.argsort(order, axis=1).astype(np.int16)
+    first = np.full((len(correct), len(order)), max_n, np.int16)
+    for head, solved in enumerate(correct.T):
+        first[solved] = np.minimum(first[solved], place[:, head])
+    # Row: position of a ranking's first right head. Column: Pass@N of that ranking.
+    labels, value = points(np.triu(np.ones((max_n + 1, max_n))))
+    own = value[np.diagonal(first)]
+    others = {
+        # The mean over all rankings is the exact expectation over permutations.
+        SHUFFLED: value[first].mean(axis=1),
+        methods.COVER: points(together.pass_at_n_ordered(correct[:, greedy_cover(train)], max_n))[
+            1
+        ],
+        DRAWN: points(together.pass_at_n_drawn(correct, max_n))[1],
+    }
+    # A one-sided test: the share of permutations of the questions that score as well.
+    draw, beyond, rows = np.random.default_rng(seed), 1, np.arange(len(first))
+    for _ in range(_PERMUTATIONS // _BLOCK):
+        shuffled = draw.permuted(np.broadcast_to(rows, (_BLOCK, len(rows))), axis=1)
+        scored = value[first[rows, shuffled]].sum(axis=1)
+        beyond = beyond + (scored >= own.sum(axis=0) - 1e-9).sum(axis=0)
+    tables = []
+    for against, other in others.items():
+        table = pd.DataFrame({"n": labels, "against": against, "method": method})
+        table = table.assign(**estimated(own - other, bootstrap, "difference", "low", "high"))
+        table["sprint"], table["other"] = own.mean(axis=0), other.mean(axis=0)
+        table["p"] = beyond / (1 + _PERMUTATIONS) if against == SHUFFLED else np.nan
+        tables.append(table.assign(questions="test", pool=WHOLE_POOL, heads=correct.shape[1]))
+    return pd.concat(tables, ignore_index=True)[WORTH]

@@ -1,22 +1,24 @@
-"""The jobs of a head selector: train, rank, evaluate.
+"""The jobs of a head selector: train, rank, evaluate; and its model card.
 
 Each reads tables and writes results and their records. Only those that train or rank import torch.
 """
 
 import logging
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from huggingface_hub import ModelCardData
 
 from headroom import paths, tables
-from headroom.benchmarks.overlap import overlap
-from headroom.config import Config
+from headroom.config import Config, Questions
 from headroom.errors import RESULT, TableError
+from headroom.models.source import local_folder
 from headroom.record import Stopwatch, peak_resident, read_record, write_record
-from headroom.sprint import choosing, evaluation, matching, methods, rankers, validation
-from headroom.sprint.card import card
-from headroom.sprint.evaluation import Scores, drawn, mean_over, ordered
+from headroom.sprint import choosing, evaluation, methods, rankers, validation
+from headroom.sprint.evaluation import POINTS, Scores, drawn, mean_over, ordered
 from headroom.sprint.experiment import Experiment, GradedAnswers
 from headroom.sprint.validation import ALL, Order
 from headroom.statistics.answers import extend
@@ -169,7 +171,7 @@ def evaluate(config: Config, name: str) -> None:
     }
     curves, diversity = evaluation.curves(scores, bootstrap, graded.prompt_tokens(*asked))
     experiment.save(paths.CURVES, curves, facts, tables.CURVES)
-    alike = overlap(experiment.texts(options.train), experiment.texts(options.test))
+    alike = validation.overlap(experiment.texts(options.train), experiment.texts(options.test))
     apart = ~np.isin(questions, alike.loc[alike["degree"] != "unknown", "question_id"])
     compared = learnt, apart, bootstrap
     others, voters = [name for name in scores if name != methods.SPRINT], [*sampled, methods.BASE]
@@ -178,7 +180,9 @@ def evaluate(config: Config, name: str) -> None:
         for each in validation.readings(options)
     }
     matched = [
-        matching.compare(method, answers.correct, orders[0], z, max_n, bootstrap, config.seed)
+        evaluation.embedding_worth(
+            method, answers.correct, orders[0], z, max_n, bootstrap, config.seed
+        )
         for method, orders in rankings[ALL].items()  # of the first seed
     ]
     # Agreement between heads is computed on all training questions; the verifier is trained on
@@ -219,3 +223,78 @@ def evaluate(config: Config, name: str) -> None:
         *(name, options.model, len(questions), options.test, max_n),
         *(100 * solved[methods.SPRINT], rival, 100 * solved[rival]),
     )
+
+
+_TEXT = """\
+---
+{data}
+---
+# {name}
+
+Ranks the attention heads of a language model for a question: the nearest are those whose removal \
+is expected to help to answer it (SPRINT, [arXiv 2506.03978](https://arxiv.org/abs/2506.03978), \
+section 4).
+
+{facts}
+
+To answer a question with it:
+
+```sh
+headroom solve --run results/{run} --selector {name} "What is 3 times 7?"
+```
+
+Pass@N on {n} test questions, in percent, with 95% bootstrap intervals over questions: a question \
+counts as solved if any of N answers is right. Heads answer greedily, of at most \
+{tokens:,} tokens; grading: {grading}. The selector has not seen these questions.
+
+{passes}
+"""
+
+
+def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFrame) -> str:
+    """Return the model card of a trained selector of a resolved config.
+
+    `facts` is the metadata saved with it; `curves` its Pass@N (`headroom.tables.CURVES`).
+    """
+    options, chosen = config.selectors[name], facts["setting"]
+    model = config.models[options.model]
+    hub = model.source if model.source and not local_folder(model.source) else None
+    tags = ["sprint", "head-selector", "attention-heads"]
+    data = ModelCardData(base_model=hub, library_name="headroom", tags=tags)
+    shown = {
+        "model": f"{model.source or options.model}, revision {model.revision}, {model.dtype}",
+        "heads": f"{len(facts['heads'])}: {facts['heads'][0]} to {facts['heads'][-1]}",
+        "question embeddings": chosen["embedder"],
+        "learnt from": _questions(options.train, config.questions[options.train]),
+        "tested on": _questions(options.test, config.questions[options.test]),
+        "training": f"{chosen['epochs']:,} epochs, learning rate {chosen['learning_rate']:g}, "
+        f"seed {facts['seed']}; chosen on held-out training questions (choice.csv)",
+    }
+    rows = curves[curves["n"].isin(POINTS)]
+    passes = [
+        [str(method), *map("{:.1f} ({:.1f} to {:.1f})".format, *100 * part.to_numpy().T)]
+        for method, part in rows.groupby("method", sort=False)[["pass_at_n", "low", "high"]]
+    ]
+    return _TEXT.format(
+        data=data.to_yaml(),
+        name=name,
+        run=config.run,
+        facts=_markdown(["", ""], *shown.items()),
+        n=facts["test_questions"],
+        tokens=config.decodings[options.decoding].max_new_tokens,
+        grading=config.grading,
+        passes=_markdown(["", *(f"N = {n}" for n in rows["n"].unique())], *passes),
+    )
+
+
+def _markdown(head: Sequence[str], *rows: Sequence[str]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+
+
+def _questions(name: str, questions: Questions) -> str:
+    source = questions.file or questions.dataset or questions.benchmark
+    drawn = f"{questions.n:,} questions" if questions.n else "all questions"
+    revision = f", revision {questions.revision}" if questions.revision else ""
+    return f"{name}: {source}, split {questions.split}{revision}, {drawn}, seed {questions.seed}"
