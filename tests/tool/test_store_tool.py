@@ -8,7 +8,7 @@ import pytest
 from example_config import STUDIES, VALUES, changed
 from headroom import cli, paths
 from headroom.config import parse
-from headroom.planning.batches import arms
+from headroom.planning.batches import arms, histories
 from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
 from headroom.tool.store import contents, files_of
@@ -91,6 +91,16 @@ def test_what_no_config_asks_for_is_removed_and_nothing_else(capsys):
     assert not [f for f in Path("results/store").rglob("*") if f.is_dir() and not any(f.iterdir())]
 
 
+def test_equal_arms_of_two_compressions_are_needed_with_all_their_seeds():
+    both = {name: {**STUDIES["compressions"]["words"], "seeds": seeds} for name, seeds in SEEDS}
+    made = config(compressions=both)
+    needed = {file for name, _ in SEEDS for file in histories(made, name)}
+    needed |= {file for name, _ in SEEDS for file in histories(made, name, paths.TEACHER)}
+    assert needed < set(map(str, files_of(made)))
+    assert len(needed) == 5 * (4 + 1)  # seeds; arms, and the solver that they start from
+
+
+SEEDS = [("words", [4, 0]), ("again", [0, 1, 2, 9])]
 OLD = Path("results/store/questions/old-01234567.parquet")
 
 

@@ -128,9 +128,7 @@ def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, p
         others = {*ratios}.union(*(mixtures_of(trial, distilled=d).values() for d in (True, False)))
         changes = {arm: own for arm, own in trial.study.variations.items() if arm not in others}
         rows = measured.loc[[arm for arm in (METHOD, *changes) if changes and arm in tested]]
-        told = [pd.json_normalize([changes.get(arm, {})]) for arm in rows.index]
-        changed = ["; ".join(f"{key}: {own[key][0]}" for key in own) for own in told]
-        return gap(rows.assign(changed=changed), METHOD)
+        return gap(rows.assign(changed=[_told(changes.get(arm, {})) for arm in rows.index]), METHOD)
 
     both = [arm for arm in (BASELINE, METHOD) if arm in tested]
     ratios, broken = list(ratios_of(trial).values()), knee(trial)
@@ -161,6 +159,14 @@ def _measured(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]
     """Return an arm's accuracy and savings."""
     told = {"arm": arm, "ratio": trial.settings[arm].ratio, "quantised": quantised}
     return {**told, **accuracy(trial, arm, quantised), **savings(trial, arm, quantised)}
+
+
+def _told(changes: Mapping[str, Any], path: str = "") -> str:
+    """Return changed settings as text: ``importance.alpha: 0.3``."""
+    return "; ".join(
+        _told(value, f"{path}{key}.") if isinstance(value, Mapping) else f"{path}{key}: {value}"
+        for key, value in changes.items()
+    )
 
 
 def knee(trial: Trial) -> dict[str, float]:

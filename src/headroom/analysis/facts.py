@@ -14,12 +14,13 @@ import pandas as pd
 import pyarrow as pa
 from markupsafe import Markup
 
+from headroom import paths
 from headroom.analysis.text import part, percent, plain, points
 from headroom.config import Config
 from headroom.errors import TableError
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, intact, write_record
-from headroom.tables import read_table, unreadable
+from headroom.tables import CURVES, read_table, unreadable
 
 _LOG = logging.getLogger(__name__)
 
@@ -128,8 +129,9 @@ class Source:
             TableError: the file is missing, damaged, or lacks a column.
         """
         path = Store(config).path(template, suffix="csv", **names)
+        schema = CURVES if template == paths.CURVES else pa.schema([])
         is_csv = path.suffix == ".csv"
-        rows = read_csv(path, columns) if is_csv else read_table(path, pa.schema([]), exact=False)
+        rows = read_csv(path, columns) if is_csv else read_table(path, schema, exact=False)
         return cls(str(Path(*path.parts[2:])), rows, whole=True)
 
     def where(self, **wanted: object) -> "Source":

@@ -171,7 +171,8 @@ class Expressions:
 class Expander:
     """The expansion of one problem, depth by depth.
 
-    Of each call's `candidates`, the accepted ones are added to `thoughts`: at most `room`.
+    After each call of `candidates` the caller appends the accepted ones, new ones only and at most
+    `room`, to `thoughts`.
     """
 
     def __init__(self, numbers: int, constants: Sequence[float]) -> None:
@@ -228,7 +229,7 @@ class Schedule:
 def schedule(equation: Equation, numbers: int, constants: Sequence[float], depth: int) -> Schedule:
     """Return the expansion that accepts exactly the steps of an equation, until it is reached.
 
-    The problem has so many `numbers`; `depth` is the last one to expand.
+    `numbers` is how many the problem has, `depth` the last one to expand.
     """
     expander = Expander(numbers, constants)
     gold, steps = expander.expressions.gold(equation)

@@ -117,9 +117,10 @@ class Output:
 
 
 class ThoughtHead(nn.Module):
-    """Embeds so many constants and expressions of the encoder's width, and judges them.
+    """Embeds constants and expressions in the encoder's `width`, and judges them.
 
-    The number of heads divides the width; `inner` is the width inside of feed-forward layers.
+    The number of `heads` divides the width; `inner` is the width inside of feed-forward layers,
+    `dropout` a probability, `constants` the number of constants.
     """
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float, constants: int) -> None:
@@ -143,7 +144,11 @@ class Athena(nn.Module):
         self.head = head
 
     def forward(self, batch: Batch, *, attentions: bool = False) -> Output:
-        """Judge every candidate and every thought of a batch under teacher forcing."""
+        """Judge every candidate and every thought of a batch under teacher forcing.
+
+        Raises:
+            ModelError: `attentions` are asked for, and the encoder returns none.
+        """
         progress = Progress(self, batch.texts, attentions=attentions)
         reason = []
         for level, (index, rows) in zip(batch.levels, batch.accepted, strict=True):

@@ -163,7 +163,10 @@ def divide(problems: Sequence[Problem], partition: Partition) -> Parts:
 
 
 def draw(problems: Sequence[Problem], shares: Sequence[int], seed: int) -> list[list[Problem]]:
-    """Draw parts at random, in order, that keep the shares, overall and in every stratum."""
+    """Draw parts at random that keep the shares, overall and in every stratum.
+
+    Each part is in the order of `problems`.
+    """
     groups = defaultdict(list)
     for index, problem in enumerate(problems):
         groups[problem.text].append(index)

@@ -179,9 +179,14 @@ class Decoder:
         """Return temperature² KL(teacher || student) of the next token, mean over answer tokens."""
         return divergence(student.logits, teacher.logits, temperature)
 
-    def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]] | None:
+    def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]]:
         """Return the accuracy that the unpruned model loses without each head, by the matrix."""
-        return None if self.matrix is None else accuracy_drops(self.matrix, geometry)
+        if self.matrix is None:
+            raise ModelError(
+                "criterion causal reads the accuracy matrix of a sweep over training questions; "
+                "give one, or use mixed"
+            )
+        return accuracy_drops(self.matrix, geometry)
 
     def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
         """Answer questions greedily and grade the answers by one rule, strict and lenient alike."""

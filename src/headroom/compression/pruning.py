@@ -11,7 +11,7 @@ from jaxtyping import Int
 from headroom.compression import criteria
 from headroom.compression.calibration import row_batches
 from headroom.compression.footprint import Size, size
-from headroom.config.compression import SCORED_AT_ONCE, Importance
+from headroom.config.compression import SCORED_AT_ONCE, Importance, unit_size
 from headroom.errors import ModelError
 from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
 from headroom.models.geometry import find_heads
@@ -132,7 +132,7 @@ def prune(
         layers, heads_at = geometry.layers, criteria.heads_at
         unit, count = "head" if form == "zeroed" else unit, heads_at(ratio, geometry.heads)
         if form == "uniform":  # equally many of every layer
-            scope, step = "layer", criteria.smallest_unit(geometry, unit)
+            scope, step = "layer", unit_size(layers[0].query_heads, layers[0].kv_heads, unit)
             count = heads_at(ratio, layers[0].query_heads) // step * step * len(layers)
         chosen = criteria.lowest_heads(by.scores(ranked), geometry, count, scope=scope, unit=unit)
     if not chosen:

@@ -155,7 +155,8 @@ class _Run:
 
     def __post_init__(self) -> None:
         settings, learner, file = self.settings, self.learner, self.checkpoint
-        on_cpu = learner.encoder.device.type == "cpu"
+        # Where there is no GPU anyhow, `cpu=True` would have accelerate look for other processes.
+        on_cpu = torch.cuda.is_available() and learner.encoder.device.type == "cpu"
         self.accelerator = Accelerator(mixed_precision=settings.precision, cpu=on_cpu)
         parts, recipe = (self.examples, self.dev), settings.model_dump(mode="json")
         self.identity = checkpoint.identity(learner, recipe, self.seed, *parts)

@@ -74,8 +74,8 @@ class Decoder:
     ) -> Hidden:
         """Return the output of the last layer where it matters; keys and values go into the slots.
 
-        The segments say whose the tokens are, `change` what happens between the heads and their
-        output projection.
+        The tokens are those of the segments, row after row; the slots hold the keys and values of
+        earlier tokens. `change` says what happens between the heads and their output projection.
         """
         weights, turned = self.weights, None
         hidden = embedding(tokens, weights.embeddings)

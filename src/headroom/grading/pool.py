@@ -16,15 +16,14 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
-from itertools import accumulate, chain, groupby
-from operator import itemgetter
+from itertools import chain
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from headroom.errors import GradingError
 
 _BATCH_PAIRS = 64
-_BATCH_CHARACTERS = 16_384  # so that a batch fits into a pipe, unless its first pair does not
+_BATCH_CHARACTERS = 16_384  # so that a batch fits into a pipe, unless a single pair does not
 _LEAVING_SECONDS = 10.0
 _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 
@@ -182,7 +181,12 @@ class _Worker:
 
 def _batches(pairs: Sequence[Pair], workers: int) -> list[list[Pair]]:
     size = min(_BATCH_PAIRS, 1 + len(pairs) // (4 * workers))
-    ends = accumulate(sum(map(len, pair)) for pair in pairs)
-    places = ((number // size, end // _BATCH_CHARACTERS) for number, end in enumerate(ends))
-    groups = groupby(zip(places, pairs, strict=True), key=itemgetter(0))
-    return [[pair for _, pair in group] for _, group in groups]
+    batches: list[list[Pair]] = []
+    room = -1
+    for pair in pairs:
+        room -= sum(map(len, pair))
+        if room < 0 or len(batches[-1]) == size:
+            batches.append([])
+            room = _BATCH_CHARACTERS - sum(map(len, pair))
+        batches[-1].append(pair)
+    return batches

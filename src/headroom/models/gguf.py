@@ -107,13 +107,16 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     return facts
 
 
-@lru_cache
 def _read(file: Path) -> dict[str, Any]:
-    """Return a file's fields, with its tensors' ``types`` and ``parameters`` added.
-
-    A process reads a file once, as that takes seconds.
-    """
+    """Return a file's fields, with its tensors' ``types`` and ``parameters`` added."""
     _check_magic(file)
+    stat = file.stat()
+    return _read_once(file, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache
+def _read_once(file: Path, size: int, changed: int) -> dict[str, Any]:
+    """Read a file once while its size and time stay the same, as reading takes seconds."""
     try:
         from gguf import GGUFReader
     except ImportError as error:
@@ -128,7 +131,6 @@ def _read(file: Path) -> dict[str, Any]:
     except (ValueError, IndexError, KeyError, OSError) as error:
         raise ModelError(f"{file} is truncated or damaged ({error}); fetch it again") from error
     end = max((tensor.data_offset + tensor.n_bytes for tensor in tensors), default=0)
-    size = file.stat().st_size
     if not tensors or size < end:
         raise ModelError(f"{file} has {size} bytes, not {end}: it is truncated; fetch it again")
     names = [tensor.tensor_type.name for tensor in tensors]

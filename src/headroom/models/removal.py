@@ -92,7 +92,11 @@ def remove_heads(
 
 
 def keep_heads(model: PreTrainedModel, kept: Mapping[str, Sequence[int]]) -> None:
-    """Cut a model, in place, to the heads that `kept_heads` of a smaller one's config lists."""
+    """Cut a model, in place, to the heads that `kept_heads` of a smaller one's config lists.
+
+    Raises:
+        ModelError: the model cannot be cut so (see `remove_heads`).
+    """
     geometry = find_heads(model)
     gone = [
         Variant(layer.index, place)
@@ -155,7 +159,7 @@ def _without(layer: AttentionLayer, removed: set[int]) -> AttentionLayer:
 
 
 def surviving_heads(before: HeadGeometry, after: HeadGeometry) -> dict[int, list[int]]:
-    """Return the positions that a pruned model's heads, in order, had in an earlier stage of it."""
+    """Return by layer the positions that a pruned model's heads had in an earlier stage of it."""
     return {
         old.index: [old.original_heads.index(head) for head in new.original_heads]
         for old, new in zip(before.layers, after.layers, strict=True)

@@ -186,9 +186,22 @@ def all_arms(config: Config) -> dict[tuple[str, str, str], Arm]:
 
     Arms that only provide the heads of an arm from scratch are included.
     """
+    return {(arm.subject, arm.data, arm.key): arm for arm in reversed(_asked_arms(config))}
+
+
+def seeded_arms(config: Config) -> list[tuple[Arm, int]]:
+    """Return every arm with each of its seeds, once each: equal arms may have different seeds."""
+    found = {
+        (arm.subject, arm.data, arm.key, seed): (arm, seed)
+        for arm in _asked_arms(config)
+        for seed in arm.study.seeds
+    }
+    return [*found.values()]
+
+
+def _asked_arms(config: Config) -> list[Arm]:
     found = [arm for name in config.compressions for arm in arms(config, name)]
-    found += [layout for arm in found if (layout := arm.layout()) is not None]
-    return {(arm.subject, arm.data, arm.key): arm for arm in reversed(found)}
+    return found + [layout for arm in found if (layout := arm.layout()) is not None]
 
 
 def histories(config: Config, compression: str, template: str = paths.HISTORY) -> list[str]:

@@ -22,7 +22,7 @@ from headroom import paths
 from headroom.config import Config
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
-from headroom.planning.batches import all_arms
+from headroom.planning.batches import seeded_arms
 from headroom.planning.cost import question_count
 from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.workflow import Rules
@@ -165,7 +165,7 @@ def held(rules: Rules) -> str:
                 journal = path(paths.JOURNAL, variant=variant, **batch.names).read_bytes()
                 found += min(each, journal.count(b'"question_id":'))  # one in each record
     models = [path(paths.MODEL, model=name).exists() for name in config.models]
-    every = ((arm, seed) for arm in all_arms(config).values() for seed in arm.study.seeds)
+    every = seeded_arms(config)
     compressed = [Path(arm.file(paths.HISTORY, seed)).exists() for arm, seed in every]
     parts = [
         f"{found:,} of {total:,} answers ({total - found:,} to generate)" if total else "",

@@ -145,9 +145,9 @@ def compression(config: Config, section: Section) -> None:
             own = own.format(ratio=f"{100 * study.settings[arm].ratio:g}%") + ", 8 bits" * bits
             names[found[bits, arm]] = f"{len(names) + 1}. {tested}: {own}"
         whole = {arm: row for (bits, arm), row in found.items() if not bits}
-        changes = {arm: row.number("change", "points") for arm, row in whole.items()}
+        changes = {arm: whole[arm].number("change", "points") for arm in _NAMES if arm in whole}
         if "trained_on" in changes:  # as many steps as the pruned ones
-            said = "; ".join(f"{_NAMES[arm]} {{{arm}}}" for arm in _NAMES if arm in changes)
+            said = "; ".join(f"{_NAMES[arm]} {{{arm}}}" for arm in changes)
             of = f"{tested}, points against the unpruned model"
             section.lead.append(Sentence(f"{{of}}: {said}.", of=of, ratio="heads", **changes))
     shown = columns(

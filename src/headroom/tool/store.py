@@ -20,7 +20,7 @@ from headroom.config import Config, load
 from headroom.errors import ConfigError, HeadroomError
 from headroom.generation.client import status
 from headroom.models.source import local_folder
-from headroom.planning.batches import all_arms, batches, encoders, histories
+from headroom.planning.batches import batches, encoders, histories, seeded_arms
 from headroom.planning.inputs import resolve
 from headroom.planning.plan import aligned
 from headroom.planning.store import Store
@@ -154,11 +154,11 @@ def files_of(config: Config) -> Iterator[Path]:
         yield path(paths.PROBLEMS, data=name)
     for key in encoders(config):
         yield Path(paths.ENCODER.format(encoder=key))
-    for arm in all_arms(config).values():
+    for arm, seed in seeded_arms(config):
         templates = [paths.HISTORY, paths.COMPRESSION_JOURNAL]
         if arm.study.solver is not None:
             templates += [paths.TEACHER, paths.TEACHER_JOURNAL]
-        for seed, template in product(arm.study.seeds, templates):
+        for template in templates:
             yield Path(arm.file(template, seed))
 
 
@@ -306,9 +306,8 @@ def _of_run(config: Config) -> Iterator[Path]:
         yield store.path(template, selector=selector)
     for name in config.compressions:
         yield store.path(paths.MEASUREMENTS, compression=name)
-    for arm in all_arms(config).values():
-        for seed, template in product(arm.study.seeds, (paths.OUTCOMES, paths.INT8_OUTCOMES)):
-            yield Path(arm.file(template, seed))
+    for arm, seed in seeded_arms(config):
+        yield from (Path(arm.file(each, seed)) for each in (paths.OUTCOMES, paths.INT8_OUTCOMES))
 
 
 def _card(config: Config, tables: dict[str, dict[str, Path]], folder: Path) -> str:
