@@ -138,8 +138,11 @@ def test_a_batch_gives_the_logits_of_its_problems_one_by_one(solver, examples, b
         own = output.reason[owners == owner]
         # Within a level a batch stands by operation, as each problem does.
         torch.testing.assert_close(own, torch.cat(reason), rtol=1e-4, atol=1e-4)
-        own = output.answer[batch.accepted[-1][1].owner == owner]
-        torch.testing.assert_close(own, answers[-1], rtol=1e-4, atol=1e-4)
+        mine = batch.accepted[-1][1].owner == owner
+        torch.testing.assert_close(output.answer[mine], answers[-1], rtol=1e-4, atol=1e-4)
+        thoughts = np.flatnonzero(plan.target)
+        stands = np.lexsort((plan.op[thoughts], plan.depth[thoughts]))
+        assert batch.answers[mine].tolist() == (stands == plan.answer).tolist()
     assert output.reason.std() > 0.1
 
 

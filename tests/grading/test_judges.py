@@ -13,7 +13,7 @@ from math_verify import grader
 
 from headroom.bench.grading import _golds, answers
 from headroom.grading import math_verify_judge as latex
-from headroom.grading.graders import canonical, shortcut
+from headroom.grading.graders import canonical, hendrycks, shortcut
 from headroom.grading.math_verify_judge import _parse, differ
 from headroom.grading.pool import Limits, judge_pairs
 
@@ -69,6 +69,18 @@ CASES = [
     (r"\text{13}", "13", True, True),
     ("009", "9", True, True),
 ]
+
+
+def test_abbreviated_latex_is_written_out():
+    short = {r"\dfrac12": r"\frac{1}{2}", r"\frac1{72}": r"\frac{1}{72}", "3/4": r"\frac{3}{4}"}
+    short |= {
+        r"\sqrt3": r"\sqrt{3}",
+        r"\frac12x": r"\frac{1}{2}x",
+        r"\text{ 5 }": "5",
+        r"\frac1": r"\frac1",
+    }
+    assert {text: hendrycks(text) for text in short} == short
+
 
 # Answers on which graders of other projects hung, crashed or erred, as their users report (issues
 # of Math-Verify, and one of torchtitan): the first are towers, which may take too long.

@@ -123,7 +123,11 @@ def test_the_component_is_the_variance_of_the_true_gains_and_its_test_that_of_co
     z = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]])
     totals, rows = z.sum(axis=0), z.sum(axis=1)
     q = 2 * (3 * (totals**2).sum() - totals.sum() ** 2) / (3 * rows.sum() - (rows**2).sum())
-    assert head_variance(z).p == pytest.approx(np.exp(-q / 2))  # chi-squared, 2 degrees
+    found = head_variance(z)
+    assert found.p == pytest.approx(np.exp(-q / 2))  # chi-squared, 2 degrees
+    # The noise of one head is half the variance of the difference of two.
+    apart = [np.var(z[:, i] - z[:, j], ddof=1) for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert found.noise**2 == pytest.approx(np.mean(apart) / 2 / len(z))
 
 
 SIZES = np.array([124, 38, 41, 97, 62, 82, 56])
