@@ -38,10 +38,6 @@ from headroom.variants import BASE, Variant
 OVERALL = "Overall"
 """Name of the group of all questions."""
 
-NOISE = {"float32": 1e-3, "float16": 0.03, "bfloat16": 0.25}
-"""Logit gaps below which rounding can change the order, by dtype: measured for float32 and
-bfloat16; float16 has three more mantissa bits than bfloat16."""
-
 GAINS = ["by", "group", "layer", "n", "heads", "base", "gain", "median", "by_chance", "p", "q"]
 GAINS += ["placebo", "placebo_p", "placebo_q", "numeric", "numeric_p", "numeric_q"]
 GAINS += ["held_out", "low", "high"]

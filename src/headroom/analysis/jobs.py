@@ -11,10 +11,11 @@ from headroom.analysis import latex
 from headroom.analysis.claims import claims
 from headroom.analysis.compressions import tables
 from headroom.analysis.facts import record
-from headroom.analysis.gains import NOISE, cells, changes, controls, failures, read_z
+from headroom.analysis.gains import cells, changes, controls, failures, read_z
 from headroom.analysis.published import audit, beside, conditions, cuts, head_pruning
 from headroom.analysis.trials import read_trial
 from headroom.config import Config
+from headroom.generation.requests import NEAR_TIE
 from headroom.planning.batches import arms, placebos
 from headroom.planning.exhibits import PRINTED_TABLES, Shown
 from headroom.planning.store import Store
@@ -51,7 +52,7 @@ def write_controls(config: Config, sweep: str) -> None:
     section, file = config.sweeps[sweep], partial(Store(config).of_sweep, sweep)
     z, variants = read_z(config, sweep)
     files = [file(), file(paths.GRADED), file(paths.ACTIVATIONS)]
-    noise = NOISE[config.models[section.model].dtype]
+    noise = NEAR_TIE[config.models[section.model].dtype]
     graded, others = read_table(files[1], GRADED), placebos(config, section)
     found = controls(z, graded, variants, others, noise, config.seed)
     answers = {str(each): file(paths.ANSWERS, variant=each) for each in (*variants, *others)}

@@ -26,6 +26,8 @@ _LATEX = {
     "…": r"\ldots{}",
     "–": "--",
 }
+_ACCENTED = filter(unicodedata.decomposition, map(chr, range(0xC0, 0x100)))
+_SETTABLE = {*map(chr, range(0x7F)), *_ACCENTED, *_LATEX}
 
 _LINE = 176  # letters on a line of A4 landscape with 2 cm margins in scriptsize type
 
@@ -59,9 +61,7 @@ _STUDY = (
 
 def settable(text: str) -> str:
     """Replace each character that pdfLaTeX cannot set by its code point, as in [U+6570]."""
-    accented = {c for c in map(chr, range(0xC0, 0x100)) if unicodedata.decomposition(c)}
-    known = {*map(chr, range(0x7F)), *accented, *_LATEX}
-    return "".join(c if c in known else f"[U+{ord(c):04X}]" for c in plain(text))
+    return "".join(c if c in _SETTABLE else f"[U+{ord(c):04X}]" for c in plain(text))
 
 
 def latex(text: str) -> str:

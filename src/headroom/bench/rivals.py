@@ -18,6 +18,7 @@ from headroom.bench.gpu import generated
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.engine import Engine, Request
+from headroom.generation.requests import NEAR_TIE
 from headroom.generation.vllm import VllmEngine, VllmModel
 from headroom.generation.weights import Linear, fast_linear
 from headroom.models.geometry import LoadedModel, seconds_of
@@ -27,7 +28,6 @@ from headroom.variants import BASE, Variant
 
 PUBLISHED_BATCH = 16
 PAGES_BATCH = 256
-NEAR_TIE = 1e-3  # margin, in logits, below which rounding may decide a token in float32
 _SIZE, _ROUNDS = 1536, 4  # of the products that `peak` measures
 Key = tuple[str, str]  # question and variant
 
@@ -52,7 +52,7 @@ class Outcome:
 
     choices: dict[Key, list[int]] = field(default_factory=dict)
     """Tokens chosen for each question and variant, the end of sequence included."""
-    near_ties: set[Key] = field(default_factory=set)  # their margin is at most `NEAR_TIE`
+    near_ties: set[Key] = field(default_factory=set)  # their margin may be one of rounding
     cpu_seconds: float = 0.0
     product_flops: float = 0.0  # where it was asked for
     product_seconds: float = 0.0
@@ -115,7 +115,7 @@ def _collect(runner: Any, ends: Sequence[int], work: Work, outcome: Outcome) -> 
         end = ends[:1] if answer.stop_reason == "eos" else ()
         key = answer.request.question_id, str(answer.request.variant)
         outcome.choices[key] = [*answer.token_ids, *end]
-        if answer.margin <= NEAR_TIE:
+        if answer.margin <= NEAR_TIE["float32"]:
             outcome.near_ties.add(key)
 
 

@@ -20,13 +20,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headroom.generation.requests import Answer, Request, Row
+from headroom.generation.requests import NEAR_TIE, Answer, Request, Row
 from headroom.models.geometry import LoadedModel
 from headroom.models.masks import pruned
 from headroom.variants import BASE, Variant
-
-BOUNDS = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.25}
-"""How far below the best a token's logit may lie, at least, in logits."""
 
 GROUP = 256  # answers that leave together
 _COLUMNS = 512  # logits of a place that are kept
@@ -47,7 +44,7 @@ class Check:
         """Answers scored before any leaves, and rows that are watched."""
         self._watched: dict[Request, dict[int, Tensor]] = {}
         self._variants: Counter[Variant] = Counter()
-        self._bound = BOUNDS[loaded.dtype]
+        self._bound = NEAR_TIE[str(loaded.dtype).removeprefix("torch.")]
         self._audited, self._worst = 0, 0.0
 
     @property
@@ -98,7 +95,7 @@ class Check:
         )
         found = torch.stack([kept[number] for number in numbers]).float()
         error, noise = (found - truth).norm(), (own - truth).norm()
-        floor = math.sqrt(found.numel()) * 1e-3 * BOUNDS[torch.float32] * truth.abs().max()
+        floor = math.sqrt(found.numel()) * 1e-3 * NEAR_TIE["float32"] * truth.abs().max()
         if not error <= _SLACK * noise + 100 * floor:
             raise WrongAnswers(
                 f"logits of {variant} on question {answer.request.question_id!r} are "

@@ -12,6 +12,10 @@ from headroom.variants import BASE, Variant
 
 StopReason = Literal["eos", "length"]
 
+NEAR_TIE = {"float32": 1e-3, "float16": 0.03, "bfloat16": 0.25}
+"""Gap of two logits below which rounding can change their order, by type: measured for float32 and
+bfloat16; float16 has three more mantissa bits than bfloat16."""
+
 
 @dataclass(frozen=True)
 class Request:

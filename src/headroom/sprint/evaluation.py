@@ -307,6 +307,7 @@ def embedding_worth(
 
     They are: itself with the questions' embeddings shuffled and all else equal; the greedy cover,
     which takes the same heads for every question; and heads drawn from the pool.
+
     `correct` is Z of the test questions, `order` the method's ranking for each of them; the greedy
     cover is that of Z of the training questions. The seed decides the permutations.
     """
@@ -318,13 +319,11 @@ def embedding_worth(
         first[solved] = np.minimum(first[solved], place[:, head])
     # Row: position of a ranking's first right head. Column: Pass@N of that ranking.
     labels, value = points(np.triu(np.ones((max_n + 1, max_n))))
-    own = value[np.diagonal(first)]
+    own, covering = value[np.diagonal(first)], correct[:, greedy_cover(train)]
     others = {
         # The mean over all rankings is the exact expectation over permutations.
         SHUFFLED: value[first].mean(axis=1),
-        methods.COVER: points(together.pass_at_n_ordered(correct[:, greedy_cover(train)], max_n))[
-            1
-        ],
+        methods.COVER: points(together.pass_at_n_ordered(covering, max_n))[1],
         DRAWN: points(together.pass_at_n_drawn(correct, max_n))[1],
     }
     # A one-sided test: the share of permutations of the questions that score as well.

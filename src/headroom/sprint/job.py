@@ -225,7 +225,7 @@ def evaluate(config: Config, name: str) -> None:
     )
 
 
-_TEXT = """\
+_CARD = """\
 ---
 {data}
 ---
@@ -265,8 +265,8 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
         "model": f"{model.source or options.model}, revision {model.revision}, {model.dtype}",
         "heads": f"{len(facts['heads'])}: {facts['heads'][0]} to {facts['heads'][-1]}",
         "question embeddings": chosen["embedder"],
-        "learnt from": _questions(options.train, config.questions[options.train]),
-        "tested on": _questions(options.test, config.questions[options.test]),
+        "learnt from": _drawn_from(options.train, config.questions[options.train]),
+        "tested on": _drawn_from(options.test, config.questions[options.test]),
         "training": f"{chosen['epochs']:,} epochs, learning rate {chosen['learning_rate']:g}, "
         f"seed {facts['seed']}; chosen on held-out training questions (choice.csv)",
     }
@@ -275,7 +275,7 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
         [str(method), *map("{:.1f} ({:.1f} to {:.1f})".format, *100 * part.to_numpy().T)]
         for method, part in rows.groupby("method", sort=False)[["pass_at_n", "low", "high"]]
     ]
-    return _TEXT.format(
+    return _CARD.format(
         data=data.to_yaml(),
         name=name,
         run=config.run,
@@ -293,7 +293,7 @@ def _markdown(head: Sequence[str], *rows: Sequence[str]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
-def _questions(name: str, questions: Questions) -> str:
+def _drawn_from(name: str, questions: Questions) -> str:
     source = questions.file or questions.dataset or questions.benchmark
     drawn = f"{questions.n:,} questions" if questions.n else "all questions"
     revision = f", revision {questions.revision}" if questions.revision else ""
