@@ -42,7 +42,7 @@ _ROWS = 8  # arms of all compressions that are shown unfolded, but two of each a
 _NAMES = {
     METHOD: "{ratio} gone, taught",
     "pruning_only": "{ratio} gone, no teacher",
-    "trained_on": "nothing gone, trained on",
+    "trained_on": "all kept, trained as long",
 }
 """Names of arms on the page, the most informative first; others go by their ratio or name."""
 
