@@ -41,7 +41,7 @@ demo: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --configfile config/demo.yaml
 	@echo "The report: results/demo/report.html"
 
-# Without the model and the questions' texts: headroom export made results/gallery/$(MODEL).
+# Without the model and the questions' texts: headsweep export made results/gallery/$(MODEL).
 MODEL := qwen2.5-coder-0.5b
 real: $(INSTALLED)
 	mkdir -p results/real
@@ -70,7 +70,7 @@ lint: $(DEVELOPED)
 	$(BIN)/snakemake --lint
 
 reasoner: $(INSTALLED)
-	$(BIN)/python -m headroom.reasoner.training
+	$(BIN)/python -m headsweep.reasoner.training
 
 nightly: $(DEVELOPED)
 	@mkdir -p $(LOGS); failed=; for step in $(NIGHTLY); do \
@@ -79,26 +79,26 @@ nightly: $(DEVELOPED)
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 faults: $(DEVELOPED)
-	HEADROOM_FAULTS=$(or $(ROUNDS),200) HEADROOM_FAULTS_FROM=$(or $(FROM),0) $(PYTEST) tests/faults
+	HEADSWEEP_FAULTS=$(or $(ROUNDS),200) HEADSWEEP_FAULTS_FROM=$(or $(FROM),0) $(PYTEST) tests/faults
 
 kills: $(DEVELOPED)
-	HEADROOM_KILLS=20 $(PYTEST) tests/workflow/test_engine_deaths.py
+	HEADSWEEP_KILLS=20 $(PYTEST) tests/workflow/test_engine_deaths.py
 
 hostile: $(DEVELOPED)
-	HEADROOM_NIGHTLY=1 HEADROOM_HOSTILE=10000 $(PYTEST) tests/grading
+	HEADSWEEP_NIGHTLY=1 HEADSWEEP_HOSTILE=10000 $(PYTEST) tests/grading
 
 SLURM := slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins
 slurm: $(DEVELOPED)
 	-test $$(id -u) != 0 || test -e /etc/slurm/slurm.conf || which slurmctld slurmd sbatch munged >/dev/null || { \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -qq --yes --no-install-recommends $(SLURM); }
-	HEADROOM_SLURM=1 $(PYTEST) tests/slurm
+	HEADSWEEP_SLURM=1 $(PYTEST) tests/slurm
 
 training: $(DEVELOPED)
-	HEADROOM_NIGHTLY=1 $(PYTEST) tests/reasoner
+	HEADSWEEP_NIGHTLY=1 $(PYTEST) tests/reasoner
 
 figures: $(DEVELOPED) demo
-	HEADROOM_NIGHTLY=1 $(PYTEST) tests/nightly
+	HEADSWEEP_NIGHTLY=1 $(PYTEST) tests/nightly
 
 readme: demo real
 	$(AGAIN) real MODEL=$(MODEL)-families
@@ -150,7 +150,7 @@ architectures: $(DEVELOPED)
 
 # Remakes config/reference.md and the captions of figures in Snakemake's report.
 reference: $(INSTALLED)
-	$(BIN)/python -m headroom.reference config/reference.md workflow/report
+	$(BIN)/python -m headsweep.reference config/reference.md workflow/report
 
 clean:
 	rm -rf .venv $(VENV) .venv-3.* .snakemake

@@ -2,26 +2,26 @@ from pathlib import Path
 
 from snakemake.utils import min_version
 
-from headroom import __version__
+from headsweep import __version__
 
 min_version("9.20")
 
 # The demo is the default; its keys are not merged into other configs.
 if not config:
 
-    configfile: f"{workflow.basedir}/config/demo.yaml"
+    configfile: f"{workflow.current_basedir}/config/demo.yaml"
 
 
 # Used with --sdm apptainer: an image of one's own, or the release's (envs/README.md).
-container: "headroom.sif" if Path("headroom.sif").exists() else f"headroom_{__version__}.sif"
+container: "headsweep.sif" if Path("headsweep.sif").exists() else f"headsweep_{__version__}.sif"
 
 
 report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/benchmarks.smk"
 include: "workflow/rules/models.smk"
+include: "workflow/rules/benchmarks.smk"
 include: "workflow/rules/sweep.smk"
 include: "workflow/rules/sprint.smk"
 include: "workflow/rules/frontier.smk"

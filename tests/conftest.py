@@ -51,7 +51,7 @@ GONE = {
 def simulated(tmp_path_factory):
     """Return what makes a kind of simulated run, its report included, each once a session."""
     import simulation
-    from headroom.report.page import write_report  # slow to import
+    from headsweep.report.page import write_report  # slow to import
 
     @cache
     def made(kind):
@@ -66,10 +66,10 @@ def simulated(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def headroom_data():
-    folder = os.environ.get("HEADROOM_DATA")
+def headsweep_data():
+    folder = os.environ.get("HEADSWEEP_DATA")
     if not folder:
-        pytest.skip("real data: set HEADROOM_DATA to the folder that holds math500.jsonl")
+        pytest.skip("real data: set HEADSWEEP_DATA to the folder that holds math500.jsonl")
     return Path(folder)
 
 

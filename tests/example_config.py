@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from headroom.config import parse
+from headsweep.config import parse
 
 SHIPPED = [
     file

@@ -1,7 +1,7 @@
 """Answers without an engine process: what served answers are compared with."""
 
-from headroom.generation import client, journal, worker
-from headroom.generation.work import Work
+from headsweep.generation import client, journal, worker
+from headsweep.generation.work import Work
 
 
 def run(config, model, decoding, questions, variant):

@@ -17,8 +17,8 @@ MINIATURE = yaml.safe_load(
       tiny: {source: "builtin:reasoner", layers: 6, heads: 4, kv_heads: 4, billions: 0.001,
              dtype: float32, device: cpu}
     questions:
-      test: {benchmark: generated_math, sampling: first, split: test, n: 15}
-      train: {benchmark: generated_math, sampling: first, split: train, n: 20}
+      test: {benchmark: generated_math, templates: shared, sampling: first, split: test, n: 15}
+      train: {benchmark: generated_math, templates: shared, sampling: first, split: train, n: 20}
     decodings:
       greedy: {max_new_tokens: 100}
       authors: {prompt: authors, max_new_tokens: 100}
@@ -43,8 +43,8 @@ class Snakemake:
     is killed.
     """
 
-    def __init__(self, folder, patience=1800.0):
-        self._folder, self._patience = folder, patience
+    def __init__(self, folder, patience=1800.0, snakefile="Snakefile"):
+        self._folder, self._patience, self._snakefile = folder, patience, ROOT / snakefile
         self._environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def __call__(self, values, *arguments, check=True):
@@ -72,7 +72,7 @@ class Snakemake:
             )
 
     def _command(self, values, arguments):
-        command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+        command = [sys.executable, "-m", "snakemake", "--snakefile", str(self._snakefile)]
         command += ["--directory", str(self._folder)]
         if isinstance(values, dict):
             file = self._folder / f"{values.get('run', 'config')}.yaml"

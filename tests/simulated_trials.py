@@ -6,12 +6,12 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from headroom import paths
-from headroom.analysis.published import Encoder
-from headroom.analysis.trials import MEASUREMENTS, Trial
-from headroom.config import Study
-from headroom.config.experiments import ARMS
-from headroom.tables import STUDY_OUTCOMES, write_csv, write_json, write_table
+from headsweep import paths
+from headsweep.analysis.published import Encoder
+from headsweep.analysis.trials import MEASUREMENTS, Trial
+from headsweep.config import Study
+from headsweep.config.experiments import ARMS
+from headsweep.tables import STUDY_OUTCOMES, write_csv, write_json, write_table
 
 VARIATIONS = {
     **{f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 20, 30, 40, 60)},
@@ -123,15 +123,19 @@ def _measurements(own):
 
 
 def trials():
-    least = study(arms=["baseline", "full"], variations={}, seeds=[3], int8=[])
+    changes = {"title": "ASDiv-A, one seed", "arms": ["baseline", "full"], "variations": {}}
+    least = study(**changes, seeds=[3], int8=[])
     return [trial(), trial(least, name="lone", examples=53)]
 
 
 def fill(store):
     for one in trials():
-        if one.name not in store.config.compressions:
-            continue
-        path = partial(store.path, compression=one.name)
-        write_table(path(paths.STUDY_OUTCOMES), one.outcomes, STUDY_OUTCOMES)
-        write_json(path(paths.HISTORIES), one.histories)
-        write_csv(path(paths.MEASUREMENTS), one.measurements)
+        if one.name in store.config.compressions:
+            write(store, one)
+
+
+def write(store, one):
+    path = partial(store.path, compression=one.name)
+    write_table(path(paths.STUDY_OUTCOMES), one.outcomes, STUDY_OUTCOMES)
+    write_json(path(paths.HISTORIES), one.histories)
+    write_csv(path(paths.MEASUREMENTS), one.measurements)

@@ -9,16 +9,16 @@ import pandas as pd
 import yaml
 
 import simulated_trials
-from headroom import paths
-from headroom.analysis import jobs
-from headroom.config import parse
-from headroom.figures import draw
-from headroom.frontier import compare
-from headroom.planning.batches import batches, pool
-from headroom.planning.store import Store
-from headroom.record import Stopwatch, write_record
-from headroom.sprint import choosing, evaluation
-from headroom.tables import (
+from headsweep import paths
+from headsweep.analysis import jobs
+from headsweep.config import parse
+from headsweep.figures import draw
+from headsweep.frontier import compare
+from headsweep.planning.batches import batches, pool
+from headsweep.planning.store import Store, mark_version
+from headsweep.record import Stopwatch, write_record
+from headsweep.sprint import choosing, evaluation
+from headsweep.tables import (
     ACTIVATIONS,
     ANSWERS,
     CURVES,
@@ -81,6 +81,7 @@ def whole():
 
 def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):
     store = Store(config)
+    mark_version()
     for number, batch in enumerate(batches(config)):
         _fill_batch(store, batch, np.random.default_rng(number), subjects, text)
     for name in config.selectors:
@@ -186,7 +187,7 @@ def _fill_batch(store, batch, rng, subjects, text):
     section = config.models[batch.model]
     places = product(range(section.layers), range(section.heads))
     measured = pd.DataFrame(places, columns=["layer", "head"])
-    measured = measured.assign(share=1 / section.heads, norm=2.5, output_norm=1.5, noise_norm=1.6)
+    measured = measured.assign(share=1 / section.heads, norm=2.5, output_norm=1.5, noise_norm=1.5)
     write_table(file(paths.ACTIVATIONS), measured, ACTIVATIONS)
     write_table(file(paths.GRADED), pd.concat(every, ignore_index=True), GRADED)
     write_record(file(paths.GRADED), Stopwatch(), {})

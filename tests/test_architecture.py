@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from example_config import VALUES
-from headroom.config import parse
-from headroom.errors import ConfigError, EngineError
-from headroom.generation import client
+from headsweep.config import parse
+from headsweep.errors import ConfigError, EngineError
+from headsweep.generation import client
 from processes import python
 
-SOURCE = Path(__file__).parents[1] / "src" / "headroom"
+SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
 
 FLOORS = (
     "reference cli jobs tool bench",
@@ -21,7 +21,7 @@ FLOORS = (
     "frontier recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",
-    "record tables variants arguments paths errors",
+    "record tables variants text arguments paths errors",
 )
 """From the top down: a room may import itself, what stands right of it, and lower floors."""
 
@@ -50,22 +50,22 @@ FILES = [file for file in sorted(SOURCE.rglob("*.py")) if room_of(file) != "__in
 def test_imports_point_down(file):
     room = room_of(file)
     allowed = {*ROOMS[ROOMS.index(room) :], "__version__"}
-    found = {name.split(".")[1] for name in imported(file) if name.startswith("headroom.")}
+    found = {name.split(".")[1] for name in imported(file) if name.startswith("headsweep.")}
     assert found <= allowed, f"{room} may not import {found - allowed}"
 
 
 @pytest.mark.parametrize(
     ("command", "forbidden"),
     [
-        ("import headroom", "torch transformers numpy pandas"),
-        ("from headroom import cli; cli.parser()", "torch transformers pandas pyarrow numpy"),
+        ("import headsweep", "torch transformers numpy pandas"),
+        ("from headsweep import cli; cli.parser()", "torch transformers pandas pyarrow numpy"),
         (
-            "from headroom import cli, jobs; cli.parser(jobs.JOBS); "
-            "from headroom.generation import client",
-            "torch pandas pyarrow tempfile subprocess dataclasses",
+            "from headsweep import cli, jobs; from headsweep.generation import client; "
+            "assert all(jobs.parser_of(['job', job.name]) for job in jobs.JOBS)",
+            "torch pandas pyarrow tempfile subprocess dataclasses inspect",
         ),
         (
-            "from headroom.planning import inputs, cost, batches",
+            "from headsweep.planning import inputs, cost, batches",
             "torch transformers datasets sklearn huggingface_hub",
         ),
     ],
@@ -96,7 +96,7 @@ def test_no_name_leads_out_of_the_results_folder(section, name):
 
 
 def test_an_engine_and_another_user_refuse_each_other(monkeypatch):
-    name, mine = f"headroom-test-{os.getpid()}", os.getuid()
+    name, mine = f"headsweep-test-{os.getpid()}", os.getuid()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         assert client._try(name) is None

@@ -1,8 +1,8 @@
 import pytest
 
 from example_config import STUDIES, VALUES, changed
-from headroom.config import Config, load, parse
-from headroom.errors import ConfigError
+from headsweep.config import Config, load, parse
+from headsweep.errors import ConfigError
 
 WORDS = "compressions/words"
 FRONTIER = {"model": "big", "train": "train", "test": "test", "sampling": ["T0.6"]}
@@ -31,7 +31,10 @@ def custom(**keys):
         ("models/big/kv_heads", 5, r"models.big: 12 heads cannot share 5 kv_heads evenly"),
         ("questions/test/split", "train", r"questions.test: math500 has only split 'test'"),
         ("questions/train/sampling", "clusters", r"`embedder` and `sampling: clusters` go toge"),
+        ("questions/train/clusters", 5, r"`clusters` belongs to sampling: clusters, not uniform"),
         ("questions/test/benchmark", "generated_math", r"questions.test: .* is generated: give"),
+        ("questions/test/templates", "shared", r"`templates` belongs to generated .*, not math500"),
+        ("questions/test/templates", "both", r"templates: .*'apart' or 'shared', not 'both'"),
         ("decodings/greedy/samples", 2, r"decodings.greedy: temperature 0 is greedy"),
         ("decodings/T0.6/temperature", float("inf"), r"T0.6.temperature: .*finite number"),
         ("decodings/T0.6/samples", 15, r"selectors.math: .* 15 samples, fewer than max_n = 16"),

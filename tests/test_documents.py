@@ -1,6 +1,7 @@
 import re
 import shutil
 import subprocess
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -11,11 +12,25 @@ from processes import python
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
     file
-    for folder in (".", "config", "config/published", "envs", ".github/ISSUE_TEMPLATE")
+    for folder in (".", "config", "config/published", "docs", "envs", ".github/ISSUE_TEMPLATE")
     for file in (ROOT / folder).glob("*.md")
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PATH = re.compile(r"`((?:config|envs|results|src|tests|workflow)/[\w./-]+\w)`")
+PATH = re.compile(r"`((?:config|docs|envs|results|src|tests|workflow)/[\w./-]+\w)`")
+
+BY_NAME = re.compile(
+    r"(pipx?|uv|conda)\s+(pip\s+)?(install|add)\s+(-\S+\s+)*['\"]?headsweep\b(?!-)"
+)
+"""Installs this package from a registry. A wheel's file has a hyphen behind the name."""
+FORMER = "headsweep".replace("sweep", "room")
+MAY_HAVE_FORMER = (
+    "CHANGELOG.md",
+    "docs/LOG.md",
+    "src/headsweep/tool/former_keys.py",
+    "src/headsweep/tool/upgrade.py",
+    "tests/tool/test_upgrade.py",
+    "tests/tool/upgrade/",  # a store of before
+)
 
 
 def anchors(document):
@@ -43,6 +58,46 @@ def test_links_and_paths_lead_somewhere(document):
         assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def tracked(pattern):
+    """Yield path and match of a pattern in paths and contents that git tracks, binary ones too."""
+    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
+    files = [path for path in listed.split("\0") if (ROOT / path).is_file()]
+    assert "pyproject.toml" in files
+    for path in files:
+        content = (ROOT / path).read_bytes().decode(errors="replace")
+        for match in re.finditer(pattern, f"{path}\n{content}"):
+            yield path, match
+
+
+def test_no_text_installs_this_package_by_its_name():
+    """No registry has it, and what has its name there may be another's."""
+    for line in ("pip install {}", "uv pip install -U '{}==0.1.0'", "pipx install {}."):
+        assert BY_NAME.search(line.format("headsweep"))
+    assert not BY_NAME.search("conda run -n headsweep pip install --no-deps -e .")
+    assert {path for path, _ in tracked(BY_NAME)} == set()
+    assert {path for path, _ in tracked(r"headsweep\[")} == set()  # an extra of it
+
+
+def test_packages_that_texts_say_to_install_have_the_ranges_of_pyproject():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    named = {match[1] for _, match in tracked(r"pip install[ ]'([^']+)'")}
+    assert named == {*extras["gguf"], *extras["lora"], *extras["vllm"]}
+
+
+def test_the_repository_s_owner_is_named_in_pyproject_alone():
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    address = re.fullmatch(r"https://github\.com/([\w-]+)/headsweep", urls["Repository"])
+    assert address, "the image's file, headsweep_VERSION.sif, has the repository's name"
+    owned = rf"\b{address[1]}/headsweep\b|(github\.com|ghcr\.io)/[\w-]+/headsweep\b"
+    assert {path for path, _ in tracked(owned)} == {"pyproject.toml"}
+
+
+def test_the_former_name_stands_only_where_it_is_explained():
+    found = {path for path, _ in tracked(f"(?i){FORMER}")}
+    assert sorted(path for path in found if not path.startswith(MAY_HAVE_FORMER)) == []
+
+
 def test_the_package_works_from_its_wheel(tmp_path):
     source = tmp_path / "source"
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info"))
@@ -57,7 +112,7 @@ def test_the_package_works_from_its_wheel(tmp_path):
     kept = [Path(file).relative_to("src") for file in listed if (ROOT / file).exists()]
     assert [file for file in kept if not (tmp_path / "site" / file).exists()] == []
     code = (
-        "import headroom.cli as cli; print(cli.__file__); raise SystemExit(cli.main(['--version']))"
+        "from headsweep import cli; print(cli.__file__); raise SystemExit(cli.main(['--version']))"
     )
     found = python("-P", "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert found.startswith(str(tmp_path / "site"))

@@ -1,3 +1,4 @@
+import json
 import re
 import tomllib
 from importlib.metadata import requires
@@ -9,7 +10,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from headroom import __version__
+from headsweep import __version__
 
 ROOT = Path(__file__).parents[1]
 ENVS = ROOT / "envs"
@@ -55,13 +56,13 @@ def wanted(*extras):
 def test_every_dependency_is_locked_inside_its_range_with_all_that_it_needs(names, extras):
     """The locks are installed without resolving: what they lack, nothing else brings."""
     everywhere, pinned = versions(locked(*names)), versions(filter(here, locked(*names)))
-    queue, seen = [(requirement, "headroom") for requirement in wanted(*extras)], set()
+    queue, seen = [(requirement, "headsweep") for requirement in wanted(*extras)], set()
     queue += [(Requirement(package), "the lock") for package in pinned]
     while queue:
         need, by = queue.pop()
         package, own = canonicalize_name(need.name), frozenset(need.extras)
         assert package in pinned, f"{by} needs {need}, which {' and '.join(names)} lack"
-        for version in (everywhere if by == "headroom" else pinned)[package]:
+        for version in (everywhere if by == "headsweep" else pinned)[package]:
             assert need.specifier.contains(version), f"{by} needs {need}, not {version}"
         if names in (USER, DEVELOPER) and (package, own) not in seen:  # installed here
             seen.add((package, own))
@@ -107,22 +108,37 @@ def test_a_workflow_of_github_names_what_is_there(file):
         matrix = job.get("strategy", {}).get("matrix", {})
         assert targets.issuperset(matrix.get("step", ()))
         for step in job["steps"]:
-            assert re.fullmatch(r"[\w-]+/[\w-]+@(release/)?v\d+", step.get("uses", "a/b@v1"))
+            assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step.get("uses", "a/b@v1"))
             command = step.get("run", "")
             named = re.findall(r"(?:envs|\.ci)/[\w.]+", command)
             assert [path for path in named if not (ROOT / path).exists()] == []
             assert targets.issuperset(re.findall(r"make (\w+)", command))
 
 
+def test_all_descriptions_of_the_project_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    said = [cited[key] for key in ("title", "version", "license", "abstract")]
+    assert said == [project[key] for key in ("name", "version", "license", "description")]
+    assert f"\n## {project['version']} " in (ROOT / "CHANGELOG.md").read_text()
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    assert container["postCreateCommand"].startswith("make .venv/.developed ")
+    conda = yaml.safe_load((ENVS / "environment.yaml").read_text())
+    assert {container["name"], conda["name"], *project["scripts"]} == {project["name"]}
+    catalog = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    profile = yaml.safe_load((ROOT / "workflow/profiles/default/config.yaml").read_text())
+    flags = f"--scheduler {profile['scheduler']} --rerun-incomplete --logger {profile['logger']}"
+    assert catalog["mandatory-flags"]["flags"] == flags
+
+
 def test_a_release_is_what_the_snakefile_and_the_documents_name():
     """`apptainer pull` names the file of NAME:TAG after both."""
     release = (ROOT / ".github/workflows/release.yaml").read_text()
-    assert '"oras://ghcr.io/${GITHUB_REPOSITORY,,}:${GITHUB_REF_NAME#v}"' in release
-    assert 'f"headroom_{__version__}.sif"' in (ROOT / "Snakefile").read_text()
+    assert release.count('"oras://ghcr.io/${GITHUB_REPOSITORY,,}:${GITHUB_REF_NAME#v}"') == 2
+    assert 'f"headsweep_{__version__}.sif"' in (ROOT / "Snakefile").read_text()
     envs = (ENVS / "README.md").read_text()
-    assert f"oras://ghcr.io/OWNER/headroom:{__version__}` " in envs
-    assert f"`headroom_{__version__}.sif`" in envs
-    sources = re.search(r"%files\n((?: .*\n)+)", (ENVS / "headroom.def").read_text())
+    assert f"`headsweep_{__version__}.sif`" in envs
+    sources = re.search(r"%files\n((?: .*\n)+)", (ENVS / "headsweep.def").read_text())
     assert sources
     for line in sources[1].splitlines():
         assert (ROOT / line.split()[0]).exists(), line

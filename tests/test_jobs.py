@@ -1,9 +1,11 @@
-"""What the workflow's commands may import before they begin: start-up is most of a small job."""
+"""The jobs' functions, and what they import before they begin: start-up is most of a small job."""
+
+import inspect
 
 import pytest
 
-from headroom import cli
-from headroom.jobs import JOBS, SHORTCUTS
+from headsweep import cli
+from headsweep.jobs import JOBS, function
 from processes import python
 
 HEAVY = (
@@ -33,9 +35,30 @@ MAY_IMPORT = [
 """In each process one after the other: what one may import, those after it may, too."""
 
 
-def test_every_command_is_looked_at():
-    named = {job.function for job in JOBS} | {*SHORTCUTS.values()}
-    modules = {function.partition(":")[0] for function in named}
+OTHERWISE = {"source": "questions", "selector": "name"}
+"""What functions call the config name that they are given for a key."""
+KINDS = {"variant": "Variant", "cores": "int", "seed": "int", "published": "Path"}
+"""Types of the arguments that are read; of all others the text is passed on."""
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_a_jobs_function_takes_the_jobs_arguments(job):
+    signature = inspect.signature(function(job.function))
+    signature.bind("config", *job.arguments)
+    _, *parameters = signature.parameters.values()
+    for argument, parameter in zip(job.arguments, parameters, strict=False):
+        assert parameter.name in {argument, OTHERWISE.get(argument)}
+        hint = getattr(parameter.annotation, "__name__", str(parameter.annotation))
+        assert hint == KINDS.get(argument, "str") or argument == "grading"
+    if job.shortcut:
+        found = list(inspect.signature(function(job.shortcut)).parameters)
+        assert found == ["config", *job.arguments]
+
+
+def test_every_job_is_looked_at():
+    assert len({job.name for job in JOBS}) == len(JOBS)
+    named = {path for job in JOBS for path in (job.function, job.shortcut) if path}
+    modules = {path.partition(":")[0] for path in named}
     assert modules <= {module for chain in MAY_IMPORT for module in chain}
 
 
@@ -44,17 +67,17 @@ def test_a_job_imports_what_it_needs(chain):
     code = (
         "import sys; from importlib import import_module\n"
         "for module in sys.argv[1:]:\n"
-        "    import_module(f'headroom.{module}'); print(*sys.modules)"
+        "    import_module(f'headsweep.{module}'); print(*sys.modules)"
     )
     for module, loaded in zip(chain, python("-c", code, *chain).splitlines(), strict=True):
         found = set(HEAVY) & set(loaded.split())
-        assert found <= set(chain[module].split()), f"headroom.{module} imports {sorted(found)}"
+        assert found <= set(chain[module].split()), f"headsweep.{module} imports {sorted(found)}"
 
 
 @pytest.mark.parametrize("cores", ["0", "-1", "two", ""])
 def test_what_is_no_number_of_cores_is_refused(cores, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # the command sets it: here for the test only
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    words = ["generate", "--config=c", "--model=m", "--decoding=d", "--questions=q"]
+    words = ["job", "generate", "--config=c", "--model=m", "--decoding=d", "--questions=q"]
     assert cli.main([*words, "--variant=base", f"--cores={cores}"]) != 0
     assert "is not a number of cores; give 1 or more" in capsys.readouterr().err

@@ -10,13 +10,13 @@ import pytest
 from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from headroom import cli
-from headroom.errors import RESULT
-from headroom.generation import client
-from snakemake_logger_plugin_headroom import LogHandler
-from snakemake_logger_plugin_headroom.pace import Pace, Planned, expected
-from snakemake_logger_plugin_headroom.screen import Screen
-from snakemake_logger_plugin_headroom.words import STAGES, clock, doing, progress, stage_of
+from headsweep import cli
+from headsweep.errors import RESULT
+from headsweep.generation import client
+from snakemake_logger_plugin_headsweep import LogHandler
+from snakemake_logger_plugin_headsweep.pace import Pace, Planned, expected
+from snakemake_logger_plugin_headsweep.screen import Screen
+from snakemake_logger_plugin_headsweep.words import STAGES, clock, doing, progress, stage_of
 
 RULES = Path(__file__).parents[1] / "workflow" / "rules"
 
@@ -67,7 +67,7 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch):
-    for name in ("HEADROOM_QUIET", "HF_HUB_DISABLE_PROGRESS_BARS"):
+    for name in ("HEADSWEEP_QUIET", "HF_HUB_DISABLE_PROGRESS_BARS"):
         monkeypatch.setenv(name, "")  # what a handler sets is undone
 
 
@@ -161,12 +161,12 @@ def test_a_job_of_a_run_shows_errors_and_keeps_results_in_its_log(
     for name, value in (("handlers", []), ("propagate", True), ("level", logging.DEBUG)):
         monkeypatch.setattr(cli._LOG, name, value)
     if not quiet:
-        monkeypatch.delenv("HEADROOM_QUIET")
+        monkeypatch.delenv("HEADSWEEP_QUIET")
     cli._set_up_logging(tmp_path / "logs" / "job.log")
-    log = logging.getLogger("headroom.somewhere")
+    log = logging.getLogger("headsweep.somewhere")
     for level, message in ((logging.INFO, "a"), (RESULT, "b"), (logging.ERROR, "c")):
         log.log(level, message)
-    assert capsys.readouterr().err == "".join(f"headroom: {each}\n" for each in shown)
+    assert capsys.readouterr().err == "".join(f"headsweep: {each}\n" for each in shown)
     kept = (tmp_path / "logs" / "job.log").read_text(encoding="utf-8").splitlines()
     assert [line.split(" ", 2)[2] for line in kept] == ["INFO a", "RESULT b", "ERROR c"]
     for handler in cli._LOG.handlers:
@@ -176,7 +176,7 @@ def test_a_job_of_a_run_shows_errors_and_keeps_results_in_its_log(
 @pytest.mark.parametrize(("verbose", "quiet"), [(False, "1"), (True, "")])
 def test_jobs_leave_the_terminal_to_the_run_unless_it_is_verbose(verbose, quiet, tmp_path):
     run = Run(tmp_path, terminal=True, verbose=verbose)
-    assert os.environ["HEADROOM_QUIET"] == quiet
+    assert os.environ["HEADSWEEP_QUIET"] == quiet
     run.handler.emit(logging.makeLogRecord({"msg": "Using shell: sh", "levelno": logging.INFO}))
     assert ("Using shell: sh" in run.said) == verbose
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headroom.errors import TableError
-from headroom.record import Stopwatch, intact, read_json, read_record, record_path, write_record
-from headroom.tables import (
+from headsweep.errors import TableError
+from headsweep.record import Stopwatch, intact, read_json, read_record, record_path, write_record
+from headsweep.tables import (
     ACCURACY,
     EMBEDDINGS,
     QUESTIONS,
@@ -110,8 +110,8 @@ def test_damage_is_noticed_wherever_it_is(tmp_path):
         except TableError as error:
             assert "questions.parquet cannot be read" in str(error)
     # All that may go unnoticed is damage to the word that says where the checksum stands.
-    assert len(unnoticed) <= len("headroom.crc32")
-    assert not any(b"headroom.crc32" in damaged for damaged in unnoticed)
+    assert len(unnoticed) <= len("headsweep.crc32")
+    assert not any(b"headsweep.crc32" in damaged for damaged in unnoticed)
 
 
 def test_an_interrupted_write_leaves_the_older_file_and_nothing_else(tmp_path):

@@ -4,8 +4,8 @@ import re
 import numpy as np
 import pytest
 
-from headroom.errors import ConfigError
-from headroom.variants import BASE, Variant, heads, noise_direction, pattern
+from headsweep.errors import ConfigError
+from headsweep.variants import BASE, Variant, heads, noise_direction, pattern
 
 
 def test_names_have_at_least_two_digits_and_read_back():
@@ -57,5 +57,5 @@ def test_another_name_is_refused(name):
 def test_heads_are_all_pairs_once_sorted_and_noise_is_as_long_as_one():
     pool = heads([11, 2, 11], iter([3, 0, 7, 3]))
     assert " ".join(map(str, pool)) == "L02H00 L02H03 L02H07 L11H00 L11H03 L11H07"
-    lengths = [np.linalg.norm(noise_direction(each, 37)) for each in pool[:2]]
-    assert lengths == pytest.approx([1, 1])  # as long as the head's slice
+    lengths = [np.linalg.norm(noise_direction(each.layer, each.head, 37)) for each in pool[:2]]
+    assert lengths == pytest.approx([1, 1])

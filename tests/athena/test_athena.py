@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from headroom.athena import solver as module
-from headroom.athena.equations import NUMBER, Problem, parse
-from headroom.athena.expressions import UNARY, Expander, Op
-from headroom.athena.solver import lenient, load_solver, new_solver, strict
-from headroom.config.compression import Encoder, Solver
-from headroom.errors import BenchmarkError, ModelError
-from headroom.models.learner import accuracy, move
+from headsweep.athena import solver as module
+from headsweep.athena.equations import NUMBER, Problem, parse
+from headsweep.athena.expressions import UNARY, Expander, Op
+from headsweep.athena.solver import lenient, load_solver, new_solver, strict
+from headsweep.config.compression import Encoder, Solver
+from headsweep.errors import BenchmarkError, ModelError
+from headsweep.models.learner import accuracy, move
 
 SETTINGS = Solver(
     encoder=Encoder(layers=2, width=12, heads=3, intermediate=20, min_count=1), depth=6

@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from headroom.athena.equations import evaluate, infix, parse, parse_prefix
-from headroom.athena.expressions import (
+from headsweep.athena.equations import evaluate, infix, parse, parse_prefix
+from headsweep.athena.expressions import (
     MERGES,
     MOST_THOUGHTS,
     UNARY,
@@ -18,7 +18,7 @@ from headroom.athena.expressions import (
     harvest,
     schedule,
 )
-from headroom.errors import BenchmarkError
+from headsweep.errors import BenchmarkError
 
 NUMBERS = (3.5, 7.25, 11.125)
 CONSTANTS = (1.0, 2.0, 3.14)

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headroom import paths
-from headroom.athena import problems as source
-from headroom.athena.equations import NUMBER, Problem, evaluate, infix, parse
-from headroom.athena.expressions import harvest, schedule
-from headroom.athena.generated import TEMPLATES, generate
-from headroom.athena.problems import complexity, divide, nesting, operators, read_parts, stratum
-from headroom.athena.solver import lenient, strict
-from headroom.config.compression import Partition, WordProblems
-from headroom.errors import BenchmarkError
-from headroom.tables import PROBLEMS, write_table
+from headsweep import paths
+from headsweep.athena import problems as source
+from headsweep.athena.equations import NUMBER, Problem, evaluate, infix, parse
+from headsweep.athena.expressions import harvest, schedule
+from headsweep.athena.generated import TEMPLATES, generate
+from headsweep.athena.problems import complexity, divide, nesting, operators, read_parts, stratum
+from headsweep.athena.solver import lenient, strict
+from headsweep.config.compression import Partition, WordProblems
+from headsweep.errors import BenchmarkError
+from headsweep.tables import PROBLEMS, write_table
 
 CHINESE = {
     "id": "7",
@@ -237,9 +237,9 @@ def wrong(problems):
     return [problem_id for problem_id, value, answer in values if not strict(value, answer)]
 
 
-def test_every_row_of_the_real_asdiv_a(headroom_data):
+def test_every_row_of_the_real_asdiv_a(headsweep_data):
     found, dropped = source.read(
-        WordProblems(dataset="asdiv_a", file=str(headroom_data / "asdiv_a.jsonl"))
+        WordProblems(dataset="asdiv_a", file=str(headsweep_data / "asdiv_a.jsonl"))
     )
     assert (len(found), dropped) == (1217, {})
     parts = divide(found, Partition(protocol="folds", fold=4))
@@ -252,8 +252,8 @@ def test_every_row_of_the_real_asdiv_a(headroom_data):
     assert wrong(found) == []
 
 
-def test_every_row_of_the_real_math23k(headroom_data):
-    file = str(headroom_data / "math23k.jsonl.gz")
+def test_every_row_of_the_real_math23k(headsweep_data):
+    file = str(headsweep_data / "math23k.jsonl.gz")
     found, dropped = source.read(WordProblems(dataset="math23k", file=file))
     assert len(found) == 23160
     assert list(dropped) == ["10431", "17520"]

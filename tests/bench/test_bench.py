@@ -9,18 +9,18 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from headroom.bench import command, shapes
-from headroom.bench.grading import _golds, answers, run
-from headroom.bench.rivals import RIVALS, Costs, Work, floor, peak
-from headroom.bench.shapes import Expansion
-from headroom.bench.sweep import report
-from headroom.cli import main
-from headroom.errors import BenchmarkError, ModelError
-from headroom.grading.graders import canonical
-from headroom.models.geometry import find_heads
-from headroom.models.load import load_model
-from headroom.models.masks import pruned
-from headroom.variants import BASE, Variant, heads
+from headsweep.bench import command, shapes
+from headsweep.bench.grading import _golds, answers, run
+from headsweep.bench.rivals import RIVALS, Costs, Work, floor, peak
+from headsweep.bench.shapes import Expansion
+from headsweep.bench.sweep import report
+from headsweep.cli import main
+from headsweep.errors import BenchmarkError, ModelError
+from headsweep.grading.graders import canonical
+from headsweep.models.geometry import find_heads
+from headsweep.models.load import load_model
+from headsweep.models.masks import pruned
+from headsweep.variants import BASE, Variant, heads
 from processes import python
 
 
@@ -33,7 +33,7 @@ def test_every_row_is_measured_and_no_answer_differs(tmp_path, capsys):
     assert tuple(rows) == command.RIVALS == tuple(RIVALS)
     failed = rows.pop("vllm")["failure"]
     assert failed.startswith("ModelError: vLLM cannot be imported")
-    assert failed.endswith("; install headroom[vllm]")
+    assert failed.endswith("; install it: pip install 'vllm>=0.20'")
     assert f"not measured: {failed}" in printed
     for name, row in rows.items():
         assert name in printed
@@ -66,8 +66,8 @@ def test_shares_make_up_the_whole():
     assert {part.variants for part in parts} == {work.variants}
 
 
-def test_half_of_the_pairs_of_math_are_distinct_and_they_follow_from_the_seed(headroom_data):
-    pairs = answers(_golds(headroom_data / "math_train.jsonl.gz")[:1500], 33, seed=0)
+def test_half_of_the_pairs_of_math_are_distinct_and_they_follow_from_the_seed(headsweep_data):
+    pairs = answers(_golds(headsweep_data / "math_train.jsonl.gz")[:1500], 33, seed=0)
     assert len({(canonical(answer), canonical(gold)) for answer, gold in pairs}) >= len(pairs) / 2
     golds = ["12", r"\frac{3}{4}", "x+1"]
     assert answers(golds, 5, seed=1) == answers(golds, 5, seed=1) != answers(golds, 5, seed=2)
@@ -152,7 +152,7 @@ class Refuse:
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *of: None if name in lacking else found(name, *of)
 sys.meta_path.insert(0, Refuse())
-from headroom.bench.gpu import main
+from headsweep.bench.gpu import main
 main([sys.argv[1]])
 """
 

@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import json
+from collections import Counter
 
 import datasets
 import numpy as np
@@ -9,11 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headroom.benchmarks import generated, sources
-from headroom.benchmarks.sources import CLUSTERS, HubDataset, draw, read_source
-from headroom.config import Questions
-from headroom.errors import BenchmarkError
-from headroom.tables import QUESTIONS
+from headsweep.benchmarks import generated, sources
+from headsweep.benchmarks.sources import HubDataset, draw, read_source
+from headsweep.benchmarks.templates import GSM8K
+from headsweep.benchmarks.templates_math import SUBJECTS
+from headsweep.config import Questions
+from headsweep.errors import BenchmarkError
+from headsweep.sprint.validation import overlap
+from headsweep.tables import QUESTIONS
 
 MATH_KEYS = ("problem", "answer", "subject", "level", "unique_id", "solution")
 MATH_ROWS = [
@@ -164,8 +168,8 @@ def test_the_hub_and_a_file_give_the_same_questions(
     assert {column: found[column].tolist() for column in expected} == expected
 
 
-def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(headroom_data, caplog):
-    rows = read("math_train", headroom_data / "math_train.jsonl.gz", split="train")
+def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(headsweep_data, caplog):
+    rows = read("math_train", headsweep_data / "math_train.jsonl.gz", split="train")
     assert len(rows) == 11_998
     # Algebra, Intermediate Algebra, Prealgebra, Number Theory and so on.
     sizes = [2807, 2101, 1994, 1347 - 2, 1308, 1236, 1207]
@@ -173,7 +177,7 @@ def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(head
     assert rows["level"].value_counts().sort_index().tolist() == [958, 2152, 2618, 2776, 3494 - 2]
     assert rows["level"].isna().sum() == 2
     assert "left out 2 rows: train/number_theory/7115.json" in caplog.text
-    test_ids = read("math500", headroom_data / "math500.jsonl")["question_id"]
+    test_ids = read("math500", headsweep_data / "math500.jsonl")["question_id"]
     assert not set(test_ids) & set(rows["question_id"])
 
 
@@ -209,34 +213,84 @@ def test_a_column_may_name_the_split_of_each_row(tmp_path):
         custom(file, {**columns, "split": "part"})
 
 
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+SIZED = {"generated_math": 200, "generated_gsm8k": 100}
+"""The demo's sizes."""
+CORPUS = "626efd31b3ae45ea"
+"""Digest of the first 2,000 documents that the reasoner's recipe sees under seed 3."""
+SHARED = {
+    ("generated_math", "test"): ("0d6df74094136ab5", "418166f66fe2e7b6"),
+    ("generated_math", "train"): ("38d79ef417b24dac", "8772d0f88a67e455"),
+    ("generated_gsm8k", "test"): ("63ba693e0c65341c", "037a99f30a547d6c"),
+    ("generated_gsm8k", "train"): ("d16dd246530ba501", "fa9940094ae68dd4"),
+}
+"""Digests of the question tables of seeds 0 and 3 from before splits had templates apart."""
+
+
+@pytest.mark.parametrize(("benchmark", "split"), SHARED)
+def test_shared_templates_make_the_questions_of_before(benchmark, split):
+    values = {"benchmark": benchmark, "split": split, "n": SIZED[benchmark], "templates": "shared"}
+    found = [read_source(Questions(**values, seed=seed)).to_json() for seed in (0, 3)]
+    assert tuple(map(digest, found)) == SHARED[benchmark, split]
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("benchmark", SIZED)
+def test_no_test_question_is_a_training_question_with_other_numbers(benchmark, seed):
+    values = {"benchmark": benchmark, "n": SIZED[benchmark], "seed": seed}
+    splits = [{**values, "split": split} for split in ("train", "test")]
+    train, test = (read_source(Questions(**each)) for each in splits)
+    assert overlap(train, test).empty
+    shared = (read_source(Questions(**each, templates="shared")) for each in splits)
+    assert len(overlap(*shared)) > len(test) / 2  # the detection would see them
+    assert test["subject"].value_counts().equals(train["subject"].value_counts())
+    subjects = 7 if benchmark == "generated_math" else 0
+    assert test["subject"].nunique() == train["subject"].nunique() == subjects
+
+
+@pytest.mark.parametrize("division", [*SUBJECTS.values(), GSM8K])
+def test_about_half_of_a_subject_s_templates_serve_each_split(division):
+    counts = Counter(division.values())
+    assert counts.keys() == {"test", "train"}
+    assert abs(counts["test"] - counts["train"]) <= 1
+
+
 def test_questions_and_answers_are_those_that_stores_hold_and_the_corpus_has_others():
     """Each template was once held against answers worked out from the text by other means.
 
     Of these very texts every equation was found to hold, and every answer to be in lowest terms.
     """
-    math = generated.generate("generated_math", "test", 350, seed=3)
-    gsm8k = generated.generate("generated_gsm8k", "train", 210, seed=3)
-    for table, frozen in ((math, "32b9c7135cb31330"), (gsm8k, "e5b0a6eb70041272")):
-        text = table.to_json()
-        assert hashlib.sha256(text.encode()).hexdigest()[:16] == frozen
-    fewer = generated.generate("generated_gsm8k", "train", 17, seed=3)
+    math = generated.generate("generated_math", "test", 350, seed=3, apart=False)
+    gsm8k = generated.generate("generated_gsm8k", "train", 210, seed=3, apart=False)
+    assert digest(math.to_json()) == "32b9c7135cb31330"
+    assert digest(gsm8k.to_json()) == "e5b0a6eb70041272"
+    fewer = generated.generate("generated_gsm8k", "train", 17, seed=3, apart=False)
     pd.testing.assert_frame_equal(fewer, gsm8k.head(17))
-    questions = [document.question for document in generated.corpus(5000, seed=3)]
-    assert not set(questions) & {*math.question, *gsm8k.question}
+    documents = list(generated.corpus(5000, seed=3))
+    assert digest("\n".join(text for each in documents[:2000] for text in each)) == CORPUS
+    questions = [document.question for document in documents]
+    apart = generated.generate("generated_math", "test", 350, seed=3, apart=True)
+    assert not set(questions) & {*math.question, *gsm8k.question, *apart.question}
     word_problems = sum(question.endswith("?") and "$" not in question for question in questions)
     assert 0.2 < word_problems / 5000 < 0.5
 
 
-@pytest.mark.parametrize("benchmark", ["generated_math", "generated_gsm8k"])
-def test_texts_are_distinct_inside_and_across_splits(benchmark):
-    test = generated.generate(benchmark, "test", 700, seed=0)
-    train = generated.generate(benchmark, "train", 600, seed=1)
-    assert len({*test.question, *train.question}) == 1300
+@pytest.mark.parametrize(("apart", "sizes"), [(False, (700, 600)), (True, (670, 380))])
+@pytest.mark.parametrize("benchmark", SIZED)
+def test_texts_are_distinct_inside_and_across_splits(benchmark, apart, sizes):
+    test = generated.generate(benchmark, "test", sizes[0], seed=0, apart=apart)
+    train = generated.generate(benchmark, "train", sizes[1], seed=1, apart=apart)
+    assert len({*test.question, *train.question}) == sum(sizes)
 
 
 def test_more_questions_than_the_templates_can_make_are_refused():
-    with pytest.raises(BenchmarkError, match=r"n: 90000 .* ask for at most \d+"):
-        generated.generate("generated_math", "train", 90_000, seed=0)
+    with pytest.raises(BenchmarkError, match=r"n: 90000 .* ask for at most \d+$"):
+        generated.generate("generated_math", "train", 90_000, seed=0, apart=False)
+    with pytest.raises(BenchmarkError, match=r"ask for at most \d+, or for `templates: shared`"):
+        generated.generate("generated_math", "train", 90_000, seed=0, apart=True)
 
 
 SIZES = (31, 29, 23, 19, 17, 11, 5)
@@ -285,9 +339,16 @@ def test_the_seed_decides_the_draw_and_not_the_order_of_the_source(split, vector
 
 
 def test_clusters_give_the_same_number_until_they_run_out(split, vectors):
-    drawn = draw(split, asking(7 * CLUSTERS, "clusters"), vectors)
+    drawn = draw(split, asking(7 * 7, "clusters"), vectors)
     # Turns 1 to 5 take one from each of seven; the smallest is then empty, so 14 more come from
     # the six others: two from each, and two from the first two.
     taken = drawn["subject"].value_counts()
     assert taken.pop("6") == 5
     assert sorted(taken) == [7, 7, 7, 7, 8, 8]
+
+
+def test_the_number_of_clusters_is_the_config_s(split, vectors):
+    two = split["subject"].isin(["0", "6"])  # 31 and 5 questions
+    rows, places = split[two].reset_index(drop=True), vectors[two.to_numpy()]
+    asked = Questions(**asking(8, "clusters").model_dump() | {"clusters": 2})
+    assert sorted(draw(rows, asked, places)["subject"].value_counts()) == [4, 4]

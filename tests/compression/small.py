@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from headroom.athena.generated import generate
-from headroom.athena.solver import MathSolver, new_solver
-from headroom.benchmarks.generated import corpus
-from headroom.config.compression import Encoder, Solver
-from headroom.models.learner import Learner
-from headroom.reasoner.training import Settings, new_model, train_tokenizer
+from headsweep.athena.generated import generate
+from headsweep.athena.solver import MathSolver, new_solver
+from headsweep.benchmarks.generated import corpus
+from headsweep.config.compression import Encoder, Solver
+from headsweep.models.learner import Learner
+from headsweep.reasoner.training import Settings, new_model, train_tokenizer
 
 SMALL = Solver(
     encoder=Encoder(layers=2, width=24, heads=3, intermediate=20, dropout=0.3, min_count=1),

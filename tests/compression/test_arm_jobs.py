@@ -12,15 +12,15 @@ import pytest
 import yaml
 from small import save_decoder
 
-from headroom import paths
-from headroom.analysis import jobs
-from headroom.compression import arm_jobs, arm_measurements, footprint
-from headroom.config import parse
-from headroom.generation import prepare
-from headroom.planning.batches import arms
-from headroom.planning.store import Store
-from headroom.record import read_record
-from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_table
+from headsweep import paths
+from headsweep.analysis import jobs
+from headsweep.compression import arm_jobs, arm_measurements, footprint
+from headsweep.config import parse
+from headsweep.generation import prepare
+from headsweep.planning.batches import arms
+from headsweep.planning.store import Store
+from headsweep.record import read_record
+from headsweep.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_table
 
 SEED = 3
 CONFIG = parse(

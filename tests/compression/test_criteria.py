@@ -14,9 +14,9 @@ from small import certain_solver, same, weights
 from tiny_models import named, wide
 from torch.nn.utils.rnn import pad_sequence
 
-from headroom.athena.generated import generate
-from headroom.compression.calibration import calibrate, row_batches, weight_norms
-from headroom.compression.criteria import (
+from headsweep.athena.generated import generate
+from headsweep.compression.calibration import calibrate, row_batches, weight_norms
+from headsweep.compression.criteria import (
     CRITERIA,
     accuracy_drops,
     calibration,
@@ -26,13 +26,13 @@ from headroom.compression.criteria import (
     lowest_heads,
     mixed,
 )
-from headroom.config.compression import Compression, Importance
-from headroom.errors import ModelError
-from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating, find_heads
-from headroom.models.learner import eager_attention
-from headroom.models.masks import edited_weights
-from headroom.models.removal import remove_heads, without
-from headroom.variants import BASE, Variant
+from headsweep.config.compression import Compression, Importance
+from headsweep.errors import ModelError
+from headsweep.models.geometry import AttentionLayer, HeadGeometry, evaluating, find_heads
+from headsweep.models.learner import eager_attention
+from headsweep.models.masks import edited_weights
+from headsweep.models.removal import remove_heads, without
+from headsweep.variants import BASE, Variant
 
 LAYERS, HEADS, N = 2, 3, 11
 

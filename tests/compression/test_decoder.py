@@ -8,19 +8,19 @@ import pytest
 import torch
 from small import same, save_decoder, weights
 
-from headroom.benchmarks.generated import generate
-from headroom.benchmarks.templates import box
-from headroom.compression.criteria import head_scores
-from headroom.compression.decoder import Decoder, to_answer, to_learn
-from headroom.compression.rounds import compress
-from headroom.config import Decoding
-from headroom.config.compression import Compression, Distillation, Importance, Training
-from headroom.errors import ModelError
-from headroom.models.geometry import find_heads
-from headroom.models.learner import copied
-from headroom.models.load import load_checkpoint, load_model
-from headroom.models.removal import remove_heads
-from headroom.variants import Variant
+from headsweep.benchmarks.generated import generate
+from headsweep.benchmarks.templates import box
+from headsweep.compression.criteria import head_scores
+from headsweep.compression.decoder import Decoder, to_answer, to_learn
+from headsweep.compression.rounds import compress
+from headsweep.config import Decoding
+from headsweep.config.compression import Compression, Distillation, Importance, Training
+from headsweep.errors import ModelError
+from headsweep.models.geometry import find_heads
+from headsweep.models.learner import copied
+from headsweep.models.load import load_checkpoint, load_model
+from headsweep.models.removal import remove_heads
+from headsweep.variants import Variant
 
 LAYERS, HEADS, KV_HEADS, NEW_TOKENS = 2, 6, 3, 5
 GROUP = HEADS // KV_HEADS
@@ -30,7 +30,7 @@ RECIPE = Training(epochs=2, patience=None, batch_size=3, learning_rate=3e-3)
 
 @pytest.fixture(scope="module")
 def questions():
-    return generate("generated_math", "train", 7, seed=1)
+    return generate("generated_math", "train", 7, seed=1, apart=False)
 
 
 @pytest.fixture(scope="module")

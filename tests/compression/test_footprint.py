@@ -14,18 +14,18 @@ from transformers import AutoModelForSequenceClassification, BertModel
 from transformers.initialization import no_init_weights
 
 from example_config import config
-from headroom.compression import footprint
-from headroom.compression.arm_measurements import relative
-from headroom.compression.calibration import calibrate
-from headroom.config import Study
-from headroom.config.compression import Compression, Importance
-from headroom.errors import ModelError
-from headroom.models.geometry import find_heads
-from headroom.models.learner import quantised
-from headroom.models.load import word_tokenizer
-from headroom.models.removal import remove_heads
-from headroom.planning.cost import scoring_memory
-from headroom.variants import Variant
+from headsweep.compression import footprint
+from headsweep.compression.arm_measurements import relative
+from headsweep.compression.calibration import calibrate
+from headsweep.config import Study
+from headsweep.config.compression import Compression, Importance
+from headsweep.errors import ModelError
+from headsweep.models.geometry import find_heads
+from headsweep.models.learner import quantised
+from headsweep.models.load import word_tokenizer
+from headsweep.models.removal import remove_heads
+from headsweep.planning.cost import scoring_memory
+from headsweep.variants import Variant
 
 TOKENS, WIDTH, INNER = 7, 48, 56
 QWEN2 = wide("Qwen2", head_dim=8, tie_word_embeddings=True)

@@ -1,4 +1,4 @@
-"""`headroom prune`, as a call and as a command: what it makes loads, what it refuses it says."""
+"""`headsweep prune`, as a call and as a command: what it makes loads, what it refuses it says."""
 
 import json
 from contextlib import ExitStack
@@ -10,15 +10,15 @@ import torch
 from tiny_models import Architecture, outputs
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-import headroom
-from headroom.cli import main
-from headroom.compression import pruning
-from headroom.errors import ModelError
-from headroom.models.geometry import find_heads
-from headroom.models.load import word_tokenizer
-from headroom.models.masks import edited_weights
-from headroom.tables import accuracy_schema, write_table
-from headroom.variants import Variant
+import headsweep
+from headsweep.cli import main
+from headsweep.compression import pruning
+from headsweep.errors import ModelError
+from headsweep.models.geometry import find_heads
+from headsweep.models.load import word_tokenizer
+from headsweep.models.masks import edited_weights
+from headsweep.tables import accuracy_schema, write_table
+from headsweep.variants import Variant
 
 LAYERS, HEADS, WORDS = 4, 6, [f"w{number}" for number in range(40)]
 TEXTS = [" ".join(WORDS[start : start + length]) for start, length in enumerate((5, 9, 3, 12))]
@@ -50,7 +50,7 @@ def test_the_command_makes_a_model_that_loads(form, qwen2, tmp_path, capsys):
         for name in names:
             zeroed.enter_context(edited_weights(whole, geometry, Variant.parse(name)))
         expected = outputs(whole)
-    loaded = headroom.load_model(str(out))
+    loaded = headsweep.load_model(str(out))
     torch.testing.assert_close(outputs(loaded), expected, atol=1e-5, rtol=1e-5)
     if form != "free":
         plain = AutoModelForCausalLM.from_pretrained(out)
@@ -61,23 +61,23 @@ def test_the_command_makes_a_model_that_loads(form, qwen2, tmp_path, capsys):
 
 
 def test_a_ratio_takes_the_lowest_heads(bert, qwen2, tmp_path):
-    done = headroom.prune(str(bert), tmp_path / "out", ratio=0.29, form="free")
+    done = headsweep.prune(str(bert), tmp_path / "out", ratio=0.29, form="free")
     assert len(done.removed) == 6  # of 24
     removed = done.before.parameters - done.after.parameters
     assert removed == 6 * (4 * 48 * 8 + 3 * 8)
-    model = headroom.load_model(str(tmp_path / "out"))
+    model = headsweep.load_model(str(tmp_path / "out"))
     assert model.num_parameters() == done.after.parameters
     assert "6 heads removed" in str(done)
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"| parameters | {done.after.parameters:,} of {done.before.parameters:,} |" in card
-    done = headroom.prune(str(qwen2), tmp_path / "zeroed", ratio=0.2, form="zeroed")
+    done = headsweep.prune(str(qwen2), tmp_path / "zeroed", ratio=0.2, form="zeroed")
     assert len(done.removed) == 4 and done.before == done.after  # one by one, not in groups
 
 
 @pytest.mark.parametrize("criterion", ["norm", "entropy", "mixed", "attention", "random"])
 def test_every_criterion_chooses(criterion, qwen2, tmp_path):
     options = {"ratio": 0.4, "criterion": criterion, "texts": TEXTS, "seed": 3}
-    first, again = (headroom.prune(str(qwen2), tmp_path / name, **options) for name in "ab")
+    first, again = (headsweep.prune(str(qwen2), tmp_path / name, **options) for name in "ab")
     assert first.removed == again.removed and len(first.removed) == 9  # 9.6, in groups of 3
     facts = [json.loads((tmp_path / name / "pruned_heads.json").read_text()) for name in "ab"]
     assert facts[0] == facts[1] and facts[0]["criterion"]
@@ -90,7 +90,7 @@ def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2, tmp_path):
     table, schema = pd.DataFrame({**facts, **columns}), accuracy_schema(["base", *columns])
     write_table(tmp_path / "z.parquet", table, schema)
     options = {"criterion": "causal", "accuracy": tmp_path / "z.parquet"}
-    done = headroom.prune(str(qwen2), tmp_path / "out", ratio=0.25, **options)
+    done = headsweep.prune(str(qwen2), tmp_path / "out", ratio=0.25, **options)
     expected = [Variant(0, head) for head in (3, 4, 5)] + [Variant(2, head) for head in (0, 1, 2)]
     assert list(done.removed) == expected
 
@@ -99,7 +99,7 @@ def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2, tmp_path):
 def test_a_uniform_ratio_takes_as_many_of_every_layer(unit, lost, qwen2, tmp_path):
     """6 heads times 0.6 are 3.6: one group of 3, or one query of each of 2 groups."""
     options = {"form": "uniform", "unit": unit, "criterion": "random"}
-    done = headroom.prune(str(qwen2), tmp_path / "out", ratio=0.6, **options)
+    done = headsweep.prune(str(qwen2), tmp_path / "out", ratio=0.6, **options)
     assert [head.layer for head in done.removed] == sorted([*range(LAYERS)] * lost)
     AutoModelForCausalLM.from_pretrained(tmp_path / "out")
 
@@ -121,7 +121,7 @@ def test_a_uniform_ratio_takes_as_many_of_every_layer(unit, lost, qwen2, tmp_pat
 )
 def test_what_cannot_be_done_is_refused_in_one_line(options, message, bert, tmp_path):
     with pytest.raises(ModelError, match=message) as caught:
-        headroom.prune(str(bert), tmp_path / "out", **options)
+        headsweep.prune(str(bert), tmp_path / "out", **options)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 

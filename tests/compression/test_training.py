@@ -10,18 +10,18 @@ from accelerate.state import AcceleratorState
 from small import SMALL, certain_solver, same, weights
 from torch.distributions import Bernoulli, Categorical, kl_divergence
 
-from headroom.athena.generated import generate
-from headroom.athena.problems import divide
-from headroom.athena.solver import MathSolver, new_solver
-from headroom.compression import training as training_module
-from headroom.compression.distillation import distilled, frozen, without_attention_dropout
-from headroom.compression.training import Between, task, train
-from headroom.config.compression import Distillation, Partition, Solver, Training
-from headroom.errors import ModelError
-from headroom.models.geometry import find_heads
-from headroom.models.learner import Verdict, copied, eager_attention
-from headroom.models.removal import remove_heads
-from headroom.variants import Variant
+from headsweep.athena.generated import generate
+from headsweep.athena.problems import divide
+from headsweep.athena.solver import MathSolver, new_solver
+from headsweep.compression import training as training_module
+from headsweep.compression.distillation import distilled, frozen, without_attention_dropout
+from headsweep.compression.training import Between, task, train
+from headsweep.config.compression import Distillation, Partition, Solver, Training
+from headsweep.errors import ModelError
+from headsweep.models.geometry import find_heads
+from headsweep.models.learner import Verdict, copied, eager_attention
+from headsweep.models.removal import remove_heads
+from headsweep.variants import Variant
 
 RECIPE = Training(epochs=3, patience=None, batch_size=7, learning_rate=2e-3, checkpoint_steps=2)
 N = 31  # 5 steps an epoch, the last one of 3 problems

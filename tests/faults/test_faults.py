@@ -20,22 +20,22 @@ import psutil
 import pyarrow as pa
 
 from comparing import assert_same
-from headroom import paths
-from headroom.config import parse
-from headroom.errors import TableError
-from headroom.planning.batches import batches
-from headroom.planning.inputs import resolve
-from headroom.planning.store import Store
-from headroom.record import intact, record_path
-from headroom.tables import read_arrow
+from headsweep import paths
+from headsweep.config import parse
+from headsweep.errors import TableError
+from headsweep.planning.batches import batches
+from headsweep.planning.inputs import resolve
+from headsweep.planning.store import Store
+from headsweep.record import intact, record_path
+from headsweep.tables import read_arrow
 from mini import MINIATURE, REASONER, Snakemake, left_over
 from processes import working_in
 
 OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "--latency-wait", "1")
 LONGEST = 600.0
 """Seconds after which a run counts as hung, or ten times those of an undisturbed one."""
-ROUNDS = int(os.environ.get("HEADROOM_FAULTS") or 3)  # of those that this machine can do
-FIRST = int(os.environ.get("HEADROOM_FAULTS_FROM") or date.today().toordinal())
+ROUNDS = int(os.environ.get("HEADSWEEP_FAULTS") or 3)  # of those that this machine can do
+FIRST = int(os.environ.get("HEADSWEEP_FAULTS_FROM") or date.today().toordinal())
 NEEDED = {"fill the disk": "mount", "make a file immutable": "chattr", "move the clock": "faketime"}
 SWEEP = {
     "run": "mini",
@@ -145,7 +145,7 @@ def fill_the_disk(run):
         run.start().wait(run.patience)
         shutil.copytree(results, kept, symlinks=True)
     finally:
-        run.kill("headroom.generation.server")
+        run.kill("headsweep.generation.server")
         subprocess.run(["umount", "--lazy", str(results)], check=True)
     results.rmdir()
     kept.rename(results)
@@ -191,8 +191,8 @@ def start_two(run):
 
 FAULTS = {
     "kill Snakemake": lambda run: kill(run, "-m snakemake"),
-    "kill a job": lambda run: kill(run, "headroom", "--log"),
-    "kill the engine": lambda run: kill(run, "headroom.generation.server"),
+    "kill a job": lambda run: kill(run, "headsweep", "--log"),
+    "kill the engine": lambda run: kill(run, "headsweep.generation.server"),
     "kill everything": kill_everything,
     "fill the disk": fill_the_disk,
     "make a file immutable": make_immutable,

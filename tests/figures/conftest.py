@@ -2,8 +2,8 @@ import pytest
 
 import simulated_trials
 import simulation
-from headroom.analysis.compressions import tables
-from headroom.analysis.published import conditions
+from headsweep.analysis.compressions import tables
+from headsweep.analysis.published import conditions
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ from transformers import RobertaConfig, RobertaModel
 
 import example_config
 import simulation
-from headroom import paths
-from headroom.analysis.claims import claims, judge
-from headroom.analysis.published import (
+from headsweep import paths
+from headsweep.analysis.claims import claims, judge
+from headsweep.analysis.published import (
     CLAIMS,
     ENCODERS,
     FIGURE_5,
@@ -23,9 +23,9 @@ from headroom.analysis.published import (
     cuts,
     head_pruning,
 )
-from headroom.planning.batches import pool
-from headroom.planning.store import Store
-from headroom.tables import accuracy_schema, write_csv, write_table
+from headsweep.planning.batches import pool
+from headsweep.planning.store import Store
+from headsweep.tables import accuracy_schema, write_csv, write_table
 from simulation import PUBLISHED
 
 SMALL = "Qwen2.5-Math-1.5B-Instruct"

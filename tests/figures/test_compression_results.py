@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import simulated_trials
-from headroom.analysis.compressions import COLUMNS, knee, tables, warnings
-from headroom.analysis.published import conditions
-from headroom.analysis.trials import (
+from headsweep.analysis.compressions import COLUMNS, knee, tables, warnings
+from headsweep.analysis.published import conditions
+from headsweep.analysis.trials import (
     BASELINE,
     accuracy,
     mixtures_of,
@@ -15,8 +15,8 @@ from headroom.analysis.trials import (
     read_trial,
     savings,
 )
-from headroom.config.experiments import ARMS
-from headroom.statistics.intervals import SeedBootstrap
+from headsweep.config.experiments import ARMS
+from headsweep.statistics.intervals import SeedBootstrap
 from simulation import PUBLISHED
 
 RATIOS = {f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 40, 50)}

@@ -4,11 +4,11 @@ import pytest
 from scipy import stats
 
 import simulation
-from headroom.analysis.gains import cells, controls, failures, read_z, shown
-from headroom.errors import TableError
-from headroom.planning.store import Store
-from headroom.tables import ACCURACY, ANSWERS, write_table
-from headroom.variants import BASE, Variant, heads, numeric
+from headsweep.analysis.gains import cells, controls, failures, read_z, shown
+from headsweep.errors import TableError
+from headsweep.planning.store import Store
+from headsweep.tables import ACCURACY, ANSWERS, write_table
+from headsweep.variants import BASE, Variant, heads, numeric
 
 VARIANTS = [BASE, *heads([1, 3, 4], range(5))]
 PLACEBOS = [*(Variant(each.layer, each.head, "noise") for each in VARIANTS[1:]), *numeric(5)]

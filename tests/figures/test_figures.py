@@ -16,16 +16,16 @@ from sklearn.decomposition import PCA
 
 import simulated_trials
 import simulation
-from headroom.analysis.gains import controls
-from headroom.figures import style
-from headroom.figures.curves import curves, frontier, losses, spaced
-from headroom.figures.draw import SUFFIXES
-from headroom.figures.gains import levels, violins
-from headroom.figures.maps import agreement, heatmap, space
-from headroom.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_COLUMNS
-from headroom.planning.exhibits import EMPTY
-from headroom.sprint.methods import ORACLE
-from headroom.variants import BASE, heads
+from headsweep.analysis.gains import controls
+from headsweep.figures import style
+from headsweep.figures.curves import curves, frontier, losses, spaced
+from headsweep.figures.draw import SUFFIXES
+from headsweep.figures.gains import levels, violins
+from headsweep.figures.maps import agreement, heatmap, space
+from headsweep.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_COLUMNS
+from headsweep.planning.exhibits import EMPTY
+from headsweep.sprint.methods import ORACLE
+from headsweep.variants import BASE, heads
 
 DRAWN = ("violins", "levels", "heatmap_demo_L05", "pass_at_n_math", "agreement_demo")
 DRAWN += ("space_math", "losses_asdiv")
@@ -40,9 +40,10 @@ def z():
     return table
 
 
-def gained(z, sweep="math"):
+def gained(z, sweep="math", title=None):
     graded = simulation.graded(z, NAMES)
-    return controls(z, graded, VARIANTS, [], noise=1e-3, seed=0)["gains"].assign(sweep=sweep)
+    gains = controls(z, graded, VARIANTS, [], noise=1e-3, seed=0)["gains"]
+    return gains.assign(sweep=sweep, title=title or sweep)
 
 
 def drawn(draw, *needs, **names):
@@ -158,6 +159,24 @@ def test_levels_draw_an_interval_for_each_layer_and_level(z):
     lines = [line[:, 1] for line in panel.collections[0].get_segments() if len(line)]
     ends = table.query("by == 'level'")[["low", "high"]].dropna()  # few have no held-out gain
     assert np.array(lines) == pytest.approx(100 * ends.to_numpy(float))
+
+
+def test_sweeps_are_labelled_with_their_titles_whole_and_stay_apart(z):
+    called = "qwen2.5-math-1.5b, authors' grading, layers 0, 5, 15, 27"
+    parts = [gained(z, f"s{place}", called) for place in range(9)]
+    image = drawn(violins, gains := pd.concat(parts)).image
+    with matplotlib.style.context(SHEET):
+        image.draw_without_rendering()
+    ticks = image.axes[0].get_xticklabels()
+    pairs = len(parts[0].query("by == 'subject'"))
+    assert [" ".join(tick.get_text().split()) for tick in ticks] == [
+        f"{called.replace('-math', '- math')} {pairs} pairs"
+    ] * 9
+    boxes = [tick.get_window_extent() for tick in ticks]
+    assert all(one.x1 < two.x0 for one, two in itertools.pairwise(boxes))
+    panels = drawn(levels, gains).image.axes
+    headings = [panel.get_title(loc="left").replace("\n", " ") for panel in panels[:9]]
+    assert headings == [called] * 9
 
 
 def test_losses_count_steps_over_all_rounds():

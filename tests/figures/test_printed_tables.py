@@ -9,15 +9,15 @@ from scipy import stats
 
 import example_config
 import simulation
-from headroom.analysis import latex
-from headroom.analysis.facts import Source, cells_of, columns, read_csv
-from headroom.analysis.gains import cells
-from headroom.analysis.published import SIZES, beside
-from headroom.analysis.text import plain, points, short, wrapped
-from headroom.errors import TableError
-from headroom.planning.exhibits import PRINTED_TABLES
-from headroom.statistics.intervals import wilson
-from headroom.variants import BASE, heads
+from headsweep.analysis import latex
+from headsweep.analysis.facts import Source, cells_of, columns, read_csv
+from headsweep.analysis.gains import cells
+from headsweep.analysis.published import SIZES, beside
+from headsweep.errors import TableError
+from headsweep.planning.exhibits import PRINTED_TABLES
+from headsweep.statistics.intervals import wilson
+from headsweep.text import plain, points, short, wrapped
+from headsweep.variants import BASE, heads
 from simulation import PUBLISHED
 
 HOSTILE = (

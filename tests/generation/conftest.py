@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
 import tiny_models
 
-from headroom import config, paths
-from headroom.models.load import load_tokenizer
-from headroom.planning.store import key
-from headroom.tables import QUESTIONS, write_json, write_table
+from headsweep import config, paths
+from headsweep.models.load import load_tokenizer
+from headsweep.planning.store import key
+from headsweep.tables import QUESTIONS, write_json, write_table
 
 
 @pytest.fixture(scope="session")

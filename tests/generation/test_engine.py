@@ -17,18 +17,18 @@ from transformers import (
 )
 
 import inline
-from headroom import paths
-from headroom.config import Decoding
-from headroom.errors import ModelError, TableError
-from headroom.generation import activations, weights
-from headroom.generation.decoder import Decoder
-from headroom.generation.engine import Answer, Engine, Request, fitting_rows
-from headroom.generation.sampling import candidates, choose, sample, uniforms
-from headroom.generation.work import Work
-from headroom.models.geometry import LoadedModel, find_heads
-from headroom.models.masks import edited_weights
-from headroom.record import read_record
-from headroom.variants import BASE, Variant, noise_direction
+from headsweep import paths
+from headsweep.config import Decoding
+from headsweep.errors import ModelError, TableError
+from headsweep.generation import activations, weights
+from headsweep.generation.decoder import Decoder
+from headsweep.generation.engine import Answer, Engine, Request, fitting_rows
+from headsweep.generation.sampling import candidates, choose, sample, uniforms
+from headsweep.generation.work import Work
+from headsweep.models.geometry import LoadedModel, find_heads
+from headsweep.models.masks import edited_weights, variant_masks
+from headsweep.record import read_record
+from headsweep.variants import BASE, Variant
 
 LENGTHS = (3, 29, 5, 17, 2, 11, 23, 1, 7)
 VARIANTS = (BASE, Variant(0, 5), Variant(2, 1), Variant(3, 4))
@@ -257,17 +257,18 @@ def test_measures_are_those_of_each_head_alone_and_of_noise_alone():
             alone = torch.zeros_like(joined)
             alone[:, layer.columns(head)] = joined[:, layer.columns(head)]
             norm = alone.norm(dim=1)
-            direction = noise_direction(Variant(1, head, kind="noise"), layer.width)
-            noise = torch.outer(norm, torch.from_numpy(direction))
+            placebo = [Variant(1, head, kind="noise")]
+            noisy = variant_masks(loaded.model, loaded.geometry, placebo)[1].applied_to(joined)
             wanted = {
                 "share": (norm / joined.norm(dim=1)) ** 2,
                 "norm": norm,
                 "output_norm": (projection(alone) - nothing).norm(dim=1),
-                "noise_norm": (projection(noise) - nothing).norm(dim=1),
+                "noise_norm": (projection(noisy) - projection(joined)).norm(dim=1),
             }
             for column, values in wanted.items():
                 found = table.loc[(1, head), column]
                 assert found == pytest.approx(values.mean().item(), rel=1e-4)
+    torch.testing.assert_close(*map(torch.tensor, table[["output_norm", "noise_norm"]].values.T))
     assert table["share"].groupby("layer").sum().tolist() == pytest.approx([1] * tiny_models.LAYERS)
 
 

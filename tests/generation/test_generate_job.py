@@ -12,15 +12,15 @@ import pytest
 
 import inline
 from comparing import check, same_answers
-from headroom import paths
-from headroom.config import Sweep
-from headroom.generation import journal
-from headroom.generation.prompts import encode_prompt
-from headroom.generation.work import Schedule, Work, forget_finished
-from headroom.planning.batches import batches
-from headroom.record import record_path
-from headroom.tables import ANSWERS, read_table
-from headroom.variants import BASE, Variant
+from headsweep import paths
+from headsweep.config import Sweep
+from headsweep.generation import journal
+from headsweep.generation.prompts import encode_prompt
+from headsweep.generation.work import Schedule, Work, forget_finished
+from headsweep.planning.batches import batches
+from headsweep.record import record_path
+from headsweep.tables import ANSWERS, read_table
+from headsweep.variants import BASE, Variant
 
 PRUNED = Variant(1, 4)
 
@@ -80,7 +80,7 @@ def test_a_larger_draw_takes_over_finished_answers(run_config, decoding):
 
 def test_a_smaller_draw_needs_no_model_but_takes_over_nothing_else(run_config, monkeypatch, caplog):
     large, _ = run(run_config, "large")
-    monkeypatch.setattr("headroom.generation.worker.load", FORBIDDEN)
+    monkeypatch.setattr("headsweep.generation.worker.load", FORBIDDEN)
     small, record = run(run_config, "small")
     assert_alike(small, large[large["question_id"] < "q4"])
     assert record["reused"] == record["answers"] == 4
@@ -99,7 +99,7 @@ def test_a_finished_table_that_snakemake_removes_is_put_back(run_config, monkeyp
     arguments = ("tiny", "greedy", "small", PRUNED)
     inline.run(run_config, *arguments)
     made, inode = file.read_bytes(), file.stat().st_ino
-    monkeypatch.setattr("headroom.generation.worker.load", FORBIDDEN)
+    monkeypatch.setattr("headsweep.generation.worker.load", FORBIDDEN)
     file.unlink()
     inline.run(run_config, *arguments)
     assert (file.read_bytes(), file.stat().st_ino) == (made, inode)

@@ -9,14 +9,14 @@ import torch
 from test_engine import answer_all, assert_exact, loaded_model, requests
 from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 
-from headroom.generation import attention, weights
-from headroom.generation.attention import Segments, Slots
-from headroom.generation.decoder import Decoder, masked
-from headroom.generation.weights import Linear
-from headroom.models.geometry import find_heads
-from headroom.models.masks import pruned
-from headroom.models.removal import remove_heads
-from headroom.variants import BASE, Variant
+from headsweep.generation import attention, weights
+from headsweep.generation.attention import Segments, Slots
+from headsweep.generation.decoder import Decoder, masked
+from headsweep.generation.weights import Linear
+from headsweep.models.geometry import find_heads
+from headsweep.models.masks import pruned
+from headsweep.models.removal import remove_heads
+from headsweep.variants import BASE, Variant
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -4,8 +4,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from headroom.config import SYSTEM_PROMPT, Decoding
-from headroom.generation.prompts import encode_prompt, prompt_text
+from headsweep.config import SYSTEM_PROMPT, Decoding
+from headsweep.generation.prompts import encode_prompt, prompt_text
 
 QUESTION = r"What is \frac{1}{2} of {system}?"
 TURNS = (

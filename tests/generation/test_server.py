@@ -20,14 +20,14 @@ import pytest
 
 import inline
 from comparing import check, same_answers
-from headroom import cli, paths
-from headroom.errors import EngineError
-from headroom.generation import client, server, worker
-from headroom.generation.work import Work
-from headroom.planning.store import key
-from headroom.record import record_path
-from headroom.tables import ANSWERS, read_table, write_json
-from headroom.variants import BASE, Variant
+from headsweep import cli, paths
+from headsweep.errors import EngineError
+from headsweep.generation import client, server, worker
+from headsweep.generation.work import Work
+from headsweep.planning.store import key
+from headsweep.record import record_path
+from headsweep.tables import ANSWERS, read_table, write_json
+from headsweep.variants import BASE, Variant
 from processes import python, wait_until, working_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
@@ -65,9 +65,9 @@ def fork(_, **options):
     try:
         os.setsid()
         os.environ.update(options["env"])
-        for name in (None, "headroom"):
+        for name in (None, "headsweep"):
             logging.getLogger(name).handlers.clear()
-        logging.getLogger("headroom").propagate = True
+        logging.getLogger("headsweep").propagate = True
         for stream in (1, 2):
             os.dup2(options["stdout"].fileno(), stream)
         sys.stdin = io.StringIO(options["input"].decode())
@@ -159,15 +159,15 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served):
     run(served, BASE)
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 1)  # none with one core
     code = (
-        "import sys; from headroom import cli; status = cli.main(sys.argv[1:]); "
+        "import sys; from headsweep import cli; status = cli.main(sys.argv[1:]); "
         "print(status, *sorted(sys.modules))"
     )
     given = {"config": config, **keys, "variant": HEADS[0], "cores": 2}
     options = [text for name, value in given.items() for text in (f"--{name}", str(value))]
     for _ in range(2):  # and once more after Snakemake has removed the table
-        status, *loaded = python("-c", code, "generate", *options).split()
+        status, *loaded = python("-c", code, "job", "generate", *options).split()
         assert status == "0"
-        assert "headroom.generation.client" in loaded
+        assert "headsweep.generation.client" in loaded
         assert not {"pydantic", "yaml", "pyarrow", "numpy"} & set(loaded)
         output = work_on(served).output(HEADS[0])
         assert len(read_table(output, ANSWERS)) == 4

@@ -23,17 +23,17 @@ from test_engine import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from headroom.config import Decoding
-from headroom.generation import batch, check
-from headroom.generation.attention import Slots, dense
-from headroom.generation.check import in_float32
-from headroom.generation.decoder import Decoder, SlotRows
-from headroom.generation.engine import Engine, Request, rows_together
-from headroom.generation.prompts import encode_prompt
-from headroom.models import gguf
-from headroom.models.geometry import find_heads
-from headroom.models.load import load_model
-from headroom.variants import BASE, Variant, numeric
+from headsweep.config import Decoding
+from headsweep.generation import batch, check
+from headsweep.generation.attention import Slots, dense
+from headsweep.generation.check import in_float32
+from headsweep.generation.decoder import Decoder, SlotRows
+from headsweep.generation.engine import Engine, Request, rows_together
+from headsweep.generation.prompts import encode_prompt
+from headsweep.models import gguf
+from headsweep.models.geometry import find_heads
+from headsweep.models.load import load_model
+from headsweep.variants import BASE, Variant, numeric
 
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
 _NAMES = "base L00H00 L02H00 L03H00 L01X04P250 L03X03P40 L00K02 L02K01 L02K02 L02H01 L02N05 L00N04 "
@@ -142,8 +142,8 @@ def test_empty_answers_and_a_limit_of_one_are_verified():
     assert {r: a.token_ids for r, a in short.items()} == {r: (t,) for r, t in first.items()}
 
 
-def test_long_answers_of_a_real_model_are_those_of_generate(headroom_data, tmp_path):
-    file = headroom_data.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+def test_long_answers_of_a_real_model_are_those_of_generate(headsweep_data, tmp_path):
+    file = headsweep_data.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
     gguf.convert(file, tmp_path / "smol", "float32")
     loaded = load_model(str(tmp_path / "smol"), device="cpu")
     texts = ("Tom has 12 apples and eats 5. How many are left?", "What is 3 times 14?")
@@ -277,7 +277,7 @@ MUTANTS = [
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_each_wrong_engine_falls_and_the_fall_is_told(of, name, mutant, dtype, monkeypatch, caplog):
     monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
-    monkeypatch.setattr(check, "GROUP", 4)
+    monkeypatch.setattr(check, "GROUP", 1)  # every answer is scored, so that none leaves by luck
     monkeypatch.setattr(of, name, partialmethod(partial(mutant, getattr(of, name))))
     facts = checked(dtype)
     assert facts["path"] == "modules"

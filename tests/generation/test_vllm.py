@@ -1,6 +1,6 @@
 """vLLM as a backend, in an environment of its own: the engine's answers and margins.
 
-HEADROOM_VLLM names the Python of an environment with vLLM and what the jobs import.
+HEADSWEEP_VLLM names the Python of an environment with vLLM and what the jobs import.
 """
 
 import json
@@ -13,24 +13,24 @@ import tiny_models
 from test_engine import assert_alike, random_prompts
 
 from comparing import NEAR_TIE
-from headroom import paths
-from headroom.config import Decoding, parse
-from headroom.errors import ConfigError, ModelError
-from headroom.generation.engine import Answer, Engine, Request
-from headroom.models.load import load_model
-from headroom.planning.inputs import check_devices
-from headroom.variants import BASE, Variant, heads
+from headsweep import paths
+from headsweep.config import Decoding, parse
+from headsweep.errors import ConfigError, ModelError
+from headsweep.generation.engine import Answer, Engine, Request
+from headsweep.models.load import load_model
+from headsweep.planning.inputs import check_devices
+from headsweep.variants import BASE, Variant, heads
 
 VARIANTS = (BASE, *heads([0, 2], [0, 3, 5]))
 NEW_TOKENS = 12
 
 ENGINE = """
 import json, sys
-from headroom.config import Decoding
-from headroom.errors import ModelError
-from headroom.generation.requests import Request
-from headroom.generation.vllm import VllmEngine, VllmModel
-from headroom.variants import Variant
+from headsweep.config import Decoding
+from headsweep.errors import ModelError
+from headsweep.generation.requests import Request
+from headsweep.generation.vllm import VllmEngine, VllmModel
+from headsweep.variants import Variant
 
 folder, job = sys.argv[1], json.loads(sys.argv[2])
 model = VllmModel(folder)
@@ -60,9 +60,9 @@ print("\\n" + json.dumps({
 
 
 def test_vllm_gives_the_answers_and_margins_of_the_engine(tmp_path, tokenizer):
-    python = os.environ.get("HEADROOM_VLLM")
+    python = os.environ.get("HEADSWEEP_VLLM")
     if not python:
-        pytest.skip("vLLM: set HEADROOM_VLLM to the Python of an environment that has it")
+        pytest.skip("vLLM: set HEADSWEEP_VLLM to the Python of an environment that has it")
     # vLLM's CPU attention wants heads 32 wide.
     model = tiny_models.build(tiny_models.wide("Llama", head_dim=32, eos_token_id=[2, 40, 41, 42]))
     for part in (model, tokenizer):
@@ -100,7 +100,7 @@ def test_vllm_gives_the_answers_and_margins_of_the_engine(tmp_path, tokenizer):
 def test_what_vllm_cannot_do_is_refused_before_the_first_job(run_config, monkeypatch):
     values = run_config.model_dump(mode="json")
     values["models"]["tiny"]["backend"] = "vllm"
-    monkeypatch.setattr("headroom.planning.inputs.find_spec", lambda name: None)
+    monkeypatch.setattr("headsweep.planning.inputs.find_spec", lambda name: None)
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(ModelError, match=r"models\.tiny\.backend: vllm is not installed here"):
         check_devices(parse(values))

@@ -7,15 +7,31 @@ content of the stored files changes, too.
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
-from headroom import paths
-from headroom.config import load
-from headroom.planning.batches import all_arms, batches, histories
-from headroom.planning.inputs import resolve
-from headroom.planning.store import Store, encoder_key, key, source_key, split_key
+from pydantic_core import to_jsonable_python
+
+from headsweep import paths
+from headsweep.config import Decoding, Embedder, Model, Questions, load
+from headsweep.config.compression import (
+    Compression,
+    Distillation,
+    Encoder,
+    Importance,
+    Partition,
+    Solver,
+    Training,
+    WordProblems,
+)
+from headsweep.config.questions import Columns
+from headsweep.planning.batches import all_arms, batches, histories
+from headsweep.planning.inputs import resolve
+from headsweep.planning.store import Store, encoder_key, key, source_key, split_key
 
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("store_keys.json")
+SECTIONS = (Model, Embedder, Questions, Columns, Decoding, WordProblems, Partition)
+SECTIONS += (Solver, Encoder, Training, Compression, Importance, Distillation)
 
 
 def keys(file: Path) -> dict[str, list[str]]:
@@ -56,10 +72,35 @@ def table() -> dict[str, dict[str, list[str]]]:
     return {file.stem: keys(file) for file in files if not file.is_symlink()}  # config.yaml is
 
 
+def defaults() -> dict[str, dict[str, object]]:
+    """Return the defaults of the settings that keys leave out."""
+    return {
+        section.__name__: {
+            name: to_jsonable_python(field.get_default())
+            for name, field in section.model_fields.items()
+            if not field.is_required()
+        }
+        for section in SECTIONS
+    }
+
+
+def frozen() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+    return found
+
+
 def test_no_store_key_of_a_shipped_config_has_changed() -> None:
-    assert table() == json.loads(TABLE.read_text(encoding="utf-8"))
+    assert table() == frozen()["keys"]
+
+
+def test_no_default_has_changed_that_keys_leave_out() -> None:
+    """A new setting is right; another default would make old files pass for those of today."""
+    today = defaults()
+    for section, settings in frozen()["defaults"].items():
+        assert {name: today[section][name] for name in settings} == settings
 
 
 if __name__ == "__main__":
-    TABLE.write_text(json.dumps(table(), indent=1) + "\n", encoding="utf-8")
+    values = {"keys": table(), "defaults": defaults()}
+    TABLE.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     sys.exit(0)

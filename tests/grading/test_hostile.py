@@ -14,11 +14,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from headroom.grading import pool
-from headroom.grading.matrix import grade_answers
-from headroom.grading.pool import Limits
+from headsweep.grading import pool
+from headsweep.grading.matrix import grade_answers
+from headsweep.grading.pool import Limits
 
-COUNT = int(os.environ.get("HEADROOM_HOSTILE", "60"))
+COUNT = int(os.environ.get("HEADSWEEP_HOSTILE", "60"))
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=10, memory_mib=256)
 GOLDS = [
     *("12", r"\frac{3}{4}", r"2\sqrt{5}", "(3, -2)", r"[0,\infty)", "x^2+3x-1", r"\text{Evelyn}"),

@@ -11,15 +11,15 @@ import sympy
 from latex2sympy2_extended import latex2sympy2
 from math_verify import grader
 
-from headroom.bench.grading import _golds, answers
-from headroom.grading import math_verify_judge as latex
-from headroom.grading.graders import canonical, hendrycks, shortcut
-from headroom.grading.math_verify_judge import _parse, differ
-from headroom.grading.pool import Limits, judge_pairs
+from headsweep.bench.grading import _golds, answers
+from headsweep.grading import math_verify_judge as latex
+from headsweep.grading.graders import canonical, hendrycks, shortcut
+from headsweep.grading.math_verify_judge import _parse, differ
+from headsweep.grading.pool import Limits, judge_pairs
 
-PART = 1 if os.environ.get("HEADROOM_NIGHTLY") else 5
+PART = 1 if os.environ.get("HEADSWEEP_NIGHTLY") else 5
 """One in so many of MATH's gold answers is judged; every night all are."""
-COUNT = int(os.environ.get("HEADROOM_ANSWERS", "250"))
+COUNT = int(os.environ.get("HEADSWEEP_ANSWERS", "250"))
 """How many of what 33 variants answer to MATH are read; 150000 are all."""
 
 # answer, gold answer, equal for math-verify, equal for PRM800K's rules
@@ -129,9 +129,9 @@ def test_the_shortcut_gives_the_verdict_of_the_judge_or_none(preset):
 
 
 @pytest.fixture(scope="module")
-def golds(headroom_data):
+def golds(headsweep_data):
     train, test = (
-        _golds(headroom_data / name) for name in ("math_train.jsonl.gz", "math500.jsonl")
+        _golds(headsweep_data / name) for name in ("math_train.jsonl.gz", "math500.jsonl")
     )
     assert (len(train), len(test)) == (12_000, 500)
     return train + test

@@ -10,15 +10,15 @@ import pandas as pd
 import pytest
 
 from example_config import VALUES
-from headroom import paths, tables
-from headroom.config import parse
-from headroom.errors import TableError
-from headroom.grading import matrix
-from headroom.grading.graders import BENCHMARKS, GRADERS, find_grader
-from headroom.grading.matrix import accuracy_matrix, grade, grade_answers
-from headroom.planning.batches import batches
-from headroom.planning.store import Store
-from headroom.tables import ACCURACY, ANSWERS, read_table, write_table
+from headsweep import paths, tables
+from headsweep.config import parse
+from headsweep.errors import TableError
+from headsweep.grading import matrix
+from headsweep.grading.graders import BENCHMARKS, GRADERS, find_grader
+from headsweep.grading.matrix import accuracy_matrix, grade, grade_answers
+from headsweep.planning.batches import batches
+from headsweep.planning.store import Store
+from headsweep.tables import ACCURACY, ANSWERS, read_table, write_table
 
 EQUAL = {
     ("numeric", "default"): [
@@ -135,9 +135,9 @@ def test_time_is_linear_in_the_length_of_hostile_text(unit):
         assert time.process_time() - start < 3
 
 
-def test_answers_of_all_gold_solutions_of_math_and_gsm8k_are_found(headroom_data):
+def test_answers_of_all_gold_solutions_of_math_and_gsm8k_are_found(headsweep_data):
     def read(*names):
-        parts = [pd.read_json(headroom_data / name, lines=True, dtype=False) for name in names]
+        parts = [pd.read_json(headsweep_data / name, lines=True, dtype=False) for name in names]
         return pd.concat(parts, ignore_index=True)
 
     rows = read("math_train.jsonl.gz", "math500.jsonl")

@@ -11,9 +11,9 @@ import time
 import psutil
 import pytest
 
-from headroom.errors import GradingError
-from headroom.grading import pool, worker
-from headroom.grading.pool import Judgement, Limits, judge_pairs
+from headsweep.errors import GradingError
+from headsweep.grading import pool, worker
+from headsweep.grading.pool import Judgement, Limits, judge_pairs
 from processes import wait_until
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20, memory_mib=256)
@@ -83,7 +83,7 @@ FORBIDDEN = [
 def test_a_worker_reaches_neither_files_nor_network_nor_processes(attempt, tmp_path):
     code = f"""
         import os, socket, subprocess, sys
-        from headroom.grading import worker
+        from headsweep.grading import worker
         sys.addaudithook(worker._watch)
         {attempt}
     """
@@ -102,7 +102,7 @@ def alive(process):
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_worker_outlives_its_parent(sent, kill):
     code = """
-        from headroom.grading.pool import judge_pairs, Limits
+        from headsweep.grading.pool import judge_pairs, Limits
         judge_pairs([("9**9**9**9", "x")] * 99, "authors", workers=2, limits=Limits(cpu_seconds=2))
     """
     parent = subprocess.Popen(

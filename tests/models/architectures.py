@@ -10,9 +10,9 @@ from typing import Any
 import tiny_models
 from tiny_models import DECODERS, ENCODERS, HYBRIDS, Architecture, outputs
 
-from headroom.generation.weights import serves
-from headroom.models.geometry import find_heads
-from headroom.models.masks import edited_weights, pruned
+from headsweep.generation.weights import serves
+from headsweep.models.geometry import find_heads
+from headsweep.models.masks import edited_weights, pruned
 
 PAGE = Path(__file__).parents[2] / "config" / "architectures.md"
 TESTED = {"decoder": DECODERS, "hybrid decoder": HYBRIDS, "encoder": ENCODERS}
@@ -21,9 +21,10 @@ _HEAD = """# Tested architectures
 `transformers` builds each of these in small, with random float32 weights. Every one of its heads
 is masked in turn, and the outputs are compared with those of the same model with that head's
 weights zeroed. *Deviation* is the largest difference of an output, *effect* the smallest change
-that losing a head makes, both as shares of the largest output. *Answers by*: headroom's own forward
-(*packed*), or `transformers`' modules. Heads are found by watching data flow, not by name, so other
-architectures usually work; what cannot be pruned is refused. Made by `make architectures`.
+that losing a head makes, both as shares of the largest output. *Answers by*: headsweep's own
+forward (*packed*), or `transformers`' modules. Heads are found by watching data flow, not by name,
+so other architectures usually work; what cannot be pruned is refused. Made by
+`make architectures`.
 
 """
 _COLUMNS = (
@@ -35,7 +36,7 @@ _COLUMNS = (
 def deviation(architecture: Architecture) -> tuple[bool, float, float]:
     """Return what losing each head does, as shares of the largest output.
 
-    First whether headroom's own forward serves the model; then the largest difference between
+    First whether headsweep's own forward serves the model; then the largest difference between
     masked head and zeroed weights, and the smallest change of the outputs by a head.
     """
     model = tiny_models.build(architecture)

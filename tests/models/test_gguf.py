@@ -1,19 +1,21 @@
 """Models in GGUF: read whole, refused in one line."""
 
 import hashlib
+import random
+import time
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFWriter, dequantize
 
-from headroom.config import Decoding, parse
-from headroom.errors import ConfigError, ModelError
-from headroom.generation.prompts import prompt_text
-from headroom.models import gguf, source
-from headroom.models.load import load_model
-from headroom.planning.inputs import resolve
-from headroom.planning.store import key
+from headsweep.config import Decoding, parse
+from headsweep.errors import ConfigError, ModelError
+from headsweep.generation.prompts import prompt_text
+from headsweep.models import gguf, source
+from headsweep.models.load import load_model
+from headsweep.planning.inputs import resolve
+from headsweep.planning.store import key
 
 
 def written(file, architecture="llama", tensors=1, **fields: int):
@@ -40,7 +42,7 @@ def test_what_a_file_states(tmp_path):
     alone = written(tmp_path / "alone.gguf", block_count=3, attention__head_count=8)
     assert gguf.stated_geometry(alone)["kv_heads"] == 8  # each query head has its own
     assert gguf.sha256(file) == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert gguf._end_token_ids(gguf._read(file)) == [1, 2]  # every token that ends an answer
+    assert gguf._end_token_ids(file, gguf._read(file)) == [1, 2]  # every token that ends an answer
 
 
 def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path):
@@ -58,9 +60,148 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path):
         assert not (tmp_path / "made").exists()
 
 
+WORDS = ["<s>", "</s>", "<|im_end|>", *(chr(97 + number) for number in range(26)), "ab", "cd"]
+SIZES = {"attn_norm": (24,), "ffn_norm": (24,), "attn_q": (24, 24), "attn_k": (8, 24)}
+SIZES |= {"attn_v": (8, 24), "attn_output": (24, 24), "ffn_gate": (40, 24), "ffn_up": (40, 24)}
+SIZES |= {"ffn_down": (24, 40)}
+
+
 @pytest.fixture(scope="module")
-def smol(headroom_data):
-    return headroom_data.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+def llama(tmp_path_factory):
+    """A file that transformers reads: a Llama of two layers."""
+    file, draw = tmp_path_factory.mktemp("gguf") / "llama.gguf", np.random.default_rng(0)
+    writer = GGUFWriter(file, "llama")
+    writer.add_block_count(2)
+    writer.add_context_length(64)
+    writer.add_embedding_length(24)
+    writer.add_feed_forward_length(40)
+    writer.add_head_count(6)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(4)
+    writer.add_vocab_size(len(WORDS))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(WORDS)
+    writer.add_token_types([3, 3, 3, *[1] * (len(WORDS) - 3)])
+    writer.add_token_merges(["a b", "c d"])
+    writer.add_eos_token_id(1)
+    tensors = {"token_embd": (len(WORDS), 24), "output": (len(WORDS), 24), "output_norm": (24,)}
+    tensors |= {f"blk.{n}.{name}": shape for n in range(2) for name, shape in SIZES.items()}
+    for name, shape in tensors.items():
+        writer.add_tensor(f"{name}.weight", draw.normal(size=shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def test_what_lies_beside_a_file_is_not_read(llama, tmp_path, monkeypatch):
+    """Not by transformers, which would run the tokenizer's code; nor from where it is called."""
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "llama.gguf").write_text("another file of that name")
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    file = beside / "llama.gguf"
+    file.write_bytes(llama.read_bytes())
+    code = '{"auto_map": {"AutoTokenizer": ["modeling.Evil", null]}, "tokenizer_class": "Evil"}'
+    (beside / "tokenizer_config.json").write_text(code)
+    (beside / "adapter_config.json").write_text('{"base_model_name_or_path": "/nowhere"}')
+    (beside / "modeling.py").write_text("from pathlib import Path; Path('PWNED').touch()")
+    gguf.convert(file, tmp_path / "made", "float32")
+    loaded = load_model(str(tmp_path / "made"), device="cpu")
+    own = next(each for each in GGUFReader(llama).tensors if each.name == "blk.1.ffn_up.weight")
+    np.testing.assert_array_equal(
+        loaded.model.model.layers[1].mlp.up_proj.weight.detach().numpy(), own.data
+    )
+    assert not (tmp_path / "PWNED").exists()
+
+
+def ends_well(file, made):
+    """Convert a file that may be damaged, or see that it is refused in one line."""
+    started = time.process_time()
+    try:
+        gguf.stated_geometry(file)
+        gguf.convert(file, made, "float32")
+    except ModelError as error:
+        assert str(file) in str(error) and str(error).isprintable() and len(str(error)) < 710
+    assert time.process_time() - started < 5
+
+
+def test_a_file_cut_off_at_any_power_of_two_is_refused(llama, tmp_path):
+    whole = llama.read_bytes()
+    for power in range(len(whole).bit_length()):
+        short = tmp_path / f"{power}.gguf"
+        short.write_bytes(whole[: 1 << power])
+        with pytest.raises(ModelError, match=f"^{short} is (not a GGUF|truncated or damaged)"):
+            gguf.stated_geometry(short)
+        ends_well(short, tmp_path / "made")
+
+
+def test_a_file_with_flipped_bits_ends_well(llama, tmp_path):
+    """In the header, where they decide how much is read and how large a model is built."""
+    gguf.convert(llama, tmp_path / "made", "float32")  # what is imported takes its own time
+    whole = llama.read_bytes()
+    for seed in range(50):
+        draw, content = random.Random(seed), bytearray(whole)
+        for _ in range(draw.choice([1, 1, 3])):
+            content[draw.randrange(4, 3000)] ^= 1 << draw.randrange(8)
+        (tmp_path / f"{seed}.gguf").write_bytes(content)
+        ends_well(tmp_path / f"{seed}.gguf", tmp_path / "made")
+
+
+@pytest.mark.parametrize(
+    ("field", "bit", "message"),
+    [
+        ("llama.block_count", 6, r"states 66 layers \(block_count\), but holds the tensors of 2"),
+        ("llama.feed_forward_length", 24, r"describe 2,\d+,\d+,\d+ parameters"),
+        ("llama.rope.dimension_count", 21, r"describe 1,\d+,\d+,\d+ parameters"),
+        ("blk.1.ffn_up.weight", None, "lacks 1 tensors, such as model.layers.1.mlp.up_proj"),
+        ("tokenizer.ggml.eos_token_id", 9, "names no token that ends an answer"),
+        ("tokenizer.ggml.tokens", None, "has no tokens with a type each"),
+        ("general.architecture", None, "holds no model"),
+    ],
+)
+def test_a_file_whose_fields_do_not_fit_it_is_refused(llama, tmp_path, field, bit, message):
+    content, name = bytearray(llama.read_bytes()), field.encode()
+    place = content.index(len(name).to_bytes(8, "little") + name) + 8
+    if bit is None:
+        content[place + len(name) - 1] ^= 1  # another name
+    else:
+        content[place + len(name) + 4 + bit // 8] ^= 1 << bit % 8
+    (tmp_path / "odd.gguf").write_bytes(content)
+    with pytest.raises(ModelError, match=rf"^.*{message}.*$"):
+        gguf.convert(tmp_path / "odd.gguf", tmp_path / "made", "float32")
+    assert not (tmp_path / "made").exists()
+
+
+COUNT = (1 << 40).to_bytes(8, "little")
+FIELD = (1).to_bytes(8, "little") + b"k"
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        (COUNT + bytes(8), "1099511627776 tensors do not fit"),
+        (bytes(8) + COUNT, "1099511627776 fields do not fit"),
+        (bytes(8) + FIELD[:8] + COUNT, "1099511627776 bytes of text do not fit"),
+        (bytes(8) + FIELD[:8] + FIELD + b"\x08\0\0\0" + COUNT, "bytes of text do not fit"),
+        (bytes(8) + FIELD[:8] + FIELD + b"\x09\0\0\0\x04\0\0\0" + COUNT, "numbers do not fit"),
+        (bytes(8) + FIELD[:8] + FIELD + b"\x09\0\0\0\x08\0\0\0" + COUNT, "texts do not fit"),
+        (bytes(8) + FIELD[:8] + FIELD + b"\x09\0\0\0\x09\0\0\0" + COUNT, "unknown type 9"),
+    ],
+)
+def test_no_count_or_length_is_believed(tmp_path, rest, message):
+    file = tmp_path / "100.gguf"
+    file.write_bytes((b"GGUF\3\0\0\0" + rest).ljust(100, b"\0"))
+    with pytest.raises(ModelError, match=rf"^{file} is truncated or damaged \(.*{message}.*$"):
+        gguf.stated_geometry(file)
+
+
+@pytest.fixture(scope="module")
+def smol(headsweep_data):
+    return headsweep_data.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 @pytest.fixture(scope="module")

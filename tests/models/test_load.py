@@ -19,14 +19,14 @@ from safetensors.torch import load_file, save_file
 from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoModelForCausalLM, BertTokenizerFast, PreTrainedTokenizerFast
 
-from headroom.athena.equations import NUMBER
-from headroom.athena.generated import generate
-from headroom.athena.solver import new_solver
-from headroom.config.compression import Encoder, Solver
-from headroom.embeddings import embed, fetch_embedder, load_embedder
-from headroom.errors import ModelError
-from headroom.models.load import load_encoder, load_model, word_tokenizer
-from headroom.models.source import check_folder, check_geometry, fetch_model, fingerprint
+from headsweep.athena.equations import NUMBER
+from headsweep.athena.generated import generate
+from headsweep.athena.solver import new_solver
+from headsweep.config.compression import Encoder, Solver
+from headsweep.embeddings import embed, fetch_embedder, load_embedder
+from headsweep.errors import ModelError
+from headsweep.models.load import load_encoder, load_model, word_tokenizer
+from headsweep.models.source import check_folder, check_geometry, fetch_model, fingerprint
 
 PROMPT = "w5 w17 w3 w40"
 

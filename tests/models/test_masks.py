@@ -1,6 +1,7 @@
 """Heads are found in every architecture, and refused where there are none.
 
-Masked heads equal changed weights, row by row; noise placebos equal a hook of their own.
+Masked heads equal changed weights, row by row; noise placebos equal a hook of their own,
+and are as long as their heads behind the output projection.
 """
 
 import re
@@ -9,16 +10,17 @@ from contextlib import contextmanager
 import pytest
 import tiny_models
 import torch
+from accelerate import cpu_offload
 from architectures import PAGE, TESTED, deviation
 from tiny_models import ALL, DECODERS, ENCODERS, KV_HEADS, QUERY_HEADS, Architecture, outputs
 from transformers import AutoModel, DynamicCache
 from transformers.pytorch_utils import Conv1D
 
-import headroom
-from headroom.errors import ModelError
-from headroom.models.geometry import find_heads
-from headroom.models.masks import edited_weights, pruned
-from headroom.variants import BASE, Variant
+import headsweep
+from headsweep.errors import ModelError
+from headsweep.models.geometry import HeadGeometry, find_heads
+from headsweep.models.masks import edited_weights, pruned, variant_masks
+from headsweep.variants import BASE, Variant, noise_direction
 
 
 @pytest.mark.parametrize("architecture", ALL, ids=str)
@@ -165,6 +167,112 @@ def test_each_row_of_a_mixed_batch_equals_the_model_changed_so(architecture):
     assert torch.equal(outputs(model), base)
 
 
+def dense(projection):
+    """An output projection's weight [inputs, outputs] in exact numbers."""
+    weight = projection.weight.detach().double()
+    return weight if isinstance(projection, Conv1D) else weight.T
+
+
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "near"),
+    [
+        (tiny_models.wide("Qwen2"), torch.float32, 1e-5),
+        (tiny_models.named("GPT2"), torch.float32, 1e-5),
+        (tiny_models.wide("Qwen2"), torch.bfloat16, 0.03),
+    ],
+    ids=str,
+)
+def test_noise_is_as_long_as_its_head_behind_the_projection_at_each_token(
+    architecture, dtype, near
+):
+    """Heads are read by weights of unlike size, so that lengths before the projection differ."""
+    model = tiny_models.build(architecture).to(dtype)
+    geometry, inputs = find_heads(model), []
+    layer, projection = geometry.layer(1), geometry.output_projection(model, 1)
+    for head in range(QUERY_HEADS):
+        geometry.weights_that_read(model, 1, head).mul_(1 + head)
+    reads, variants = dense(projection), [BASE, *(Variant(1, h, "noise") for h in range(6))]
+
+    def see(_, given):
+        inputs.append(given[0].double())
+
+    projection.register_forward_pre_hook(see)
+    with pruned(model, geometry, variants):
+        projection.register_forward_pre_hook(see)  # behind the masks
+        outputs(model)
+    before, after = inputs
+    assert before.shape == (7, 7, layer.width)  # rows, tokens
+    assert torch.equal(before[0], after[0])
+    for row, variant in enumerate(variants[1:], start=1):
+        own = layer.columns(variant.head)
+        direction = torch.from_numpy(noise_direction(1, variant.head, layer.width)).double()
+        for token in range(7):
+            taken = (before[row, token, own] @ reads[own]).norm()
+            added = after[row, token] - before[row, token]
+            assert abs((added @ reads).norm() - taken) <= near * taken
+            expected = direction * taken / (direction @ reads).norm()
+            assert (added - expected).norm() <= near * expected.norm()
+
+
+def test_where_nothing_reads_a_head_or_a_layer_there_is_no_noise(qwen2):
+    model, geometry = qwen2
+    geometry.weights_that_read(model, 1, 2).zero_()
+    geometry.output_projection(model, 3).weight.data.zero_()
+    base = outputs(model)
+    for variant in (Variant(1, 2, "noise"), Variant(3, 0, "noise")):
+        with pruned(model, geometry, variant):
+            assert torch.equal(outputs(model), base)
+
+
+@pytest.mark.parametrize("name", ["Llama", "GPT2"])
+def test_a_projection_on_no_device_is_read_through_its_module(name):
+    model = tiny_models.build(tiny_models.Architecture(name, {"attention_bias": True}))
+    geometry = find_heads(model)
+    projection = geometry.output_projection(model, 2)
+    projection.bias.data.normal_(generator=torch.Generator().manual_seed(0))
+    reads = dense(projection)
+    cpu_offload(model, torch.device("cpu"))
+    assert projection.weight.is_meta
+    torch.testing.assert_close(geometry.output_weight(model, 2), reads.T, atol=1e-6, rtol=1e-6)
+
+
+class EightBits(torch.nn.Linear):
+    """A linear layer that keeps whole numbers and a scale for each output."""
+
+    def __init__(self, of):
+        super().__init__(of.in_features, of.out_features, bias=False)
+        self.scale = of.weight.detach().abs().amax(1, keepdim=True) / 127
+        whole = (of.weight.detach() / self.scale).round().to(torch.int8)
+        self.weight = torch.nn.Parameter(whole, requires_grad=False)
+
+    def forward(self, states):
+        return torch.nn.functional.linear(states, self.weight * self.scale)
+
+
+def test_a_projection_of_few_bits_is_read_through_its_module(qwen2):
+    model, geometry = qwen2
+    stored = EightBits(geometry.output_projection(model, 2))
+    model.model.layers[2].self_attn.o_proj = stored
+    expected = (stored.weight * stored.scale).double()
+    torch.testing.assert_close(geometry.output_weight(model, 2), expected)
+    assert expected.abs().max() < 2 < stored.weight.abs().max()
+
+
+def test_weights_are_read_once_for_all_masks_of_a_layer(qwen2, monkeypatch):
+    model, geometry = qwen2
+    right, reads = HeadGeometry.output_weight, []
+
+    def counted(self, model, layer):
+        reads.append(layer)
+        return right(self, model, layer)
+
+    monkeypatch.setattr(HeadGeometry, "output_weight", counted)
+    for variants in ([Variant(1, 0, "noise"), Variant(3, 2, "noise")], [Variant(1, 5, "noise")]):
+        with pruned(model, geometry, variants * 2):
+            variant_masks(model, geometry, [*variants, BASE, Variant(2, 1)])
+    assert reads == [1, 3]
+
+
 def test_noise_on_weights_is_fixed_by_seed_and_name_and_taken_back_to_the_bit(qwen2):
     model, geometry = qwen2
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -234,7 +342,7 @@ def test_a_compiled_model_loses_heads_inside_blocks_and_is_compiled_after_them(q
     base = outputs(compiled)
     assert runs
     runs.clear()
-    with headroom.pruned(compiled, layer=1, head=4), headroom.pruned(compiled, layer=0, head=2):
+    with headsweep.pruned(compiled, layer=1, head=4), headsweep.pruned(compiled, layer=0, head=2):
         torch.testing.assert_close(outputs(compiled), expected)
     assert not runs
     torch.testing.assert_close(outputs(compiled), base)
@@ -243,6 +351,6 @@ def test_a_compiled_model_loses_heads_inside_blocks_and_is_compiled_after_them(q
 
 
 def test_everything_that_is_offered_is_there():
-    assert all(getattr(headroom, name).__doc__ for name in headroom.__all__)
+    assert all(getattr(headsweep, name).__doc__ for name in headsweep.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        _ = headroom.nonsense
+        _ = headsweep.nonsense

@@ -16,13 +16,19 @@ from tiny_models import ALL, DECODERS, encoder, named, outputs, prompts
 from torch import nn
 from transformers import AutoModel, AutoModelForCausalLM
 
-from headroom.errors import ModelError
-from headroom.models.checkpoints import Pruning, read_pretrained, save_pruned
-from headroom.models.geometry import find_heads
-from headroom.models.load import load_checkpoint
-from headroom.models.masks import pruned
-from headroom.models.removal import find_readers, remove_heads, surviving_heads, without, zero_heads
-from headroom.variants import BASE, Variant
+from headsweep.errors import ModelError
+from headsweep.models.checkpoints import Pruning, read_pretrained, save_pruned
+from headsweep.models.geometry import find_heads
+from headsweep.models.load import load_checkpoint
+from headsweep.models.masks import pruned
+from headsweep.models.removal import (
+    find_readers,
+    remove_heads,
+    surviving_heads,
+    without,
+    zero_heads,
+)
+from headsweep.variants import BASE, Variant
 
 REFUSED = {
     "Olmo2": "mixes heads before attention",  # a norm over all queries together

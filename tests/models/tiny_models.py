@@ -23,8 +23,9 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+from transformers.pytorch_utils import Conv1D
 
-from headroom.variants import Variant, noise_direction
+from headsweep.variants import Variant, noise_direction
 
 LAYERS, QUERY_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 4, 6, 2, 10, 97
 _SIZES = {
@@ -177,17 +178,23 @@ def save_qwen2(folder: Path, **special: str) -> Path:
 
 @contextmanager
 def noisy(model: PreTrainedModel, geometry: Any, variant: Variant) -> Iterator[None]:
-    """Add a placebo's noise to all rows alike, token by token and head by head."""
+    """Add a placebo's noise to all rows alike, token by token: what pruning takes away in norm."""
     layer = geometry.layer(variant.layer)
-    direction = torch.from_numpy(noise_direction(variant, layer.width))
+    projection: Any = geometry.output_projection(model, layer.index)
+    weight = projection.weight.detach().double()
+    reads = weight if isinstance(projection, Conv1D) else weight.T  # [inputs, outputs]
+    drawn = noise_direction(layer.index, variant.head, layer.width)
+    direction = torch.from_numpy(drawn).double()
 
     def add(_: object, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        joined = inputs[0].clone()
+        joined = inputs[0].double()
         for token in joined.flatten(0, -2):
-            token += direction * token[layer.columns(variant.head)].norm()
-        return (joined, *inputs[1:])
+            columns = layer.columns(variant.head)
+            taken = (token[columns] @ reads[columns]).norm()
+            token += direction * taken / (direction @ reads).norm()
+        return (joined.to(inputs[0]), *inputs[1:])
 
-    hook = geometry.output_projection(model, layer.index).register_forward_pre_hook(add)
+    hook = projection.register_forward_pre_hook(add)
     yield
     hook.remove()
 

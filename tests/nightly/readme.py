@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-import headroom
+import headsweep
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -34,7 +34,7 @@ class Account(NamedTuple):
 
     def text(self, run):
         """Return the account of a run's folder, as Markdown."""
-        found = headroom.load(run).findings
+        found = headsweep.load(run).findings
         if self.folder:  # the papers' own gains are the same in every run
             found = [line for line in found if not line.startswith("Published")]
         told = "\n".join(f"- {line}" for line in found)

@@ -30,9 +30,9 @@ def assert_stated(account, run, few=TRAINED):
         assert numbers(found) == pytest.approx(numbers(said), abs=off), found
 
 
-@pytest.mark.skipif("HEADROOM_NIGHTLY" not in os.environ, reason="nightly: runs the whole demo")
+@pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: runs the whole demo")
 def test_the_demo_gives_what_readme_says():
-    run = Path(os.environ.get("HEADROOM_DEMO", readme.ROOT / "results/demo"))  # `make figures`
+    run = Path(os.environ.get("HEADSWEEP_DEMO", readme.ROOT / "results/demo"))  # `make figures`
     assert_stated(readme.DEMO, run, FEW_QUESTIONS)
 
 

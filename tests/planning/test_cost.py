@@ -3,12 +3,12 @@ import os
 import pytest
 
 from example_config import VALUES, changed, config
-from headroom.config import Questions, parse
-from headroom.config.compression import Importance
-from headroom.planning import cost
-from headroom.planning.batches import Batch, batches, family_members, find_batch, placebos
-from headroom.planning.plan import describe
-from headroom.variants import BASE
+from headsweep.config import Questions, parse
+from headsweep.config.compression import Importance
+from headsweep.planning import cost
+from headsweep.planning.batches import Batch, batches, family_members, find_batch, placebos
+from headsweep.planning.plan import describe
+from headsweep.variants import BASE
 
 ARMS = ("baseline", "full")
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from example_config import STUDIES, VALUES, changed
-from headroom import paths
-from headroom.config import parse
-from headroom.errors import ConfigError
-from headroom.models.source import local_folder
-from headroom.planning.batches import all_arms, arms, batches, find, solvers
-from headroom.planning.inputs import resolve
-from headroom.planning.store import Store, key, source_key, study_keys
+from headsweep import paths
+from headsweep.config import parse
+from headsweep.errors import ConfigError
+from headsweep.models.source import local_folder
+from headsweep.planning.batches import all_arms, arms, batches, find, solvers
+from headsweep.planning.inputs import resolve
+from headsweep.planning.store import Store, key, source_key, study_keys
 
 KINDS = {"model": "models", "questions": "questions", "data": "problems"}
 KINDS |= {"decoding": "decodings", "embedder": "embedders"}

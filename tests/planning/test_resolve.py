@@ -6,14 +6,14 @@ import torch
 from safetensors.torch import save_file
 
 from example_config import STUDIES, changed, config
-from headroom import paths
-from headroom.benchmarks.sources import PINNED, file_revision
-from headroom.config import parse
-from headroom.errors import BenchmarkError, HeadroomError, ModelError
-from headroom.models.source import BUILTIN, fingerprint
-from headroom.planning.batches import batches
-from headroom.planning.inputs import check_devices, preflight, resolve
-from headroom.planning.store import Store
+from headsweep import paths
+from headsweep.benchmarks.sources import PINNED, file_revision
+from headsweep.config import parse
+from headsweep.errors import BenchmarkError, HeadsweepError, ModelError
+from headsweep.models.source import BUILTIN, fingerprint
+from headsweep.planning.batches import batches
+from headsweep.planning.inputs import check_devices, preflight, resolve
+from headsweep.planning.store import Store, mark_version
 
 MATH_ROW = {"problem": "What is $1+1$?", "solution": "$\\boxed{2}$", "answer": "2"}
 MATH_ROW |= {"subject": "Algebra", "level": 1}
@@ -84,7 +84,7 @@ def test_what_cannot_be_named_by_content_is_refused(path, keys, message):
     values = STUDIES
     for name, value in keys.items():
         values = changed(values, f"{path}/{name}", value)
-    with pytest.raises(HeadroomError, match=f"^{path.replace('/', '.')}{message}") as caught:
+    with pytest.raises(HeadsweepError, match=f"^{path.replace('/', '.')}{message}") as caught:
         resolve(parse(values))
     assert "\n" not in str(caught.value)
 
@@ -119,7 +119,7 @@ def test_what_changed_since_it_was_named_and_what_cannot_run_is_refused(change, 
         change()
     else:
         resolved = resolve(config(**change))
-    with pytest.raises(HeadroomError, match=message) as error:
+    with pytest.raises(HeadsweepError, match=message) as error:
         preflight(resolved)
     assert "\n" not in str(error.value)
 
@@ -149,6 +149,7 @@ def test_a_gpu_is_asked_for_at_the_start_only_and_not_where_slurm_is(here, monke
 def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
     resolved = resolve(local())
     store = Store(resolved)
+    mark_version()
     Path("test.jsonl").unlink()
     touch(store.path(paths.SOURCE, source="test"))
     preflight(resolved)  # a split needs no file

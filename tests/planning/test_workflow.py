@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,19 +11,24 @@ from unittest.mock import Mock
 
 import pandas as pd
 import pytest
+from snakemake.utils import format as snakemake_format
 
 from example_config import STUDIES, VALUES, changed
-from headroom import paths
-from headroom.config import parse
-from headroom.generation import journal
-from headroom.jobs import command
-from headroom.planning.batches import arms, find_batch
-from headroom.planning.cost import card_of, generation_request, generation_seconds, training_request
-from headroom.planning.exhibits import find_exhibit
-from headroom.planning.inputs import resolve
-from headroom.planning.session import bring_to_present, held
-from headroom.planning.workflow import Rules
-from headroom.tables import QUESTIONS, write_table
+from headsweep import paths
+from headsweep.config import parse
+from headsweep.generation import journal
+from headsweep.planning.batches import arms, find_batch
+from headsweep.planning.cost import (
+    card_of,
+    generation_request,
+    generation_seconds,
+    training_request,
+)
+from headsweep.planning.exhibits import find_exhibit
+from headsweep.planning.inputs import resolve
+from headsweep.planning.session import bring_to_present, held, shell_prefix
+from headsweep.planning.workflow import Rules
+from headsweep.tables import QUESTIONS, write_table
 
 
 @pytest.fixture
@@ -96,8 +103,9 @@ def test_a_job_asks_for_more_at_each_attempt(rules, config):
 
 
 def test_wildcards_are_what_the_config_has_and_what_is_fetched(rules):
-    assert re.fullmatch(r"base-\w{8}", rules.constraints["encoder"])
-    assert re.fullmatch(r"tiny-\w{8}\|big-\w{8}", rules.constraints["model"])
+    assert re.fullmatch(r"base\\-\w{8}", rules.constraints["encoder"])
+    assert re.fullmatch(r"tiny\\-\w{8}\|big\\-\w{8}", rules.constraints["model"])
+    assert re.fullmatch(r"\w+\\-test\\-\w{8}\|\w+\\-train\\-\w{8}", rules.constraints["source"])
     kinds = " ".join(Path(file).parts[2] for file in rules.fetched)
     assert kinds == "models models sources sources embedders problems problems encoders"
     empty = Rules(parse({"run": "empty"}), 2, {})
@@ -114,13 +122,20 @@ def test_losses_are_drawn_where_a_round_has_three_epochs(epochs, drawn):
 
 
 def test_what_only_the_page_shows_makes_nothing_anew(rules):
-    shown = changed(VALUES, "selectors/math/title", "Mathematics")
+    shown = changed(STUDIES, "selectors/math/title", "Mathematics")
     shown = changed(shown, "selectors/math/versus", "T0.6")
     shown = changed(shown, "questions/test/title", "Problems")
-    others = [Rules(parse(values), 2, {}) for values in (VALUES, shown)]
-    assert len({each.store.key("questions", "test") for each in others}) == 1
-    assert len({each.settings("selectors", "math") for each in others}) == 1
-    assert len({each.settings() for each in others}) == 2
+    of_sections = {"sweeps": "table", "comparisons": "math", "compressions": "words"}
+    for section, name in of_sections.items():
+        shown = changed(shown, f"{section}/{name}/title", "Another")
+    before, after = (Rules(parse(values), 2, {}) for values in (STUDIES, shown))
+    assert before.store.key("questions", "test") == after.store.key("questions", "test")
+    for section, name in {**of_sections, "selectors": "math"}.items():
+        assert before.settings(section, name) == after.settings(section, name)
+    assert [arm.key for arm in arms(before.config, "words")] == [
+        arm.key for arm in arms(after.config, "words")
+    ]
+    assert before.settings() != after.settings()
 
 
 def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
@@ -163,12 +178,22 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
     assert held(rules) == f"In the store: {parts}, 1 of 20 trained arms"
 
 
-def test_a_rules_command_names_each_wildcard_of_its_job():
-    assert command("generate").endswith(
-        "--variant {wildcards.variant} --cores {resources.engine_cores}"
+def test_a_name_is_no_pattern():
+    rules = Rules(parse(changed(VALUES, "sweeps", {"a.b": VALUES["sweeps"]["table"]})), 2, {})
+    allowed = re.compile(rules.constraints["sweep"])
+    assert allowed.fullmatch("a.b")
+    assert not allowed.fullmatch("a+b")
+
+
+def test_the_prefix_of_shell_commands_survives_the_name_of_the_environment(tmp_path, monkeypatch):
+    programs = f"{tmp_path}/my {{env}} 'a' $(touch PWNED);\n&/bin"
+    monkeypatch.setattr(sys, "executable", f"{programs}/python")
+    command = (
+        snakemake_format(shell_prefix("mini")) + 'printf "%s\\0" "${PATH%%:*}" "$HEADSWEEP_CONFIG"'
     )
-    # The two spaces have always been there: without them finished jobs would look outdated.
-    assert command("audit") == "headroom audit --log {log}  --published {params.folder:q}"
+    said = subprocess.check_output(["bash", "-c", command], cwd=tmp_path, text=True)
+    assert said.split("\0") == [programs, "results/mini/config.json", ""]
+    assert not list(tmp_path.iterdir())
 
 
 def test_files_dated_in_the_future_come_to_the_present_in_their_order(tmp_path):

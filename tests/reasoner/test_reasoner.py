@@ -10,15 +10,15 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from comparing import NEAR_TIE
-from headroom.benchmarks import generated
-from headroom.config import SYSTEM_PROMPT, Decoding
-from headroom.generation.engine import Engine, Request
-from headroom.generation.prompts import encode_prompt
-from headroom.models.load import load_model
-from headroom.models.source import fetch_model, fingerprint
-from headroom.reasoner import training
-from headroom.reasoner.training import _TOKENIZER_DOCUMENTS, ASSISTANT, END, PAD, USER
-from headroom.record import intact, read_record
+from headsweep.benchmarks import generated
+from headsweep.config import SYSTEM_PROMPT, Decoding
+from headsweep.generation.engine import Engine, Request
+from headsweep.generation.prompts import encode_prompt
+from headsweep.models.load import load_model
+from headsweep.models.source import fetch_model, fingerprint
+from headsweep.reasoner import training
+from headsweep.reasoner.training import _TOKENIZER_DOCUMENTS, ASSISTANT, END, PAD, USER
+from headsweep.record import intact, read_record
 
 SHAPE = {"layers": 2, "hidden": 44, "query_heads": 6, "kv_heads": 3, "head_dim": 8}
 SIZES = {"intermediate": 50, "vocabulary": 301}
@@ -126,7 +126,9 @@ def test_the_engine_gives_the_recorded_answers():
     lines = (training.FOLDER / "answers.jsonl").read_text(encoding="utf-8").splitlines()
     recorded = [json.loads(line) for line in lines]
     loaded = load_model(str(training.FOLDER), dtype="float32", device="cpu")
-    questions = generated.generate("generated_math", "test", training.QUESTIONS, seed=0)
+    questions = generated.generate(
+        "generated_math", "test", training.QUESTIONS, seed=0, apart=False
+    )
     assert [answer["question_id"] for answer in recorded] == questions["question_id"].tolist()
     prompts = [
         encode_prompt(loaded.tokenizer, text, Decoding(), "math") for text in questions["question"]
@@ -157,7 +159,7 @@ def test_it_is_made_as_its_record_says(tmp_path, monkeypatch):
     assert all(len(json.loads(line)["token_ids"]) <= 5 for line in lines)
 
 
-@pytest.mark.skipif("HEADROOM_NIGHTLY" not in os.environ, reason="nightly: trains for minutes")
+@pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: trains for minutes")
 def test_training_again_reaches_the_same_accuracy(tmp_path):
     training.make(tmp_path)
     found, kept = read_record(tmp_path / "model.safetensors"), read_record(WEIGHTS)

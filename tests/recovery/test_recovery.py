@@ -1,4 +1,4 @@
-"""`headroom prune --recover`: what it makes loads and is what it says; nothing done is lost."""
+"""`headsweep prune --recover`: what it makes loads and is what it says; nothing done is lost."""
 
 import json
 import subprocess
@@ -13,16 +13,16 @@ from small import killed_at, same
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from words import HELD_OUT, TEXTS, count_steps
 
-import headroom
-from headroom.cli import main
-from headroom.compression.criteria import loss_rises
-from headroom.errors import HeadroomError
-from headroom.models.geometry import find_heads
-from headroom.models.masks import edited_weights
-from headroom.recovery import training
-from headroom.recovery.evaluation import perplexity, text_losses
-from headroom.recovery.texts import cut
-from headroom.variants import Variant
+import headsweep
+from headsweep.cli import main
+from headsweep.compression.criteria import loss_rises
+from headsweep.errors import HeadsweepError
+from headsweep.models.geometry import find_heads
+from headsweep.models.masks import edited_weights
+from headsweep.recovery import training
+from headsweep.recovery.evaluation import perplexity, text_losses
+from headsweep.recovery.texts import cut
+from headsweep.variants import Variant
 
 SMALL: dict[str, Any] = {
     "ratio": 0.4,
@@ -37,7 +37,7 @@ SMALL: dict[str, Any] = {
 
 
 def recovered(folder, out, **options):
-    return headroom.prune_and_recover(
+    return headsweep.prune_and_recover(
         str(folder), out, TEXTS[7:], **{"held_out": HELD_OUT, **SMALL, **options}
     )
 
@@ -55,12 +55,12 @@ def test_the_result_loads_and_is_what_its_files_say(llama, done):
     for removal in facts["removals"]:
         lowest = sorted(removal["scores"].values())
         assert max(removal["scores"][head] for head in removal["heads"]) < lowest[-1]
-    model = headroom.load_model(str(done.folder))
+    model = headsweep.load_model(str(done.folder))
     kept = {layer.index: layer.original_heads for layer in find_heads(model).layers}
     gone = {str(Variant(layer, head)) for layer in kept for head in {*range(6)} - {*kept[layer]}}
     assert gone == {*done.removed} == {head for r in facts["removals"] for head in r["heads"]}
     pieces = cut(HELD_OUT, AutoTokenizer.from_pretrained(done.folder), 8)
-    for name, own in (("before", headroom.load_model(str(llama))), ("recovered", model)):
+    for name, own in (("before", headsweep.load_model(str(llama))), ("recovered", model)):
         result = facts["measured"][name]
         found = perplexity(text_losses(own, pieces, 3))
         assert result["perplexity"]["value"] == pytest.approx(found.value, rel=1e-5)
@@ -69,7 +69,7 @@ def test_the_result_loads_and_is_what_its_files_say(llama, done):
     assert facts["measured"]["pruned"]["perplexity"] != facts["measured"]["recovered"]["perplexity"]
     assert facts["progress"]["step"] == 5 == len(facts["progress"]["losses"])
     card = (done.folder / "README.md").read_text()
-    assert "headroom.load_model" in card
+    assert "headsweep.load_model" in card
     assert f"{found.value:.4g} (" in card
     assert not done.folder.with_name("out.partial").exists()
     assert str(done).count("\n") > 6
@@ -90,7 +90,7 @@ def test_without_removal_only_the_weights_change(llama, tmp_path):
     assert done.removed == ()
     before, pruned, after = (each["perplexity"] for each in done.measured.values())
     assert before == pruned != after
-    assert find_heads(headroom.load_model(str(tmp_path / "out"))).heads == 18
+    assert find_heads(headsweep.load_model(str(tmp_path / "out"))).heads == 18
 
 
 @pytest.mark.parametrize("step", [2, 4])
@@ -143,17 +143,19 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
 def test_what_cannot_be_done_is_said_before_anything_starts(
     options, message, llama, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("headroom.recovery.prune.load_checkpoint", lambda *_, **__: 1 / 0)
-    with pytest.raises(HeadroomError if message else ZeroDivisionError, match=message):
+    monkeypatch.setattr("headsweep.recovery.prune.load_checkpoint", lambda *_, **__: 1 / 0)
+    with pytest.raises(HeadsweepError if message else ZeroDivisionError, match=message):
         recovered(llama, tmp_path / "out", **options)
     assert (tmp_path / "out.partial").exists() is (message is None)
     if message is None:
-        with pytest.raises(HeadroomError, match=r"out.partial is of a call with other texts or se"):
+        with pytest.raises(
+            HeadsweepError, match=r"out.partial is of a call with other texts or se"
+        ):
             recovered(llama, tmp_path / "out", **options, seed=1)
 
 
 LAUNCH = """-m accelerate.commands.launch --cpu --num_processes 2 --num_machines 1
-    --mixed_precision no --dynamo_backend no -m headroom.cli prune --recover --fields q
+    --mixed_precision no --dynamo_backend no -m headsweep.cli prune --recover --fields q
     --text texts.jsonl --held-out held-out.jsonl --out out"""
 
 

@@ -14,12 +14,12 @@ from small import killed_at, same
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from words import TEXTS, count_steps
 
-from headroom.errors import HeadroomError, ModelError
-from headroom.recovery import training
-from headroom.recovery.evaluation import Losses, generated_per_second, perplexity, text_losses
-from headroom.recovery.options import recovery
-from headroom.recovery.texts import cut, read_texts
-from headroom.recovery.training import Progress, accelerator_for, train_round
+from headsweep.errors import HeadsweepError, ModelError
+from headsweep.recovery import training
+from headsweep.recovery.evaluation import Losses, generated_per_second, perplexity, text_losses
+from headsweep.recovery.options import recovery
+from headsweep.recovery.texts import cut, read_texts
+from headsweep.recovery.training import Progress, accelerator_for, train_round
 
 SMALL = {"rounds": 1, "steps": 5, "batch_size": 6, "micro_batch": 3, "learning_rate": 1e-2}
 
@@ -177,7 +177,7 @@ def test_what_is_wrong_is_said_with_its_line(content, message, tmp_path):
     file = tmp_path / "texts.jsonl"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(HeadroomError, match=message):
+    with pytest.raises(HeadsweepError, match=message):
         read_texts(file)
 
 

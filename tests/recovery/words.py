@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headroom.recovery import training
+from headsweep.recovery import training
 
 WORDS = ["[PAD]", "[END]", "user", "assistant", *(f"w{number}" for number in range(43))]
 TEMPLATE = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} [END] {% endfor %}"

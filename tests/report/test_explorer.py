@@ -11,15 +11,15 @@ import pandas as pd
 import pytest
 
 import simulation
-from headroom import paths
-from headroom.analysis import jobs
-from headroom.analysis.text import points
-from headroom.config import parse
-from headroom.planning.batches import batches
-from headroom.planning.store import Store
-from headroom.report import explorer
-from headroom.report.page import write_report
-from headroom.tables import ANSWERS, read_table, write_table
+from headsweep import paths
+from headsweep.analysis import jobs
+from headsweep.config import parse
+from headsweep.planning.batches import batches
+from headsweep.planning.store import Store
+from headsweep.report import explorer
+from headsweep.report.page import write_report
+from headsweep.tables import ANSWERS, read_table, write_table
+from headsweep.text import points
 
 # Markup, ends of script, direction marks, escapes, a null byte and a quote.
 HOSTILE = (
@@ -136,6 +136,28 @@ def test_hostile_text_stays_inert(filled, browser):
     assert [part for part in shown if part not in text] == []
     assert browser.ask("all('.explorer img, .explorer svg, b script')") == []
     assert browser.complaints() == []
+
+
+def test_several_sweeps_go_by_their_titles_which_fit_a_phone(tmp_path, monkeypatch, browser):
+    monkeypatch.chdir(tmp_path)
+    values = simulation.DEMO | {"embedders": {}, "selectors": {}, "comparisons": {}}
+    known, own = values["models"]["reasoner"], values["sweeps"]["demo"]
+    named = "A model with a name as long as one gets"
+    values["models"] = values["models"] | {"other": {**known, "dtype": "float32", "title": named}}
+    other = {**own, "model": "other"}
+    few = {"first": {**other, "layers": [0, 1, 3]}, "second": {**other, "layers": [2]}}
+    config = parse(values | {"sweeps": {"demo": own, **few}})
+    simulation.fill(config)
+    browser.resize(390, 844, phone=True)
+    browser.open(written(config))
+    titles = ["reasoner", f"{named}, layers 0, 1, 3", f"{named}, layer 2"]
+    options = "[...document.querySelectorAll('#sweep option')].map((one) => one.text)"
+    assert browser.run(options) == browser.ask("texts('.hero .note')") == titles
+    put(browser, "#sweep", "1")
+    assert titles[1] in browser.ask("texts('h3')")
+    told = " ".join(text for _, text in browser.ask("verdicts()"))
+    assert all(f"{each}: Best of" in told for each in titles)
+    assert browser.run("document.documentElement.scrollWidth") == 390
 
 
 def test_a_run_without_texts_shows_ids_and_keeps_its_outcomes(filled, browser):

@@ -6,17 +6,20 @@ from itertools import product
 import pandas as pd
 import pytest
 
+import simulated_trials
 import simulation
-from headroom import paths
-from headroom.analysis import jobs
-from headroom.analysis.facts import FORMS, Sentence, Source
-from headroom.analysis.verdicts import rival, title, verdicts
-from headroom.config import parse
-from headroom.planning.store import Store
-from headroom.record import Stopwatch, write_record
-from headroom.report.blocks import Section, fill
-from headroom.report.svg import Scale
-from headroom.tables import write_csv
+from headsweep import paths
+from headsweep.analysis import jobs
+from headsweep.analysis.facts import FORMS, Sentence, Source
+from headsweep.analysis.verdicts import rival, verdicts
+from headsweep.config import parse
+from headsweep.planning.store import Store
+from headsweep.planning.titles import title
+from headsweep.record import Stopwatch, write_record
+from headsweep.report.blocks import Section, fill
+from headsweep.report.page import compression
+from headsweep.report.svg import Scale
+from headsweep.tables import write_csv
 
 
 @pytest.fixture
@@ -102,10 +105,50 @@ def test_families_are_judged_and_coloured_after_holm_s_correction(config):
             write_record(file, Stopwatch(), {"primary_budget": 4})
         found = told(both, "families")
         assert f"{found.mark} {found.answer}" == answer
-        assert str(found.effect) == "MATH-like, 4 answers' tokens: +3.0 (+1.0 to +5.0) points."
+        assert str(found.effect) == "MATH-like. 4 answers' tokens: +3.0 (+1.0 to +5.0) points."
         fill(both, section := Section("families", ""))
         strips = [block.rows[0][1] for block in section.blocks if block.kind == "strips"]
         assert [re.findall('circle class="(.*?)"', strip) for strip in strips] == [[drawn]] * 2
+
+
+OF_MODEL = {"solver": None, "data": None, "model": "reasoner"}
+OF_MODEL |= {"train": "math_train", "test": "math_test", "seeds": [2], "int8": []}
+OF_MODEL |= {"arms": ["baseline", "full", "trained_on"]}
+CAUSAL = {"by.loss-1": {"importance": {"criterion": "causal"}}}
+
+
+def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    solver = simulated_trials.trial(name="solver", examples=101)
+    ratios = {f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 20, 30)}
+    own = simulated_trials.study(**OF_MODEL, variations=ratios | CAUSAL)
+    model = simulated_trials.trial(own, name="model", examples=97)
+    studies = {each.name: each.study for each in (solver, model)}
+    gone = {key: {} for key in ("sweeps", "selectors", "frontiers", "comparisons")}
+    config = simulation.whole().model_copy(update=gone | {"compressions": studies})
+    for each in (solver, model):
+        simulated_trials.write(Store(config), each)
+    jobs.write_compression_tables(config, simulation.PUBLISHED)
+    jobs.write_audit(config, simulation.PUBLISHED)
+    first, second, _ = verdicts(config)
+    assert (first.section, second.section) == ("compression", "compression")
+    assert str(first.effect).startswith("ASDiv-A: ") and "Causal" not in str(first.effect)
+    table = Source.read(config, paths.COMPRESSION_TABLE, exhibit="variations")
+    told = str(table.where(arm="by.loss-1").number("change", "points"))
+    method = str(table.where(compression="model", arm="full").number("change", "points"))
+    assert told != method
+    assert str(second.effect).startswith(f"MATH-like: {method} (")
+    assert f"97 questions. Causal scores, taken once: {told}. Trained as" in str(second.effect)
+    assert len(re.findall(r"\w\S*", f"{second.effect} {second.so}")) <= 32
+
+    compression(config, section := Section("compression", ""))
+    rows = [row[0].partition(" ")[2] for row in section.blocks[-1].rows]
+    whole, causal = "25% gone, taught", "25% gone by causal scores"
+    kept = "all kept, trained as long"
+    assert rows[4:] == [f"MATH-like: {own}" for own in (whole, causal, kept, "10% gone")]
+    _, lead, scored = map(str, section.lead)
+    assert f"taught {method}; heads gone by causal scores {told}; all kept" in lead
+    assert scored.endswith("taken once, before the first round, and not each round.")
 
 
 def test_published_gains_are_held_against_luck_and_verdicts_are_lines_of_the_page_s_numbers(config):

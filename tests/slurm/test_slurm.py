@@ -28,7 +28,7 @@ PARTITION = "debug"
 SETTINGS = Path("/etc/slurm")
 
 _CONFIG = """\
-ClusterName=headroom
+ClusterName=headsweep
 SlurmctldHost={host}
 SlurmUser=root
 SlurmdUser=root
@@ -151,7 +151,7 @@ WITHOUT_ACCOUNTING = (
 @pytest.fixture(scope="module")
 def slurm():
     """A cluster of three nodes."""
-    if not os.environ.get("HEADROOM_SLURM"):
+    if not os.environ.get("HEADSWEEP_SLURM"):
         pytest.skip("SLURM: `make slurm` installs it and runs this")
     if os.geteuid() != 0:
         pytest.skip("SLURM: only root may start it")
@@ -159,7 +159,7 @@ def slurm():
         pytest.skip(f"SLURM: {SETTINGS}/slurm.conf is of a SLURM that is in use here")
     if not all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "munged"))):
         pytest.skip("SLURM: `make slurm` could not install it; it takes apt-get")
-    with tempfile.TemporaryDirectory(prefix="headroom-slurm-") as folder:
+    with tempfile.TemporaryDirectory(prefix="headsweep-slurm-") as folder:
         started = Cluster(Path(folder))
         try:
             started.start()
@@ -300,6 +300,6 @@ def gpus_asked(folder):
 def test_a_pilot_is_measured_in_one_allocation(slurm, tmp_path):
     profile(tmp_path / "workflow/profiles/slurm")
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
-    said = python("-m", "headroom.cli", "pilot", "sweep.yaml", "--slurm", cwd=tmp_path)
+    said = python("-m", "headsweep.cli", "pilot", "sweep.yaml", "--slurm", cwd=tmp_path)
     assert re.search(r"^tiny +42 ", said, re.M)  # 3 variants × 14 questions of 15
     assert gpus_asked(tmp_path) == {True}

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headroom.config import Selector
-from headroom.sprint.evaluation import Answers
+from headsweep.config import Selector
+from headsweep.sprint.evaluation import Answers
 
 
 def options(**keys):

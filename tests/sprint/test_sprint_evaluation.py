@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 from simulated_heads import made, of_groups
 
-from headroom import frontier
-from headroom.config import Decoding
-from headroom.frontier import Family, choose, curve
-from headroom.sprint import choosing, evaluation, methods
-from headroom.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
-from headroom.sprint.evaluation import (
+from headsweep import frontier
+from headsweep.config import Decoding
+from headsweep.frontier import Family, choose, curve
+from headsweep.sprint import choosing, evaluation, methods
+from headsweep.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
+from headsweep.sprint.evaluation import (
     DRAWN,
     SHUFFLED,
     Answers,
@@ -21,11 +21,11 @@ from headroom.sprint.evaluation import (
     paired,
     simultaneous,
 )
-from headroom.sprint.experiment import costs_of
-from headroom.sprint.rankers import greedy_cover
-from headroom.sprint.validation import RESEMBLING, overlap
-from headroom.statistics.intervals import Bootstrap, holm, paired_interval
-from headroom.variants import Variant
+from headsweep.sprint.experiment import costs_of
+from headsweep.sprint.rankers import greedy_cover
+from headsweep.sprint.validation import RESEMBLING, overlap
+from headsweep.statistics.intervals import Bootstrap, holm, paired_interval
+from headsweep.variants import Variant
 
 QUESTIONS, POOL, MAX_N = 17, 5, 3
 EVERY = np.ones(QUESTIONS, dtype=bool)

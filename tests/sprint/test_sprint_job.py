@@ -11,15 +11,15 @@ import yaml
 from huggingface_hub import ModelCard
 from simulated_heads import simulate
 
-from headroom import paths, tables
-from headroom.config import parse
-from headroom.errors import TableError
-from headroom.planning.store import Store, key
-from headroom.record import record_path
-from headroom.sprint import choosing, evaluation, job, methods, model
-from headroom.sprint.experiment import GradedAnswers
-from headroom.sprint.job import card
-from headroom.tables import EMBEDDINGS, GRADED, read_table, write_table
+from headsweep import paths, tables
+from headsweep.config import parse
+from headsweep.errors import TableError
+from headsweep.planning.store import Store, key
+from headsweep.record import record_path
+from headsweep.sprint import choosing, evaluation, job, methods, model
+from headsweep.sprint.experiment import GradedAnswers
+from headsweep.sprint.job import card
+from headsweep.tables import EMBEDDINGS, GRADED, read_table, write_table
 
 LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9
 VARIANTS = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in range(HEADS)]

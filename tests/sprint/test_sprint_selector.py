@@ -8,14 +8,14 @@ import torch
 from simulated_heads import options, simulate
 from sklearn.linear_model import LogisticRegression
 
-from headroom.errors import ConfigError, TableError
-from headroom.sprint import methods, rankers, validation
-from headroom.sprint.model import HeadSelector, Setting, load, rank, save, squared_distances
-from headroom.sprint.rankers import Questions, greedy_cover
-from headroom.sprint.training import agreement, alignment, choose, fit, rank_again, separation
-from headroom.sprint.validation import ALL, folds, redraws, splits
-from headroom.statistics.answers import pass_at_n_ordered
-from headroom.statistics.intervals import Bootstrap
+from headsweep.errors import ConfigError, TableError
+from headsweep.sprint import methods, rankers, validation
+from headsweep.sprint.model import HeadSelector, Setting, load, rank, save, squared_distances
+from headsweep.sprint.rankers import Questions, greedy_cover
+from headsweep.sprint.training import agreement, alignment, choose, fit, rank_again, separation
+from headsweep.sprint.validation import ALL, folds, redraws, splits
+from headsweep.statistics.answers import pass_at_n_ordered
+from headsweep.statistics.intervals import Bootstrap
 
 EMBEDDING_DIM, POOL, DIMENSION = 11, 7, 5
 PLACES = {

@@ -5,7 +5,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from headroom.statistics import answers
+from headsweep.statistics import answers
 
 QUESTIONS, ANSWERS = 11, 8
 GROUP = np.random.default_rng(1).integers(-1, 4, size=(QUESTIONS, ANSWERS))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from headroom.statistics.intervals import (
+from headsweep.statistics.intervals import (
     Bootstrap,
     SeedBootstrap,
     false_discovery,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from headroom.statistics.selection import (
+from headsweep.statistics.selection import (
     against_placebos,
     best_gain,
     contested,

@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 import simulation
-from headroom import paths
-from headroom.cli import main
-from headroom.config import parse
-from headroom.tables import GRADED, read_table, write_json, write_table
-from headroom.tool.compare import compare, find
+from headsweep import paths
+from headsweep.cli import main
+from headsweep.config import parse
+from headsweep.tables import GRADED, read_table, write_json, write_table
+from headsweep.tool.compare import compare, find
 
 POOL = {"layers": [2, 5], "heads": [0, 3, 5]}
 TEST = "reasoner, greedy, math_test"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from headroom import cli
+from headsweep import cli
 from processes import python
 
 ROOT = Path(__file__).parents[2]
@@ -67,9 +67,9 @@ def test_every_extension_has_a_how_to_of_less_than_60_lines_that_names_what_is_t
 def test_a_grader_is_added_as_the_page_says(tmp_path):
     source = extended("a grader", tmp_path)
     check = r"""
-from headroom.config import Questions
-from headroom.grading.graders import find_grader
-from headroom.cli import parser
+from headsweep.config import Questions
+from headsweep.grading.graders import find_grader
+from headsweep.cli import parser
 
 family = Questions(benchmark="custom", split="x", file="a.csv", grader="items").family
 grader = find_grader(family, "default")
@@ -85,7 +85,7 @@ def test_an_importance_criterion_is_added_as_the_page_says(llama, tmp_path):
     source = extended("an importance criterion", tmp_path)
     command = ["prune", str(llama), "--ratio", "0.34", "--criterion", "output", "--zero"]
     command += ["--out", str(tmp_path / "out"), "--device", "cpu"]
-    run(source, "-m", "headroom.cli", *command)
+    run(source, "-m", "headsweep.cli", *command)
     weights = load_file(llama / "model.safetensors")
     norms = {
         f"L{layer:02d}H{head:02d}": float(weight[:, 8 * head : 8 * head + 8].norm())
@@ -101,10 +101,10 @@ def test_an_importance_criterion_is_added_as_the_page_says(llama, tmp_path):
 def test_a_family_is_added_as_the_page_says(tmp_path):
     source = extended("a family", tmp_path)
     check = """
-from headroom.config import Decoding
-from headroom.generation.engine import Engine, Request
-from headroom.models.load import load_model
-from headroom.variants import BASE, FAMILIES, Pool, Variant
+from headsweep.config import Decoding
+from headsweep.generation.engine import Engine, Request
+from headsweep.models.load import load_model
+from headsweep.variants import BASE, FAMILIES, Pool, Variant
 
 loaded = load_model("builtin:reasoner", device="cpu")
 members = FAMILIES["pair"].members(Pool((1, 4), 4, 6), 0, 5, seed=3)
@@ -114,7 +114,7 @@ prompt = tuple(loaded.tokenizer("Compute 3 + 4 * 5.").input_ids)
 wanted = [Request("q", prompt, variant) for variant in [BASE, *members]]
 found = {a.request.variant: a for a in Engine(loaded, Decoding(max_new_tokens=20), 4).run(wanted)}
 for variant in members:
-    edit = FAMILIES["pair"].edit(variant, 64)
+    edit = FAMILIES["pair"].edit(variant)
     assert edit.factors == {variant.head: 0.0, variant.head + 1: 0.0}
 print(len({a.token_ids for a in found.values()}))
 """
@@ -125,9 +125,9 @@ def test_a_figure_is_drawn_as_the_page_says(tmp_path, monkeypatch):
     source = extended("a figure", tmp_path)
     check = """
 import pandas as pd
-from headroom.figures.draw import READERS, draw_exhibit
-from headroom.planning.exhibits import find_exhibit
-from headroom.variants import BASE, heads
+from headsweep.figures.draw import READERS, draw_exhibit
+from headsweep.planning.exhibits import find_exhibit
+from headsweep.variants import BASE, heads
 
 right = 17 * [1]
 z = pd.DataFrame({"subject": "a", "level": None, "base": [1, 1, 0] + right,
@@ -185,7 +185,7 @@ def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
     ):
         assert (folder / made).is_file(), made
 
-    (example,) = [block for block in blocks("python") if block.startswith("import headroom")]
+    (example,) = [block for block in blocks("python") if block.startswith("import headsweep")]
     names = {}
     exec(example, names)
     assert names["z"].shape == (20, 6)  # id, subject, level, base and two heads

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from example_config import VALUES as EXAMPLE
-from headroom import cli
+from headsweep import cli
+from headsweep.planning.store import check_version
 from mini import REASONER
 
 VALUES = yaml.safe_load(
@@ -50,6 +51,7 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     assert answers == 2 * ["L01H00"] + 2 * ["L04H03"]
     assert "tiny: the engine ran on cpu" in said
     assert not Path("results/pilot/config.json").exists()
+    check_version()  # the run that follows takes the store for one of today
     assert cli.main(["engine", "status"]) == 0
     assert "no engine runs" in capsys.readouterr().out
 
@@ -75,7 +77,7 @@ def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):
     assert asked[0] == "--wait"
     assert "--partition=gpus" in asked
     assert not [word for word in asked if "account" in word or "gres" in word]  # a CPU's model
-    assert asked[-1].endswith(f"-m headroom.cli pilot {config}")
+    assert asked[-1].endswith(f"-m headsweep.cli pilot {config}")
     monkeypatch.setenv("STATUS", "1")
     assert cli.main(["pilot", str(config), "--slurm"]) == 2
     assert "the job has failed (tiny 57)" in capsys.readouterr().err

@@ -6,17 +6,20 @@ from unittest.mock import Mock
 import pytest
 
 from example_config import STUDIES, VALUES, changed
-from headroom import cli, paths
-from headroom.config import parse
-from headroom.planning.batches import arms, histories
-from headroom.planning.inputs import resolve
-from headroom.planning.store import Store
-from headroom.tool.store import contents, files_of
+from headsweep import cli, paths
+from headsweep.config import parse
+from headsweep.errors import ConfigError
+from headsweep.planning.batches import arms, histories
+from headsweep.planning.inputs import resolve
+from headsweep.planning.store import Store, check_version, mark_version, split_key
+from headsweep.tables import ANSWERS, write_table
+from headsweep.tool.store import STORE, TRASH, contents, files_of
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    mark_version()
 
 
 def config(**sections):
@@ -57,8 +60,9 @@ def make(made):
     return {*files, *records}
 
 
-def there():
-    return {file for file in Path("results/store").rglob("*") if file.is_file()}
+def there(folder=STORE):
+    files = {file for file in folder.rglob("*") if file.is_file()} - {Path(paths.STORE_VERSION)}
+    return {file for file in files if folder == TRASH or TRASH not in file.parents}
 
 
 def run(*arguments):
@@ -85,10 +89,72 @@ def test_what_no_config_asks_for_is_removed_and_nothing_else(capsys):
     said = capsys.readouterr().out
     assert all(words in said for words in ("no config needs", "short", "unknown"))
     assert there() == everything | needed | alien
+    gone = (everything | alien) - needed
     for _ in range(2):
         assert run("--prune", "--yes") == 0
         assert there() == needed
-    assert not [f for f in Path("results/store").rglob("*") if f.is_dir() and not any(f.iterdir())]
+        assert there(TRASH) == {TRASH / file.relative_to(STORE) for file in gone}
+    assert not [f for f in STORE.rglob("*") if f.is_dir() and not any(f.iterdir())]
+    assert run("--empty-trash", "--yes") == 0
+    assert (there(), TRASH.exists()) == (needed, False)
+
+
+def test_answers_stay_that_a_known_config_could_take_over():
+    """As where a question set is enlarged: its old draw's answers are good for the new one."""
+    small, large = config(), config(questions=changed(VALUES["questions"], "train/n", 70))
+    save(large)
+    keys = Store(small).keys(model="big", decoding="greedy", questions="train")
+    split = split_key(large, "train")
+    tables = {}
+    for variant, of_split in (("base", split), ("L10H03", split), ("L10H05", "another-0")):
+        tables[variant] = Path(paths.ANSWERS.format(variant=variant, **keys))
+        write_table(tables[variant], ANSWERS.empty_table(), ANSWERS, {"split": of_split})
+    assert Store(large).key("questions", "train") not in keys.values()
+    assert run("--prune", "--yes") == 0
+    assert {name for name, file in tables.items() if file.exists()} == {"base", "L10H03"}
+
+
+def test_a_store_that_folders_share_is_pruned_only_with_the_runs_of_all(
+    tmp_path, capsys, monkeypatch
+):
+    owner, sharer = tmp_path / "owner", tmp_path / "sharer"
+    for folder in (owner, sharer):
+        (folder / "results").mkdir(parents=True)
+    (sharer / "results/store").symlink_to(owner / "results/store")
+    monkeypatch.chdir(owner)
+    mark_version()
+    save(config())
+    unneeded, others = write(OLD), make(config(**SHORT))
+    monkeypatch.chdir(sharer)
+    mark_version()
+    save(config(**SHORT))
+    for here, there_ in ((owner, sharer), (sharer, owner)):
+        monkeypatch.chdir(here)
+        assert run("--prune", "--yes") == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{there_}/results uses this store, too" in line
+        assert unneeded.exists()
+    (run_of_owner,) = owner.glob("results/*/config.json")
+    assert str(run_of_owner) in line
+    assert run("--prune", "--yes", str(run_of_owner)) == 0
+    assert not unneeded.exists()
+    assert all(file.exists() for file in others)
+    # A folder that shares it no more counts no more.
+    (sharer / "results/store").unlink()
+    monkeypatch.chdir(owner)
+    assert run("--prune", "--yes") == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"), [("1", "store --upgrade"), ("7", "update headsweep")]
+)
+def test_a_store_of_another_version_is_refused(version, advice):
+    check_version()
+    mark_version()
+    check_version()
+    Path(paths.STORE_VERSION).write_text(f"{version}\n")
+    with pytest.raises(ConfigError, match=rf"is of version {version}; .* reads 2; .*{advice}"):
+        check_version()
 
 
 def test_equal_arms_of_two_compressions_are_needed_with_all_their_seeds():
@@ -111,13 +177,13 @@ def test_it_asks_before_it_removes(monkeypatch, capsys):
     for stays in (True, True, True, False):
         assert run("--prune") == 0
         assert OLD.exists() == stays
-        assert ("nothing is removed" in capsys.readouterr().out) == stays
-    asked.assert_called_with("Remove 1 files, 0.0 MB? [y/N] ")
+        assert ("nothing is moved" in capsys.readouterr().out) == stays
+    asked.assert_called_with("Move 1 files, 0.0 MB to results/store/.trash? [y/N] ")
 
 
 LOCK = Path(".snakemake/locks/0.output.lock")
 DAMAGED = Path("results/damaged/config.json")
-ENGINES = "headroom.tool.store.status"
+ENGINES = "headsweep.tool.store.status"
 
 
 def _late(question):
@@ -129,7 +195,11 @@ def _late(question):
     ("change", "options", "reason"),
     [
         (lambda _: write(LOCK), ["--yes"], "--unlock"),
-        (lambda p: p.setattr(ENGINES, lambda: [{"process": 7}]), ["--yes"], "headroom engine stop"),
+        (
+            lambda p: p.setattr(ENGINES, lambda: [{"process": 7}]),
+            ["--yes"],
+            "headsweep engine stop",
+        ),
         (lambda p: p.setattr("builtins.input", _late), [], "a run is under way"),
         (lambda _: write(DAMAGED), ["--yes"], "results/damaged/config.json"),
         (lambda _: Path("results/mini/config.json").unlink(), ["--yes"], "no config is known"),

@@ -8,10 +8,10 @@ import pytest
 from transformers import AutoModelForCausalLM
 from transformers import PreTrainedTokenizerFast as Fast
 
-from headroom import cli
-from headroom.config import SYSTEM_PROMPT
-from headroom.generation import client
-from headroom.tool.run import load
+from headsweep import cli
+from headsweep.config import SYSTEM_PROMPT
+from headsweep.generation import client
+from headsweep.tool.run import load
 
 HEAD_DIM = 8
 NEW_TOKENS = 5

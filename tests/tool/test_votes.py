@@ -1,6 +1,6 @@
 import pytest
 
-from headroom.tool.solve import Solved, count_votes, to_json, to_text
+from headsweep.tool.solve import Solved, count_votes, to_json, to_text
 
 HEADS = ["L03H01", "L00H05", "L02H02", "L01H04", "L02H00"]
 TEXTS = ["it is 7", "no idea", r"that makes \boxed{6/2}", "so 3.0", "so 07"]

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from comparing import assert_same, contents
-from headroom import paths
-from headroom.config import parse
-from headroom.planning.batches import arms
-from headroom.record import read_record
-from headroom.tool.store import export
+from headsweep import paths
+from headsweep.config import parse
+from headsweep.planning.batches import arms
+from headsweep.record import read_record
+from headsweep.tool.export import export
 from mini import Snakemake, left_over
 from processes import wait_until
 

@@ -13,14 +13,14 @@ SNAKEFILE = f"""
 configfile: "config/config.yaml"
 
 
-module headroom:
+module headsweep:
     snakefile:
-        "{ROOT / "Snakefile"}"
+        "{ROOT / "workflow/Snakefile"}"
     config:
         config
 
 
-use rule * from headroom
+use rule * from headsweep
 """
 """What `snakedeploy deploy-workflow` writes, but for the place of the workflow."""
 

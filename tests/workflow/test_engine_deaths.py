@@ -13,7 +13,7 @@ from comparing import assert_same
 from mini import MINIATURE, REASONER, Snakemake, left_over
 from processes import wait_until, working_in
 
-KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
+KILLS = int(os.environ.get("HEADSWEEP_KILLS", "2"))
 """How often the engine is killed; `make nightly` does it 20 times."""
 SWEEP = yaml.safe_load(
     """
@@ -43,7 +43,7 @@ def moments(tmp_path, monkeypatch):
     found = os.environ.get("PYTHONPATH")
     folder = str(Path(__file__).parent / "deaths")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [folder, found])))
-    monkeypatch.setenv("HEADROOM_TEST_DEATHS", str(file))
+    monkeypatch.setenv("HEADSWEEP_TEST_DEATHS", str(file))
     return file
 
 
@@ -54,7 +54,7 @@ def journaled(moments):
 
 def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(moments, tmp_path):
     quiet, disturbed = tmp_path / "quiet", tmp_path / "disturbed"
-    engines = partial(working_in, disturbed, "headroom.generation.server")
+    engines = partial(working_in, disturbed, "headsweep.generation.server")
     for folder in (quiet, disturbed):
         folder.mkdir()
     Snakemake(quiet)(SWEEP, *OPTIONS, "2")

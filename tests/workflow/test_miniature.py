@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from headroom import cli
-from headroom.errors import ConfigError
-from headroom.tool.run import load
-from headroom.tool.solve import Solver
+from headsweep import cli
+from headsweep.errors import ConfigError
+from headsweep.tool.run import load
+from headsweep.tool.solve import Solver
 from mini import MINIATURE, Snakemake, left_over
 from processes import working_in
 

@@ -1,15 +1,17 @@
 import base64
 import os
 import shutil
+import zipfile
 import zlib
 
 import pandas as pd
 import pytest
 
 from comparing import assert_same
-from headroom.errors import ConfigError
-from headroom.tool.store import export
-from mini import MINIATURE, Snakemake, planned
+from example_config import changed
+from headsweep.errors import ConfigError
+from headsweep.tool.export import export
+from mini import MINIATURE, ROOT, Snakemake, planned
 from processes import python
 
 
@@ -31,6 +33,38 @@ def test_a_run_makes_what_the_store_lacks_and_what_lies_behind_a_job_that_reruns
             MINIATURE, "--dry-run", "--rerun-incomplete", str(accuracy.relative_to(copied))
         )
         assert planned(dry).keys() == {"fetch_model", *left, "total"}
+
+
+def test_no_answer_is_lost_where_its_model_and_questions_are_made_again(copied):
+    (model,) = (copied / "results/store/models").glob("*/model.json")
+    (table,) = (copied / "results/store").glob("tiny-*/greedy-*/test-*/L01H03.parquet")
+    others = {file: file.stat().st_ino for file in table.parent.glob("*.parquet") if file != table}
+    (questions,) = (copied / "results/store/questions").glob("test-*.parquet")
+    (accuracy,) = (copied / "results/mini/accuracy").glob("tiny-*/greedy-*/test-*.parquet")
+    for gone in (model, table, questions, accuracy):
+        gone.unlink()
+    Snakemake(copied)(MINIATURE, "--cores", "2", str(accuracy.relative_to(copied)))
+    assert table.exists()
+    assert {file: file.stat().st_ino for file in others} == others  # the very files of before
+
+
+def test_another_title_redraws_what_shows_it_and_measures_nothing_anew(copied):
+    dry = Snakemake(copied)(changed(MINIATURE, "questions/test/title", "Sums"), "--dry-run")
+    shown = {"table", "draw_sweep_math", "draw_selector", "draw_run", "claims", "report_page"}
+    assert planned(dry).keys() == {*shown, "all", "total"}
+
+
+def test_by_its_other_name_the_workflow_reruns_nothing_and_its_report_has_captions(copied):
+    catalogued = Snakemake(copied, snakefile="workflow/Snakefile")
+    dry = catalogued(MINIATURE, "--dry-run")
+    assert "Nothing to be done" in dry.stdout + dry.stderr
+    catalogued(MINIATURE, "--report", "report.zip")
+    with zipfile.ZipFile(copied / "report.zip") as report:
+        (page,) = (name for name in report.namelist() if name.endswith("report.html"))
+        text = report.read(page).decode()
+    for caption in ("workflow", "table", "report"):
+        words = (ROOT / f"workflow/report/{caption}.rst").read_text().split()[3:8]
+        assert " ".join(words) in text, caption
 
 
 def test_an_exported_run_is_remade_without_model_or_benchmark(finished, tmp_path):

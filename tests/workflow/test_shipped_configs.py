@@ -3,12 +3,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from example_config import SHIPPED, put_data
-from headroom.config import load
-from headroom.planning.batches import batches, histories
-from headroom.planning.inputs import resolve
-from headroom.tool.store import contents
+from headsweep.config import load
+from headsweep.planning.batches import batches, histories
+from headsweep.planning.inputs import resolve
+from headsweep.tool.store import contents
 from mini import ROOT, Snakemake, planned
 
 CODER = "qwen2.5-coder-0.5b"
@@ -31,6 +32,12 @@ def planning(tmp_path_factory):
     return dry_run
 
 
+def outputs(said):
+    """Return the files that a dry run would make."""
+    lines = re.findall(r"^ +output: (.*)$", said, re.MULTILINE)
+    return {Path(each) for line in lines for each in line.split(", ")}
+
+
 @pytest.mark.parametrize("config", SHIPPED, ids=lambda file: file.stem)
 def test_a_shipped_config_can_be_planned_and_asks_for_every_stored_file(
     config, planning, tmp_path, monkeypatch
@@ -45,24 +52,31 @@ def test_a_shipped_config_can_be_planned_and_asks_for_every_stored_file(
 
     monkeypatch.chdir(tmp_path)
     put_data(loaded, tmp_path)
-    lines = re.findall(r"^ +output: (.*)$", planning(config.stem), re.MULTILINE)
-    for file in (Path(each) for line in lines for each in line.split(", ")):
+    for file in outputs(planning(config.stem)):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     held = contents({"it": resolve(loaded)})
     assert {needing for _, _, needing in held} == {("it",)}
 
 
-def test_the_paper_is_both_papers_configs_in_one():
-    parts = [load(ROOT / f"config/{name}.yaml") for name in ("sprint", "compression")]
-    paper = load(ROOT / "config/paper.yaml")
-    for section in type(paper).model_fields:
-        found = getattr(paper, section)
-        if isinstance(found, dict):
-            assert found == {**getattr(parts[0], section), **getattr(parts[1], section)}, section
-            for name, value in found.items():
-                for part in parts:
-                    assert getattr(part, section).get(name, value) == value
+def test_both_papers_run_together_from_their_two_configs(planning, tmp_path):
+    """Snakemake merges config files key by key: what both name must be the same."""
+    papers = ("sprint", "compression")
+    files = [ROOT / f"config/{name}.yaml" for name in papers]
+    first, second = (yaml.safe_load(file.read_text()) for file in files)
+    for section in (first.keys() & second.keys()) - {"run"}:
+        for name in first[section].keys() & second[section].keys():
+            assert first[section][name] == second[section][name], (section, name)
+
+    put_data(load(files[1]), tmp_path)
+    told = ["--configfile", *map(str, files), "--config", "run=paper", "--dry-run"]
+    both = outputs(Snakemake(tmp_path)(None, *told).stdout)
+    assert {file.parts[1] for file in both} == {"paper", "store"}
+    apart = [file for name in papers for file in outputs(planning(name))]
+    of_both = [Path("results/paper", *file.parts[2:]) for file in apart if file.parts[1] in papers]
+    of_store = [file for file in apart if file.parts[1] == "store"]
+    assert len(of_store) > len({*of_store})  # answers that both need are generated once
+    assert both == {*of_both, *of_store}
 
 
 def test_readme_states_the_number_of_jobs_of_the_paper(planning):
@@ -73,5 +87,8 @@ def test_readme_states_the_number_of_jobs_of_the_paper(planning):
     assert numbers == [counts["total"], counts["generate"]]
 
 
-def test_the_demo_is_the_default(planning):
+def test_the_demo_is_the_default(planning, tmp_path):
     assert planned(planning(None)) == planned(planning("demo"))
+    named = Snakemake(tmp_path, snakefile="workflow/Snakefile")(None, "--dry-run")
+    assert planned(named) == planned(planning(None))
+    assert outputs(named.stdout + named.stderr) == outputs(planning(None))

@@ -13,7 +13,7 @@ rule source:
         RULES.log("source/{source}"),
     priority: PRIORITY["inputs"]
     shell:
-        command("source")
+        "headsweep job source --log {log:q} --source {wildcards.source:q}"
 
 
 rule questions:
@@ -25,7 +25,7 @@ rule questions:
         RULES.log("questions/{questions}"),
     priority: PRIORITY["inputs"]
     shell:
-        command("questions")
+        "headsweep job questions --log {log:q} --questions {wildcards.questions:q}"
 
 
 rule embedder:
@@ -37,7 +37,7 @@ rule embedder:
         RULES.log("embedder/{embedder}"),
     priority: PRIORITY["inputs"]
     shell:
-        command("embedder")
+        "headsweep job embedder --log {log:q} --embedder {wildcards.embedder:q}"
 
 
 rule embed:
@@ -50,4 +50,5 @@ rule embed:
         RULES.log("embed/{embedder}/{questions}"),
     priority: PRIORITY["answers"]
     shell:
-        command("embed")
+        "headsweep job embed --log {log:q} --embedder {wildcards.embedder:q}"
+        " --questions {wildcards.questions:q}"

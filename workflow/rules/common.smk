@@ -2,20 +2,20 @@
 import gc
 from pathlib import Path
 
-from headroom import paths
-from headroom.analysis import published
-from headroom.generation.client import stop as stop_engines
-from headroom.generation.work import forget_finished
-from headroom.jobs import command
-from headroom.planning import exhibits, session
-from headroom.planning.workflow import Rules
+from headsweep import paths
+from headsweep.analysis import published
+from headsweep.generation.client import stop as stop_engines
+from headsweep.generation.work import forget_finished, keep_finished
+from headsweep.planning import exhibits, session
+from headsweep.planning.titles import title, titles
+from headsweep.planning.workflow import Rules
 
 # Planning makes many objects that stay. With the default threshold of 700, garbage collection takes
 # a seventh of the time.
 gc.set_threshold(100_000)
 
 CORES = session.cores(workflow)
-CONFIG = session.checked(config, look=workflow.is_main_process)
+CONFIG = session.checked(config, workflow.configfiles, look=workflow.is_main_process)
 RULES = Rules(CONFIG, CORES, workflow.parent_groupids)
 of_run = RULES.store.fill
 shell.prefix(session.shell_prefix(CONFIG.run))
@@ -26,6 +26,8 @@ if workflow.is_main_process:  # files left by an interrupted run
 
 onstart:
     session.begin(RULES, workflow, logger)
+    for table in session.planned_answers(workflow):
+        keep_finished(table)
 
 
 onsuccess:

@@ -12,7 +12,7 @@ rule problems:
     log:
         RULES.log("problems/{data}"),
     shell:
-        command("problems")
+        "headsweep job problems --log {log:q} --data {wildcards.data:q}"
 
 
 rule encoder:
@@ -21,7 +21,7 @@ rule encoder:
     log:
         RULES.log("encoder/{encoder}"),
     shell:
-        command("encoder")
+        "headsweep job encoder --log {log:q} --encoder {wildcards.encoder:q}"
 
 
 rule teacher:
@@ -36,7 +36,8 @@ rule teacher:
     resources:
         **RULES.training_resources,
     shell:
-        command("teacher")
+        "headsweep job teacher --log {log:q} --solver {wildcards.solver:q}"
+        " --data {wildcards.data:q} --seed {wildcards.seed:q}"
 
 
 rule compress:
@@ -51,7 +52,9 @@ rule compress:
     resources:
         **RULES.training_resources,
     shell:
-        command("compress")
+        "headsweep job compress --log {log:q} --subject {wildcards.subject:q}"
+        " --data {wildcards.data:q} --arm {wildcards.arm:q}"
+        " --seed {wildcards.seed:q}"
 
 
 rule quantise:
@@ -66,7 +69,9 @@ rule quantise:
         mem_mb=RULES.training_resources["mem_mb"],
         runtime=RULES.training_resources["runtime"],
     shell:
-        command("quantise")
+        "headsweep job quantise --log {log:q} --subject {wildcards.subject:q}"
+        " --data {wildcards.data:q} --arm {wildcards.arm:q}"
+        " --seed {wildcards.seed:q}"
 
 
 rule gather_compression:
@@ -80,7 +85,8 @@ rule gather_compression:
     params:
         settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
     shell:
-        command("gather-compression")
+        "headsweep job gather-compression --log {log:q}"
+        " --compression {wildcards.compression:q}"
 
 
 rule measure_compression:
@@ -96,4 +102,5 @@ rule measure_compression:
     params:
         settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
     shell:
-        command("measure-compression")
+        "headsweep job measure-compression --log {log:q}"
+        " --compression {wildcards.compression:q}"

@@ -1,7 +1,7 @@
 # Tables, figures and the report.
 
 PUBLISHED = Path(workflow.basedir) / "config" / "published"
-if not PUBLISHED.exists():  # snakedeploy puts the Snakefile into a folder beside
+if not PUBLISHED.exists():  # called as workflow/Snakefile: of snakedeploy, or this one
     PUBLISHED = Path(workflow.basedir).parent / "config" / "published"
 PUBLISHED_FILES = [str(PUBLISHED / name) for name in published.FILES]
 
@@ -19,9 +19,11 @@ rule table:
         RULES.log("table/{sweep}"),
     params:
         settings=lambda wildcards: RULES.settings("sweeps", wildcards.sweep),
+        title=lambda wildcards: title(CONFIG, "sweeps", wildcards.sweep),
         folder=PUBLISHED,
     shell:
-        command("table")
+        "headsweep job table --log {log:q} --sweep {wildcards.sweep:q}"
+        " --published {params.folder:q}"
 
 
 rule controls:
@@ -36,7 +38,7 @@ rule controls:
     params:
         settings=lambda wildcards: RULES.settings("sweeps", wildcards.sweep),
     shell:
-        command("controls")
+        "headsweep job controls --log {log:q} --sweep {wildcards.sweep:q}"
 
 
 rule compression_tables:
@@ -61,10 +63,12 @@ rule compression_tables:
         RULES.log("compression_tables"),
     params:
         settings=RULES.settings("compressions"),
+        titles=titles(CONFIG, "compressions"),
         folder=PUBLISHED,
         seed=CONFIG.seed,
     shell:
-        command("compression-tables")
+        "headsweep job compression-tables --log {log:q}"
+        " --published {params.folder:q}"
 
 
 rule audit:
@@ -78,7 +82,7 @@ rule audit:
         folder=PUBLISHED,
         seed=CONFIG.seed,
     shell:
-        command("audit")
+        "headsweep job audit --log {log:q} --published {params.folder:q}"
 
 
 rule claims:
@@ -93,7 +97,7 @@ rule claims:
         settings=RULES.settings(),
         folder=PUBLISHED,
     shell:
-        command("claims")
+        "headsweep job claims --log {log:q} --published {params.folder:q}"
 
 
 # Drawing is quick, starting a job is not: one job draws all figures of a subject. The number of
@@ -111,9 +115,10 @@ for SWEEP in CONFIG.sweeps:
             RULES.log(f"draw_sweep/{SWEEP}"),
         params:
             settings=RULES.settings("sweeps", SWEEP),
+            title=title(CONFIG, "sweeps", SWEEP),
             sweep=SWEEP,
         shell:
-            "headroom draw --log {log} --subject sweep --of {params.sweep:q}"
+            "headsweep job draw --log {log:q} --subject sweep --of {params.sweep:q}"
 
 
 for SUBJECT in ("selector", "compression", "frontier"):
@@ -131,9 +136,11 @@ for SUBJECT in ("selector", "compression", "frontier"):
             settings=lambda wildcards, of=SUBJECT: RULES.settings(
                 f"{of}s", wildcards[0]
             ),
+            title=lambda wildcards, of=SUBJECT: title(CONFIG, f"{of}s", wildcards[0]),
             subject=SUBJECT,
         shell:
-            "headroom draw --log {log} --subject {params.subject} --of {wildcards[0]:q}"
+            "headsweep job draw --log {log:q} --subject {params.subject:q}"
+            " --of {wildcards[0]:q}"
 
 
 rule draw_run:
@@ -145,8 +152,9 @@ rule draw_run:
         RULES.log("draw_run"),
     params:
         settings=RULES.settings("sweeps"),
+        titles=titles(CONFIG, "sweeps"),
     shell:
-        "headroom draw --log {log} --subject run --of ''"
+        "headsweep job draw --log {log:q} --subject run --of ''"
 
 
 rule report_page:
@@ -165,4 +173,4 @@ rule report_page:
     params:
         settings=RULES.settings(),
     shell:
-        command("report")
+        "headsweep job report --log {log:q}"

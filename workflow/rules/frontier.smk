@@ -12,4 +12,5 @@ rule compare_families:
         settings=lambda wildcards: RULES.settings("frontiers", wildcards.frontier),
         seed=CONFIG.seed,
     shell:
-        command("compare-families")
+        "headsweep job compare-families --log {log:q}"
+        " --frontier {wildcards.frontier:q}"

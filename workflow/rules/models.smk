@@ -11,4 +11,4 @@ rule fetch_model:
     log:
         RULES.log("model/{model}"),
     shell:
-        command("model")
+        "headsweep job model --log {log:q} --model {wildcards.model:q}"

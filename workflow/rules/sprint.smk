@@ -15,7 +15,8 @@ rule train_selector:
     params:
         settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
     shell:
-        command("train-selector")
+        "headsweep job train-selector --log {log:q}"
+        " --selector {wildcards.selector:q}"
 
 
 rule rank_heads:
@@ -31,7 +32,7 @@ rule rank_heads:
     params:
         settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
     shell:
-        command("rank-heads")
+        "headsweep job rank-heads --log {log:q} --selector {wildcards.selector:q}"
 
 
 rule evaluate:
@@ -56,4 +57,4 @@ rule evaluate:
         settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
         seed=CONFIG.seed,
     shell:
-        command("evaluate")
+        "headsweep job evaluate --log {log:q} --selector {wildcards.selector:q}"

@@ -18,7 +18,9 @@ rule generate:
         # number of cores reruns nothing.
         engine_cores=CORES or 1,
     shell:
-        command("generate")
+        "headsweep job generate --log {log:q} --model {wildcards.model:q}"
+        " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
+        " --variant {wildcards.variant:q} --cores {resources.engine_cores:q}"
 
 
 rule activations:
@@ -33,7 +35,8 @@ rule activations:
     resources:
         **RULES.generation_resources,
     shell:
-        command("activations")
+        "headsweep job activations --log {log:q} --model {wildcards.model:q}"
+        " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
 
 
 rule grade:
@@ -50,7 +53,8 @@ rule grade:
     params:
         grading=CONFIG.grading,
     shell:
-        command("grade")
+        "headsweep job grade --log {log:q} --model {wildcards.model:q}"
+        " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
 
 
 # A sweep may have grading rules other than the run's.
@@ -66,7 +70,9 @@ rule regrade:
     priority: PRIORITY["answers"]
     threads: RULES.judges
     shell:
-        command("regrade")
+        "headsweep job regrade --log {log:q} --model {wildcards.model:q}"
+        " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
+        " --grading {wildcards.grading:q}"
 
 
 rule compare_prompts:
@@ -79,4 +85,5 @@ rule compare_prompts:
     params:
         settings=lambda wildcards: RULES.settings("comparisons", wildcards.comparison),
     shell:
-        command("compare-prompts")
+        "headsweep job compare-prompts --log {log:q}"
+        " --comparison {wildcards.comparison:q}"

@@ -3,7 +3,7 @@
 #
 #   sh make.sh SmolLM2-135M-Instruct.Q4_1.gguf math_train.jsonl.gz math500.jsonl RUNS
 #
-# Each run of `headroom prune` resumes where it was stopped, and its row is written when it ends.
+# Each run of `headsweep prune` resumes where it was stopped, and its row is written when it ends.
 # About six minutes a run on one core with AVX-512 and bfloat16; causal takes twice as long.
 set -eu
 gguf=$1 train=$2 test=$3 runs=$4
@@ -12,7 +12,7 @@ model=$runs/smollm2-135m
 mkdir -p "$runs"
 [ -e "$model" ] || python -c '
 import pathlib, sys
-from headroom.models import gguf
+from headsweep.models import gguf
 gguf.convert(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), "bfloat16")' "$gguf" "$model"
 head -n 48 "$test" > "$runs/held-out.jsonl"
 
@@ -23,7 +23,7 @@ for seed in 0 1 2; do
             *) choice="--ratio 0.25 --criterion $arm" ;;
         esac
         out=$runs/$arm-$seed
-        [ -e "$out" ] || headroom prune "$model" $choice --seed "$seed" --recover \
+        [ -e "$out" ] || headsweep prune "$model" $choice --seed "$seed" --recover \
             --text "$train" --held-out "$runs/held-out.jsonl" --fields solution \
             --rounds 2 --steps 30 --batch-size 4 --micro-batch 4 --length 256 \
             --calibration 4 --learning-rate 1e-4 --precision bf16 --device cpu --out "$out"

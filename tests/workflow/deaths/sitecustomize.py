@@ -1,6 +1,6 @@
 """What befalls an engine at its n-th answer, however slow the machine is.
 
-Python imports this file as it starts, where its folder is on the path. `HEADROOM_TEST_DEATHS` is a
+Python imports this file as it starts, where its folder is on the path. `HEADSWEEP_TEST_DEATHS` is a
 JSON file: by the number of answers that all engines have journaled, what happens then. ``cut``
 kills the engine in the midst of writing, ``worker`` kills one of its workers, ``wait`` has the
 engine wait for a signal. Beside it, ``<file>.count`` gets a byte for each answer.
@@ -13,10 +13,10 @@ import signal
 import sys
 from pathlib import Path
 
-if "HEADROOM_TEST_DEATHS" in os.environ and "headroom.generation.server" in sys.orig_argv:
-    from headroom.generation import journal
+if "HEADSWEEP_TEST_DEATHS" in os.environ and "headsweep.generation.server" in sys.orig_argv:
+    from headsweep.generation import journal
 
-    _moments = Path(os.environ["HEADROOM_TEST_DEATHS"])
+    _moments = Path(os.environ["HEADSWEEP_TEST_DEATHS"])
     _append = journal.append
 
     def _append_and_die(path, records):

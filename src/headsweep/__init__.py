@@ -1,0 +1,28 @@
+"""What does a reasoning model gain by losing an attention head?"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "Pruned": "compression.pruning.Pruned",
+    "Run": "tool.run.Run",
+    "Solver": "tool.solve.Solver",
+    "load": "tool.run.load",
+    "load_model": "models.load.load_checkpoint",
+    "prune": "compression.pruning.prune",
+    "prune_and_recover": "recovery.prune.prune_and_recover",
+    "pruned": "models.masks.without_head",
+    "sweep": "tool.sweep.sweep",
+}
+"""The public functions and classes, imported on first use: torch alone takes seconds."""
+
+__all__ = tuple(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'headsweep' has no attribute {name!r}")
+    module, _, attribute = _PLACES[name].rpartition(".")
+    return getattr(import_module(f"headsweep.{module}"), attribute)

@@ -1,0 +1,307 @@
+"""Pass@1 of every variant and gains over base, from the accuracy matrix Z; is the gain real?
+
+Pass@1 under greedy decoding is plain accuracy. A *cell* is one variant on one group of questions:
+all of them, a subject, or a MATH level.
+
+The controls of a sweep are tables. *Gains*: the best head of each layer on each group of questions,
+against chance and on held-out questions. *Heads*: each head against base, and how it fails.
+*Spread*: how much of the variance between heads exceeds noise. *Placebos*: what heads and placebos
+change. *Failures*: how heads that hurt fail.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headsweep.analysis.facts import LEVEL
+from headsweep.config import Config
+from headsweep.errors import TableError
+from headsweep.planning.batches import placebos, pool
+from headsweep.planning.store import Store
+from headsweep.statistics.answers import loops
+from headsweep.statistics.intervals import false_discovery, mcnemar, paired_interval, wilson
+from headsweep.statistics.selection import (
+    HeadVariance,
+    against_placebos,
+    best_gain,
+    head_variance,
+    held_out_gain,
+    surely_hurts,
+)
+from headsweep.tables import ACCURACY, ANSWERS, read_table
+from headsweep.variants import BASE, Variant
+
+OVERALL = "Overall"
+"""Name of the group of all questions."""
+
+GAINS = ["by", "group", "layer", "n", "heads", "base", "gain", "median", "by_chance", "p", "q"]
+GAINS += ["placebo", "placebo_p", "placebo_q", "numeric", "numeric_p", "numeric_q"]
+GAINS += ["held_out", "low", "high"]
+"""Columns of the table of gains, as fractions of the questions and of the best head unless named
+otherwise. `base`: accuracy of the base model. `placebo`: noise placebos; `numeric`: the base model
+decoded again; each as many as heads, empty if the sweep has none."""
+
+HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
+HEADS += ["p", "q", "no_answer", "truncated", "fragile", "tokens"]
+"""Columns of the table of heads; base comes first, without a test. `fragile`: the share of answers
+with a margin that rounding can reverse."""
+
+FAILURES = ["variant", "accuracy", "gain", "no_answer", "truncated", "loops", "tokens"]
+FAILURES += ["mode", "mode_share", "norm_share", "norm_rank"]
+"""Columns of the table of heads whose removal hurts; base comes first. `loops`: share of answers
+that end in a loop. `mode`: how most of the answers fail that base had right (`MODES`), and their
+share. `norm_share`: the head's share of the squared norm at the input of the output projection;
+`norm_rank`: its rank in the layer, 1 largest."""
+
+MODES = ("loop", "truncated", "no answer", "wrong answer")
+"""How an answer fails; the first that applies: it ends in a loop, is cut off at the limit, has
+nothing to grade, or is wrong."""
+
+PLACEBOS = ["kind", "layer", "variants", "answers", "changed", "final", "outcome", "gain", "best"]
+PLACEBOS += ["norm"]
+"""Columns of the table of changes: the kind of variant (`headsweep.variants.Kind`) and the layer
+(null for numeric placebos); the number of variants and of their answers; the shares of answers that
+differ from the base model's in any token, in the final answer and in correctness; the mean and
+largest gain in accuracy over the base model; the mean norm of the output of a head, or of the noise
+in its place, after the output projection: equal where they stand for the same heads."""
+
+_RESAMPLES = 10_000  # sign patterns for each expectation and p-value by chance
+_SPLITS = 100  # random halves for each held-out gain
+_FEWEST = 4  # smallest number of questions to split into halves
+_SHOWN = 20  # largest number of heads in the table of failures
+
+
+def read_z(config: Config, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
+    """Return the accuracy matrix of a sweep, and its variants, base first, without placebos.
+
+    Raises:
+        TableError: the accuracy matrix is missing, damaged, empty, or lacks a variant.
+    """
+    path = Store(config).of_sweep(sweep)
+    z = read_table(path, ACCURACY, exact=False)
+    variants = [BASE, *pool(config, config.sweeps[sweep])]
+    wanted = map(str, [*variants, *placebos(config, config.sweeps[sweep])])
+    missing = [name for name in wanted if name not in z.columns]
+    if missing:
+        raise TableError(f"{path}: variants {missing[:5]} are missing; remove the file and rerun")
+    if z.empty:
+        raise TableError(f"{path} has no questions; remove the file and rerun")
+    return z, variants
+
+
+def differences(z: pd.DataFrame, names: Sequence[object]) -> np.ndarray:
+    """Return the paired differences of variants to base, [questions, variants]."""
+    return z[list(map(str, names))].to_numpy() - z[[str(BASE)]].to_numpy()
+
+
+def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
+    """Count right answers of every variant, base first, in every group of questions, from Z.
+
+    Returns:
+        One row per cell: ``by`` (overall, subject or level), ``group``, ``variant``, ``layer`` and
+        ``head`` (null for base), ``n``, ``correct``, ``accuracy`` with Wilson's interval ``low`` to
+        ``high``; ``base`` (the base model's accuracy on the group), the questions ``gained`` and
+        ``lost``, the ``gain``; and of pruned heads its paired interval ``gain_low`` to
+        ``gain_high``, the exact McNemar ``p``, and ``q``, adjusted for all heads and groups of a
+        kind (Benjamini-Hochberg).
+    """
+    names = list(map(str, variants))
+    places = [(str(each), each.layer, each.head) for each in variants]
+    frame = pd.DataFrame(places, columns=["variant", "layer", "head"])
+    frame = frame.astype({"layer": "Int64", "head": "Int64"})
+    tables = []
+    for by, group, part in groups_of(z):
+        paired = differences(part, names)
+        found: dict[str, Any] = {"by": by, "group": group, "n": len(part)}
+        found["correct"] = part[names].sum().to_numpy()
+        found |= {"gained": (paired > 0).sum(axis=0), "lost": (paired < 0).sum(axis=0)}
+        found["gain_low"], found["gain_high"] = paired_interval(paired)
+        found["p"] = mcnemar(paired)
+        tables.append(frame.assign(**found))
+    table = pd.concat(tables, ignore_index=True)
+    base = table["variant"] == str(BASE)
+    table.loc[base, ["gain_low", "gain_high", "p"]] = np.nan
+    accuracy = table["correct"] / table["n"]
+    right = accuracy.where(base).ffill()
+    low, high = wilson(table["correct"].to_numpy(), table["n"].to_numpy())
+    table = table.assign(accuracy=accuracy, base=right, gain=accuracy - right, low=low, high=high)
+    return table.assign(q=adjusted(table))
+
+
+def adjusted(table: pd.DataFrame, p: str = "p") -> pd.Series:
+    """Return the p-values of a column, adjusted for all of a kind of group (Benjamini-Hochberg)."""
+    known = table[table[p].notna()].groupby("by")[p]
+    return known.transform(lambda p: false_discovery(p.to_numpy()))
+
+
+def groups_of(z: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Yield each group of questions: its kind, its name, its rows of Z."""
+    yield "overall", OVERALL, z
+    for subject, part in z.groupby("subject"):
+        yield "subject", str(subject), part
+    for level in sorted(z["level"].dropna().unique()):
+        yield "level", f"Level {int(level)}", z[z["level"] == level]
+
+
+def controls(
+    z: pd.DataFrame,
+    graded: pd.DataFrame,
+    variants: Sequence[Variant],
+    placebos: Sequence[Variant],
+    noise: float,
+    seed: int,
+) -> dict[str, pd.DataFrame]:
+    """Return the tables ``gains``, ``heads`` and ``spread`` of a sweep.
+
+    Z (`headsweep.tables.ACCURACY`) and graded answers (`headsweep.tables.GRADED`) have the same
+    questions and variants. Base comes first, then the pruned variants, sorted. A layer's noise
+    placebos are compared with its heads, numeric ones with all. `noise` is the logit gap below
+    which rounding can change the order; the seed decides sign patterns and splits.
+    """
+    layers = _by_layer(variants)
+    numeric = [str(each) for each in placebos if each.kind == "numeric"]
+    others = {
+        "placebo": _by_layer([each for each in placebos if each.kind == "noise"]),
+        "numeric": dict.fromkeys(layers, numeric),
+    }
+    tested = cells(z, variants).query("by == 'overall'").drop(columns=["low", "high"])
+    tested = tested.rename(columns={"gain_low": "low", "gain_high": "high"})
+    answers = graded.assign(
+        no_answer=graded["answer"].isna(),
+        truncated=graded["stop_reason"] == "length",
+        fragile=graded["margin"] < noise,
+    ).groupby("variant")[["no_answer", "truncated", "fragile", "tokens"]]
+    return {
+        "gains": _gains(z, layers, others, seed),
+        "heads": tested.join(answers.mean(), on="variant")[HEADS],
+        "spread": _spread(z, layers),
+    }
+
+
+def shown(heads: pd.DataFrame, sign: int) -> pd.DataFrame:
+    """Return the heads whose removal is shown to help (1) or to hurt (-1), the strongest first."""
+    found = heads[(heads["q"] < LEVEL) & (sign * heads["gain"] > 0)]
+    return found.sort_values("gain", ascending=sign < 0, kind="stable")
+
+
+def _by_layer(variants: Sequence[Variant]) -> dict[int, list[str]]:
+    """Return the names of the variants by layer; those without a layer are left out."""
+    layers = groupby(variants, key=lambda variant: variant.layer)
+    return {layer: list(map(str, members)) for layer, members in layers if layer is not None}
+
+
+def _gains(
+    z: pd.DataFrame,
+    layers: Mapping[int, list[str]],
+    others: Mapping[str, Mapping[int, list[str]]],
+    seed: int,
+) -> pd.DataFrame:
+    hurts = {layer: surely_hurts(differences(z, names)) for layer, names in layers.items()}
+    rows = []
+    for by, group, part in groups_of(z):
+        strata = part.groupby(["subject", "level"], dropna=False, sort=True).ngroup().to_numpy()
+        for layer, names in layers.items():
+            paired = differences(part, names)
+            best = best_gain(paired, ~hurts[layer], _RESAMPLES, seed)
+            row = {"by": by, "group": group, "layer": layer, "n": len(part), "heads": len(names)}
+            row |= {"base": part[str(BASE)].mean(), "median": np.median(paired.mean(axis=0))}
+            row |= {"gain": best.gain, "by_chance": best.expected, "p": best.p}
+            for kind, of_layer in others.items():
+                if len(of_layer.get(layer, ())) == len(names):  # fair: as many as heads
+                    other = differences(part, of_layer[layer])
+                    tested = against_placebos(paired, other, _RESAMPLES, seed)
+                    row |= dict(zip((kind, f"{kind}_p"), tested, strict=True))
+            if len(part) >= _FEWEST:
+                held_out = held_out_gain(paired, strata, _SPLITS, seed)
+                row |= dict(zip(("held_out", "low", "high"), held_out, strict=False))
+            rows.append(row)
+    table = pd.DataFrame(rows).reindex(columns=GAINS)
+    return table.assign(
+        **{f"{of}q": adjusted(table, f"{of}p") for of in ("", "placebo_", "numeric_")}
+    )
+
+
+def _spread(z: pd.DataFrame, layers: Mapping[int, list[str]]) -> pd.DataFrame:
+    """Return the spread between the heads of each layer, all, and those that do no clear harm."""
+    every = [name for names in layers.values() for name in names]
+    hurts = np.concatenate([surely_hurts(differences(z, names)) for names in layers.values()])
+    wanted = {f"layer {layer}": names for layer, names in layers.items()}
+    wanted["all heads"] = every
+    wanted["heads that do not clearly hurt"] = list(np.array(every)[~hurts])
+    known = {of: names for of, names in wanted.items() if len(names) > 1 and len(z) > 1}
+    rows = [(of, len(own), *head_variance(z[own].to_numpy())) for of, own in known.items()]
+    return pd.DataFrame(rows, columns=["of", "heads", *HeadVariance._fields])
+
+
+def failures(
+    heads: pd.DataFrame,
+    graded: pd.DataFrame,
+    answers: Mapping[str, Path],
+    activations: pd.DataFrame,
+) -> pd.DataFrame:
+    """Return how answers fail without each of the 20 heads that hurt most: columns `FAILURES`.
+
+    Answers are files of the store, by variant; cells are empty where one is missing. The tables
+    have columns `HEADS`, `headsweep.tables.GRADED` and `headsweep.tables.ACTIVATIONS`.
+    """
+    base = heads[heads["variant"] == str(BASE)]
+    chosen = pd.concat([base, shown(heads, -1).head(_SHOWN)], ignore_index=True)
+    ranks = activations.groupby("layer")["share"].rank(ascending=False, method="min")
+    measured = activations.assign(norm_share=activations["share"], norm_rank=ranks.astype("Int64"))
+    measured = measured[["layer", "head", "norm_share", "norm_rank"]]
+    by_variant = dict(tuple(graded.set_index("question_id").groupby("variant")))
+    right = by_variant[str(BASE)]["correct"]
+    found = []
+    for variant in chosen["variant"]:
+        own = by_variant[variant]
+        looping = _tokens(answers[variant]).map(loops).reindex(own.index)
+        lost = own[~own["correct"] & right.loc[own.index]]
+        tests = [looping[lost.index] == 1, lost["stop_reason"] == "length", lost["answer"].isna()]
+        modes = pd.Series(np.select(tests, MODES[:-1], MODES[-1])).value_counts(normalize=True)
+        found.append((looping.mean(), *next(iter(modes.items()), (None, np.nan))))
+    shares = pd.DataFrame(found, columns=["loops", "mode", "mode_share"])
+    return chosen.merge(measured, on=["layer", "head"], how="left").join(shares)[FAILURES]
+
+
+def changes(
+    graded: pd.DataFrame,
+    variants: Sequence[Variant],
+    answers: Mapping[str, Path],
+    activations: pd.DataFrame,
+) -> pd.DataFrame:
+    """Count what heads and placebos, sorted, change: columns `PLACEBOS`; others as `failures`."""
+    group, correct = (
+        graded.pivot(index="question_id", columns="variant", values=values).astype(int)
+        for values in ("group", "correct")
+    )
+    base = str(BASE)
+    tokens = _tokens(answers[base]).map(tuple)
+    norms = activations.set_index(["layer", "head"])
+    rows = []
+    for (kind, layer), each in groupby(variants, key=lambda each: (each.kind, each.layer)):
+        members = list(each)
+        names = list(map(str, members))
+        gains = correct[names].mean() - correct[base].mean()
+        row = {"kind": kind, "layer": layer, "variants": len(names)}
+        row |= {"answers": len(names) * len(group), "gain": gains.mean(), "best": gains.max()}
+        others = (_tokens(answers[name]).map(tuple) for name in names)
+        pairs = (tokens.align(other, join="inner") for other in others)
+        row["changed"] = np.mean([before.ne(after).mean() for before, after in pairs])
+        row["final"] = np.mean(group[names].ne(group[base], axis=0))
+        row["outcome"] = np.mean(correct[names].ne(correct[base], axis=0))
+        if kind in ("head", "noise"):
+            places = [(each.layer, each.head) for each in members]
+            row["norm"] = norms.loc[places][f"{kind}_norm".replace("head", "output")].mean()
+        rows.append(row)
+    return pd.DataFrame(rows, columns=PLACEBOS).astype({"layer": "Int64"})
+
+
+def _tokens(file: Path) -> pd.Series:
+    """Return the tokens of a variant's answers by question; empty if the store lacks them."""
+    if not file.exists():
+        return pd.Series(dtype=object)
+    return read_table(file, ANSWERS).set_index("question_id")["token_ids"]

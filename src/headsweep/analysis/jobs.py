@@ -1,0 +1,119 @@
+"""The jobs that write a run's tables, published numbers beside, and a record of them; no torch."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headsweep import paths
+from headsweep.analysis import latex
+from headsweep.analysis.claims import claims
+from headsweep.analysis.compressions import tables
+from headsweep.analysis.facts import record
+from headsweep.analysis.gains import cells, changes, controls, failures, read_z
+from headsweep.analysis.published import audit, beside, conditions, cuts, head_pruning
+from headsweep.analysis.trials import read_trial
+from headsweep.config import Config
+from headsweep.generation.requests import NEAR_TIE
+from headsweep.planning.batches import arms, placebos
+from headsweep.planning.exhibits import PRINTED_TABLES, Shown
+from headsweep.planning.store import Store
+from headsweep.planning.titles import title, titles
+from headsweep.record import Stopwatch, read_json, write_record
+from headsweep.tables import (
+    ACTIVATIONS,
+    GRADED,
+    OUTCOMES,
+    STUDY_OUTCOMES,
+    read_table,
+    write_csv,
+    write_json,
+    write_table,
+    write_text,
+)
+
+
+def write_tables(config: Config, sweep: str, published: Path) -> None:
+    """Write Pass@1 by subject, layer and head, and by level, as CSV and LaTeX (Tables 1-4)."""
+    stopwatch = Stopwatch()
+    own = cells(*read_z(config, sweep))
+    how = config.decodings[config.sweeps[sweep].decoding].prompt, config.grading_of(sweep)
+    table = beside(config, sweep, own, published).assign(prompt=how[0], grading=how[1])
+    store = Store(config)
+    tex = store.path(paths.TABLE, sweep=sweep, suffix="tex")
+    write_text(tex, latex.of_sweep(own, title(config, "sweeps", sweep), *how))
+    csv = write_csv(tex.with_suffix(".csv"), table, 6)
+    record([tex, csv], stopwatch, [store.of_sweep(sweep)])
+
+
+def write_controls(config: Config, sweep: str) -> None:
+    """Write the controls of a sweep: gains, heads, spread, placebos and failures."""
+    stopwatch = Stopwatch()
+    section, file = config.sweeps[sweep], partial(Store(config).of_sweep, sweep)
+    z, variants = read_z(config, sweep)
+    files = [file(), file(paths.GRADED), file(paths.ACTIVATIONS)]
+    noise = NEAR_TIE[config.models[section.model].dtype]
+    graded, others = read_table(files[1], GRADED), placebos(config, section)
+    found = controls(z, graded, variants, others, noise, config.seed)
+    answers = {str(each): file(paths.ANSWERS, variant=each) for each in (*variants, *others)}
+    activations = read_table(files[2], ACTIVATIONS)
+    found["placebos"] = changes(graded, [*variants[1:], *others], answers, activations)
+    found["failures"] = failures(found["heads"], graded, answers, activations)
+    path = partial(Store(config).path, paths.CONTROLS, sweep=sweep)
+    record([write_csv(path(table=name), own) for name, own in found.items()], stopwatch, files)
+
+
+def write_audit(config: Config, published: Path) -> None:
+    """Write the published tables of a folder held against chance and arithmetic."""
+    stopwatch = Stopwatch()
+    pairs, summary = audit(head_pruning(published), config.seed)
+    found = {"pairs": pairs, "sprint": summary, "compression": cuts(conditions(published))}
+    path = partial(Store(config).path, paths.AUDIT_TABLE)
+    made = [write_csv(path(paper=name), table, 6) for name, table in found.items()]
+    record(made, stopwatch, [published.name])
+
+
+def write_claims(config: Config, published: Path) -> None:
+    """Write which of the papers' claims hold in the published tables and in this run."""
+    stopwatch = Stopwatch()
+    made = write_csv(Store(config).path(paths.CLAIMS), claims(config, published), 6)
+    record([made], stopwatch, [published.name, *Shown(config).judged()])
+
+
+def write_compression_tables(config: Config, published: Path) -> None:
+    """Write Tables 1-4 of the second paper as CSV and LaTeX; knee, quantisation and cost as CSV."""
+    stopwatch, made = Stopwatch(), []
+    trials = [read_trial(config, name) for name in config.compressions]
+    for name, table in tables(trials, conditions(published)).items():
+        file = Store(config).path(paths.COMPRESSION_TABLE, exhibit=name, suffix="csv")
+        made.append(write_csv(file, table, 6))
+        if name in PRINTED_TABLES:
+            called = table["compression"].map(titles(config, "compressions"))
+            text = latex.of_study(name, table.assign(title=called))
+            write_text(made[-1].with_suffix(".tex"), text)
+    record(made, stopwatch, Shown(config).studied())
+
+
+def gather(config: Config, compression: str) -> None:
+    """Collect the outcomes and histories of all arms and seeds, in the order of the config."""
+    stopwatch = Stopwatch()
+    study = config.compressions[compression]
+    outcomes: list[pd.DataFrame] = []
+    histories: dict[str, dict[str, Any]] = {}
+    for arm in arms(config, compression):
+        for seed in study.seeds:
+            templates = [paths.OUTCOMES, *[paths.INT8_OUTCOMES][: arm.name in study.int8]]
+            for template in templates:
+                rows = read_table(Path(arm.file(template, seed)), OUTCOMES)
+                outcomes.append(rows.assign(arm=arm.name, seed=seed))
+            history = read_json(Path(arm.file(paths.HISTORY, seed)))
+            histories.setdefault(arm.name, {})[str(seed)] = history
+    store = Store(config)
+    facts = {"compression": compression, "settings": study.model_dump(mode="json")}
+    output = store.path(paths.STUDY_OUTCOMES, compression=compression)
+    write_table(output, pd.concat(outcomes), STUDY_OUTCOMES)
+    write_record(output, stopwatch, facts)
+    output = store.path(paths.HISTORIES, compression=compression)
+    write_json(output, histories)
+    write_record(output, stopwatch, facts)

@@ -1,0 +1,269 @@
+"""The papers' numbers (``config/published``) beside chance, arithmetic and a sweep's cells.
+
+The gains of the SPRINT paper's Figure 2 come from its own Tables 1-4 and Figure 5.
+
+Parameters and FLOPs of an encoder of RoBERTa's shape follow from its geometry. The FLOPs of a layer
+with h heads on L tokens are 2L(4·d·h·d_h + 2L·h·d_h + 2·d·f); pruning heads leaves the last term.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from headsweep.analysis.facts import read_csv
+from headsweep.analysis.gains import OVERALL
+from headsweep.config import Config, Model
+from headsweep.statistics.intervals import unpaired_difference, wilson
+from headsweep.statistics.selection import contested, gains_by_chance
+
+HEAD_PRUNING = "sprint_head_pruning.csv"
+FIGURE_5 = "sprint_figure5.csv"
+CONDITIONS = tuple(f"compression_table{number}.csv" for number in (1, 2, 3, 4))
+CLAIMS = {"SPRINT": "sprint_claims.csv", "compression": "compression_claims.csv"}
+"""File of the claims of each paper."""
+FILES = (HEAD_PRUNING, FIGURE_5, *CONDITIONS, *CLAIMS.values())
+"""The files of published numbers that are read."""
+
+EXHIBITS = {
+    "Meta-Llama-3-8B-Instruct": "Table 1",
+    "Qwen2.5-Math-1.5B-Instruct": "Table 2",
+    "Qwen2.5-Math-7B-Instruct": "Table 3",
+    "Qwen2.5-7B-Instruct": "Table 4",
+}
+"""The table of each model in the SPRINT paper, by the model's name on the hub."""
+
+SIZES = {
+    "Algebra": 124,
+    "Counting & Probability": 38,
+    "Geometry": 41,
+    "Intermediate Algebra": 97,
+    "Number Theory": 62,
+    "Prealgebra": 82,
+    "Precalculus": 56,
+}
+"""Questions of MATH-500 by subject; every published accuracy is a count over these."""
+
+DATA = {"math23k": "Math23k", "asdiv_a": "ASDiv-A"}
+"""The second paper's names of its data."""
+
+ENCODER_NAMES = dict.fromkeys(("roberta-base", "chinese-roberta-wwm-ext"), "ATHENA-base")
+ENCODER_NAMES |= dict.fromkeys(("roberta-large", "chinese-roberta-wwm-ext-large"), "ATHENA-large")
+"""Encoders of the published solvers, by the last part of their name on the hub."""
+
+LEGIBLE = 0.5
+"""Smallest share of legible heads for a (subject, layer) pair to count."""
+
+_RESAMPLES = 4000
+
+BESIDE = ["published_n", "published_correct", "published", "exhibit"]
+BESIDE += ["difference", "difference_low", "difference_high"]
+"""Columns of published numbers beside a cell, null where none is legible: questions, right answers,
+accuracy and place; and the reproduced accuracy minus the published one, with its interval."""
+
+_NUMBERS = {
+    "baseline_accuracy_pct": "published_baseline",
+    "accuracy_pct": "published_accuracy",
+    "param_reduction_pct": "published_parameters",
+    "flops_reduction_pct": "published_flops",
+    "speedup_pct": "published_speedup",
+    "memory_reduction_pct": "published_memory",
+}
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The geometry of an encoder with learned positions."""
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    vocabulary: int = 50265
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters of one head: its slices of four projections, and three biases."""
+        head_dim = self.width // self.heads
+        return 4 * self.width * head_dim + 3 * head_dim
+
+    @property
+    def parameters(self) -> int:
+        """All parameters: embeddings of tokens, 514 positions and types; layers; no task head."""
+        embeddings = (self.vocabulary + 514 + 1 + 2) * self.width
+        attention = self.heads * self.head_parameters + self.width
+        feed_forward = 2 * self.width * self.inner + self.inner + self.width
+        return embeddings + self.layers * (attention + feed_forward + 4 * self.width)
+
+    def cut(self, ratio: float, tokens: int = 512) -> tuple[int, float, float]:
+        """Return the heads that a pruning ratio removes, their shares of parameters and of FLOPs.
+
+        The default length is the longest input, where attention's share is largest.
+        """
+        removed = int(ratio * self.layers * self.heads + 1e-9)
+        attention = 4 * self.width**2 + 2 * tokens * self.width
+        share = attention / (attention + 2 * self.width * self.inner)
+        flops = removed / (self.layers * self.heads) * share
+        return removed, removed * self.head_parameters / self.parameters, flops
+
+
+ENCODERS = {
+    "ATHENA-base": Encoder(layers=12, width=768, heads=12, inner=3072),
+    "ATHENA-large": Encoder(layers=24, width=1024, heads=16, inner=4096),
+}
+"""RoBERTa-base and RoBERTa-large, the encoders of the published solvers."""
+
+
+def head_pruning(folder: Path) -> pd.DataFrame:
+    """Read Tables 1-4 and Figure 5 of the SPRINT paper from a folder, one row per legible cell.
+
+    Columns ``exhibit`` (such as "Table 2"), ``model``, ``layer``, ``head`` (null for No Prune),
+    ``subject``, ``n``, ``correct`` and ``accuracy`` = correct / n. Above 100 questions two counts
+    may be printed alike; the nearest is taken.
+
+    Raises:
+        TableError: a file is missing or damaged.
+    """
+    keys = ["exhibit", "model", "layer", "head", "subject"]
+    tables, figure = (read_csv(folder / name, keys[1:]) for name in (HEAD_PRUNING, FIGURE_5))
+    tables = tables.assign(exhibit=tables["model"].map(EXHIBITS))
+    table = pd.concat([tables, figure.assign(exhibit="Figure 5")]).dropna(subset="accuracy")
+    n = table["subject"].map(SIZES)
+    correct = (table["accuracy"] * n).round().astype(int)
+    head = pd.to_numeric(table["head"].replace("none", pd.NA)).astype("Int64")
+    table = table.assign(head=head, n=n, correct=correct, accuracy=correct / n)
+    return table.reset_index(drop=True)[[*keys, "n", "correct", "accuracy"]]
+
+
+def audit(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Compare the published gains of each table, and of Figure 5, with those by chance.
+
+    Outcomes of single questions are not published: base model and heads are taken to agree on all
+    questions but some contested ones, which each answers like a fair coin, as many as explain the
+    spread between the heads of a layer. What heads keep from subject to subject is not counted as
+    noise and heads that clearly hurt are left out; an effect of one head on one subject alone looks
+    like noise, so chance is an upper bound. The table is that of `head_pruning`.
+
+    Returns:
+        One row per (exhibit, subject, layer) pair: the gain of the best and of the median head, and
+        whether the best is ``beyond`` 95% of those by chance. And one per exhibit and model: the
+        ``pairs``, their median ``gain``, what chance gives with its 95% range, how many are
+        ``beyond``, and the mean gain of the ``median_head``, which is free of selection.
+    """
+    parts, summary = [], []
+    for (exhibit, model), part in table.groupby(["exhibit", "model"], sort=False):
+        pairs = _pairs(part)
+        best = gains_by_chance(
+            pairs["n"].to_numpy(),
+            pairs.pop("contested").to_numpy(),
+            pairs.pop("ordinary").to_numpy(),
+            pd.factorize(pairs["subject"])[0],
+            _RESAMPLES,
+            seed,
+        )
+        beyond = pairs["gain"] > np.quantile(best, 0.95, axis=0) + 1e-9
+        parts.append(pairs.assign(exhibit=str(exhibit), model=str(model), beyond=beyond))
+        medians = np.median(best, axis=1)
+        low, high = np.quantile(medians, [0.025, 0.975])
+        found = {"exhibit": exhibit, "model": model, "pairs": len(pairs)}
+        found |= {"gain": pairs["gain"].median(), "by_chance": medians.mean(), "chance_low": low}
+        found |= {"chance_high": high, "beyond": beyond.sum()}
+        summary.append({**found, "median_head": pairs["median_head"].mean()})
+    return pd.concat(parts, ignore_index=True), pd.DataFrame(summary)
+
+
+def _pairs(part: pd.DataFrame) -> pd.DataFrame:
+    """Return the pairs of a model that are legible enough."""
+    base = part[part["head"].isna()].set_index(["layer", "subject"])["accuracy"]
+    pruned = part.dropna(subset="head")
+    all_heads = pruned["head"].max() + 1
+    rows = []
+    for layer, cells in pruned.groupby("layer"):
+        grid = cells.pivot(index="head", columns="subject", values="accuracy")
+        noise, kept = contested(grid.to_numpy(float), grid.columns.map(SIZES).to_numpy())
+        for subject in grid.columns.astype(str):
+            accuracy, n = grid[subject], SIZES[subject]
+            legible = accuracy.dropna()
+            if len(legible) < LEGIBLE * all_heads or (layer, subject) not in base.index:
+                continue
+            own, ordinary = base.loc[(layer, subject)], accuracy[kept].dropna()
+            mean = ordinary.mean()
+            gains = legible.max() - own, legible.median() - own
+            noisy = len(ordinary), 4 * mean * (1 - mean) * noise * n
+            rows.append((layer, subject, n, len(legible), own, *gains, *noisy))
+    columns = ["layer", "subject", "n", "heads", "base", "gain", "median_head", "ordinary"]
+    return pd.DataFrame(rows, columns=[*columns, "contested"])
+
+
+def conditions(folder: Path) -> pd.DataFrame:
+    """Read Tables 1-4 of the second paper from a folder, one row per condition, as fractions.
+
+    ``of`` (ratio, arm, alpha or stratum) and ``key`` (the model for a ratio, our name for an arm or
+    stratum, alpha) identify the condition. Columns that end in ``_at_most`` are what arithmetic
+    allows for the removed ``heads``.
+
+    Raises:
+        TableError: a table is missing or damaged.
+    """
+    read = [read_csv(folder / name, ["of", "key"]).astype({"key": str}) for name in CONDITIONS]
+    same = ["of", "key", "dataset", "pruning_ratio_pct"]
+    table = pd.concat(read, ignore_index=True).drop_duplicates(same)
+    table = table.rename(columns=_NUMBERS)
+    table[list(_NUMBERS.values())] /= 100
+    ratio = table["pruning_ratio_pct"] / 100
+    most = [ENCODERS[model].cut(own) for model, own in zip(table["model"], ratio, strict=True)]
+    heads, parameters, flops = map(np.array, zip(*most, strict=True))
+    return table.rename(columns={"model": "published_model", "dataset": "data"}).assign(
+        ratio=ratio,
+        heads=heads,
+        published_change=(table["published_accuracy"] - table["published_baseline"]).round(9),
+        published_parameters_at_most=parameters,
+        published_flops_at_most=flops,
+        published_speedup_at_most=1 / (1 - flops) - 1,
+    )
+
+
+def cuts(conditions: pd.DataFrame) -> pd.DataFrame:
+    """Return the published cuts of `conditions` beside the largest that arithmetic allows."""
+    of = ("parameters", "flops", "speedup")
+    pairs = [f"published_{name}{end}" for name in of for end in ("", "_at_most")]
+    columns = ["published_model", "data", "ratio", "heads", *pairs]
+    return conditions.query("of == 'ratio' and ratio > 0")[columns]
+
+
+def published_name(model: Model) -> str | None:
+    """Return a model's name in the SPRINT paper, the last part of its hub id or folder; or None."""
+    name = Path(model.source).name
+    return name if name in EXHIBITS else None
+
+
+def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """Return a sweep's `headsweep.analysis.gains.cells` with published numbers: columns `BESIDE`.
+
+    The paper prints No Prune for each layer; its number is given only if all layers agree.
+
+    Raises:
+        TableError: a published table in the folder is missing or damaged.
+    """
+    section, keys = config.sweeps[sweep], ["layer", "head", "group"]
+    same = config.questions[section.questions].benchmark == "math500"
+    table = head_pruning(folder).rename(columns={"subject": "group"}).astype({"layer": "Int64"})
+    asked = table["model"].eq(published_name(config.models[section.model]) or "") & same
+    table = table[asked & table["layer"].isin(cells["layer"].dropna())]
+    total = table.groupby(["exhibit", *keys[:2]], dropna=False)
+    whole = total[["n", "correct"]].sum()[total.size() == len(SIZES)].reset_index()
+    table = pd.concat([table, whole.assign(group=OVERALL, accuracy=whole["correct"] / whole["n"])])
+    names = {"n": "published_n", "correct": "published_correct", "accuracy": "published"}
+    table = table.rename(columns=names)
+    base = table[table["head"].isna()].assign(layer=None).astype({"layer": "Int64"})
+    base = base[base.groupby("group")["published"].transform("nunique") == 1]
+    table = pd.concat([table.dropna(subset="head"), base.drop_duplicates("group")])
+    found = cells.merge(table[[*keys, *BESIDE[:4]]], on=keys, how="left", validate="one_to_one")
+    first, n, right, *mine = (
+        found[name].to_numpy(float, na_value=np.nan)
+        for name in ("published", "published_n", "published_correct", "accuracy", "correct", "n")
+    )
+    with np.errstate(invalid="ignore"):
+        low, high = unpaired_difference(first, wilson(right, n), mine[0], wilson(*mine[1:]))
+    return found.assign(difference=mine[0] - first, difference_low=low, difference_high=high)

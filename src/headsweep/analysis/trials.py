@@ -1,0 +1,221 @@
+"""A run's compressions: each arm's accuracy and savings. Shares are fractions: 0.25 is 25%."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headsweep import paths
+from headsweep.analysis.facts import read_csv
+from headsweep.analysis.published import DATA, ENCODER_NAMES, ENCODERS, Encoder
+from headsweep.config import Config, Study
+from headsweep.config.compression import Compression
+from headsweep.config.experiments import arm as arm_of
+from headsweep.planning.store import Store
+from headsweep.record import read_json
+from headsweep.statistics.intervals import SeedBootstrap
+from headsweep.tables import STUDY_OUTCOMES, read_table
+
+BASELINE, METHOD = "baseline", "full"
+"""The arm without pruning, and the arm of which the others are variations."""
+
+MEASUREMENTS = ["arm", "quantised", "tokens", "batch", "seconds", "parameters", "whole_parameters"]
+MEASUREMENTS += ["flops", "weight_bytes", "peak_bytes"]
+"""Columns of speed and size, one row per arm, quantised or not, text length and batch size."""
+
+ACCURACY = ["n", "seeds", "accuracy", "sd", "low", "high", "lenient"]
+ACCURACY += ["change", "change_low", "change_high"]
+"""Columns: examples; seeds; strict accuracy (mean over seeds), its standard deviation over seeds
+(empty for one) and its 95% interval; lenient accuracy; difference from the baseline on the same
+seeds and examples, with its interval."""
+
+SAVINGS = ["heads_removed", "heads", "parameters_removed", "parameters_at_most", "whole_removed"]
+SAVINGS += ["flops_removed", "speedup_at_most", "faster_small", "saved_small", "faster_large"]
+SAVINGS += ["saved_large", "weight_removed", "peak_removed"]
+SAVINGS += ["test_time", "test_time_low", "test_time_high"]
+"""Columns: heads; the share of the encoder's parameters removed, and the removed heads' share by
+arithmetic; the share of the whole solver's; the share of FLOPs, and the speed-up if time were
+proportional to them; t0 / t1 - 1 and 1 - t1 / t0 of a pass at the smallest and the largest batch;
+the shares of bytes of weights and of peak memory; t1 / t0 of the whole test with its interval."""
+
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One compression of a run with all its results."""
+
+    name: str
+    study: Study
+    outcomes: pd.DataFrame
+    """Rows of `headsweep.tables.STUDY_OUTCOMES`."""
+    histories: Mapping[str, Mapping[int, Mapping[str, Any]]]
+    """By arm and seed: `headsweep.compression.rounds.History` as JSON."""
+    measurements: pd.DataFrame
+    """Columns `MEASUREMENTS`."""
+    seed: int = 0
+    """Seed of the resamples."""
+    papers_data: str | None = None
+    """The data's name in the paper, if the paper uses it."""
+    papers_model: str | None = None
+    """The solver's name in the paper, if it has the paper's encoder."""
+    encoder: Encoder | None = None
+    """The encoder's shape, if known."""
+
+    @cached_property
+    def settings(self) -> dict[str, Compression]:
+        """The settings of each arm that was tested, in the order of the config."""
+        tested = set(self.outcomes["arm"])
+        return {arm: own for arm, own in self.study.settings.items() if arm in tested}
+
+    def tested(self, arm: str, quantised: bool = False, stratum: str | None = None) -> pd.DataFrame:
+        """Return the outcomes of an arm, as trained or with 8-bit weights, of a stratum or all."""
+        rows = self.outcomes
+        rows = rows[(rows["arm"] == arm) & (rows["quantised"] == quantised)]
+        return rows if stratum is None else rows[rows["stratum"] == stratum]
+
+    def right(self, arm: str, quantised: bool = False, stratum: str | None = None) -> pd.DataFrame:
+        """Return which answers are right, as 0 or 1, [seeds, examples]."""
+        rows = self.tested(arm, quantised, stratum)
+        return rows.pivot(index="seed", columns="example_id", values="strict").astype(float)
+
+    def first_history(self, arm: str) -> Mapping[str, Any]:
+        """Return the arm's history under the first seed, whose sizes and times are measured."""
+        own = self.histories[arm]
+        return own[min(own, key=self.study.seeds.index)]
+
+
+def ratios_of(trial: Trial) -> dict[float, str]:
+    """Return the arms that differ from the method only in their ratio, in ascending order."""
+    method = trial.study.method
+    found = {
+        own.ratio: name
+        for name, own in trial.settings.items()
+        if own.model_copy(update={"ratio": method.ratio}).decisive() == method.decisive()
+    }
+    return {ratio: found[ratio] for ratio in sorted(found) if ratio > 0}
+
+
+def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
+    """Return the arms that differ only in alpha, in ascending order, from the method if `distilled`
+    and else from `pruning_only`.
+    """
+    method = trial.study.method if distilled else arm_of("pruning_only", trial.study.method)
+    found = {}
+    for name, own in trial.settings.items() if method.importance.criterion == "mixed" else ():
+        middle = own.importance.model_copy(update={"alpha": method.importance.alpha})
+        if own.model_copy(update={"importance": middle}).decisive() == method.decisive():
+            found[own.importance.alpha] = name
+    return dict(sorted(found.items()))
+
+
+def causal_arm(study: Study) -> str | None:
+    """Return the arm that differs from the method only in that its scores are causal, if any."""
+    method = study.method
+    scores = method.importance.model_copy(update={"criterion": "causal"})
+    wanted = method.model_copy(update={"importance": scores}).decisive()
+    if wanted == method.decisive():
+        return None
+    alike = (name for name, own in study.settings.items() if own.decisive() == wanted)
+    return next(alike, None)
+
+
+def read_trial(config: Config, compression: str) -> Trial:
+    """Read a compression of a run.
+
+    Raises:
+        TableError: a file is missing or damaged.
+    """
+    study = config.compressions[compression]
+    file = partial(Store(config).path, compression=compression)
+    problems = config.problems.get(study.data or "")
+    encoder = config.solver_of(study).encoder if study.solver is not None else None
+    papers = ENCODER_NAMES.get(Path(encoder.source).name) if encoder and encoder.source else None
+    shape = ENCODERS.get(papers or "")
+    if encoder is not None and encoder.source is None:
+        shape = Encoder(encoder.layers, encoder.width, encoder.heads, encoder.intermediate)
+    return Trial(
+        name=compression,
+        study=study,
+        outcomes=read_table(file(paths.STUDY_OUTCOMES), STUDY_OUTCOMES),
+        histories={
+            arm: {int(seed): own for seed, own in runs.items()}
+            for arm, runs in read_json(file(paths.HISTORIES)).items()
+        },
+        measurements=read_csv(file(paths.MEASUREMENTS), MEASUREMENTS),
+        seed=config.seed,
+        papers_data=DATA.get(problems.dataset) if problems else None,
+        papers_model=papers if problems else None,
+        encoder=shape,
+    )
+
+
+def accuracy(
+    trial: Trial, arm: str, quantised: bool = False, stratum: str | None = None
+) -> dict[str, Any]:
+    """Return the columns `ACCURACY` of an arm, compared with the baseline that is not quantised."""
+    own, base = trial.right(arm, quantised, stratum), trial.right(BASELINE, stratum=stratum)
+    if arm == BASELINE and not quantised:
+        base = base.head(0)
+    mean, change = compared(trial, own), compared(trial, own, base)
+    lenient = trial.tested(arm, quantised, stratum)["lenient"].mean()
+    found = (*own.shape[::-1], mean[0], own.mean(axis=1).std(), *mean[1:], lenient, *change)
+    return dict(zip(ACCURACY, found, strict=True))
+
+
+def compared(
+    trial: Trial, own: pd.DataFrame, other: pd.DataFrame | float = 0.0
+) -> tuple[float, float, float]:
+    """Return the mean of [seeds, examples] outcomes, or of their differences to others over common
+    cells, and its 95% interval; NaN of none.
+    """
+    values = own.sub(other).dropna(how="all").dropna(axis=1, how="all").to_numpy()
+    if not values.size:
+        return np.nan, np.nan, np.nan
+    low, high = bootstrap(*values.shape, trial.seed).interval(values)
+    return float(values.mean()), float(low), float(high)
+
+
+@lru_cache(maxsize=8)
+def bootstrap(seeds: int, examples: int, seed: int) -> SeedBootstrap:
+    """Return the resamples, shared by all tables of a shape."""
+    return SeedBootstrap(seeds, examples, _RESAMPLES, seed)
+
+
+def savings(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
+    """Return the columns `SAVINGS` of an arm, but for those that were not measured.
+
+    If several text lengths were measured, the first one counts.
+    """
+    history, rows = trial.first_history(arm), trial.measurements
+    removed = history["heads"] - [history, *history["rounds"]][-1]["heads"]
+    found = {"heads_removed": removed, "heads": history["heads"]}
+    rows = rows[rows["tokens"].isin(rows["tokens"].head(1))].sort_values("batch")
+    own, base = (
+        rows[(rows["arm"] == name) & (rows["quantised"] == bits)]
+        for name, bits in ((arm, quantised), (BASELINE, False))
+    )
+    if own.empty or base.empty:
+        return found
+    most, unpruned = own.max(numeric_only=True), base.max(numeric_only=True)
+    cut = 1 - most.div(unpruned)
+    for size, place in (("small", 0), ("large", -1)):
+        ratio = base["seconds"].iloc[place] / own["seconds"].iloc[place]
+        found |= {f"faster_{size}": ratio - 1, f"saved_{size}": 1 - 1 / ratio}
+    if trial.encoder is not None:
+        held = removed * trial.encoder.head_parameters
+        found["parameters_at_most"] = held / unpruned["parameters"]
+    return {
+        **found,
+        "parameters_removed": cut["parameters"],
+        "whole_removed": cut["whole_parameters"],
+        "flops_removed": cut["flops"],
+        "speedup_at_most": 1 / (1 - cut["flops"]) - 1,
+        "weight_removed": cut["weight_bytes"],
+        "peak_removed": cut["peak_bytes"],
+        **most.filter(like="test_time"),
+    }

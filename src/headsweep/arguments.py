@@ -1,0 +1,92 @@
+"""Types of command-line arguments, and whole commands made from functions' signatures."""
+
+import argparse
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+
+def count(text: str) -> int:
+    """Read a positive whole number."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def numbers_or_all(text: str) -> list[int] | Literal["all"]:
+    """Read numbers from 0, as in ``5,15``, or ``all``."""
+    if text == "all":
+        return "all"
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither numbers, as in 5,15, nor all")
+    return [int(part) for part in parts]
+
+
+def add_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    function: Callable[..., Any],
+    *,
+    handler: Callable[..., Any] | None = None,
+    epilog: str | None = None,
+    options: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> argparse.ArgumentParser:
+    """Add a command that calls a function, or `handler` with the function's parameters.
+
+    Parameters before the ``*`` of the signature become positional arguments, but for some
+    `options`, those after it options; the command is `without` some. Types decide how arguments are
+    read (whole numbers are positive). The docstring's first line describes the command, its
+    ``Args:`` the arguments.
+    """
+    about, _, rest = (inspect.getdoc(function) or "").partition("\n")
+    texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE))
+    form = argparse.RawDescriptionHelpFormatter
+    command = commands.add_parser(name, description=about, epilog=epilog, formatter_class=form)
+    for each in inspect.signature(function).parameters.values():
+        if each.name in without:
+            continue
+        required = each.default is each.empty
+        keys = reading(each.annotation)
+        keys["help"] = " ".join(texts[each.name].split()).replace("``", "").replace("%", "%%")
+        if each.kind is each.KEYWORD_ONLY or each.name in options:
+            flag = f"-{each.name}" if len(each.name) == 1 else f"--{each.name.replace('_', '-')}"
+            keys |= {"required": True} if required else {"default": each.default}
+            if not required and each.default not in (None, False):
+                keys["help"] += " (default: %(default)s)"
+            command.add_argument(flag, **keys)
+        else:
+            if not required and "nargs" not in keys:
+                keys |= {"nargs": "?", "default": each.default}
+            if "choices" not in keys:
+                keys["metavar"] = each.name.upper()
+            command.add_argument(each.name, **keys)
+    command.set_defaults(handler=handler or function)
+    return command
+
+
+def listed(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> str:
+    """Return a line for each command of a command line: its name, and what it does."""
+    width = max(map(len, commands.choices))
+    every = commands.choices.items()
+    return "\n".join(f"  {name:<{width}}  {command.description}" for name, command in every)
+
+
+def reading(hint: Any) -> dict[str, Any]:
+    """Return the keywords with which argparse reads a value of a type."""
+    if get_origin(hint) is list:
+        return {"nargs": "*", "type": get_args(hint)[0]}
+    parts = [hint] if get_origin(hint) is Literal else list(get_args(hint)) or [hint]
+    parts = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
+    if any(get_origin(part) is Sequence for part in parts):
+        return {"type": numbers_or_all}
+    if get_origin(parts[0]) is Literal:
+        return {"choices": get_args(parts[0])}
+    if hint is bool:
+        return {"action": "store_true"}
+    # Of a text or a path the text: a path would lose the "./" that tells a folder from a hub id.
+    kinds: dict[Any, Any] = {str: str, int: count, float: float, Path: Path}
+    return {"type": next((kinds[part] for part in parts if part in kinds), str)}

@@ -1,0 +1,218 @@
+"""`headsweep bench sweep`: the engine and its rivals side by side on one sweep."""
+
+import logging
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from math import inf
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from transformers.utils.logging import disable_progress_bar
+
+from headsweep.bench import shapes
+from headsweep.bench.rivals import Costs, Outcome, Work, answer, ask, floor, peak, start
+from headsweep.benchmarks.generated import generate
+from headsweep.config import Decoding
+from headsweep.errors import ModelError
+from headsweep.generation.prompts import encode_prompt
+from headsweep.models.load import load_model
+from headsweep.tables import write_json
+from headsweep.variants import BASE
+
+_LOG = logging.getLogger(__name__)
+
+Setting = tuple[int, int]  # processes, and threads of each
+
+
+class Crew:
+    """Processes that hold the same model and divide a sweep among them."""
+
+    def __init__(self, setting: Setting, folder: Path, dtype: str) -> None:
+        self.setting = processes, threads = setting
+        context = multiprocessing.get_context("spawn")
+        # One pool a process, so that each process gets its share and no other's.
+        self._pools = [
+            ProcessPoolExecutor(1, context, start, (str(folder), dtype, threads))
+            for _ in range(processes)
+        ]
+        # Some libraries size their pools from the environment, when they are imported.
+        with patch.dict(os.environ, OMP_NUM_THREADS=str(threads)):
+            self.costs = self.ask(Costs.of)[0]
+
+    def ask(self, function: Any, *given: list[Any]) -> list[Any]:
+        """Call a function with the model in all processes, and with arguments of their own."""
+        each = zip(self._pools, *given, strict=True)
+        found = [pool.submit(ask, function, *own) for pool, *own in each]
+        return [future.result() for future in found]
+
+    def measure(self, rival: str, work: Work, *, timed: bool = False) -> tuple[float, Outcome]:
+        """Return the time until the last process has finished, and all answers.
+
+        Raises:
+            ModelError: the rival fails.
+        """
+        parts = work.split(len(self._pools))
+        begin = time.perf_counter()
+        found = self.ask(answer, [rival] * len(parts), parts, [timed] * len(parts))
+        seconds = time.perf_counter() - begin
+        whole = Outcome()
+        for each in found:
+            whole.choices |= each.choices
+            whole.near_ties |= each.near_ties
+            for name in ("cpu_seconds", "product_flops", "product_seconds"):
+                setattr(whole, name, getattr(whole, name) + getattr(each, name))
+        return seconds, whole
+
+    def close(self) -> None:
+        """End the processes."""
+        for pool in self._pools:
+            pool.shutdown(cancel_futures=True)
+
+
+def run(
+    *,
+    model: str,
+    shape: str,
+    heads: int,
+    questions: int,
+    max_new_tokens: int,
+    threads: Sequence[int],
+    rivals: Sequence[str],
+    repeat: int,
+    json: Path | None,
+) -> None:
+    """Measure a sweep, print the table, and write the JSON file; see `headsweep bench sweep -h`.
+
+    Raises:
+        ModelError: the model cannot be loaded, or does not fit the shape.
+    """
+    disable_progress_bar()
+    on_gpu = torch.cuda.is_available()
+    dtype = "bfloat16" if on_gpu else "float32"
+    settings = [(1, count) for count in threads] + [(count, 1) for count in threads if count > 1]
+    rows: dict[str, Any] = {rival: {} for rival in rivals}
+    outcomes: dict[str, Outcome] = {}
+    with tempfile.TemporaryDirectory(prefix="headsweep-bench-") as scratch:
+        source = load_model("builtin:reasoner" if model == "demo" else model, device="cpu")
+        folder, every = shapes.make(shape, source, Path(scratch) / "model", getattr(torch, dtype))
+        drawn = generate("generated_math", "test", questions, seed=0, apart=False)
+        decoding, tokenizer = Decoding(max_new_tokens=max_new_tokens), source.tokenizer
+        texts = [encode_prompt(tokenizer, text, decoding, "math") for text in drawn["question"]]
+        prompts = dict(zip(drawn["question_id"], texts, strict=True))
+        count = min(heads, len(every))
+        pruned = [every[place * len(every) // count] for place in range(count)]  # from all layers
+        work = Work(prompts, (BASE, *pruned), max_new_tokens)
+        del source
+        for setting in settings[:1] if on_gpu else settings:
+            with closing(Crew(setting, folder, dtype)) as crew:
+                _measure(crew, rows, outcomes, work, repeat)
+    for rival, outcome in outcomes.items() if "published" in outcomes else ():
+        expected, row = outcomes["published"].choices, rows[rival]
+        different = {key for key, own in outcome.choices.items() if own != expected[key]}
+        row["ratio"] = row["tokens_per_second"] / rows["published"]["tokens_per_second"]
+        row["differing"] = len(different)
+        row["near_ties_differing"] = len(different & outcome.near_ties)
+    facts = {
+        "torch": torch.__version__,
+        "shape": shape,
+        "questions": len(work.prompts),
+        "variants": [str(variant) for variant in work.variants],
+        "rows": rows,
+    }
+    print(report(facts))
+    if json:
+        write_json(json, facts)
+
+
+def _measure(
+    crew: Crew, rows: dict[str, Any], outcomes: dict[str, Outcome], work: Work, repeat: int
+) -> None:
+    """Measure all rivals in turn, round after round, after a small part of the work to warm up.
+
+    `rows` and `outcomes` keep each rival's fastest setting, or the cause of its failure.
+    """
+    few = Work(dict([*work.prompts.items()][: 2 * crew.setting[0]]), work.variants[:2], 8)
+    seconds: dict[str, list[float]] = {rival: [] for rival in rows}
+    found: dict[str, Outcome] = {}
+    for number in range(repeat):
+        for rival in [rival for rival, row in rows.items() if "failure" not in row]:
+            try:
+                if not number:
+                    crew.measure(rival, few)
+                taken, found[rival] = crew.measure(rival, work)
+            except ModelError as error:
+                rows[rival] = {"failure": str(error)}
+                outcomes.pop(rival, None)
+                _LOG.warning("%s is not measured: %s", rival, error)
+                continue
+            seconds[rival].append(taken)
+            _LOG.info("%s, %d × %d threads: %.2f s", rival, *crew.setting, taken)
+    rate = sum(crew.ask(peak))
+    for rival, row in rows.items():
+        if "failure" in row or (taken := median(seconds[rival])) >= row.get("seconds", inf):
+            continue
+        outcomes[rival] = found[rival]
+        choices = found[rival].choices
+        least = floor(work, choices, crew.costs)
+        rows[rival] = {
+            "setting": list(crew.setting),
+            "seconds": taken,
+            "cpu_seconds": found[rival].cpu_seconds,
+            "tokens_per_second": sum(map(len, choices.values())) / taken,
+            "answers": len(choices),
+            "near_ties": len(found[rival].near_ties),
+            "peak": rate,
+            "floor_flops": least,
+            "of_floor": least / rate / taken,
+        }
+        if rival == "engine":
+            timed = crew.measure(rival, work, timed=True)[1]
+            same = (choices[q, v] == choices[q, str(BASE)] for q, v in choices if v != str(BASE))
+            rows[rival] |= {
+                "unchanged": fmean(same),
+                "fed_flops": timed.product_flops,
+                "product_rate": timed.product_flops / timed.product_seconds * crew.setting[0],
+                "outside_seconds": timed.cpu_seconds - timed.product_seconds * crew.setting[1],
+            }
+
+
+def report(facts: Mapping[str, Any]) -> str:
+    """Return the table, with lines on the work and on the engine's arithmetic."""
+    lines = [
+        f"{len(facts['variants'])} variants × {facts['questions']} questions, shape "
+        f"{facts['shape']}; each rival at its fastest processes × threads",
+        f"{'':16}{'threads':>8}{'s':>9}{'CPU s':>9}{'×':>7}{'tokens/s':>10}{'floor':>7}  differ",
+    ]
+    for name, row in facts["rows"].items():
+        if "failure" in row:
+            lines.append(f"{name:16}not measured: {row['failure']}")
+            continue
+        ratio, compared = "–", "–"
+        if "ratio" in row:
+            ratio, compared = f"{row['ratio']:.2f}", f"{row['differing']} of {row['answers']}"
+        lines.append(
+            f"{name:16}{'{} × {}'.format(*row['setting']):>8}{row['seconds']:9.2f}"
+            f"{row['cpu_seconds']:9.2f}{ratio:>7}"
+            f"{row['tokens_per_second']:10.0f}{row['of_floor']:7.1%}  {compared}"
+        )
+    engine = facts["rows"].get("engine", {})
+    if "fed_flops" in engine:
+        fed, least, rate, most = (
+            engine[name] / 1e9 for name in ("fed_flops", "floor_flops", "product_rate", "peak")
+        )
+        lines.append(
+            f"engine: {fed:.1f} GFLOP in products, {least:.1f} at least (attention included); "
+            f"products at {rate:.0f} of {most:.0f} GFLOP/s; {engine['outside_seconds']:.2f} CPU s "
+            f"outside them; {engine['unchanged']:.1%} of the pruned models' answers unchanged; "
+            f"near ties (margin at most 0.001): {engine['near_ties']}, differing "
+            f"{engine.get('near_ties_differing', 0)}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,363 @@
+"""Splits of the benchmarks, from the hub, from a local file or generated, and draws from them.
+
+All sources are converted to the columns of `tables.QUESTIONS`. A row that cannot be used is an
+error that names its line. Only the few rows of the published data that are known to lack a gold
+answer, or to be duplicates, are left out with a warning.
+"""
+
+import csv
+import gzip
+import hashlib
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from headsweep import tables
+from headsweep.benchmarks.generated import generate
+from headsweep.config import Questions
+from headsweep.config.questions import Columns
+from headsweep.errors import BenchmarkError
+
+_LOG = logging.getLogger(__name__)
+
+
+class HubDataset(NamedTuple):
+    """A dataset on the Hugging Face hub: its id, config (None if it has only one) and commit."""
+
+    path: str
+    name: str | None
+    revision: str
+
+
+PINNED = {
+    # The test part of PRM800K's split of MATH; its test.jsonl at this commit has sha256 35dc4108...
+    "math500": HubDataset(
+        "HuggingFaceH4/MATH-500", None, "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be"
+    ),
+    # The train part of the same split.
+    "math_train": HubDataset(
+        "nlile/hendrycks-MATH-benchmark", None, "465bcdb36f5962aa3512891498966df785fc3c18"
+    ),
+    "gsm8k": HubDataset("openai/gsm8k", "main", "740312add88f781978c0658806c59bc2815b9866"),
+}
+"""The default source of each benchmark, if the config names no file and no other revision."""
+
+_MATH = Columns(question="problem", id="unique_id", subject="subject", level="level")
+_WITHOUT_ANSWER = {
+    "train/algebra/24014.json",  # "\boxed 2" has no braces: PRM800K writes "None"
+    "train/algebra/25040.json",  # "\boxed 9" likewise
+    "train/number_theory/7115.json",  # the box is empty
+    "train/number_theory/7117.json",  # the box is empty
+}
+"""Rows of MATH that the published files leave without a gold answer."""
+
+_TWICE = {"test/precalculus/24307.json"}
+"""MATH has this problem twice, under two ids; PRM800K gave both rows the same id."""
+
+Row = tuple[str, dict[str, Any]]
+"""A row's place ("line 12", counted from 1) and its columns."""
+
+
+def read_source(questions: Questions) -> pd.DataFrame:
+    """Return the split that a question set is drawn from, in the columns of `tables.QUESTIONS`.
+
+    Question ids are `unique_id` for MATH, which names the file in the original archive, and
+    benchmark, split and row for GSM8K, which has no ids. Rows keep the order of the source.
+
+    Raises:
+        BenchmarkError: the source cannot be reached or read, is empty, does not match `revision`,
+            has other columns, a row without an answer, or a duplicate id.
+    """
+    if questions.generated:
+        assert questions.n is not None  # the config schema requires it
+        return generate(
+            questions.benchmark,
+            questions.split,
+            questions.n,
+            questions.seed,
+            apart=questions.templates == "apart",
+        )
+    if questions.file is not None:
+        file = Path(questions.file).expanduser()
+        return _table(questions, str(file), file_rows(file, questions.revision))
+    hub = hub_dataset(questions)
+    return _table(questions, hub.path, hub_rows(hub, questions.split))
+
+
+def hub_dataset(questions: Questions) -> HubDataset:
+    """Return the dataset on the hub that a question set is drawn from."""
+    if questions.dataset is not None:
+        return HubDataset(questions.dataset, questions.subset, questions.revision or "")
+    pinned = PINNED[questions.benchmark]
+    return pinned._replace(revision=questions.revision or pinned.revision)
+
+
+def file_revision(file: Path) -> str:
+    """Return the sha256 of a file's content.
+
+    Raises:
+        BenchmarkError: the file is missing or cannot be read.
+    """
+    try:
+        with file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(file, error) from None
+
+
+def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
+    """Yield the rows of a JSON Lines or CSV file, gzipped or not; blank lines are skipped.
+
+    Raises:
+        BenchmarkError: the file is missing, damaged, of another kind or of another revision.
+    """
+    kind = Path(file.name.removesuffix(".gz")).suffix
+    if kind not in _READERS:
+        raise BenchmarkError(
+            f"{file} is neither .jsonl nor .csv, nor one of them with .gz; convert it, or rename it"
+        )
+    found = file_revision(file)
+    if revision not in (None, found):
+        raise BenchmarkError(
+            f"{file} has sha256 {found}, not the revision {revision} of the config; "
+            f"restore the file, or remove `revision` from the config"
+        )
+    place = "its beginning"
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            for place, row in _READERS[kind](file, stream):
+                yield place, row
+    except (EOFError, zlib.error) as error:
+        raise BenchmarkError(
+            f"{file} is damaged or cut off after {place} ({error}); copy it again"
+        ) from None
+    except OSError as error:
+        raise _unreadable(file, error) from None
+
+
+def _json_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line.decode("utf-8"))
+            if b"\\ud" in line.lower():  # half of a character raises an error
+                json.dumps(row, ensure_ascii=False).encode("utf-8")
+        except (ValueError, RecursionError) as error:
+            raise BenchmarkError(
+                f"{file} line {number} is not JSON ({error}); write one object on each line"
+            ) from None
+        if not isinstance(row, dict):
+            raise BenchmarkError(
+                f"{file} line {number} is {_short(row)}, not an object; write one on each line"
+            )
+        yield f"line {number}", row
+
+
+def _csv_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
+    """Yield the rows below the header, by column name."""
+    text = csv.DictReader((line.decode("utf-8-sig") for line in lines), strict=True)
+    try:
+        for row in text:
+            if None in row or None in row.values():
+                raise BenchmarkError(
+                    f"{file} line {text.line_num} has more or fewer cells than the header; "
+                    f"put cells that hold commas or line breaks in double quotes"
+                )
+            yield f"line {text.line_num}", row
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BenchmarkError(
+            f"{file} after line {text.line_num} is not CSV in UTF-8 ({error}); save it as such"
+        ) from None
+
+
+_READERS = {".jsonl": _json_rows, ".csv": _csv_rows}
+
+
+def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
+    """Yield the rows of a split on the hub or in the cache.
+
+    Raises:
+        BenchmarkError: the split cannot be fetched.
+    """
+    from datasets import load_dataset  # slow to import
+    from datasets.exceptions import DatasetsError
+
+    try:
+        data = load_dataset(hub.path, hub.name, split=split, revision=hub.revision)
+    except (OSError, ValueError, DatasetsError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BenchmarkError(
+            f"{hub.path} (revision {hub.revision}) cannot be fetched ({reason}); run "
+            f"`snakemake fetch` with this config where there is network, or name a `file` with the "
+            f"same columns"
+        ) from error
+    for number, row in enumerate(data, start=1):
+        yield f"row {number}", row
+
+
+def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFrame:
+    """Check and convert a source's rows, and return them as a table."""
+    kept: dict[str, tuple[str, dict[str, Any]]] = {}
+    left_out: list[str] = []
+    column = questions.columns.split if questions.columns else None
+    for index, (place, row) in enumerate(rows):
+        if column is not None and str(row.get(column, questions.split)) != questions.split:
+            continue
+        question = _question(f"{origin} {place}", row, questions, index)
+        question_id = question["question_id"]
+        if question["answer"] is None:
+            left_out.append(f"{question_id} (no gold answer)")
+        elif question_id not in kept:
+            kept[question_id] = place, question
+        elif question_id in _TWICE and question["question"] == kept[question_id][1]["question"]:
+            left_out.append(f"{question_id} (second copy)")
+        else:
+            raise BenchmarkError(
+                f"{origin}: id {question_id!r} is at {kept[question_id][0]} and again at {place}; "
+                f"ids must be unique"
+            )
+    if not kept:
+        of = f" whose {column} is {questions.split!r}" if column else ""
+        raise BenchmarkError(f"{origin} has no questions{of}; write one on each line")
+    if left_out:
+        _LOG.warning("%s: left out %d rows: %s", origin, len(left_out), ", ".join(left_out))
+    return pd.DataFrame([row for _, row in kept.values()], columns=tables.QUESTIONS.names)
+
+
+def _question(
+    place: str, row: Mapping[str, Any], questions: Questions, index: int
+) -> dict[str, Any]:
+    """Convert a row to the columns of `tables.QUESTIONS`.
+
+    `answer` is None in a row of MATH that is known to have none.
+    """
+    math, gsm8k = questions.columns is None, questions.benchmark == "gsm8k"
+    columns = questions.columns or (Columns() if gsm8k else _MATH)
+    names = [name for name in columns.model_dump().values() if name]
+    for name in names:
+        if name not in row:
+            raise BenchmarkError(
+                f"{place} has no {name!r}, only {', '.join(row) or 'nothing'}; the columns of this "
+                f"benchmark are {', '.join(names)}; name your own under `columns`, or with "
+                f"--question-column and --answer-column"
+            )
+
+    def wrong(name: str, allowed: str) -> BenchmarkError:
+        return BenchmarkError(
+            f"{place}: {name} is {_short(row[name])}, not {allowed}; correct the row"
+        )
+
+    def text(name: str, *, number: bool = True) -> str:
+        value = row[name]
+        if number and isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str) or not value.strip():
+            raise wrong(name, f"a non-empty text{' or number' if number else ''}")
+        return value
+
+    question_id = text(columns.id) if columns.id else f"{index:06d}"
+    answer: str | None
+    solution = row.get("solution") if math else None
+    if gsm8k:  # the gold answer is the number after ####
+        question_id = f"gsm8k/{questions.split}/{index:05d}"
+        solution, mark, answer = text("answer", number=False).rpartition("####")
+        solution, answer = solution.strip(), answer.strip().replace(",", "")
+        if not mark or not answer:
+            raise wrong("answer", "a solution that ends with '#### ' and the final number")
+    elif not math:
+        answer = text(columns.answer).strip()
+    elif str(row["answer"]).strip() not in ("", "None"):
+        answer = text("answer")
+    elif question_id in _WITHOUT_ANSWER:
+        answer = None
+    else:
+        raise wrong("answer", "an answer")
+    level = row[columns.level] if columns.level else None
+    if isinstance(level, str):  # in CSV every cell is text
+        level = int(level) if level.strip().isdecimal() else level.strip() or None
+    if level is not None and (type(level) is not int or not 1 <= level <= 5):
+        raise wrong(columns.level or "", "a number from 1 to 5, or null")
+    return {
+        "question_id": question_id,
+        "split": questions.split,
+        "subject": text(columns.subject) if columns.subject else None,
+        "level": level,
+        "question": text(columns.question, number=False),
+        "answer": answer,
+        "solution": solution,
+        "source_row": index,
+    }
+
+
+def _short(value: Any) -> str:
+    """Return a value as JSON of at most 60 characters, for an error message."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _unreadable(file: Path, error: OSError) -> BenchmarkError:
+    if not file.exists():
+        return BenchmarkError(
+            f"{file} is missing; put it there, or write its `revision` (sha256) if the store "
+            f"holds its questions already"
+        )
+    return BenchmarkError(f"{file} cannot be read ({error.strerror or error}); copy it again")
+
+
+def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None) -> pd.DataFrame:
+    """Draw the n questions that a config asks for, in the order of the source.
+
+    Each method orders the split and takes the first n, so growing n keeps those drawn before.
+
+    - ``first``: the first n.
+    - ``uniform``: the n with the smallest hash of seed and id. The order of the split does not
+      matter, so hub and file give the same questions.
+    - ``clusters``: k-means over question embeddings; its clusters then take turns, each with its
+      next question in the order of ``uniform``. All thus give the same number where they can, as in
+      the authors' code (HieuNT91/attention_pruning, ``cluster_and_subsample.py``), which chooses
+      within a cluster by a determinantal point process that is not published.
+
+    Args:
+        source: a split, in the columns of `tables.QUESTIONS`.
+        questions: n, sampling, clusters and seed.
+        vectors: question embeddings [questions, embedding_dim], needed by ``clusters``.
+
+    Raises:
+        BenchmarkError: the split has fewer than n questions.
+    """
+    n = questions.n
+    if n is None:
+        return source
+    if n > len(source):
+        raise BenchmarkError(
+            f"n: {n} questions are requested, but {questions.benchmark}/{questions.split} has "
+            f"{len(source)}; lower n"
+        )
+    if questions.sampling == "first":
+        order = np.arange(len(source))
+    else:
+        names = (f"{questions.seed}/{question_id}" for question_id in source["question_id"])
+        order = np.argsort([hashlib.sha256(name.encode()).hexdigest() for name in names])
+        if questions.sampling == "clusters":
+            assert vectors is not None
+            members = pd.Series(_clusters(vectors, questions)[order])
+            turn = members.groupby(members).cumcount()
+            order = order[np.lexsort((members, turn))]
+    return source.iloc[np.sort(order[:n])].reset_index(drop=True)
+
+
+def _clusters(vectors: np.ndarray, questions: Questions) -> np.ndarray:
+    from sklearn.cluster import KMeans  # slow to import
+    from threadpoolctl import threadpool_limits
+
+    count = min(questions.clusters, len(vectors))
+    model = KMeans(n_clusters=count, random_state=questions.seed)
+    with threadpool_limits(1):  # the order in which threads sum would change the last digits
+        return model.fit_predict(np.asarray(vectors, dtype=np.float64))

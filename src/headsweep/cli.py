@@ -1,0 +1,187 @@
+"""The command line: the commands that people type, and `job`, under which the workflow's stand.
+
+Each command parses its arguments, sets up logging and calls one function. Nothing is computed here,
+and heavy modules are imported only by the command that needs them. Exit status: 0 done, 2 bad input
+(explained in one line), 130 interrupted, 1 a bug (traceback in the log).
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from headsweep import __version__, jobs
+from headsweep.errors import HeadsweepError
+
+_DESCRIPTION = """\
+What does a reasoning model gain by losing an attention head?
+
+  snakemake --cores 2                  a run: the demo's, or --configfile FILE
+  headsweep plan config/sprint.yaml    what the first paper's experiments cost
+  headsweep sweep --model ./my-llama --benchmark math500 --layers 5,15
+  headsweep job --help                 the jobs that a run consists of
+"""
+
+_LOG = logging.getLogger("headsweep")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    job = jobs.parser_of(words[:2])
+    options = vars(job.parse_args(words[2:]) if job else parser().parse_args(words))
+    log = options.pop("log", None)
+    os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
+    _set_up_logging(log)
+    try:
+        options.pop("handler")(**options)
+    except HeadsweepError as error:
+        _LOG.error("error: %s", error)
+        return 2
+    except KeyboardInterrupt:
+        _LOG.error("interrupted; what is finished is kept")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if log is None:
+            raise
+        message = " ".join(str(error).split())
+        _LOG.error("failed: %s: %s (traceback in %s)", type(error).__name__, message, log)
+        _LOG.debug("traceback", exc_info=True)
+        return 1
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    from headsweep.arguments import add_command, listed
+    from headsweep.bench import command as bench
+    from headsweep.recovery import options as recovery
+    from headsweep.tool import command as tool
+
+    # The usage names both options; a section of their own would push commands off the screen.
+    hidden = argparse.SUPPRESS
+    top = argparse.ArgumentParser(
+        prog="headsweep",
+        usage="headsweep [-h] [--version] COMMAND ...",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    top.add_argument("-h", "--help", action="help", help=hidden)
+    version = f"headsweep {__version__}"
+    top.add_argument("--version", action="version", version=version, help=hidden)
+    commands = top.add_subparsers(metavar="COMMAND", prog="headsweep", required=True, help=hidden)
+    # In the order in which one meets them.
+    add_command(commands, "check", check)
+    add_command(commands, "plan", plan)
+    add_command(commands, "pilot", tool.pilot)
+    tool.add_sweep(commands)
+    add_command(commands, "solve", tool.solve)
+    recovery.add_to(commands)
+    add_command(commands, "compare", compare)
+    add_command(commands, "export", tool.export)
+    add_command(commands, "store", tool.store, epilog=tool.ABOUT_STORE)
+    add_command(commands, "engine", engine)
+    bench.add_to(commands)
+    add_command(commands, "doctor", tool.doctor)
+    top.epilog = f"commands, each with a --help of its own:\n{listed(commands)}"
+    jobs.add_to(commands)
+    return top
+
+
+def check(config: Path) -> None:
+    """Check a config, its data and its models before a run.
+
+    Args:
+        config: for example config/sprint.yaml
+    """
+    from headsweep.config import load
+    from headsweep.planning.inputs import check_devices, preflight, resolve, unfetched
+
+    resolved = resolve(load(config))
+    preflight(resolved)
+    check_devices(resolved)
+    for entry in unfetched(resolved):
+        print(f"missing: {entry}; run the target `fetch` where there is network")
+    print(f"{config} is sound: run {resolved.run!r} can start")
+
+
+def plan(config: Path) -> None:
+    """Estimate what a config costs: jobs, tokens, disk, hours.
+
+    Args:
+        config: for example config/sprint.yaml
+    """
+    from headsweep.config import load
+    from headsweep.planning.inputs import resolve
+    from headsweep.planning.plan import describe
+
+    print(describe(resolve(load(config))))
+
+
+def compare(first: str, second: str, *, out: Path | None = None) -> None:
+    """Show what changed between two runs: settings, answers, Pass@N.
+
+    Args:
+        first: a run's folder, or its name in results/
+        second: the run to compare with it, likewise
+        out: folder to write the tables to, as CSV
+    """
+    from headsweep.tool.compare import compare, find, summary, write
+
+    tables, left_out = compare(find(first), find(second))
+    print(summary(tables, left_out))
+    if out:
+        write(tables, out)
+
+
+def engine(action: Literal["status", "stop"]) -> None:
+    """Show or stop the engines of this folder.
+
+    Args:
+        action: show them, or stop them
+    """
+    from headsweep.generation.client import status, stop
+
+    none = "no engine runs in this folder"
+    if action == "stop":
+        stopped = stop()
+        print(f"{stopped} engine{'s' * (stopped > 1)} stopped" if stopped else none)
+        return
+    engines = status()
+    for each in engines:
+        print("process {process}: {model}, {workers} workers, {jobs} jobs wait".format(**each))
+        for batch, (done, total) in each["batches"].items():
+            print(f"  {batch}: {done} of {total} answers")
+    if not engines:
+        print(none)
+
+
+def _set_up_logging(log: Path | None) -> None:
+    """Log progress to the terminal, and everything, including tracebacks, to the log file.
+
+    With HEADSWEEP_QUIET the terminal belongs to the run: the job prints only errors there.
+    """
+    quiet = log is not None and "HEADSWEEP_QUIET" in os.environ
+    _LOG.setLevel(logging.DEBUG)
+    _LOG.propagate = False
+    terminal = logging.StreamHandler()
+    terminal.setLevel(logging.ERROR if quiet else logging.INFO)
+    clear = "\r\x1b[K" if quiet and sys.stderr.isatty() else ""  # of the run's status line
+    terminal.setFormatter(logging.Formatter(f"{clear}headsweep: %(message)s"))
+    _LOG.handlers = [terminal]
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        file = logging.FileHandler(log, mode="w", encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        _LOG.addHandler(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

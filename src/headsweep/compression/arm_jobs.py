@@ -1,0 +1,212 @@
+"""The jobs of a compression: train a solver, compress it, test the result.
+
+Each job writes its files and a record to the store. A killed job resumes from its journal, which
+lies beside the store.
+"""
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from headsweep import paths
+from headsweep.athena.problems import read_parts
+from headsweep.athena.solver import load_solver, new_solver
+from headsweep.compression.decoder import Decoder, to_answer, to_learn
+from headsweep.compression.rounds import compress
+from headsweep.compression.training import train
+from headsweep.config import Config
+from headsweep.errors import RESULT
+from headsweep.grading.matrix import accuracy_matrix, grade_batch
+from headsweep.models.geometry import kept_heads
+from headsweep.models.learner import Learner, Verdict
+from headsweep.models.load import check_device, load_model
+from headsweep.models.source import fetch_model
+from headsweep.planning.batches import Arm, all_arms, encoders, find, solvers
+from headsweep.planning.store import Store
+from headsweep.record import Stopwatch, intact, read_json, write_record
+from headsweep.tables import OUTCOMES, QUESTIONS, read_table, write_json, write_table
+from headsweep.variants import BASE
+
+_LOG = logging.getLogger(__name__)
+
+
+def prepare_encoder(config: Config, encoder: str) -> None:
+    """Fetch a pretrained encoder and write its folder to its JSON file."""
+    stopwatch = Stopwatch()
+    section = find(encoders(config), encoder)
+    assert section.source is not None
+    output = Path(paths.ENCODER.format(encoder=encoder))
+    write_json(output, {"folder": str(fetch_model(section.source, section.revision))})
+    write_record(output, stopwatch, {"encoder": section.model_dump(mode="json")})
+
+
+def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
+    """Train a solver with all its heads, from which every arm starts."""
+    stopwatch = Stopwatch()
+    study = find(solvers(config), (solver, data))
+    settings = config.solver_of(study)
+    parts = read_parts(data)
+    learner = new_solver(settings, parts.train, seed)
+    learner.network.to(check_device("auto", "float32"))
+    keys = {"solver": solver, "data": data, "seed": seed}
+    journal = Path(paths.TEACHER_JOURNAL.format(**keys))
+    examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
+    fit = train(learner, examples, dev, settings.training, seed, checkpoint=journal)
+    output = Path(paths.TEACHER.format(**keys))
+    learner.save(output.parent)
+    facts = {**keys, "settings": settings.model_dump(mode="json"), **fit.model_dump()}
+    write_record(output, stopwatch, facts, output.parent)
+    _forget(journal)
+    solved = "" if fit.dev_strict is None else f", solves {fit.dev_strict:.1%} of the dev part"
+    _LOG.info("%s trained on %s, seed %d%s", solver, study.data, seed, solved)
+
+
+def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
+    """Compress a solver or model as an arm's settings say, and test the result.
+
+    The history is written last: where it exists, the other files do too.
+    """
+    stopwatch = Stopwatch()
+    chosen = find(all_arms(config), (subject, data, arm))
+    study, settings, other = chosen.study, chosen.settings, chosen.layout()
+    learner, examples, dev = lesson(config, chosen, seed)
+    journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
+    before = earlier_seconds(journal)
+    layout = kept_heads(learner_of(config, other, seed).encoder.config) if other else None
+    on_cpu = study.model and config.models[study.model].device == "cpu"
+    where: dict[str, Any] = {"folder": journal, "device": "cpu" if on_cpu else "auto"}
+    learner, history = compress(learner, examples, dev, settings, seed, layout=layout, **where)
+    learner, folder = learner.finished(), Path(chosen.file(paths.COMPRESSED, seed))
+    if settings.rounds:
+        learner.save(folder)
+    facts = {**chosen.wildcards, "seed": seed, "settings": settings.model_dump(mode="json")}
+    strict = _test(config, chosen, learner, stopwatch, facts)
+    epochs = sum(len(each.epochs) for each in history.rounds)
+    noted = {
+        **history.model_dump(),
+        "warnings": history.warnings(),
+        "seconds": before + stopwatch.seconds,
+        "tokens": epochs * sum(len(example.input_ids) for example in examples),
+    }
+    output = Path(chosen.file(paths.HISTORY, seed))
+    write_json(output, noted)
+    write_record(output, stopwatch, {**facts, "strict": strict}, folder)
+    _forget(journal)
+    heads = history.rounds[-1].heads if history.rounds else history.heads
+    told = study.solver or study.model, chosen.name, seed, heads, history.heads, 100 * strict
+    said = "%s, arm %s, seed %d, with %d of %d heads: %.1f%% of %s right"
+    _LOG.log(RESULT, said, *told, study.test or study.data)
+
+
+def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
+    """Test an arm's result with 8-bit weights."""
+    stopwatch = Stopwatch()
+    chosen = find(all_arms(config), (subject, data, arm))
+    learner = learner_of(config, chosen, seed).quantised()
+    _test(config, chosen, learner, stopwatch, {**chosen.wildcards, "seed": seed}, quantised=True)
+
+
+def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any], Sequence[Any]]:
+    """Return the learner an arm starts from, its training examples and its development part.
+
+    A language model learns its own correct answers to the training questions and has no
+    development part. An arm that ranks heads by accuracy needs the matrix on these questions.
+    """
+    study, learner = arm.study, learner_of(config, arm, seed, pruned=False)
+    if study.model is None:
+        parts = read_parts(arm.data)
+        return learner, learner.prepare(parts.train), learner.prepare(parts.dev)
+    assert study.train is not None and isinstance(learner, Decoder)
+    train, answers, graded = grade_batch(config, arm.answered(config), config.grading)
+    if len(answers) > 1:
+        learner = replace(learner, matrix=accuracy_matrix(graded, train))
+    return learner, learner.prepare(to_learn(train, answers[str(BASE)], graded)), []
+
+
+def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
+    """Return the rows that an arm is tested on."""
+    if arm.study.test is None:
+        return read_parts(arm.data).test
+    questions = Store(config).path(paths.QUESTIONS, questions=arm.study.test)
+    return to_answer(read_table(questions, QUESTIONS))
+
+
+def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Learner:
+    """Return an arm's compressed learner, or the one that it starts from: on the CPU in float32."""
+    study, folder = arm.study, folder_of(config, arm, seed, pruned=pruned)
+    if study.model is None:
+        return load_solver(folder)
+    assert study.train is not None
+    model, family = config.models[study.model], config.questions[study.train].family
+    return Decoder(
+        load_model(str(folder), device="cpu"),
+        model.source or study.model,
+        config.decodings[study.decoding],
+        family,
+        config.grading,
+        batch_size=model.batch_size,
+        dtype=getattr(torch, model.dtype),
+    )
+
+
+def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:
+    """Return the folder of an arm's compressed learner, or of the one it starts from."""
+    if pruned and arm.settings.rounds:
+        intact(Path(arm.file(paths.HISTORY, seed)))
+        return Path(arm.file(paths.COMPRESSED, seed))
+    if arm.study.model is None:
+        return intact(Path(arm.file(paths.TEACHER, seed))).parent
+    return Path(read_json(Store(config).path(paths.MODEL, model=arm.study.model))["folder"])
+
+
+def _test(
+    config: Config,
+    arm: Arm,
+    learner: Learner,
+    stopwatch: Stopwatch,
+    facts: dict[str, Any],
+    *,
+    quantised: bool = False,
+) -> float:
+    """Test a learner, write outcomes and record, and return its strict accuracy."""
+    template = paths.INT8_OUTCOMES if quantised else paths.OUTCOMES
+    output = Path(arm.file(template, facts["seed"]))
+    verdicts = learner.verdicts(learner.prepare(tested_on(config, arm)))
+    outcomes = pd.DataFrame(verdicts, columns=Verdict._fields).assign(quantised=quantised)
+    strict = float(outcomes["strict"].mean())
+    write_table(output, outcomes, OUTCOMES)
+    computed = str(learner.encoder.dtype).removeprefix("torch.")
+    write_record(output, stopwatch, {**facts, "strict": strict, "computed_in": computed})
+    return strict
+
+
+def earlier_seconds(journal: Path) -> float:
+    """Return the seconds that earlier attempts at a compression took, and note that one begins.
+
+    A killed attempt is taken to have ended with the last file that it wrote.
+    """
+    file, seconds = journal / "attempts.json", 0.0
+    if file.exists():
+        told = read_json(file)
+        last = max(each.stat().st_mtime for each in journal.iterdir())
+        seconds = told["seconds"] + max(0.0, last - told["begun"])
+    write_json(file, {"seconds": seconds, "begun": time.time()})
+    return seconds
+
+
+def _forget(journal: Path) -> None:
+    """Remove a journal, and the folders above it that are then empty."""
+    if journal.is_dir():
+        shutil.rmtree(journal)
+    journal.unlink(missing_ok=True)
+    with suppress(OSError):
+        os.removedirs(journal.parent)

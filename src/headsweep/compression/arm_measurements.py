@@ -1,0 +1,177 @@
+"""Measures the size and speed of the arms of a compression."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from scipy.special import stdtrit
+
+from headsweep import paths
+from headsweep.compression import footprint
+from headsweep.compression.arm_jobs import folder_of, learner_of, tested_on
+from headsweep.config import Config
+from headsweep.models.geometry import find_heads
+from headsweep.models.learner import Learner
+from headsweep.planning.batches import arms
+from headsweep.planning.store import Store
+from headsweep.record import Stopwatch, write_record
+from headsweep.tables import write_csv
+
+_BASELINE = "baseline"
+_ENCODER = "encoder"
+_WARM_UPS = 3  # before a pass is timed
+_TEST_TURNS = 4  # the whole test takes far longer than a pass
+_NEW_TOKENS, _DECODE_TURNS = 16, 3
+_SECONDS = ("seconds", "seconds_low", "seconds_high")
+_TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
+
+
+class _Measured(NamedTuple):
+    """A learner to measure: an arm's, or its copy with 8-bit weights."""
+
+    arm: str
+    quantised: bool
+    learner: Learner
+    whole: Learner  # the same with its original weights
+    peak: int | None  # bytes, see `footprint.peak_bytes`
+
+
+def measure(config: Config, compression: str) -> None:
+    """Measure the arms of a compression under its first seed, on the GPU if there is one.
+
+    Writes one row per arm (quantised or not), text length and batch size, with the median and
+    quartiles of the seconds of one forward pass of the encoder or decoder; for a decoder also the
+    new tokens a second after such a text, its own pass not counted, and the bytes of a token's keys
+    and values. The row of the first length and the largest batch also has the peak memory, the
+    seconds to answer the whole test part (without grading) and these seconds relative to the arm
+    `baseline` (see `relative`). Weights are quantised after loading, so the peak of 8-bit weights
+    is not measured; they run on a CPU only, so they are not timed where there is a GPU.
+    """
+    stopwatch = Stopwatch()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    study = config.compressions[compression]
+    wanted = study.settings if study.measured is None else study.measured
+    chosen = [arm for arm in arms(config, compression) if arm.name in wanted]
+    first, most = study.tokens[0], max(study.batches)
+    measured: list[_Measured] = []
+    for arm in chosen:
+        folder = folder_of(config, arm, study.seeds[0])
+        folder = folder / _ENCODER if (folder / _ENCODER).is_dir() else folder
+        whole = learner_of(config, arm, study.seeds[0])
+        whole.network.to(device)
+        whole = whole.finished()
+        computed = str(whole.encoder.dtype).removeprefix("torch.")
+        peak = footprint.peak_bytes(folder, most, first, device, computed)
+        measured.append(_Measured(arm.name, False, whole, whole, peak))
+        if arm.name in study.int8:
+            measured.append(_Measured(arm.name, True, whole.quantised(), whole, None))
+
+    examples = measured[0].learner.prepare(tested_on(config, chosen[0]))
+    _timed(measured, lambda one: one.answers(examples[: one.at_once]), 1)  # a warm-up
+    answering = _timed(measured, lambda one: one.answers(examples), _TEST_TURNS)
+    names = [(one.arm, one.quantised) for one in measured]
+    base = names.index((_BASELINE, False)) if (_BASELINE, False) in names else None
+    test = np.column_stack([np.exp(np.log(answering).mean(0)), relative(answering, base)])
+
+    rows = []
+    for tokens in study.tokens:
+        speeds = {batch: _speeds(measured, batch, tokens, study.repeats) for batch in study.batches}
+        for place, one in enumerate(measured):
+            sizes = _sizes(one, tokens)
+            for batch in study.batches:
+                row = {"arm": one.arm, "quantised": one.quantised, "tokens": tokens, "batch": batch}
+                *seconds, decoded = speeds[batch][place]
+                row |= dict(zip(_SECONDS, seconds, strict=True)) | sizes
+                row["tokens_per_second"] = decoded
+                if tokens == first and batch == most:
+                    row["peak_bytes"] = one.peak
+                    row |= dict(zip(_TEST_TIME, test[place], strict=True))
+                rows.append(row)
+    output = Store(config).path(paths.MEASUREMENTS, compression=compression)
+    table = pd.DataFrame(rows).astype({"peak_bytes": "Int64", "cache_bytes": "Int64"})
+    write_csv(output, table, 6)
+    name = torch.cuda.get_device_name() if device == "cuda" else device
+    facts = {"device": name, "threads": torch.get_num_threads(), "seed": study.seeds[0]}
+    write_record(output, stopwatch, {"compression": compression, **facts})
+
+
+def _speeds(
+    measured: Sequence[_Measured], batch: int, tokens: int, repeats: int
+) -> Float[np.ndarray, "measured 4"]:
+    """Return median and quartiles of a pass's seconds, and the new tokens a second after it.
+
+    An encoder has no new tokens: nan.
+    """
+    texts = footprint.dummy_texts(measured[0].learner.encoder, batch, tokens)
+    turns = _timed(measured, lambda one: one.encoder(**texts), repeats, _WARM_UPS)
+    passes = np.quantile(turns, (0.5, 0.25, 0.75), axis=0)
+    if not find_heads(measured[0].whole.encoder).keeps_cache:
+        return np.vstack([passes, np.full(len(measured), np.nan)]).T
+    caches: dict[int, Any] = {}  # by learner
+
+    def decode(learner: Learner) -> None:
+        network = learner.encoder
+        if id(learner) not in caches:  # in the warm-up
+            caches[id(learner)] = network(**texts, use_cache=True).past_key_values
+        cache, new = caches[id(learner)], texts["input_ids"][:, -1:]
+        for _ in range(_NEW_TOKENS):
+            logits = network(input_ids=new, past_key_values=cache, use_cache=True).logits
+            new = logits[:, -1:].argmax(-1)
+        cache.crop(-_NEW_TOKENS)
+
+    seconds = np.median(_timed(measured, decode, _DECODE_TURNS, warm_ups=1), axis=0)
+    return np.vstack([passes, _NEW_TOKENS * batch / seconds]).T
+
+
+def _timed(
+    measured: Sequence[_Measured], call: Callable[[Learner], Any], turns: int, warm_ups: int = 0
+) -> Float[np.ndarray, "turns measured"]:
+    """Return the seconds of a call on each learner; nan for 8-bit weights if there is a GPU."""
+    seconds = np.full((turns, len(measured)), np.nan)
+    timed = [not (one.quantised and torch.cuda.is_available()) for one in measured]
+    calls = [partial(call, one.learner) for one, own in zip(measured, timed, strict=True) if own]
+    seconds[:, timed] = footprint.in_turns(calls, turns, warm_ups)
+    return seconds
+
+
+def relative(
+    seconds: Float[np.ndarray, "turns calls"], base: int | None
+) -> Float[np.ndarray, "calls 3"]:
+    """Return the time of each call relative to one of them: ratio and 95% confidence interval.
+
+    Two-way model without interaction: log seconds = call + turn + normal error of equal variance.
+    The interval is Student's t with the pooled residual variance and (turns - 1) (calls - 1)
+    degrees of freedom. It does not carry over to another machine or another test. There are at
+    least two turns; calls that were not timed are nan, and without a `base` all results.
+    """
+    found = np.full((seconds.shape[1], 3), np.nan)
+    timed = np.flatnonzero(~np.isnan(seconds).any(axis=0))
+    if base is None:
+        return found
+    logs = np.log(seconds[:, timed])
+    means = logs.mean(axis=0)
+    rest = logs - means - logs.mean(axis=1, keepdims=True) + logs.mean()
+    turns, calls = logs.shape
+    freedom = max((turns - 1) * (calls - 1), 1)
+    width = stdtrit(freedom, 0.975) * np.sqrt((rest**2).sum() / freedom * 2 / turns)
+    ratio = (means - np.log(seconds[:, base]).mean())[:, None]
+    found[timed] = np.exp(ratio + np.array([0, -width, width]))
+    found[base] = 1
+    return found
+
+
+def _sizes(one: _Measured, tokens: int) -> dict[str, Any]:
+    """Return the sizes of a learner; of these, 8-bit weights change `weight_bytes` only."""
+    encoder = one.whole.encoder
+    geometry = find_heads(encoder)
+    return {
+        "heads": geometry.heads,
+        "whole_parameters": footprint.parameters(one.whole.network),
+        "cache_bytes": footprint.cache_bytes(encoder, geometry) if geometry.keeps_cache else None,
+        **footprint.size(encoder, geometry, tokens)._asdict(),
+        "weight_bytes": footprint.weight_bytes(one.learner.encoder),
+    }

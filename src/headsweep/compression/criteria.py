@@ -1,0 +1,298 @@
+"""Which heads are removed and when: scores by a criterion, lowest first, and the schedule.
+
+The score of arXiv 2511.17577 (eq. 1 to 4), `mixed`, is S = alpha w + (1 - alpha) H, where w is the
+size of a head's projections and H the entropy of its attention; `Importance` documents what the
+equations leave open. To add a criterion, add an entry to `CRITERIA` and its name to
+`Importance.criterion`. Heads are removed in units, so that the remaining ones can still be cut from
+the weights.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from headsweep.compression.calibration import Scores, Texts, calibrate, row_batches, weight_norms
+from headsweep.config.compression import Compression, Importance, unit_size
+from headsweep.errors import ModelError
+from headsweep.models.geometry import AttentionLayer, HeadGeometry, evaluating
+from headsweep.models.learner import Example, Learner, move
+from headsweep.models.masks import pruned
+from headsweep.variants import BASE, Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Scope = Literal["all", "layer"]
+"""Whether all heads are ranked together, or those of each layer, which then lose equal numbers."""
+Unit = Literal["group", "query", "head"]
+"""Heads removed together where query heads share key/value heads. group: a key/value head with all
+its query heads; query: one query head of every group of a layer; head: single heads, which can be
+zeroed but not cut."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A model whose heads are ranked, with the data that criteria may use."""
+
+    model: PreTrainedModel  # in evaluation mode; criteria leave it unchanged
+    geometry: HeadGeometry  # its remaining heads
+    settings: Importance
+    seed: int
+    texts: Callable[[], Iterable[Texts]]  # returns batches of calibration texts
+    drops: Callable[[], Scores]
+    """Returns the measured loss of accuracy, or rise of the loss, without each head."""
+
+    def measured(self, name: str) -> Scores:
+        """Return one of the statistics of `calibrate` on the texts."""
+        return calibrate(self.model, self.geometry, self.texts())[name]
+
+
+class Criterion(NamedTuple):
+    """A way to rank the heads of a model."""
+
+    about: str  # for the model card; may contain `{alpha}` and `{seed}`
+    scores: Callable[[Ranked], Scores]
+    needs: Literal["texts", "accuracy"] | None = None  # an option of `headsweep prune`
+
+
+def _mixed(of: Ranked) -> Scores:
+    activations = of.settings.norm == "activations"
+    found = calibrate(of.model, of.geometry, of.texts(), activations=activations)
+    norm = found["activations"] if activations else weight_norms(of.model, of.geometry)
+    return mixed(norm, found[of.settings.entropy], of.settings)
+
+
+def _random(of: Ranked) -> Scores:
+    draw, layers = torch.Generator().manual_seed(of.seed), of.geometry.layers
+    return {layer.index: torch.rand(layer.query_heads, generator=draw) for layer in layers}
+
+
+CRITERIA = {
+    "norm": Criterion(
+        "smallest mean absolute weights", lambda of: weight_norms(of.model, of.geometry)
+    ),
+    "entropy": Criterion(
+        "lowest entropy of attention", lambda of: of.measured("normalised"), "texts"
+    ),
+    "mixed": Criterion(
+        "lowest mixture of weight norm and attention entropy, alpha {alpha}", _mixed, "texts"
+    ),
+    "attention": Criterion(
+        "lowest largest attention weight, mean over queries",
+        lambda of: of.measured("peak"),
+        "texts",
+    ),
+    "causal": Criterion(
+        "smallest loss of accuracy on training questions", lambda of: of.drops(), "accuracy"
+    ),
+    "random": Criterion("random draw with seed {seed}", _random),
+}
+"""The criteria by name."""
+
+
+def named(name: str) -> Criterion:
+    """Return a criterion; ModelError if there is none of that name."""
+    if name not in CRITERIA:
+        raise ModelError(f"criterion {name!r} is not known; use {', '.join(CRITERIA)}")
+    return CRITERIA[name]
+
+
+def head_scores(
+    learner: Learner,
+    geometry: HeadGeometry,
+    examples: Sequence[Example],
+    dev: Sequence[Example],
+    settings: Importance,
+    seed: int,
+) -> Scores:
+    """Return the importance of each head of a learner's encoder, in evaluation mode.
+
+    Calibration examples are drawn from the training part; `causal` uses the development part unless
+    the learner knows its drops; the seed is that of `random`.
+
+    Raises:
+        ModelError: the encoder has no eager attention, or `causal` has no development part.
+    """
+    encoder, size = learner.encoder, learner.at_once
+
+    def drops() -> Scores:
+        known = learner.known_drops(geometry)
+        if known is not None:
+            return known
+        if not dev:
+            raise ModelError("criterion causal needs a development part; give one, or use mixed")
+        parts = (dev[start : start + size] for start in range(0, len(dev), size))
+        whole = [move(learner.collate(part), encoder.device) for part in parts]
+        judged = sum(batch.judged for batch in whole)
+
+        def loss() -> float:
+            losses = (learner.task_loss(learner.run(each), each) * each.judged for each in whole)
+            return sum(map(float, losses)) / judged
+
+        with torch.no_grad():
+            return loss_rises(encoder, geometry, loss)
+
+    def texts() -> Iterable[Texts]:
+        rows = [example.input_ids for example in calibration(examples, settings)]
+        return row_batches(rows, settings.batch_size or size, encoder.device)
+
+    with evaluating(learner.network):
+        ranked = Ranked(encoder, geometry, settings, seed, texts, drops)
+        return CRITERIA[settings.criterion].scores(ranked)
+
+
+def calibration(examples: Sequence[Example], settings: Importance) -> list[Example]:
+    """Return the training examples that scores are measured on, the same for every seed."""
+    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0))
+    return [examples[index] for index in sorted(order[: settings.calibration].tolist())]
+
+
+def mixed(norm: Scores, entropy: Scores, settings: Importance) -> Scores:
+    """Return S = alpha w + (1 - alpha) H of norm and entropy (eq. 4), scaled if settings say so."""
+    if settings.scale == "min_max":
+        norm, entropy = _min_max(norm), _min_max(entropy)
+    share = settings.entropy_sign * (1 - settings.alpha)
+    return {layer: settings.alpha * norm[layer] + share * entropy[layer] for layer in norm}
+
+
+def _min_max(scores: Scores) -> Scores:
+    """Scale scores over the heads of all layers to 0 to 1, and equal ones to 0."""
+    values = torch.cat(list(scores.values()))
+    low, width = values.min(), values.max() - values.min()
+    return {layer: (score - low) / (width if width > 0 else 1) for layer, score in scores.items()}
+
+
+def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
+    """Return how much accuracy the base model loses without each head.
+
+    The accuracy matrix (`headsweep.tables.ACCURACY`) has one row per training question, 0/1 columns
+    for `base` and each head. Layers without any head in it get no score.
+
+    Raises:
+        ModelError: the matrix lacks the base model, some heads of a layer, or all heads.
+    """
+    names = {
+        layer.index: [str(Variant(layer.index, head)) for head in layer.original_heads]
+        for layer in geometry.layers
+    }
+    swept = {layer: heads for layer, heads in names.items() if set(heads) & set(z.columns)}
+    needed = [str(BASE), *itertools.chain.from_iterable(swept.values())]
+    missing = [name for name in needed if name not in z.columns]
+    if missing or not swept:
+        raise ModelError(
+            f"the accuracy matrix lacks {missing[0] if missing else 'all heads of the model'}; "
+            f"sweep whole layers, or use another criterion"
+        )
+    drops = z[str(BASE)].mean() - z.mean(numeric_only=True)
+    return {
+        layer: torch.tensor(drops[heads].to_numpy(), dtype=torch.float32)
+        for layer, heads in swept.items()
+    }
+
+
+def loss_rises(
+    model: nn.Module, geometry: HeadGeometry, loss: Callable[[], float], *, groups: bool = False
+) -> Scores:
+    """Return how much a loss on a fixed set rises when each head of a model is masked.
+
+    With `groups`, heads that share a key/value head are masked together and get the same score.
+    """
+    base, scores = loss(), {}
+    for layer in geometry.layers:
+        size, rises = layer.query_heads // layer.kv_heads if groups else 1, []
+        for first in range(0, layer.query_heads, size):
+            with ExitStack() as masks:
+                for head in range(first, first + size):
+                    masks.enter_context(pruned(model, geometry, Variant(layer.index, head)))
+                rises += [loss() - base] * size
+        scores[layer.index] = torch.tensor(rises)
+    return scores
+
+
+def heads_at(ratio: float, heads: int) -> int:
+    """Return the number of heads that a ratio of the original heads means, rounded down."""
+    return math.floor(ratio * heads + 1e-9)  # 0.29 * 100 is 28.999999999999996
+
+
+def heads_due(settings: Compression, heads: int, time: int, end: int) -> int:
+    """Return how many of `heads` original heads should be gone by a time: floor(p(t) H0), where
+    p(t) = p_min + (p_max - p_min) (t / T)^n (arXiv 2511.17577, eq. 5).
+
+    p_min is `start`, p_max `ratio` and n `exponent` (above 1 removes late); t is an optimizer step
+    or a round, T its last value. It never falls over time and ends at floor(p_max H0).
+    """
+    rise = (settings.ratio - settings.start) * (time / end) ** settings.exponent
+    return heads_at(settings.start + rise, heads)
+
+
+def lowest_heads(
+    scores: Scores,
+    geometry: HeadGeometry,
+    count: int,
+    *,
+    scope: Scope = "all",
+    unit: Unit = "group",
+    gone: Mapping[int, int] | None = None,
+) -> list[Variant]:
+    """Return the heads of lowest score among the remaining ones, sorted.
+
+    A unit of several heads is scored by their mean; as many units go as fit into the count. Layers
+    without scores lose nothing, and every layer keeps at least one unit. With the scope `layer`,
+    `gone` says how many heads each layer has lost before, so that losses end equal.
+
+    Raises:
+        ModelError: the layers do not have that many heads to spare.
+    """
+    before = gone or {}
+    # With the scope `layer`, first what the layer loses before a unit goes, then the unit's score.
+    units = [
+        (before.get(layer.index, 0) + rank * len(heads) if scope == "layer" else 0, score, heads)
+        for layer in geometry.layers
+        if layer.index in scores
+        for rank, (score, heads) in enumerate(_units(layer, scores[layer.index].tolist(), unit))
+    ]
+    left = Counter(heads[0].layer for *_, heads in units)
+    sizes = {heads[0].layer: len(heads) for *_, heads in units}
+    removable = sum((left[layer] - 1) * size for layer, size in sizes.items())
+    if count > removable:
+        raise ModelError(
+            f"{count} heads cannot go: {removable} can, as each of {len(left)} layers keeps "
+            f"{max(sizes.values(), default=1)} of its own; lower the ratio"
+        )
+    chosen: list[Variant] = []
+    for *_, heads in sorted(units):
+        if left[heads[0].layer] > 1 and len(chosen) + len(heads) <= count:
+            left[heads[0].layer] -= 1
+            chosen += heads
+    return sorted(chosen)
+
+
+def smallest_unit(geometry: HeadGeometry, unit: Unit) -> int:
+    """Return the smallest number of heads that are removed together."""
+    return min(unit_size(layer.query_heads, layer.kv_heads, unit) for layer in geometry.layers)
+
+
+def _units(
+    layer: AttentionLayer, scores: Sequence[float], unit: Unit
+) -> list[tuple[float, list[Variant]]]:
+    """Return the units of a layer with their mean scores, lowest first."""
+    size = 1 if unit == "head" else layer.query_heads // layer.kv_heads
+    units = [list(range(start, start + size)) for start in range(0, layer.query_heads, size)]
+    if unit == "query" and size > 1:  # the lowest of each group, the second lowest of each, ...
+        ranked = (sorted(group, key=lambda head: (scores[head], head)) for group in units)
+        units = [list(heads) for heads in zip(*ranked, strict=True)]
+    return sorted(
+        (
+            sum(scores[head] for head in heads) / len(heads),
+            [Variant(layer.index, head) for head in heads],
+        )
+        for heads in units
+    )

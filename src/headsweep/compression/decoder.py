@@ -1,0 +1,266 @@
+"""A causal language model as a learner, trained on the unpruned one's own correct answers.
+
+Gold solutions have another style; a model trained on them would also learn that style, and its
+effect could not be separated from that of pruning. With its own answers, a decoder that loses
+nothing has nothing to learn.
+"""
+
+import copy
+import inspect
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
+
+from headsweep.compression.criteria import accuracy_drops
+from headsweep.config import Decoding, Family
+from headsweep.config.compression import Training
+from headsweep.errors import ModelError
+from headsweep.generation.engine import Engine
+from headsweep.generation.prompts import encode_prompt
+from headsweep.generation.requests import Request
+from headsweep.grading.matrix import grade_answers
+from headsweep.models.checkpoints import Pruning, plainest_form, save_pruned
+from headsweep.models.geometry import HeadGeometry, LoadedModel, evaluating, find_heads
+from headsweep.models.learner import Verdict, attention_maps, divergence, padded, quantised
+from headsweep.variants import BASE, Variant
+
+
+class Question(NamedTuple):
+    """A question, and if it is for training, the answer to learn."""
+
+    question_id: str
+    subject: str
+    text: str
+    gold: str
+    taught: tuple[int, ...] = ()  # token ids of the unpruned model's own correct answer
+    ended: bool = True  # whether that answer ended before the token limit
+
+
+def to_answer(questions: pd.DataFrame) -> list[Question]:
+    """Return the rows of a question set (`tables.QUESTIONS`) as questions without answers."""
+    return [
+        Question(row["question_id"], row["subject"] or "all", row["question"], row["answer"])
+        for row in questions.astype(object).where(questions.notna(), None).to_dict("records")
+    ]
+
+
+def to_learn(
+    questions: pd.DataFrame, answers: pd.DataFrame, graded: pd.DataFrame
+) -> list[Question]:
+    """Return the training questions that the unpruned model answers correctly, with its answers.
+
+    Raises:
+        ModelError: no answer is correct.
+    """
+    right = set(graded[(graded["variant"] == str(BASE)) & graded["correct"]]["question_id"])
+    given = {row["question_id"]: row for row in answers.to_dict("records")}
+    found = [
+        row._replace(
+            taught=tuple(map(int, given[row.question_id]["token_ids"])),
+            ended=given[row.question_id]["stop_reason"] == "eos",
+        )
+        for row in to_answer(questions)
+        if row.question_id in right
+    ]
+    if not found:
+        raise ModelError(
+            f"none of {len(questions)} training questions is answered correctly, so there is "
+            f"nothing to learn from; use easier questions or a better model"
+        )
+    return found
+
+
+class Example(NamedTuple):
+    """A question as token ids: the prompt, then the answer to learn if there is one."""
+
+    question: Question
+    example_id: str
+    input_ids: Int[np.ndarray, " tokens"]
+    prompt: int  # number of prompt tokens
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Questions with their answers, padded on the right, so that no token attends to padding."""
+
+    inputs: dict[str, Int[Tensor, "batch tokens"]]  # the decoder's
+    asked: Bool[Tensor, "batch tokens"]  # positions whose next token belongs to the answer
+    targets: Int[Tensor, " answer_tokens"]  # the tokens of all answers, one after the other
+
+    @property
+    def judged(self) -> int:
+        """How many tokens the loss is averaged over."""
+        return len(self.targets)
+
+
+class Output(NamedTuple):
+    """A decoder's output for a batch."""
+
+    logits: Float[Tensor, "answer_tokens vocabulary"]
+    attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder with its prompts and its grader: a `headsweep.models.learner.Learner`."""
+
+    loaded: LoadedModel  # the network is in float32 for training
+    name: str  # hub id or folder of the unpruned model
+    decoding: Decoding
+    family: Family  # selects the rules for prompts and grading
+    grading: str = "default"  # preset
+    matrix: pd.DataFrame | None = None
+    """Accuracy matrix of a sweep over training questions, for the criterion causal."""
+    at_once: int = 16  # batch size of passes without gradients
+    batch_size: int | None = None
+    """How many questions are answered together; affects only speed, memory and rounding."""
+    dtype: torch.dtype = torch.float32  # in which it is tested, timed and saved
+
+    @property
+    def network(self) -> PreTrainedModel:
+        """The network to train."""
+        return self.loaded.model
+
+    encoder = network
+    """The whole network: any head may be cut."""
+
+    def prepare(self, rows: Sequence[Question]) -> list[Example]:
+        """Return questions as token ids, prompt and answer."""
+        tokenizer, ends = self.loaded.tokenizer, self.loaded.eos_token_ids
+        own = tokenizer.eos_token_id
+        last = (own,) if own in ends else ends[:1]  # the tokenizer's end token, if it ends answers
+        examples = []
+        for row in rows:
+            prompt = encode_prompt(tokenizer, row.text, self.decoding, self.family)
+            end = last if row.taught and row.ended else ()
+            ids = np.array([*prompt, *row.taught, *end], dtype=np.int64)
+            examples.append(Example(row, row.question_id, ids, len(prompt)))
+        return examples
+
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """Join examples that have answers to learn."""
+        rows, fill = [example.input_ids for example in examples], self.loaded.tokenizer.pad_token_id
+        inputs = padded(rows, fill)
+        ids, mask = inputs.values()
+        prompts = torch.tensor([example.prompt for example in examples])[:, None]
+        places = torch.arange(ids.shape[1])
+        asked = (places >= prompts - 1) & (places < mask.sum(1, True) - 1)
+        return Batch(inputs, asked, ids[:, 1:][asked[:, :-1]])
+
+    def run(self, batch: Batch, *, attentions: bool = False) -> Output:
+        """Return the logits that predict the answers' tokens."""
+        options: dict[str, object] = {"output_attentions": True} if attentions else {}
+        asked = batch.asked
+        if "logits_to_keep" in inspect.signature(self.network.forward).parameters:
+            # Vocabularies are large: compute logits only where some text has an answer token next.
+            columns = asked.any(0).nonzero()[:, 0]
+            options["logits_to_keep"], asked = columns, asked[:, columns]
+        output = self.network(**batch.inputs, use_cache=False, **options)
+        maps = tuple(attention_maps(self.network, output.attentions)) if attentions else ()
+        return Output(output.logits[asked], maps)
+
+    def task_loss(self, output: Output, batch: Batch) -> Float[Tensor, ""]:
+        """Return the mean cross-entropy of the answers' tokens."""
+        return cross_entropy(output.logits.float(), batch.targets)
+
+    def response_loss(
+        self, student: Output, teacher: Output, batch: Batch, temperature: float
+    ) -> Float[Tensor, ""]:
+        """Return temperature² KL(teacher || student) of the next token, mean over answer tokens."""
+        return divergence(student.logits, teacher.logits, temperature)
+
+    def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]]:
+        """Return the accuracy that the unpruned model loses without each head, by the matrix."""
+        if self.matrix is None:
+            raise ModelError(
+                "criterion causal reads the accuracy matrix of a sweep over training questions; "
+                "give one, or use mixed"
+            )
+        return accuracy_drops(self.matrix, geometry)
+
+    def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
+        """Answer questions greedily and grade the answers by one rule, strict and lenient alike."""
+        tokens = self.answers(examples)
+        texts = self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        questions = pd.DataFrame({"question_id": [one.example_id for one in examples]})
+        answers = questions.assign(sample=0, token_ids=pd.Series(tokens), text=texts)
+        given = {str(BASE): answers.assign(stop_reason="", margin=0.0)}
+        questions["answer"] = [one.question.gold for one in examples]
+        graded = grade_answers(questions, given, family=self.family, preset=self.grading)
+        found = graded["answer"].astype(object).where(graded["answer"].notna(), None)
+        return [
+            Verdict(one.example_id, one.question.subject, answer, right, right)
+            for one, answer, right in zip(examples, found, graded["correct"].tolist(), strict=True)
+        ]
+
+    def with_network(self, network: PreTrainedModel) -> "Decoder":
+        """Return the decoder with another network."""
+        return replace(self, loaded=replace(self.loaded, model=network))
+
+    def untrained(self, seed: int) -> tuple["Decoder", Training]:
+        """Raise ModelError: a decoder has no recipe from scratch."""
+        raise ModelError("a decoder has no recipe from scratch; leave `scratch` out")
+
+    def quantised(self) -> "Decoder":
+        """Return a copy with 8-bit weights."""
+        return self.with_network(quantised(self.network))
+
+    def finished(self) -> "Decoder":
+        """Round the weights to the decoder's own type; a CPU computes float16's in float32."""
+        _round(self.network, self.dtype)
+        if self.dtype == torch.float16 and self.network.device.type == "cpu":
+            _round(self.network, torch.float32)
+        return self
+
+    def save(self, folder: Path) -> None:
+        """Write the decoder, in its own type, in place of what the folder holds.
+
+        Plain `from_pretrained` loads it where all layers kept equal numbers of heads, else
+        `headsweep.load_model`; the model card says so.
+        """
+        network, geometry = self.network, find_heads(self.network)
+        heads = range(network.config.get_text_config().num_attention_heads)
+        removed = [
+            Variant(layer.index, head)
+            for layer in geometry.layers
+            for head in heads
+            if layer.kept and head not in layer.kept
+        ]
+        shutil.rmtree(folder, ignore_errors=True)
+        about = "lowest scores in rounds of pruning and training"
+        if network.dtype != self.dtype:
+            network = _round(copy.deepcopy(network), self.dtype)
+        pruning, form = Pruning(self.name, None, removed, about), plainest_form(network, geometry)
+        save_pruned(network, geometry, folder, form, pruning, self.loaded.folder)
+
+    @torch.inference_mode()
+    def answers(self, examples: Sequence[Example]) -> list[list[int]]:
+        """Return the token ids of greedy answers, without end tokens."""
+        greedy = Decoding(max_new_tokens=self.decoding.max_new_tokens)
+        asked = [
+            Request(example.example_id, tuple(example.input_ids[: example.prompt].tolist()))
+            for example in examples
+        ]
+        network = self.network
+        now = {"device": network.device, "dtype": network.dtype, "geometry": find_heads(network)}
+        with evaluating(network):
+            engine = Engine(replace(self.loaded, **now), greedy, self.batch_size)
+            found = {answer.request: list(answer.token_ids) for answer in engine.run(asked)}
+        return [found[request] for request in asked]
+
+
+def _round(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """Convert parameters in place; buffers, such as rotary frequencies, stay in float32."""
+    for parameter in network.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return network

@@ -1,0 +1,103 @@
+"""Distillation from the learner before pruning to the pruned one: arXiv 2511.17577, eq. 6 and 7.
+
+The loss is l1 (response + beta feature) + l2 task; each kind of learner defines its own response
+loss. Teacher and student see the same batch, under teacher forcing where answers are sequences.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headsweep.compression.training import Objective
+from headsweep.config.compression import Distillation
+from headsweep.models.geometry import HeadGeometry, find_heads
+from headsweep.models.learner import Batch, Learner, copied, eager_attention
+from headsweep.models.removal import find_readers, surviving_heads
+
+Maps = Float[Tensor, "batch heads queries keys"]
+"""Attention weights of a layer."""
+
+
+def frozen(learner: Learner) -> Learner:
+    """Return a copy of a learner as a teacher: without gradients and in evaluation mode."""
+    teacher = copied(learner)
+    teacher.network.requires_grad_(False).eval()
+    return teacher
+
+
+def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) -> Objective:
+    """Return a student's training objective: its task loss and the distillation losses.
+
+    It returns the weighted parts `task` and, depending on the settings, `response` and `feature`.
+    With `feature`, train under `without_attention_dropout`. The teacher is the student before its
+    heads were removed, `frozen`, on the student's device; the geometry has the remaining heads.
+    """
+    survivors = surviving_heads(find_heads(teacher.encoder), geometry).values()
+    maps = settings.feature != "none"
+
+    def objective(learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
+        with ExitStack() as stack:
+            if maps:
+                stack.enter_context(eager_attention(learner.encoder))
+                stack.enter_context(eager_attention(teacher.encoder))
+            output = learner.run(batch, attentions=maps)
+            stack.enter_context(torch.no_grad())
+            taught = teacher.run(batch, attentions=maps)
+        parts = {"task": settings.task_weight * learner.task_loss(output, batch)}
+        if settings.response:
+            loss = learner.response_loss(output, taught, batch, settings.temperature)
+            parts["response"] = settings.distill_weight * loss
+        if maps:
+            valid = batch.inputs["attention_mask"].bool()
+            layers = zip(output.attentions, taught.attentions, survivors, strict=True)
+            losses = [_feature_loss(*layer, valid, settings) for layer in layers]
+            parts["feature"] = settings.distill_weight * settings.beta * torch.stack(losses).mean()
+        return parts
+
+    return objective
+
+
+def _feature_loss(
+    own: Maps,
+    taught: Maps,
+    survivors: Sequence[int],
+    valid: Bool[Tensor, "batch tokens"],
+    settings: Distillation,
+) -> Float[Tensor, ""]:
+    """Return the squared difference of a layer's attention maps (eq. 7).
+
+    The student's heads are the teacher's `survivors`. `keys` sums over keys and takes means over
+    heads and `valid` queries; `literal` takes the mean over all entries, which gives long texts
+    little weight.
+    """
+    if settings.feature == "mean":
+        squares = (own.float().mean(1, True) - taught.float().mean(1, True)).square()
+    else:
+        squares = (own.float() - taught[:, list(survivors)].float()).square()
+    if settings.reduction == "literal":
+        return squares.mean()
+    return squares.sum(-1).mean(1)[valid].mean()
+
+
+@contextmanager
+def without_attention_dropout(encoder: PreTrainedModel) -> Iterator[None]:
+    """Switch off the dropout of an encoder's attention weights.
+
+    transformers returns attention weights after dropout; the squared noise in the feature loss
+    would teach a student to spread its attention.
+    """
+    readers = find_readers(encoder, find_heads(encoder))
+    attentions = {name.rpartition(".")[0] for names in readers.values() for name in names}
+    children = [child for name in attentions for child in encoder.get_submodule(name).children()]
+    dropouts = {each: each.p for each in children if isinstance(each, nn.Dropout)}
+    for dropout in dropouts:
+        dropout.p = 0.0
+    try:
+        yield
+    finally:
+        for dropout, p in dropouts.items():
+            dropout.p = p

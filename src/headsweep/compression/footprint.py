@@ -1,0 +1,151 @@
+"""What compression saves: parameters, floating-point operations, time and memory.
+
+The operations saved bound the possible speed-up, so both are reported.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedModel
+
+from headsweep.errors import HeadsweepError, ModelError
+from headsweep.models.geometry import HeadGeometry, is_linear, seconds_of
+from headsweep.models.load import load_checkpoint
+from headsweep.record import peak_resident
+
+
+class Size(NamedTuple):
+    """How large a model is."""
+
+    parameters: int
+    layer_parameters: int  # of the transformer layers: no embeddings, no output head
+    flops: int  # floating-point operations of one pass over one text, from the shapes
+    flops_counted: int  # the same, counted during a pass
+    weight_bytes: int
+
+
+def size(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> Size:
+    """Return how large a model is; operations are those for a text of `tokens` tokens."""
+    return Size(
+        parameters=parameters(model),
+        layer_parameters=sum(parameters(module) for module in _layers(model, geometry)),
+        flops=closed_form_flops(model, geometry, tokens),
+        flops_counted=counted_flops(model, tokens),
+        weight_bytes=weight_bytes(model),
+    )
+
+
+def _layers(model: nn.Module, geometry: HeadGeometry) -> list[nn.Module]:
+    return [model.get_submodule(layer.block) for layer in geometry.layers]
+
+
+def parameters(module: nn.Module) -> int:
+    """Return the number of parameters of a module; shared ones count once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def closed_form_flops(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> int:
+    """Return the floating-point operations of a pass over one text, from the model's shapes.
+
+    Two per token for each weight of a linear layer, and four per query and key for each dimension
+    of each head. Language heads count; embeddings, norms, poolers and classifiers do not. All
+    experts count, also those that a token is not routed to.
+    """
+    weights = sum(
+        module.get_parameter("weight").numel()
+        for layer in _layers(model, geometry)
+        for module in layer.modules()
+        if is_linear(module)
+    )
+    head = model.get_output_embeddings()
+    weights += head.weight.numel() if head is not None else 0
+    products = sum(2 * tokens * layer.width for layer in geometry.layers)
+    return 2 * tokens * (weights + products)
+
+
+def counted_flops(model: PreTrainedModel, tokens: int) -> int:
+    """Count the floating-point operations of the matrix products in a pass over one text."""
+    # The counter knows fused attention on some devices only, so attention runs as plain products.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        model(**dummy_texts(model, 1, tokens))
+    return counter.get_total_flops()
+
+
+def dummy_texts(model: PreTrainedModel, batch: int, tokens: int) -> dict[str, Int[Tensor, "b t"]]:
+    """Return random token ids without padding, for measurements that ignore the content."""
+    rows = model.get_input_embeddings().num_embeddings
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(rows, (batch, tokens), generator=draw).to(model.device)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Return the bytes of a model's weights and persistent buffers, quantised ones included."""
+    tensors = {tensor.data_ptr(): tensor for tensor in _tensors(model.state_dict().values())}
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Yield the tensors among values, including those that quantised layers pack into tuples."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors(value)
+
+
+def cache_bytes(model: PreTrainedModel, geometry: HeadGeometry) -> int:
+    """Return a decoder's bytes of keys and values for a token, keys taken to be as wide."""
+    values = sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
+    return 2 * values * model.dtype.itemsize
+
+
+def in_turns(
+    calls: Sequence[Callable[[], Any]], turns: int, warm_ups: int = 0
+) -> Float[np.ndarray, "turns calls"]:
+    """Return the seconds of each call in `turns` turns, after `warm_ups` turns that do not count.
+
+    The calls alternate, so that other load on the machine affects all of them alike.
+    """
+    with torch.inference_mode():
+        every = [[seconds_of(call) for call in calls] for _ in range(warm_ups + turns)]
+    return np.array(every[warm_ups:])
+
+
+def peak_bytes(
+    folder: Path, batch: int, tokens: int, device: str = "cpu", dtype: str | None = None
+) -> int:
+    """Return the peak memory, in bytes, that loading a model and one pass add to a process.
+
+    A pass reads `batch` texts of `tokens` tokens. On a GPU it is the peak of the memory allocated
+    there. Without a `dtype`, weights have that of their files.
+
+    Raises:
+        ModelError: the model cannot be loaded or run.
+    """
+    # A fork of a server that has loaded the libraries, which takes longer than everything else.
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    with ProcessPoolExecutor(1, context) as pool:
+        try:
+            return pool.submit(_peak, folder, batch, tokens, device, dtype).result()
+        except (HeadsweepError, RuntimeError) as error:
+            raise ModelError(f"the peak memory of {folder} cannot be measured ({error})") from None
+
+
+def _peak(folder: Path, batch: int, tokens: int, device: str, dtype: str | None) -> int:
+    peak = peak_resident if device == "cpu" else torch.cuda.max_memory_allocated
+    before = peak()
+    model = load_checkpoint(str(folder), device=device, dtype=dtype)
+    with torch.inference_mode():
+        model(**dummy_texts(model, batch, tokens))
+    return peak() - before

@@ -1,0 +1,166 @@
+"""Pruning a model on disk: choose heads, zero or cut them, and save the result."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+from headsweep.compression import criteria
+from headsweep.compression.calibration import row_batches
+from headsweep.compression.footprint import Size, size
+from headsweep.config.compression import SCORED_AT_ONCE, Importance, unit_size
+from headsweep.errors import ModelError
+from headsweep.models.checkpoints import Form, Pruning, check_target, save_pruned
+from headsweep.models.geometry import find_heads
+from headsweep.models.load import load_checkpoint, load_tokenizer
+from headsweep.models.removal import remove_heads, zero_heads
+from headsweep.models.source import fetch_model, fingerprint
+from headsweep.tables import ACCURACY, read_table
+from headsweep.variants import Variant
+
+_MEASURED_TOKENS = 128
+_SCORED_TOKENS = 512  # of a calibration text, at most
+_SIZES = {
+    "parameters": "parameters",
+    "layer_parameters": "parameters of the layers",
+    "flops": f"operations, {_MEASURED_TOKENS} tokens",
+    "weight_bytes": "bytes of weights",
+}
+_HOW = (
+    "After pruning, of the source model's. Operations are computed from the shapes, multiplication "
+    "and addition counted separately; nothing was timed, and no questions were answered."
+)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """A model that was pruned and saved."""
+
+    folder: Path
+    form: Form
+    removed: tuple[Variant, ...]  # numbered as in the source
+    before: Size
+    after: Size
+
+    def __str__(self) -> str:
+        gain = "zeroed, sizes unchanged"
+        if self.form != "zeroed":
+            less = 1 - self.after.parameters / self.before.parameters
+            work = 1 - self.after.flops / self.before.flops
+            gain = f"{less:.1%} fewer parameters, {work:.1%} less arithmetic"
+        return f"{self.folder}: {len(self.removed)} heads removed, {gain}"
+
+
+def prune(
+    source: str,
+    out: str | Path,
+    *,
+    heads: Sequence[str] | None = None,
+    ratio: float | None = None,
+    form: Form = "free",
+    criterion: str = "norm",
+    texts: Sequence[str] | None = None,
+    accuracy: str | Path | None = None,
+    alpha: float = 0.5,
+    seed: int = 0,
+    scope: criteria.Scope = "all",
+    unit: criteria.Unit = "group",
+    revision: str | None = None,
+    device: str = "auto",
+) -> Pruned:
+    """Remove attention heads from a model and save it with its tokenizer and a model card.
+
+    Args:
+        source: hub id or local folder.
+        out: folder to create.
+        heads: names of the heads to remove, such as ``L05H03``; give these or `ratio`.
+        ratio: share of all heads to remove, those of lowest score first.
+        form: `zeroed` and `uniform` load with plain `from_pretrained`, `free` with
+            `headsweep.load_model`.
+        criterion: the score, by its name in `headsweep.compression.criteria.CRITERIA`.
+        texts: calibration texts for entropy, mixed and attention.
+        accuracy: for causal, the accuracy matrix (Parquet) of a sweep over all heads of some
+            layers, on training questions.
+        alpha: weight of the norm in mixed.
+        seed: seed of random.
+        scope: whether all heads are ranked together or those of each layer; with the form
+            `uniform`, always those of each layer.
+        unit: heads removed together in grouped-query attention; zeroed heads are chosen singly.
+        revision: hub: a commit hash. Folder: its expected fingerprint.
+        device: auto, cpu, cuda or cuda:N.
+
+    Raises:
+        ConfigError: the name of a head cannot be read.
+        ModelError: an argument is not allowed, the model cannot be loaded or pruned as asked, or
+            the folder cannot be written.
+    """
+    out = Path(out)
+    check_target(out)
+    if (heads is None) == (ratio is None):
+        raise ModelError("say which heads are to go, by `heads` or by `ratio`, not by both")
+    if ratio is not None and not 0 < ratio < 1:
+        raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
+    if not 0 <= alpha <= 1:
+        raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
+    by = criteria.named(criterion)
+    if heads is None and by.needs == "texts" and not texts:
+        raise ModelError(f"criterion {criterion} looks at texts; give some, or use norm")
+    if heads is None and by.needs == "accuracy" and accuracy is None:
+        raise ModelError(
+            f"criterion {criterion} reads the accuracy matrix of a sweep; name its file"
+        )
+    chosen, about = sorted({Variant.parse(name) for name in heads or ()}), "named by hand"
+
+    folder = fetch_model(source, revision)
+    model = load_checkpoint(str(folder), device=device)
+    geometry = find_heads(model)
+    if ratio is not None:
+        ranked = criteria.Ranked(
+            model,
+            geometry,
+            Importance(alpha=alpha),
+            seed,
+            texts=lambda: row_batches(_token_ids(folder, texts), SCORED_AT_ONCE, model.device),
+            drops=lambda: criteria.accuracy_drops(
+                read_table(Path(str(accuracy)), ACCURACY, exact=False), geometry
+            ),
+        )
+        about = by.about.format(alpha=alpha, seed=seed)
+        layers, heads_at = geometry.layers, criteria.heads_at
+        unit, count = "head" if form == "zeroed" else unit, heads_at(ratio, geometry.heads)
+        if form == "uniform":  # equally many of every layer
+            scope, step = "layer", unit_size(layers[0].query_heads, layers[0].kv_heads, unit)
+            count = heads_at(ratio, layers[0].query_heads) // step * step * len(layers)
+        chosen = criteria.lowest_heads(by.scores(ranked), geometry, count, scope=scope, unit=unit)
+    if not chosen:
+        raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
+
+    before = size(model, geometry, _MEASURED_TOKENS)
+    if form == "zeroed":
+        zero_heads(model, geometry, chosen)
+    else:
+        geometry = remove_heads(model, geometry, chosen)
+    after = size(model, geometry, _MEASURED_TOKENS)
+    measured = {
+        name: f"{getattr(after, field):,} of {getattr(before, field):,}"
+        for field, name in _SIZES.items()
+    }
+    facts = Pruning(source, revision_of(folder), chosen, about, measured, _HOW)
+    save_pruned(model, geometry, out, form, facts, folder)
+    return Pruned(out, form, tuple(chosen), before, after)
+
+
+def _token_ids(folder: Path, texts: Sequence[str] | None) -> list[Int[np.ndarray, " tokens"]]:
+    tokenizer = load_tokenizer(folder)
+    most = min(_SCORED_TOKENS, tokenizer.model_max_length)
+    encoded = tokenizer(list(texts or ()), truncation=True, max_length=most)["input_ids"]
+    return [np.array(ids) for ids in encoded]
+
+
+def revision_of(folder: Path) -> str:
+    """Return the commit of a model from the hub, or the fingerprint of a local folder."""
+    hub = folder.parent.name == "snapshots" and re.fullmatch(r"[0-9a-f]{40}", folder.name)
+    return folder.name if hub else fingerprint(folder)

@@ -1,0 +1,296 @@
+"""Compression in rounds: remove heads, then train the rest.
+
+Source: arXiv 2511.17577, Alg. 1 and 2. A round scores the remaining heads, keeps a copy of the
+learner as the teacher, removes the heads of lowest score for good and trains the rest.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from pydantic import BaseModel
+from torch import Tensor
+
+from headsweep.compression import checkpoint
+from headsweep.compression.calibration import Scores
+from headsweep.compression.criteria import (
+    head_scores,
+    heads_at,
+    heads_due,
+    lowest_heads,
+    smallest_unit,
+)
+from headsweep.compression.distillation import distilled, frozen, without_attention_dropout
+from headsweep.compression.footprint import parameters
+from headsweep.compression.training import Between, Fit, Objective, task, train
+from headsweep.config.compression import NOTABLE, Compression, Training
+from headsweep.errors import ModelError
+from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
+from headsweep.models.learner import Example, Learner, accuracy, copied
+from headsweep.models.load import check_device
+from headsweep.models.removal import keep_heads, remove_heads
+from headsweep.variants import Variant
+
+_LOG = logging.getLogger(__name__)
+_L = TypeVar("_L", bound=Learner)
+_STATE = "rounds.safetensors"
+
+
+class Removal(BaseModel):
+    """Heads removed together, by their names in the original learner."""
+
+    step: int  # optimiser steps done before it
+    heads: list[str]
+    scores: dict[str, float]  # of all heads present before it; the lowest were removed
+
+
+def removal_of(
+    chosen: Sequence[Variant], scores: Scores, geometry: HeadGeometry, step: int
+) -> Removal:
+    """Return the record of a removal; heads and scores are those of `geometry`."""
+    names = {head: name for name, head in geometry.by_original_name().items()}
+    noted = {
+        names[Variant(layer, place)]: score
+        for layer, values in scores.items()
+        for place, score in enumerate(values.tolist())
+    }
+    return Removal(step=step, heads=[names[head] for head in chosen], scores=noted)
+
+
+class Round(Fit):
+    """One training, with the removals before or during it."""
+
+    removals: list[Removal]
+    heads: int  # left after the round
+    parameters: int  # of the whole network after the round
+
+
+class History(BaseModel):
+    """A compression's record: which heads were removed when and why, how the rest was trained."""
+
+    dev_strict: float | None  # share of the development part solved before; None without one
+    heads: int
+    parameters: int
+    rounds: list[Round] = []
+
+    def warnings(self) -> list[str]:
+        """Return warnings for the user, one line each."""
+        found, done = [], 0
+        after = self.rounds[-1].dev_strict if self.rounds else self.dev_strict
+        drop = (self.dev_strict or 0.0) - (after or 0.0)
+        if drop > NOTABLE:
+            found.append(
+                f"accuracy fell by {100 * drop:.1f} points; look at alpha, or lower the ratio"
+            )
+        for number, each in enumerate(self.rounds, start=1):
+            done += each.epochs[-1].steps
+            late = sum(len(one.heads) for one in each.removals if one.step >= done)
+            if late:
+                found.append(
+                    f"{late} of the removed heads went after the last step, so nothing was trained "
+                    f"without them; give more epochs to what follows, or use schedule: rounds"
+                )
+            first, last = (sum(each.epochs[place].losses.values()) for place in (0, -1))
+            if last > first:
+                found.append(
+                    f"the loss rose in round {number}, from {first:.3g} to {last:.3g}; lower "
+                    f"exponent, or learning_rate"
+                )
+        return found
+
+
+def compress(
+    learner: _L,
+    examples: Sequence[Example],
+    dev: Sequence[Example],
+    settings: Compression,
+    seed: int,
+    *,
+    layout: Mapping[str, list[int]] | None = None,
+    folder: Path | None = None,
+    device: str = "auto",
+) -> tuple[_L, History]:
+    """Remove heads of a learner's encoder and train the rest.
+
+    The learner is trained, with all the heads that the ratio refers to, and left unchanged. The
+    development part may be empty if no setting needs it. The seed decides the order of examples,
+    dropout, random scores and weights from scratch; these have the heads of `layout`, by layer. An
+    interrupted compression resumes from the journal `folder`, which the caller removes. The device
+    is auto (the GPU if there is one) or cpu.
+
+    Raises:
+        ModelError: the ratio removes no head or too many, the encoder cannot be cut or has no
+            eager attention, the criterion needs a development part and there is none, or the
+            journal is damaged or belongs to another compression.
+    """
+    # A copy, moved before anything runs: the test before, all scoring and all training.
+    learner = copied(learner)
+    learner.network.to(check_device(device, "float32"))
+    whole, own = find_heads(learner.encoder), settings.importance
+    size, count = smallest_unit(whole, own.unit), heads_at(settings.ratio, whole.heads)
+    if settings.ratio and count < size:
+        raise ModelError(
+            f"ratio {settings.ratio} removes {count} of {whole.heads} heads, but with unit: "
+            f"{own.unit} {size} go together; raise the ratio"
+        )
+    equal = {layer.index: torch.zeros(layer.query_heads) for layer in whole.layers}
+    lowest_heads(equal, whole, count, scope=own.scope, unit=own.unit)  # refuses too high a ratio
+    run = _Run(learner, examples, dev, settings, seed, layout, folder, whole)
+    if settings.rounds:
+        run.to_the_end()
+    for warning in run.history.warnings():
+        _LOG.warning(warning)
+    return run.learner, run.history
+
+
+@dataclass
+class _Run(Between, Generic[_L]):
+    """The state of a running compression."""
+
+    learner: _L
+    examples: Sequence[Example]
+    dev: Sequence[Example]
+    settings: Compression
+    seed: int
+    layout: Mapping[str, list[int]] | None
+    folder: Path | None
+    whole: HeadGeometry
+    """The heads before any were removed."""
+
+    def __post_init__(self) -> None:
+        solved, size = accuracy(self.learner, self.dev), parameters(self.learner.network)
+        self.history = History(dev_strict=solved, heads=self.whole.heads, parameters=size)
+        taught = self.settings.distillation.teacher != "none"
+        self.teacher: Learner | None = frozen(self.learner) if taught else None
+        self.objective: Objective = task
+        self.removals: list[Removal] = []
+        self.stopped = False
+        decisive = self.settings.decisive().non_defaults()
+        own = checkpoint.identity(self.learner, decisive, self.seed, self.examples, self.dev)
+        self.identity = {**own, "layout": self.layout}
+        if self.folder is not None and (self.folder / _STATE).exists():
+            facts, _ = checkpoint.read_checkpoint(self.folder / _STATE, self.learner, self.identity)
+            self.history.rounds = [Round.model_validate(each) for each in facts["rounds"]]
+        self.geometry = find_heads(self.learner.encoder)
+        self.steps = sum(each.epochs[-1].steps for each in self.history.rounds)
+
+    def to_the_end(self) -> None:
+        """Do the remaining rounds."""
+        settings, recipe, done = self.settings, self.settings.training, len(self.history.rounds)
+        if settings.scratch or settings.schedule == "literal":  # all training is one round
+            if not done and settings.scratch:
+                self.from_scratch()
+            elif not done:
+                self.cut(0)
+                self.train(recipe, between=self)
+            return
+        for number in range(done, settings.rounds):
+            time = settings.rounds if settings.schedule == "one_shot" else number + 1
+            due = heads_due(settings, self.whole.heads, time, settings.rounds)
+            self.cut(due - self.whole.heads + self.geometry.heads)
+            first, last = (recipe.epochs * n // settings.rounds for n in (number, number + 1))
+            self.train(recipe.model_copy(update={"epochs": last - first}))
+
+    def after_step(self, step: int) -> bool:
+        """Remove one unit of heads if one is due and no stopping rule applies."""
+        settings, recipe = self.settings, self.settings.training
+        steps = recipe.epochs * -(-len(self.examples) // recipe.batch_size)
+        unit = smallest_unit(self.geometry, settings.importance.unit)
+        gone = self.whole.heads - self.geometry.heads + unit
+        if self.stopped or gone > heads_due(settings, self.whole.heads, step, steps):
+            return False
+        smallest, largest_loss = settings.smallest, settings.largest_loss
+        self.stopped = smallest is not None and parameters(self.learner.network) <= smallest
+        if largest_loss is not None:
+            solved = accuracy(self.learner, self.dev) or 0.0
+            self.stopped |= (self.history.dev_strict or 0.0) - solved > largest_loss
+        if not self.stopped:
+            self.steps = step
+            self.cut(unit)
+        return not self.stopped
+
+    def from_scratch(self) -> None:
+        """Train a learner of the final shape from random weights."""
+        self.learner, own = self.learner.untrained(self.seed)
+        assert self.layout is not None
+        keep_heads(self.learner.encoder, self.layout)
+        self.geometry = find_heads(self.learner.encoder)
+        settings, rate = self.settings, self.settings.scratch_rate or own.learning_rate
+        epochs = settings.scratch_times * (own.epochs + settings.training.epochs)
+        self.train(own.model_copy(update={"epochs": epochs, "learning_rate": rate}))
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what checkpoints keep where heads are removed during a training."""
+        facts: dict[str, Any] = {"removals": [each.model_dump() for each in self.removals]}
+        if self.teacher is None or self.settings.distillation.teacher != "recursive":
+            return facts, {}
+        facts["taught_shape"] = kept_heads(self.teacher.encoder.config)
+        return facts, self.teacher.network.state_dict()
+
+    def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Resume from a state that `state` returned."""
+        self.removals = [Removal.model_validate(each) for each in facts["removals"]]
+        self.geometry = find_heads(self.learner.encoder)
+        if tensors:
+            assert self.teacher is not None  # a copy of the unpruned learner until here
+            keep_heads(self.teacher.encoder, facts["taught_shape"])
+            self.teacher.network.load_state_dict(tensors)
+        self.aim()
+
+    def cut(self, count: int) -> None:
+        """Remove the heads of lowest score; a recursive teacher becomes the learner before that."""
+        if self.settings.distillation.teacher == "recursive":
+            self.teacher = frozen(self.learner)
+        learner, settings, before = self.learner, self.settings.importance, self.geometry
+        chosen: list[Variant] = []
+        if count:
+            seed = self.seed * 1_000_003 + self.steps
+            scores = head_scores(learner, before, self.examples, self.dev, settings, seed)
+            pairs = zip(self.whole.layers, before.layers, strict=True)
+            gone = {old.index: old.query_heads - new.query_heads for old, new in pairs}
+            scope, unit = settings.scope, settings.unit
+            chosen = lowest_heads(scores, before, count, scope=scope, unit=unit, gone=gone)
+        if chosen:  # a whole unit is due
+            self.geometry = remove_heads(learner.encoder, before, chosen)
+            removal = removal_of(chosen, scores, before, self.steps)
+            counts = self.geometry.heads, self.whole.heads
+            _LOG.info("heads removed: %s; %d of %d are left", ", ".join(removal.heads), *counts)
+            self.removals.append(removal)
+        self.aim()
+
+    def aim(self) -> None:
+        """Set the objective for the present teacher and student."""
+        if self.teacher is not None:
+            settings = self.settings.distillation
+            self.objective = distilled(self.teacher, self.geometry, settings)
+
+    def train(self, recipe: Training, between: Between | None = None) -> None:
+        number, before, encoder = len(self.history.rounds), self.steps, self.learner.encoder
+        file = self.folder and self.folder / f"training_{number}.safetensors"
+        # In every arm that trains a pretrained learner, so that the arms remain comparable.
+        with nullcontext() if self.settings.scratch else without_attention_dropout(encoder):
+            fit = train(
+                self.learner,
+                self.examples,
+                self.dev,
+                recipe,
+                self.seed * 1009 + number,
+                # A lambda, because `aim` replaces the objective when heads are removed.
+                objective=lambda learner, batch: self.objective(learner, batch),
+                between=between,
+                checkpoint=file,
+            )
+        self.steps = before + fit.epochs[-1].steps
+        left, size = self.geometry.heads, parameters(self.learner.network)
+        done = Round(**dict(fit), removals=self.removals, heads=left, parameters=size)
+        self.history.rounds.append(done)
+        self.removals = []
+        if self.folder is not None and file is not None:
+            rounds = [each.model_dump() for each in self.history.rounds]
+            facts = {**self.identity, "rounds": rounds}
+            checkpoint.write_checkpoint(self.folder / _STATE, self.learner, facts)
+            file.unlink(missing_ok=True)

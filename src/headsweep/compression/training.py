@@ -1,0 +1,304 @@
+"""Training of learners, with checkpoints: a resumed training gives bit-identical results.
+
+One process, on the GPU if there is one; accelerate handles mixed precision. Every step has its own
+dropout seed, so that a resumed training draws the same masks as an uninterrupted one.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from jaxtyping import Float
+from pydantic import BaseModel
+from torch import Tensor
+
+from headsweep.compression import checkpoint
+from headsweep.config.compression import Training
+from headsweep.errors import ModelError
+from headsweep.models.learner import Batch, Example, Learner, accuracy, move
+
+_LOG = logging.getLogger(__name__)
+_SECONDS_BETWEEN_REPORTS = 30
+_BUCKETS = 16  # batches whose texts are sorted by length together, for less padding
+
+Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
+"""Returns the weighted parts of the loss on a batch; their sum is minimised, each is logged."""
+
+
+class Epoch(BaseModel):
+    """The results of an epoch."""
+
+    epoch: int  # from 1
+    steps: int  # optimiser steps since the start of the training
+    losses: dict[str, float]  # means over the epoch's steps, by part of the objective
+    dev_strict: float | None
+    """Share of the development part solved. Measured after every epoch with `patience`, otherwise
+    after the last only; None if not measured or without a development part."""
+
+
+class Fit(BaseModel):
+    """The results of a training."""
+
+    epochs: list[Epoch] = []
+    best: int | None = None  # the epoch whose weights were kept; None: the last
+
+    @property
+    def dev_strict(self) -> float | None:
+        """Share of the development part solved with the weights kept; None without one."""
+        return self.epochs[(self.best or 0) - 1].dev_strict
+
+
+class Between:
+    """What acts between the steps of a training; this base class does nothing."""
+
+    def after_step(self, step: int) -> bool:
+        """Act after an optimiser step, from 1; return whether parameters of the network were cut.
+
+        The optimiser is then made again.
+        """
+        return False
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the state to keep in checkpoints: JSON facts, and tensors."""
+        return {}, {}
+
+    def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Resume from a state that `state` returned; the network already has its shape of then."""
+
+
+def task(learner: Learner, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+    """Return a learner's own loss: the objective without distillation."""
+    return {"task": learner.task_loss(learner.run(batch), batch)}
+
+
+class Reports:
+    """Logs every 30 seconds how far a training is."""
+
+    def __init__(self, step: int, total: int) -> None:
+        self.first, self.total = step, total
+        self.begun = self.last = time.monotonic()
+
+    def __call__(self, step: int, losses: Mapping[str, float]) -> None:
+        """Report the number of steps done and the present losses, if it is time to."""
+        now = time.monotonic()
+        if now - self.last > _SECONDS_BETWEEN_REPORTS:
+            self.last = now
+            left = (now - self.begun) / (step - self.first) * (self.total - step) / 60
+            _LOG.info("step %d of %d: %s, %.1f min left", step, self.total, _words(losses), left)
+
+
+def begin_step(optimizer: torch.optim.Optimizer, rate: float, seed: int, step: int) -> None:
+    """Set the learning rate of a step, from 0, and a seed of its own for dropout."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    torch.manual_seed(seed * 1_000_003 + step)
+
+
+def check_finite(losses: Mapping[str, float], step: int, remedy: str) -> None:
+    """Raise a ModelError if a part of the loss at a step, from 1, is not finite."""
+    for name, value in losses.items():
+        if not math.isfinite(value):
+            raise ModelError(
+                f"the {name} part of the loss is {value} at step {step}; lower {remedy}"
+            )
+
+
+def train(
+    learner: Learner,
+    examples: Sequence[Example],
+    dev: Sequence[Example],
+    settings: Training,
+    seed: int,
+    *,
+    objective: Objective = task,
+    between: Between | None = None,
+    checkpoint: Path | None = None,
+) -> Fit:
+    """Train a learner's network, in place and on its device.
+
+    With `patience`, the network gets the weights of the epoch that solved most of the development
+    part (the first of equals); without, that part may be empty. The seed decides the order of
+    examples and dropout. `between` may prune the network between steps; the best epoch is then
+    chosen anew. An interrupted training resumes from the file `checkpoint`.
+
+    Raises:
+        ModelError: the checkpoint is damaged or belongs to another training, `patience` is set
+            without a development part, or the loss is not finite.
+    """
+    if settings.patience is not None and not dev:
+        raise ModelError("patience needs a development part; give one, or set patience: null")
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
+        own = objective, between or Between(), checkpoint
+        return _Run(learner, examples, dev, settings, seed, *own).to_the_end()
+
+
+@dataclass
+class _Run:
+    """The state of a running training."""
+
+    learner: Learner
+    examples: Sequence[Example]
+    dev: Sequence[Example]
+    settings: Training
+    seed: int
+    objective: Objective
+    between: Between
+    checkpoint: Path | None
+
+    def __post_init__(self) -> None:
+        settings, learner, file = self.settings, self.learner, self.checkpoint
+        # Where there is no GPU anyhow, `cpu=True` would have accelerate look for other processes.
+        on_cpu = torch.cuda.is_available() and learner.encoder.device.type == "cpu"
+        self.accelerator = Accelerator(mixed_precision=settings.precision, cpu=on_cpu)
+        parts, recipe = (self.examples, self.dev), settings.model_dump(mode="json")
+        self.identity = checkpoint.identity(learner, recipe, self.seed, *parts)
+        self.model = learner.network
+        self.steps_per_epoch = math.ceil(len(self.examples) / settings.batch_size)
+        self.total_steps = settings.epochs * self.steps_per_epoch
+        self.steps = 0
+        self.sums: dict[str, float] = {}
+        self.fit = Fit()
+        self.best: dict[str, Tensor] = {}
+        facts = None
+        if file is not None and file.exists():
+            facts, tensors = checkpoint.read_checkpoint(file, learner, self.identity)
+        self.new_optimizer()
+        if facts is not None:
+            checkpoint.set_moments(self.optimizer, tensors["moments"])
+            self.between.restore(facts, tensors["between"])
+            self.best, self.steps, self.sums = tensors["best"], facts["steps"], facts["sums"]
+            self.fit = Fit.model_validate(facts["fit"])
+            _LOG.info("resuming after step %d", self.steps)
+
+    def save(self) -> None:
+        if self.checkpoint is None:
+            return
+        facts, tensors = self.between.state()
+        facts |= {"steps": self.steps, "sums": self.sums, "fit": self.fit.model_dump()}
+        moments = checkpoint.moments_of(self.optimizer)
+        parts = {"best": self.best, "moments": moments, "between": tensors}
+        checkpoint.write_checkpoint(self.checkpoint, self.learner, facts | self.identity, **parts)
+
+    def to_the_end(self) -> Fit:
+        settings, fit = self.settings, self.fit
+        self.model.train()
+        report = Reports(self.steps, self.total_steps)
+        while (done := len(fit.epochs)) < settings.epochs:
+            if settings.patience is not None and done - (fit.best or done) >= settings.patience:
+                break
+            batches = epoch_batches(self.examples, settings.batch_size, self.seed, done)
+            for indices in batches[self.steps % self.steps_per_epoch :]:
+                self.step(indices)
+                inside = self.steps % self.steps_per_epoch
+                if inside and self.steps % settings.checkpoint_steps == 0:
+                    self.save()
+                if inside:
+                    report(self.steps, self.means(inside))
+            self.end_epoch(done + 1)
+            self.save()
+        if self.best:
+            self.model.load_state_dict(self.best)
+        self.model.eval()
+        return fit
+
+    def step(self, indices: Sequence[int]) -> None:
+        settings, device = self.settings, self.learner.encoder.device
+        rate = settings.learning_rate * (1 - self.steps / self.total_steps)
+        begin_step(self.optimizer, rate, self.seed, self.steps)
+        pieces = [
+            self.learner.collate([self.examples[index] for index in piece])
+            for piece in np.array_split(indices, settings.micro_batches)
+            if len(piece)
+        ]
+        judged = sum(piece.judged for piece in pieces)
+        for piece in pieces:
+            with self.accelerator.autocast():
+                parts = self.objective(self.learner, move(piece, device))
+                loss = torch.stack(list(parts.values())).sum() * (piece.judged / judged)
+            self.accelerator.backward(loss)
+            for name, part in parts.items():
+                value = float(part.detach()) * piece.judged / judged
+                self.sums[name] = self.sums.get(name, 0.0) + value
+        check_finite(self.sums, self.steps + 1, f"learning_rate, now {settings.learning_rate}")
+        self.accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.steps += 1
+        if self.between.after_step(self.steps):
+            self.accelerator.free_memory()
+            self.take_moments()
+            self.best, self.fit.best = {}, None
+
+    def end_epoch(self, epoch: int) -> None:
+        # Testing may take longer than training, so it is done only where its result is used.
+        wanted = self.settings.patience is not None or epoch == self.settings.epochs
+        solved = accuracy(self.learner, self.dev) if wanted else None
+        losses, self.sums = self.means(self.steps_per_epoch), {}
+        better = not self.fit.best or (solved or 0.0) > (self.fit.dev_strict or 0.0)
+        done = Epoch(epoch=epoch, steps=self.steps, losses=losses, dev_strict=solved)
+        self.fit.epochs.append(done)
+        if self.settings.patience is not None and better:
+            self.fit.best = epoch
+            weights = self.model.state_dict().items()
+            self.best = {name: tensor.detach().clone() for name, tensor in weights}
+        of_dev = "" if solved is None else f"; {solved:.1%} of the development part solved"
+        _LOG.info("epoch %d of %d: %s", epoch, self.settings.epochs, _words(losses) + of_dev)
+
+    def means(self, steps: int) -> dict[str, float]:
+        return {name: total / steps for name, total in self.sums.items()}
+
+    def new_optimizer(self) -> None:
+        self.named = dict(self.model.named_parameters())
+        trained = [parameter for parameter in self.named.values() if parameter.requires_grad]
+        groups = decayed(trained, self.settings.weight_decay)
+        optimizer = torch.optim.AdamW(groups, lr=self.settings.learning_rate, fused=True)
+        self.optimizer = self.accelerator.prepare_optimizer(optimizer)
+
+    def take_moments(self) -> None:
+        """Make the optimiser again after parameters were cut; its moments are cut alike."""
+        known, old = self.optimizer.state, self.named
+        self.new_optimizer()
+        for name, parameter in self.named.items():
+            moments = known.get(old[name], {})
+            if parameter is not old[name]:
+                axis, index = getattr(parameter, "taken")  # noqa: B009
+                moments = {
+                    key: value.index_select(axis, index) if value.ndim else value
+                    for key, value in moments.items()
+                }
+            if moments:
+                self.optimizer.state[parameter] = moments
+
+
+def decayed(parameters: Sequence[Tensor], weight_decay: float) -> list[dict[str, Any]]:
+    """Return an optimiser's groups of parameters: only matrices have a weight decay."""
+    matrices = [each for each in parameters if each.ndim > 1]
+    others = [each for each in parameters if each.ndim < 2]
+    return [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+
+
+def _words(losses: Mapping[str, float]) -> str:
+    return "loss " + ", ".join(f"{name} {loss:.4g}" for name, loss in losses.items())
+
+
+def epoch_batches(examples: Sequence[Example], size: int, seed: int, epoch: int) -> list[list[int]]:
+    """Return the batches of an epoch as indices of examples; texts of similar length share one."""
+    draw = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    order = torch.randperm(len(examples), generator=draw).tolist()
+    batches = []
+    for start in range(0, len(order), size * _BUCKETS):
+        bucket = order[start : start + size * _BUCKETS]
+        bucket.sort(key=lambda index: len(examples[index].input_ids))
+        batches += [bucket[first : first + size] for first in range(0, len(bucket), size)]
+    return [batches[place] for place in torch.randperm(len(batches), generator=draw).tolist()]

@@ -1,0 +1,77 @@
+"""Config files as plain values: YAML, or the JSON that a run saved."""
+
+import json
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headsweep.errors import ConfigError, quoted
+
+_MOST_MERGED = 10_000  # keys that one mapping takes from others by `<<`
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe loader that refuses a key given twice, and merges that multiply without end."""
+
+    def compose_mapping_node(self, anchor: dict[Hashable, Any]) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            name = key.tag, str(key.value)
+            if isinstance(key, yaml.ScalarNode) and name in seen:
+                problem = f"the key {quoted(key.value)} is given twice; remove one"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(name)
+        return node
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_MERGED:
+            problem = f"a mapping merges more than {_MOST_MERGED} keys"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """Return the values of a config file, unchecked.
+
+    Raises:
+        ConfigError: the file is missing, is not YAML or JSON, gives a key twice, or has no keys.
+    """
+    kind = "JSON" if path.suffix == ".json" else "YAML"
+    try:
+        text = path.read_text(encoding="utf-8")
+        if kind == "JSON":
+            values = json.loads(text, object_pairs_hook=_unique)
+        else:
+            values = _Loader(text).get_single_data()
+    except OSError as error:
+        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise ConfigError(f"config file {path} is nested too deeply; flatten it") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"config file {path} is not {kind}: {_told(error)}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"config file {path} holds no keys; see config/demo.yaml for an example")
+    return values
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; raise a ValueError if it gives a key twice."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {quoted(key)} is given twice; remove one")
+        found[key] = value
+    return found
+
+
+def _told(error: Exception) -> str:
+    """Return what is wrong and in which line, without the excerpt that PyYAML adds."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return str(error)
+    context = error.context  # type: ignore[attr-defined]
+    problem = error.problem  # type: ignore[attr-defined]
+    return f"line {mark.line + 1}: {', '.join(filter(None, (context, problem)))}"

@@ -1,0 +1,223 @@
+"""Config sections of models, embedders and question sets, and of how answers are generated."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from headsweep.config.section import DEVICE, SPLIT, Count, NotNegative, Positive, Section, Seed
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k", "custom"]
+Grader = Literal["math", "numeric", "choice", "exact"]
+Preset = Literal["default", "authors"]
+Family = Grader | Literal["gsm8k"]
+
+_CLUSTERS = 7  # one for each subject of MATH, as in the SPRINT authors' code
+SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
+
+
+class Model(Section):
+    """A model: on the Hugging Face hub, in a local folder, or in this package."""
+
+    source: str
+    """Hub id, local folder in the hub's format, GGUF file, or builtin:reasoner, which ships with
+    headsweep."""
+    gguf_file: str | None = None
+    """File to take from a repository of GGUF files on the hub."""
+    revision: str | None = None
+    """Hub: commit hash, pinned; for a GGUF file, its sha256 is enough. Folder: its fingerprint;
+    file: its sha256; both are filled in when absent."""
+    layers: Count
+    """Number of layers; checked against the model's own config.json."""
+    heads: Count
+    """Query heads a layer."""
+    kv_heads: Count
+    """Key/value heads a layer."""
+    billions: Positive
+    """Parameters in billions, for planning only."""
+    dtype: Dtype = "bfloat16"
+    """Type of weights and activations."""
+    device: Annotated[str, Field(pattern=DEVICE)] = "auto"
+    """auto: the GPU if there is one; balanced: spread over all GPUs by accelerate."""
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Attention implementation of transformers."""
+    batch_size: Count | None = None
+    """Sequences decoded together; null: as many as the model's shape and the memory allow. It
+    changes speed and memory; in float32 it changes no answer whose margins exceed 1e-3."""
+    backend: Literal["headsweep", "vllm"] = "headsweep"
+    """Software that answers. headsweep: this package's engine, made for sweeps. vllm: vLLM, which
+    needs the package vllm; it has no placebos, and runs as one process on one GPU. The store keeps
+    the answers of both apart."""
+    title: str | None = None
+    """What the report calls it; null: its name."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Model":
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
+        if self.backend == "vllm" and self.device == "balanced":
+            raise ValueError("backend vllm takes a GPU for each copy of the model, not `balanced`")
+        on_disk = self.source.startswith((".", "/", "~", "builtin:"))
+        if self.gguf_file is not None and on_disk:
+            raise ValueError(
+                "`gguf_file` names a file of a repository on the hub; for one on the disk, give "
+                "its path as `source`"
+            )
+        return self
+
+
+class Embedder(Section):
+    """A sentence-embedding model (phi of the SPRINT paper)."""
+
+    source: str | None = None
+    """sentence-transformers model: hub id or local folder."""
+    revision: str | None = None
+    """Hub: commit hash, pinned."""
+    model: str | None = None
+    """Name under `models`: its transformer embeds, with mean pooling."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> "Embedder":
+        if (self.source is None) == (self.model is None):
+            raise ValueError("give either `source` or `model`")
+        if self.model is not None and self.revision is not None:
+            raise ValueError("`revision` belongs to `source`; `model` has its own")
+        return self
+
+
+class Columns(Section):
+    """Which columns of a custom benchmark hold what."""
+
+    question: str = "question"
+    """The question's text."""
+    answer: str = "answer"
+    """The gold answer: a text or a number."""
+    id: str | None = None
+    """A unique id of the question; default: the row's number."""
+    subject: str | None = None
+    """Subject, by which tables and figures are split."""
+    level: str | None = None
+    """Difficulty, 1 to 5."""
+    split: str | None = None
+    """Name of the row's split, in a file with several; rows of other splits are left out."""
+
+
+class Questions(Section):
+    """A question set: questions of one benchmark's split."""
+
+    benchmark: Benchmark
+    """The benchmark; decides hub id, columns and grading. custom: your own file or dataset."""
+    split: Annotated[str, Field(pattern=SPLIT)]
+    """train or test; custom: any name. math500 has only test, math_train only train."""
+    file: str | None = None
+    """Local .jsonl or .csv (or .gz of it) in the hub's own columns, instead of the hub."""
+    dataset: str | None = None
+    """custom: a dataset on the hub, by id; takes `revision`."""
+    subset: str | None = None
+    """custom: name of the dataset's config, where it has several."""
+    columns: Columns | None = None
+    """custom: names of the columns."""
+    grader: Grader | None = None
+    """custom: math (default) compares mathematical expressions, numeric numbers, choice letters,
+    exact texts."""
+    revision: str | None = None
+    """Hub: commit hash (default: the pinned one). File: its sha256, filled in when absent."""
+    n: Count | None = None
+    """Number of questions; default: all. A larger n keeps finished answers."""
+    sampling: Literal["first", "uniform", "clusters"] = "uniform"
+    """How the n are drawn: the first n, uniformly, or from clusters of question embeddings."""
+    embedder: str | None = None
+    """Embedder whose vectors are clustered; needed by `clusters`."""
+    clusters: Count = _CLUSTERS
+    """Number of clusters; for `sampling: clusters`."""
+    seed: Seed = 0
+    """Seed of the draw, and of generated benchmarks."""
+    templates: Literal["apart", "shared"] = "apart"
+    """Of generated benchmarks. apart: of each subject's templates some make test questions and the
+    others training questions, so that no test question is a training question with other numbers.
+    shared: all templates make both."""
+    title: str | None = None
+    """What the report calls it, such as MATH-like; null: by its benchmark or file."""
+
+    @property
+    def family(self) -> Family:
+        """Which prompt and grading rules apply."""
+        if self.grader is not None:
+            return self.grader
+        return "gsm8k" if "gsm8k" in self.benchmark else "math"
+
+    @property
+    def generated(self) -> bool:
+        """Whether the benchmark is made here, without download."""
+        return self.benchmark.startswith("generated_")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_in(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("benchmark") == "custom":
+            return {"columns": {}, "grader": "math", **values}
+        return values
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Questions":
+        if self.benchmark == "custom":
+            if (self.file is None) == (self.dataset is None):
+                raise ValueError("a custom benchmark has a `file` or a `dataset`, and not both")
+            if self.dataset is None and self.subset is not None:
+                raise ValueError("`subset` is a part of a `dataset`; a file has none")
+        else:
+            if self.split not in ("train", "test"):
+                raise ValueError(f"split {self.split!r}: {self.benchmark} has train and test")
+            for name in ("dataset", "subset", "columns", "grader"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"`{name}` belongs to benchmark: custom, not {self.benchmark}")
+        only = {"math500": "test", "math_train": "train"}.get(self.benchmark)
+        if only and self.split != only:
+            raise ValueError(f"{self.benchmark} has only split {only!r}, not {self.split!r}")
+        if self.generated and (self.file or self.revision):
+            raise ValueError(f"{self.benchmark} is generated: it takes no `file` or `revision`")
+        if self.generated and self.n is None:
+            raise ValueError(f"{self.benchmark} is generated: give `n`")
+        if (self.sampling == "clusters") != (self.embedder is not None):
+            raise ValueError("`embedder` and `sampling: clusters` go together")
+        if self.sampling != "clusters" and self.clusters != _CLUSTERS:
+            raise ValueError(
+                f"`clusters` belongs to sampling: clusters, not {self.sampling}; leave it out"
+            )
+        if not self.generated and self.templates != "apart":
+            raise ValueError(
+                f"`templates` belongs to generated benchmarks, not {self.benchmark}; leave it out"
+            )
+        return self
+
+
+class Decoding(Section):
+    """How answers are generated."""
+
+    prompt: Preset = "default"
+    """default: the model's own chat template. authors: the paper's hand-written chat prompt."""
+    system: str | None = SYSTEM_PROMPT
+    """System line of the default prompt; null for none."""
+    temperature: NotNegative = 0.0
+    """0 is greedy decoding."""
+    top_k: Count | None = None
+    """Sample from the k best tokens only."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the smallest set of tokens with this probability."""
+    samples: Count = 1
+    """Answers per question."""
+    max_new_tokens: Count = 2048
+    """Token limit of an answer."""
+    seed: Seed = 0
+    """Seed of sampling; ignored by greedy decoding."""
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most probable token is always taken."""
+        return self.temperature == 0
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Decoding":
+        if self.greedy and (self.samples > 1 or self.top_k or self.top_p < 1):
+            raise ValueError("temperature 0 is greedy: samples, top_k and top_p do not apply")
+        return self

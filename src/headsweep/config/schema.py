@@ -1,0 +1,251 @@
+"""The whole config: its sections, the checks of references between them, and reading it.
+
+The description under each key is its documentation: `config/reference.md` is made from it.
+"""
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import Field, ValidationError, model_validator
+
+from headsweep.config.compression import Solver, WordProblems
+from headsweep.config.experiments import Comparison, Frontier, Layers, Selector, Study, Sweep
+from headsweep.config.files import read_values
+from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
+from headsweep.config.section import ALLOWED, Name, Section, Seed
+from headsweep.errors import ConfigError, quoted
+from headsweep.variants import FAMILIES
+
+_RIVALS = ("greedy cover", "best single head", "random heads")
+_TAKEN = ("store", "gallery")  # folders of results/ that are not runs
+_CLAIMS, _COMPRESSION = "claims", "compression_"  # names of other tables
+
+EXPERIMENTS = ("sweeps", "selectors", "frontiers", "comparisons", "compressions")
+"""The sections of experiments."""
+
+_REFERENCES = {"solver": "solvers", "data": "problems", "model": "models"}
+_REFERENCES |= dict.fromkeys(("questions", "train", "test"), "questions")
+_REFERENCES |= {"embedder": "embedders", "sampling": "decodings"}
+"""Keys that name entries of a section."""
+
+
+class Config(Section):
+    """A run: what is generated, graded, trained and drawn."""
+
+    run: Name
+    """Name of the run: results are written to results/<run>/."""
+    seed: Seed = 0
+    """Seed of statistics and figures."""
+    grading: Preset = "default"
+    """default: last boxed answer, math-verify. authors: first boxed answer, PRM800K's rules."""
+    models: dict[Name, Model] = Field({})
+    """The models, by name."""
+    questions: dict[Name, Questions] = Field({})
+    """The question sets, by name."""
+    decodings: dict[Name, Decoding] = Field({})
+    """The ways to decode, by name."""
+    embedders: dict[Name, Embedder] = Field({})
+    """The sentence-embedding models, by name."""
+    sweeps: dict[Name, Sweep] = Field({})
+    """The sweeps, by name."""
+    selectors: dict[Name, Selector] = Field({})
+    """The head selectors, by name."""
+    frontiers: dict[Name, Frontier] = Field({})
+    """Families of variants compared at equal tokens, by name."""
+    comparisons: dict[Name, Comparison] = Field({})
+    """Prompt and grading comparisons, by name."""
+    problems: dict[Name, WordProblems] = Field({})
+    """The datasets of word problems, by name."""
+    solvers: dict[Name, Solver] = Field({})
+    """The solvers of word problems, by name."""
+    compressions: dict[Name, Study] = Field({})
+    """The compressions, by name."""
+
+    @model_validator(mode="after")
+    def _references(self) -> "Config":
+        if self.run in _TAKEN:
+            others = " or ".join(_TAKEN)
+            raise ValueError(f"run: results/{self.run} is taken; call it anything but {others}")
+        for kind in ("questions", "embedders", *EXPERIMENTS):
+            # How questions are drawn is their `sampling`, too.
+            keys = _REFERENCES if kind != "questions" else ["embedder"]
+            for (name, entry), key in product(getattr(self, kind).items(), keys):
+                value = getattr(entry, key, None) or ()
+                for named in value if isinstance(value, tuple) else [value]:
+                    _known(f"{kind}.{name}.{key}", named, getattr(self, _REFERENCES[key]))
+        for name in self.sweeps:
+            if name == _CLAIMS or name.startswith(_COMPRESSION):
+                kind = "claims" if name == _CLAIMS else "compressions"
+                raise ValueError(
+                    f"sweeps.{name}: tables/{name}.csv is the table of {kind}; rename the sweep"
+                )
+        for kind in EXPERIMENTS:
+            for name, entry in getattr(self, kind).items():
+                self._check(f"{kind}.{name}", entry)
+        return self
+
+    def _check(self, where: str, entry: Sweep | Selector | Frontier | Comparison | Study) -> None:
+        """Refuse an experiment whose keys do not fit together, or do not fit its model."""
+        if isinstance(entry, Comparison):
+            for decoding in entry.decodings:
+                self._check_greedy(f"{where}.decodings", decoding)
+            return
+        if not isinstance(entry, Sweep) and entry.test is not None and entry.train == entry.test:
+            raise ValueError(
+                f"{where}: train and test are both {entry.test!r}; test on questions that nothing "
+                f"is learnt from or chosen on"
+            )
+        if entry.model is not None:
+            self._check_greedy(f"{where}.decoding", entry.decoding)
+        if isinstance(entry, Study):
+            self._check_study(where, entry)
+            return
+        model = self.models[entry.model]
+        for key, limit in (("layers", model.layers), ("heads", model.heads)):
+            chosen: Layers = getattr(entry, key, "all")
+            if chosen != "all" and (not chosen or max(chosen) >= limit):
+                raise ValueError(
+                    f"{where}.{key}: {list(chosen)}; {entry.model} has {limit} {key}, "
+                    f"numbered 0 to {limit - 1}"
+                )
+        if isinstance(entry, Sweep):
+            beyond, key = entry.placebos != "none", f"placebos: {entry.placebos!r}"
+        elif isinstance(entry, Frontier):
+            beyond, key = {*entry.families} != {"head"}, f"families: {list(entry.families)}"
+            self._check_families(where, entry)
+        else:
+            beyond, key = False, ""
+            rivals = [*entry.sampling, *_RIVALS]
+            if entry.versus not in (None, *rivals):
+                raise ValueError(
+                    f"{where}.versus: {entry.versus!r} is not compared with SPRINT; give one of "
+                    f"{', '.join(rivals)}"
+                )
+            self._check_samples(where, entry, "max_n")
+        if beyond and model.backend == "vllm":
+            raise ValueError(
+                f"{where}.{key}, but models.{entry.model} has backend vllm, which prunes heads and "
+                f"no more; ask for heads alone, or write backend headsweep"
+            )
+
+    def _check_families(self, where: str, frontier: Frontier) -> None:
+        known = [kind for kind, family in FAMILIES.items() if family.title]
+        for kind in (*frontier.families, *frontier.scales):
+            if kind not in known:
+                raise ValueError(f"{where}: {kind!r} is no family; there are {', '.join(known)}")
+        scalable = [kind for kind in known if any(FAMILIES[kind].scales)]
+        for kind, scales in frontier.scales.items():
+            if kind not in scalable:
+                raise ValueError(f"{where}.scales: {kind!r} has none; {', '.join(scalable)} have")
+            if idle := set(scales) & set(FAMILIES[kind].idle):
+                raise ValueError(f"{where}.scales: {kind} of {min(idle)} changes nothing")
+        most, members = frontier.max_n, frontier.members
+        if most > members:
+            raise ValueError(f"{where}: max_n = {most} exceeds members = {members}")
+        self._check_samples(where, frontier, "members")
+
+    def _check_samples(self, where: str, entry: Selector | Frontier, key: str) -> None:
+        for decoding in entry.sampling:
+            samples, least = self.decodings[decoding].samples, getattr(entry, key)
+            if samples < least:
+                raise ValueError(
+                    f"{where}: decoding {decoding!r} has {samples} samples, fewer than "
+                    f"{key} = {least}"
+                )
+
+    def _check_study(self, where: str, study: Study) -> None:
+        """Refuse arms that the shape of what is compressed does not allow."""
+        if study.model is not None:
+            model = self.models[study.model]
+            shape = (model.layers, model.heads, model.kv_heads)
+        elif (encoder := self.solver_of(study).encoder).source is None:
+            shape = (encoder.layers, encoder.heads, encoder.heads)
+        else:
+            return  # its shape is known only once it is fetched
+        for name, settings in study.settings.items():
+            try:
+                settings.check_shape(*shape)
+            except ValueError as error:
+                raise ValueError(f"{where}, {name}: {error}") from None
+
+    def solver_of(self, study: Study) -> Solver:
+        """Return the settings of a compression's solver on its data."""
+        assert study.solver is not None and study.data is not None
+        return self.solvers[study.solver].on(self.problems[study.data].dataset)
+
+    def grading_of(self, sweep: str) -> Preset:
+        """Return the rules that grade a sweep's answers."""
+        return self.sweeps[sweep].grading or self.grading
+
+    def _check_greedy(self, where: str, decoding: str) -> None:
+        _known(where, decoding, self.decodings)
+        if not self.decodings[decoding].greedy:
+            raise ValueError(f"{where}: {decoding!r} samples; pruned heads are decoded greedily")
+
+
+def _known(where: str, name: str, defined: Mapping[str, Any]) -> None:
+    if name not in defined:
+        there = ", ".join(defined) or "none"
+        raise ValueError(f"{where}: {name!r} is not defined; there is {there}")
+
+
+def parse(values: dict[str, Any], origin: str = "config") -> Config:
+    """Check config values and return the typed config.
+
+    Raises:
+        ConfigError: one line naming the key, the value and what is allowed.
+    """
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        problems = [_describe(problem) for problem in error.errors() if _is_meant(problem)]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ConfigError(f"{origin}: {problems[0]}{more}") from None
+
+
+def load(path: Path) -> Config:
+    """Read and check a config file (YAML, or the JSON that a run saved).
+
+    Raises:
+        ConfigError: the file is missing, is not YAML or JSON, gives a key twice, or does not fit
+            the schema.
+    """
+    return parse(read_values(path), str(path))
+
+
+def _is_meant(problem: Any) -> bool:
+    """Tell whether a problem belongs to the branch of `Layers` that fits the value's type."""
+    branch = "tuple[" if isinstance(problem["input"], str) else "literal['all']"
+    return not any(str(part).startswith(branch) for part in problem["loc"][-1:])
+
+
+def _describe(problem: Any) -> str:
+    parts = (str(part) for part in problem["loc"])
+    key = ".".join(part for part in parts if not part.startswith(("[key]", "literal[", "tuple[")))
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        allowed = sorted(_section(problem["loc"][:-1]).model_fields)
+        return f"unknown key {key!r}; allowed here: {', '.join(allowed)}"
+    if problem["type"] == "missing":
+        return f"key {key!r} is missing"
+    if problem["type"] == "value_error":
+        return f"{key}: {message}" if key else message
+    if problem["type"] == "string_pattern_mismatch":
+        message = f"use {ALLOWED[problem['ctx']['pattern']]}"
+    return f"{key}: {message}, not {quoted(problem['input'])}"
+
+
+def _section(location: tuple[Any, ...]) -> type[Section]:
+    """Return the section class that a validation error's location points at."""
+    section: type[Section] = Config
+    parts = iter(location)
+    for part in parts:
+        if (field := section.model_fields.get(part)) is not None:
+            for kind in (field.annotation, *get_args(field.annotation)):
+                if isinstance(kind, type) and issubclass(kind, Section):
+                    section = kind
+            if get_origin(field.annotation) is dict:
+                next(parts, None)  # a name that the user gave
+    return section

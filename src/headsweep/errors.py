@@ -1,0 +1,77 @@
+"""What a user is told: errors that they can act on, and the log level of results.
+
+Each error has a message of one line: the value received, what is allowed, the next step. The
+command line prints it and exits with status 2. Any other exception is a bug and keeps its
+traceback.
+"""
+
+import logging
+import re
+import reprlib
+
+RESULT = 25
+"""The log level, above progress (INFO), of a job's result: one line that a run shows."""
+
+logging.addLevelName(RESULT, "RESULT")
+
+
+_LONGEST = 200  # characters of a quoted value
+_HEAD, _TAIL = 400, 300  # characters of a long message that stay
+
+
+class HeadsweepError(Exception):
+    """Base of all errors caused by input, environment or data rather than by a bug.
+
+    Its message becomes one line without control characters. Of a very long one the beginning and
+    the end stay: the end names the next step.
+    """
+
+    def __init__(self, message: str) -> None:
+        line = re.sub(r"\s*[\r\n]\s*", " ", message)
+        if len(line) > _HEAD + _TAIL:
+            line = f"{line[:_HEAD]} ... {line[-_TAIL:]}"
+        shown = (each if each.isprintable() else ascii(each)[1:-1] for each in line)
+        super().__init__("".join(shown))
+
+    def __str__(self) -> str:
+        """The message in one line, whatever values it names."""
+        return " ".join(super().__str__().splitlines())
+
+
+class ConfigError(HeadsweepError):
+    """A config that cannot be run: unknown key, wrong type, value out of range."""
+
+
+class BenchmarkError(HeadsweepError):
+    """A benchmark that is missing, empty, damaged or malformed."""
+
+
+class ModelError(HeadsweepError):
+    """A model that cannot be found, read, placed or pruned."""
+
+
+class TableError(HeadsweepError):
+    """A Parquet table that is missing, damaged or of another schema."""
+
+
+class GradingError(HeadsweepError):
+    """Grading that cannot be done as asked."""
+
+
+class EngineError(HeadsweepError):
+    """An engine process that failed, died, was stopped, or cannot be reached."""
+
+
+def quoted(value: object) -> str:
+    """Return a value as Python writes it, in at most 200 characters.
+
+    The work is bounded, too: lists that YAML's aliases nest may hold billions of items in all.
+    """
+    form = reprlib.Repr()
+    form.maxlevel, form.maxdict, form.maxlist, form.maxtuple = 3, 6, 6, 6
+    form.maxstring = form.maxother = _LONGEST
+    try:
+        text = form.repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        text = f"a very large {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,0 +1,154 @@
+"""A figure with its texts and data, how it is saved, and the job that draws a run's figures.
+
+Every figure is saved as PDF and PNG for print and as SVG for the page, with its data as CSV and
+its title, caption and alternative text as JSON. No file has a date: equal data give equal bytes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
+
+import matplotlib.style
+import pandas as pd
+from matplotlib.figure import Figure as Image
+
+from headsweep.analysis.facts import read_csv, record
+from headsweep.analysis.gains import GAINS, read_z
+from headsweep.analysis.trials import read_trial
+from headsweep.config import Config
+from headsweep.errors import ConfigError
+from headsweep.figures.style import SHEET, TWO_COLUMNS
+from headsweep.planning.exhibits import EMPTY, EXHIBITS, Exhibit, Shown
+from headsweep.planning.titles import title, titles
+from headsweep.record import Stopwatch
+from headsweep.sprint.evaluation import PAIRED
+from headsweep.tables import (
+    ACCURACY,
+    CURVES,
+    POINTS,
+    atomic,
+    read_metadata,
+    read_table,
+    write_csv,
+    write_json,
+)
+from headsweep.text import short
+
+SUFFIXES = ("pdf", "png", "svg", "csv", "json")
+"""Suffixes of the files of a figure."""
+
+_LAYOUT = ["GDEF", "GPOS", "GSUB", "MATH", "kern"]
+"""Font tables for placing glyphs. A PDF does not need them, since its glyphs are placed, and their
+subsetting takes half of a figure's time."""
+
+_NO_DATE = {"pdf": {"CreationDate": None}, "png": {}, "svg": {"Date": None}}
+
+
+class Figure(NamedTuple):
+    """A drawn figure."""
+
+    image: Image
+    alt: str
+    """Alternative text: what the figure shows, in words."""
+    data: pd.DataFrame
+    """Every number drawn."""
+    facts: Mapping[str, object]
+    """Values for the placeholders of the exhibit's title and caption."""
+
+
+def empty(sentence: str) -> Figure:
+    """Return a figure that says why it is empty."""
+    image = Image(figsize=(TWO_COLUMNS, 0.8))
+    image.text(0.5, 0.5, sentence, ha="center", va="center")
+    return Figure(image, f"{EMPTY} {sentence}", pd.DataFrame(), {})
+
+
+Needs = tuple[Any, ...]  # positional arguments of the function that draws a figure
+
+
+def _gains(config: Config, _: str, *files: Path) -> Needs:
+    named = zip(titles(config, "sweeps").items(), files, strict=True)
+    parts = [read_csv(file, GAINS).assign(sweep=name, title=own) for (name, own), file in named]
+    return (pd.concat(parts),)
+
+
+def _curves(config: Config, _: str, curves: Path, paired: Path) -> Needs:
+    questions = int(read_metadata(curves)["test_questions"])
+    return read_table(curves, CURVES), read_csv(paired, PAIRED), questions
+
+
+def _points(config: Config, _: str, file: Path, accuracy: Path) -> Needs:
+    points = read_table(file, POINTS)
+    heads = points.loc[points["kind"] == "head", "name"].tolist()
+    z = read_table(accuracy, ACCURACY, exact=False).set_index("question_id")
+    return points, z[heads].mean(axis=1)
+
+
+READERS: Mapping[str, Callable[..., Needs]] = {
+    "gains": _gains,
+    "accuracy": lambda config, sweep, _: read_z(config, sweep),
+    "curves": _curves,
+    "points": _points,
+    "trial": lambda config, compression, *_: (read_trial(config, compression),),
+    "frontier": lambda config, _, *files: tuple(map(pd.read_csv, files)),
+}
+"""Readers of a figure's data by `Exhibit.needs`: functions of the config, the name of the
+subject, and the files that `headsweep.planning.exhibits.Shown.files` lists."""
+
+
+def draw(config: Config, subject: str, of: str = "") -> None:
+    """Draw the figures of a sweep and each of its layers, or of another kind of subject
+    (`headsweep.planning.exhibits.Subject`), given its name, empty for the run; write records.
+
+    Raises:
+        ConfigError: the config has no such subject.
+    """
+    if of and of not in (known := getattr(config, f"{subject}s")):
+        raise ConfigError(f"{subject} {of!r} is not in the config: {', '.join(known)}")
+    shown = Shown(config)
+    called = title(config, f"{subject}s", of) if of else ""
+    layers = [{"layer": layer} for layer in shown.layers(of)] if subject == "sweep" else []
+    for exhibit in EXHIBITS:
+        places: Mapping[str, Any] = {subject: [{}], "layer": layers}
+        for layer in places.get(exhibit.per, []):
+            stopwatch = Stopwatch()
+            sources = list(map(Path, shown.files(exhibit.needs, of)))
+            needs = READERS[exhibit.needs](config, of, *sources)
+            made = draw_exhibit(exhibit, config.run, of, needs, sources, called, **layer)
+            record(made, stopwatch, sources)
+
+
+def draw_exhibit(
+    exhibit: Exhibit,
+    run: str,
+    of: str,
+    needs: Needs,
+    sources: Sequence[Path],
+    called: str = "",
+    **layer: int,
+) -> list[Path]:
+    """Draw a figure of a run and its subject `of`, empty for the run itself; return its files, one
+    for each of `SUFFIXES`.
+
+    The JSON file names the `sources` that `needs` were read from. `called` is the subject's title,
+    by default its name; `layer` is that of a figure of one layer.
+    """
+    from fontTools.subset import Options  # slow to import; matplotlib uses it to save a PDF
+
+    Options._drop_tables_default = sorted({*Options._drop_tables_default, *_LAYOUT})
+    template = exhibit.template(run, of, **layer)
+    made = [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
+    with matplotlib.style.context(SHEET):
+        figure: Figure = resolve_name(f"headsweep.{exhibit.draw}")(*needs, **layer)
+        for path, (kind, dates) in zip(made, _NO_DATE.items(), strict=False):
+            options: dict[str, Any] = {"format": kind, "metadata": dates}
+            with atomic(path) as temporary:
+                # An SVG shows the page's background; print has its own.
+                figure.image.savefig(temporary, transparent=kind == "svg", **options)
+            figure.image.set_layout_engine("none")  # the first format's layout holds for all
+    write_csv(made[-2], figure.data)
+    heading, caption = exhibit.words(called or short(of), figure.facts)
+    words = {"title": heading, "caption": caption, "alt": figure.alt}
+    write_json(made[-1], {**words, "sources": list(map(str, sources))})
+    return made

@@ -1,0 +1,155 @@
+"""Gains from removing a head, by (subject, layer) pair (Figure 2 of SPRINT) and by MATH level."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Image
+from matplotlib.patheffects import withStroke
+
+from headsweep.analysis.facts import rows_of
+from headsweep.figures.draw import Figure, empty
+from headsweep.figures.style import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ONE_COLUMN,
+    PURPLE,
+    SURFACE,
+    TWO_COLUMNS,
+    VERMILLION,
+)
+from headsweep.text import points, wrapped
+
+_SERIES = {
+    "gain": (BLUE, "best head of a layer: a maximum, raised by selection"),
+    "placebo": (PURPLE, "best of as many noise placebos: no head pruned"),
+    "numeric": (GREEN, "best of as many base models decoded again in other batches"),
+    "median": (MUTED, "median head of a layer: free of selection"),
+}
+"""Columns with colour and label; a column without numbers is not drawn."""
+
+_FEWEST = 5  # with fewer pairs only dots are drawn, no violin
+_ROOM = 110  # letters beside each other below the violins
+
+
+def violins(gains: pd.DataFrame) -> Figure:
+    """Draw the gains of each sweep side by side, over all its (subject, layer) pairs.
+
+    `gains` are `headsweep.analysis.gains.GAINS` of all sweeps, with the columns `sweep`, its name,
+    and `title`, what it is called.
+    """
+    by_subject = gains["sweep"].isin(gains.loc[gains["by"] == "subject", "sweep"])
+    data = gains[gains["by"] == np.where(by_subject, "subject", "overall")]
+    sweeps = _by_title(data)
+    image = Image(figsize=(TWO_COLUMNS if len(sweeps) > 2 else 1.4 * ONE_COLUMN, 3.3))
+    axes = image.add_subplot()
+    axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
+    described = []
+    for position, (title, table) in enumerate(sweeps):
+        here = [column for column in _SERIES if table[column].notna().any()]
+        step = 0.8 / len(here)
+        for place, column in enumerate(here):
+            x = position + step * (place - (len(here) - 1) / 2)
+            _violin(axes, 100 * table[column].to_numpy(float), x, 0.62 * step, _SERIES[column][0])
+        ends = table[here].quantile([0, 0.5, 1]).map(points)
+        ranges = [f"{name} from {a} to {c}, median {b}" for name, (a, b, c) in ends.items()]
+        described.append(f"{title}: {', '.join(ranges)}")
+    for column, (color, label) in _SERIES.items():
+        if data[column].notna().any():
+            axes.scatter([], [], s=30, color=color, alpha=0.8, linewidths=0, label=label)
+    image.legend(loc="outside upper left", ncols=1)
+    margin = 0.5 if len(sweeps) > 1 else 0.9  # a single group of violins stays slim
+    axes.set_xlim(-margin, len(sweeps) - 1 + margin + 0.1)
+    width = min(22, _ROOM // len(sweeps))
+    ticks = [f"{wrapped(title, width, 8)}\n{len(table)} pairs" for title, table in sweeps]
+    axes.set_xticks(range(len(sweeps)), ticks)
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel("accuracy − base (percentage points)")
+    alt = f"Violin plot of gains in percentage points around a zero line. {'. '.join(described)}."
+    return Figure(image, alt, data, {"n": len(data)})
+
+
+def levels(gains: pd.DataFrame) -> Figure:
+    """Draw the best and the median head's gain at each MATH level, one panel per sweep.
+
+    Sweeps whose questions have no levels are left out. `gains` are as for `violins`.
+    """
+    data = gains[gains["by"] == "level"]
+    if data.empty:
+        return empty("No question of this run has a level.")
+    sweeps = _by_title(data)
+    columns = min(2, len(sweeps))
+    rows = -(-len(sweeps) // columns)
+    image = Image(figsize=(TWO_COLUMNS if columns > 1 else ONE_COLUMN, 2.3 * rows + 0.4))
+    panels = image.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    labels: dict[str, Any] = {}
+    described = []
+    for axes, (title, table) in zip(panels, sweeps, strict=False):
+        _panel(axes, table)
+        axes.set_title(wrapped(title, 44))
+        labels |= {str(line.get_label()): line for line in axes.get_legend_handles_labels()[0]}
+        middle = table.groupby("group")["held_out"].median().map(points)
+        ends = (f"{middle[group]} at {group}" for group in middle.index[[0, -1]])
+        described.append(f"{title} from {' to '.join(ends)}")
+    for axes in panels[::columns]:
+        axes.set_ylabel("accuracy − base (points)")
+    for axes in panels[len(sweeps) :]:
+        axes.set_axis_off()
+    image.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=columns)
+    n = data.drop_duplicates(["sweep", "group"])["n"].sum()
+    alt = "Line plot of gains by level. Best head held out, median of layers: "
+    alt += f"{'; '.join(described)}."
+    return Figure(image, alt, data, {"n": n})
+
+
+def _by_title(gains: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Return the rows of each sweep, with its title."""
+    sweeps = (table for _, table in gains.groupby("sweep", sort=False))
+    return [(table["title"].iloc[0], table) for table in sweeps]
+
+
+def _panel(axes: Axes, table: pd.DataFrame) -> None:
+    first = table.drop_duplicates("group")
+    at = {group: place for place, group in enumerate(first["group"])}
+    axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
+    layers = table["layer"].rank(method="dense")
+    x = table["group"].map(at) + 0.6 * (layers / (layers.max() + 1) - 0.5)
+    gain, low, high = (100 * table[name].to_numpy(float) for name in ("held_out", "low", "high"))
+    axes.vlines(x, low, high, color=BLUE, linewidth=0.8, alpha=0.45)
+    axes.scatter(x, gain, s=7, color=BLUE, alpha=0.7, linewidths=0)
+    for column, marker, color, label in (
+        ("held_out", "o", BLUE, "best head of a layer, held out"),
+        ("median", "s", MUTED, "median head of a layer"),
+    ):
+        middle = 100 * table.groupby("group", sort=False)[column].median()
+        axes.plot(range(len(at)), middle, marker, ls="-", color=color, label=label)
+    top, ceiling = axes.get_ylim()[1], 100 * (1 - first["base"].to_numpy())
+    for place in np.flatnonzero(ceiling <= top):
+        ends, label = [place - 0.4, place + 0.4], "ceiling: 100% − base"
+        axes.plot(ends, [ceiling[place]] * 2, ":", color=VERMILLION, label=label)
+    ticks = [f"{row.group}\nn = {row.n}\nbase {row.base:.0%}" for row in rows_of(first)]
+    axes.set_xticks(range(len(at)), ticks)
+    axes.set_xlim(-0.45, len(at) - 0.55)
+    axes.tick_params(axis="x", length=0)
+
+
+def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) -> None:
+    """Draw values as dots, moved apart where they are near-equal, a violin and their median."""
+    span = np.ptp(values)
+    if len(values) >= _FEWEST and span > 0:
+        bodies: Any = axes.violinplot(values, [x], widths=width, showextrema=False)["bodies"]
+        bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
+    level = pd.Series(np.floor((values - values.min()) / (span or 1) * 24))
+    alike = level.groupby(level)
+    shift = alike.cumcount() - (alike.transform("size") - 1) / 2
+    shift *= min(0.035, 0.28 * width / max(shift.abs().max(), 1))
+    axes.scatter(x + shift, values, s=6, color=color, alpha=0.8, linewidths=0)
+    middle, right = float(np.median(values)), x + 0.5 * width
+    axes.hlines(middle, x - 0.5 * width, right, color=INK, linewidth=1.6, zorder=4)
+    look: dict[str, Any] = {"xytext": (1.5, 0), "textcoords": "offset points", "va": "center"}
+    look |= {"fontsize": 7, "fontweight": "bold", "zorder": 5}
+    halo = [withStroke(linewidth=2.5, foreground=SURFACE)]
+    axes.annotate(points(middle / 100), (right, middle), path_effects=halo, **look)

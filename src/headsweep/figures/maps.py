@@ -1,0 +1,189 @@
+"""Maps of a sweep and of a selector: accuracy by head and subject (Figure 5 of the SPRINT paper),
+agreement of pruned models, heads and questions in a selector's embedding space.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap
+from matplotlib.figure import Figure as Image
+
+from headsweep.analysis.facts import LEVEL
+from headsweep.analysis.gains import cells
+from headsweep.figures.draw import Figure, empty
+from headsweep.figures.style import (
+    DIVERGING,
+    INK,
+    MUTED,
+    ONE_COLUMN,
+    SEQUENTIAL,
+    SURFACE,
+    TWO_COLUMNS,
+    VERMILLION,
+    legible,
+)
+from headsweep.text import percent, wrapped
+from headsweep.variants import Variant
+
+_FEW_GROUPS, _FEW_VARIANTS = 3, 64  # the most that fit into one column
+
+
+def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
+    """Draw accuracy by head and subject of one layer, with the base model in the first row.
+
+    `z` is the accuracy matrix (`headsweep.tables.ACCURACY`); of the variants, base comes first.
+    """
+    table = cells(z, variants)
+    rows = table[(table["by"] != "level") & (table["layer"].isna() | (table["layer"] == layer))]
+    groups = rows.drop_duplicates("group").sort_values("by", ascending=False, kind="stable")
+    overall = rows[rows["by"] == "overall"]
+    accuracy, gain, q = (
+        rows.pivot(index="variant", columns="group", values=values)
+        .loc[overall["variant"], groups["group"]]
+        .to_numpy(float)
+        for values in ("accuracy", "gain", "q")
+    )
+    width = TWO_COLUMNS if len(groups) > _FEW_GROUPS else ONE_COLUMN
+    image = Image(figsize=(width, 0.185 * len(overall) + 1.15))
+    axes = image.add_subplot()
+    limit = max(5, 5 * math.ceil(20 * np.abs(gain).max()))  # percentage points
+    _map(axes, 100 * gain, DIVERGING, (-limit, limit), "accuracy − No Prune (points)", 0.015)
+    best = (accuracy == accuracy[1:].max(axis=0)) & (np.arange(len(accuracy)) > 0)[:, np.newaxis]
+    for (row, column), value in np.ndenumerate(accuracy):
+        ink = legible(DIVERGING(0.5 + 50 * gain[row, column] / limit)[:3])
+        if q[row, column] < LEVEL:
+            sign = "^" if gain[row, column] > 0 else "v"
+            axes.scatter(column + 0.37, row, s=11, marker=sign, color=ink, linewidths=0)
+        look: dict[str, Any] = {"fontweight": "bold" if best[row, column] else "normal"}
+        look |= {"ha": "center", "va": "center", "fontsize": 6.5, "color": ink}
+        axes.text(column, row, f"{100 * value:.1f}", **look)
+    sizes = zip(groups["group"], groups["n"], strict=True)
+    axes.set_xticks(range(len(groups)), [f"{wrapped(name, 14)}\nn = {n}" for name, n in sizes])
+    heads = [f"head {head}" for head in overall["head"].iloc[1:]]
+    axes.set_yticks(range(len(overall)), ["No Prune", *heads])
+    axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.axhline(0.5, color=INK, linewidth=1)
+    axes.axvline(len(groups) - 1.5, color=INK, linewidth=1)
+    ranked = overall.iloc[1:].sort_values("accuracy").to_dict("records")
+    worst, top = ranked[0], ranked[-1]
+    alt = (
+        f"Heatmap of accuracy for {len(heads)} heads. Over all questions the base model has "
+        f"{percent(top['base'])}; pruning head {top['head']} gives {percent(top['accuracy'])}, the "
+        f"highest, and head {worst['head']} {percent(worst['accuracy'])}, the lowest. "
+        f"{(overall['q'] < LEVEL).sum()} heads differ from base by test."
+    )
+    facts = {"layer": layer, "heads": len(variants) - 1, "n": len(z)}
+    return Figure(image, alt, rows.drop(columns="by"), facts)
+
+
+def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
+    """Draw s_jk = mean_i 1[z_ij = z_ik] (SPRINT paper, section 4) of all pairs, base first.
+
+    `by_chance` is the agreement expected of independent models with the same two accuracies.
+    Arguments are those of `heatmap`.
+    """
+    if len(variants) < 3:
+        return empty("One head has no other to agree with.")
+    names = np.array([str(variant) for variant in variants])
+    right = z[names].to_numpy(float)
+    share = right.mean(axis=0)
+    grid = (right.T @ right + (1 - right).T @ (1 - right)) / len(z)
+    chance = np.outer(share, share) + np.outer(1 - share, 1 - share)
+    pair = np.triu_indices(len(names), k=1)
+    pairs = pd.DataFrame({"first": names[pair[0]], "second": names[pair[1]]})
+    pairs = pairs.assign(agreement=grid[pair], by_chance=chance[pair])
+    middle = pairs[pairs["first"] != names[0]][["agreement", "by_chance"]].median().map(percent)
+    width = ONE_COLUMN if len(variants) <= _FEW_VARIANTS else TWO_COLUMNS
+    image = Image(figsize=(width, 0.88 * width))
+    axes = image.add_subplot()
+    ends = min(0.95, grid.min()), 1
+    _map(axes, grid, SEQUENTIAL, ends, "share of questions with the same outcome", 0.02)
+    layers = pd.Series(["base" if each.layer is None else str(each.layer) for each in variants])
+    places = layers.index.to_series().groupby(layers, sort=False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(places.mean(), layers.unique())
+        axis.set_label_text("layer of the head pruned")
+    axes.get_xticklabels()[0].set_rotation(90)
+    for last in places.max()[:-1]:
+        axes.axhline(last + 0.5, color=SURFACE, linewidth=1)
+        axes.axvline(last + 0.5, color=SURFACE, linewidth=1)
+    ends = grid[0, 1:].argmin() + 1, grid[0, 1:].argmax() + 1
+    low, high = (f"{names[at]} on {percent(grid[0, at])}" for at in ends)
+    alt = (
+        f"Map of agreement. The median pair of heads has the same outcome on {middle['agreement']} "
+        f"of the questions. {high} agrees most with the base model, {low} least."
+    )
+    facts = {"n": len(z), "heads": len(variants) - 1, "median": middle["agreement"]}
+    facts |= {"chance": middle["by_chance"], "error": percent(math.sqrt(0.25 / len(z)))}
+    return Figure(image, alt, pairs, facts)
+
+
+def _map(
+    axes: Axes,
+    values: np.ndarray,
+    colors: Colormap,
+    ends: tuple[float, float],
+    label: str,
+    pad: float,
+) -> None:
+    """Draw a matrix without frame and grid, and its colour bar."""
+    mesh = axes.imshow(values, cmap=colors, vmin=ends[0], vmax=ends[1], aspect="auto")
+    axes.tick_params(length=0, labelsize=7)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    _bar(axes, mesh, label, pad=pad, fraction=0.04, aspect=max(12, len(values)))
+
+
+def _bar(axes: Axes, drawn: ScalarMappable, label: str, **options: Any) -> None:
+    bar = axes.figure.colorbar(drawn, ax=axes, label=label, **options)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=7)
+
+
+def space(points: pd.DataFrame, solved: pd.Series) -> Figure:
+    """Draw heads and questions (`headsweep.tables.POINTS`) on the first two principal components of
+    both together, and the share of the pool's heads that solve each question.
+
+    Signs are fixed: the entry of largest magnitude of each axis is positive.
+    """
+    vectors = np.stack(points["vector"].tolist()).astype(float)
+    scores, lengths, axis = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+    signs = np.sign(axis[np.arange(len(axis)), np.abs(axis).argmax(axis=1)])
+    placed = np.pad(scores * lengths * signs, ((0, 0), (0, 2)))  # one dimension has a plane, too
+    kept = np.pad(lengths**2 / max(np.sum(lengths**2), np.finfo(float).tiny), (0, 2))[:2]
+    head = points["kind"] == "head"
+    layers = [Variant.parse(name).layer for name in points["name"].where(head, "base")]
+    table = points[["kind", "name"]].assign(
+        layer=pd.array(layers, dtype="Int64"),
+        solved=points["name"].map(solved),
+        x=placed[:, 0],
+        y=placed[:, 1],
+    )
+    questions, heads = table[~head], table[head]
+    image = Image(figsize=(1.4 * ONE_COLUMN, 3.6))
+    axes = image.add_subplot()
+    look: dict[str, Any] = {"s": 16, "edgecolors": MUTED, "linewidths": 0.5, "cmap": SEQUENTIAL}
+    shares = 100 * questions["solved"].to_numpy(float)
+    dots = axes.scatter(questions["x"], questions["y"], c=shares, vmin=0, vmax=100, **look)
+    _bar(axes, dots, "heads that solve the question (%)", pad=0.02)
+    axes.scatter(heads["x"], heads["y"], s=14, marker="D", color=VERMILLION, linewidths=0)
+    for x, y, layer in heads[["x", "y", "layer"]].itertuples(index=False):
+        label = "base" if pd.isna(layer) else str(layer)
+        axes.annotate(label, (x, y), xytext=(3, 1), textcoords="offset points", fontsize=6.5)
+    axes.set_xlabel(f"first axis ({percent(kept[0])} of the variance)")
+    axes.set_ylabel(f"second axis ({percent(kept[1])} of the variance)")
+    axes.grid(visible=False)
+    axes.margins(0.05)
+    reach = table.groupby("kind")[["x", "y"]].std(ddof=0).apply(np.linalg.norm, axis=1)
+    alt = (
+        "Scatter plot of questions, by the share of heads that solve them, and heads, by layer. "
+        "Root mean square distance from their own centre: questions "
+        f"{reach['question']:.2f}, heads {reach['head']:.2f}."
+    )
+    facts = {"questions": len(questions), "heads": len(heads), "kept": percent(sum(kept))}
+    return Figure(image, alt, table, facts)

@@ -1,0 +1,128 @@
+"""What each head contributes: its share of what enters the output projection, and what leaves it.
+
+The base model reads its own answers once more. A head whose removal ruins the model may be one that
+carries most of its layer, or one that carries little. A noise placebo is as long as its head behind
+the projection; both lengths are measured, so that the table shows it.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.errors import ModelError, TableError
+from headsweep.generation.prompts import encode_prompt
+from headsweep.generation.work import Work
+from headsweep.models.geometry import AttentionLayer, LoadedModel
+from headsweep.models.load import load_model
+from headsweep.models.noise import LayerNoise, layer_noise
+from headsweep.record import Stopwatch, read_json, write_record
+from headsweep.tables import ACTIVATIONS, write_table
+from headsweep.variants import BASE
+
+_LOG = logging.getLogger(__name__)
+
+QUESTIONS = 32  # texts that are read: thousands of tokens, enough for a share to two digits
+
+
+def run(config: Config, model: str, decoding: str, questions: str) -> None:
+    """Measure the heads of a model on its own answers to the first questions of a set.
+
+    Writes `paths.ACTIVATIONS` and its record. Names are config names; the decoding is greedy.
+
+    Raises:
+        ModelError: the model cannot be loaded, or one text alone does not fit into memory.
+        TableError: the question set or the base answers are missing or damaged.
+    """
+    stopwatch = Stopwatch()
+    work = Work(config, model, decoding, questions)
+    answers = work.base()
+    if not answers:
+        raise TableError(f"{work.output(BASE)} is missing; the base model has not answered yet")
+    section = config.models[model]
+    folder = read_json(Path(paths.MODEL.format(model=work.keys["model"])))["folder"]
+    loaded = load_model(
+        folder, dtype=section.dtype, device=section.device, attention=section.attention
+    )
+    settings = config.decodings[decoding], config.questions[questions].family
+    texts = [
+        (*encode_prompt(loaded.tokenizer, text, *settings), *answers[question])
+        for question, text in list(work.texts.items())[:QUESTIONS]
+    ]
+    try:
+        table = measure(loaded, texts)
+    except torch.OutOfMemoryError:
+        raise ModelError(
+            "a single text does not fit in the GPU's memory beside what else is there; "
+            "run `headsweep engine stop`, and run again"
+        ) from None
+    output = Path(paths.ACTIVATIONS.format(**work.keys))
+    facts = {**work.keys, "texts": len(texts), "tokens": sum(map(len, texts))}
+    write_table(output, table, ACTIVATIONS, facts)
+    write_record(output, stopwatch, facts | {"device": str(loaded.device)})
+    _LOG.info("%s: %d heads on %d tokens", model, len(table), facts["tokens"])
+
+
+@torch.inference_mode()
+def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFrame:
+    """Return columns of `tables.ACTIVATIONS`, a row a layer and head, from texts' token ids."""
+    sums: dict[int, Tensor] = {}
+    with ExitStack() as hooks:
+        for layer in loaded.geometry.layers:
+            projection = loaded.geometry.output_projection(loaded.model, layer.index)
+            weight = loaded.geometry.output_weight(loaded.model, layer.index)
+            slices = torch.stack(weight.split(layer.head_dim, dim=1))
+            noise = layer_noise(loaded.model, loaded.geometry, layer.index)
+            units = (noise.directions.double() @ weight.T).norm(dim=1)
+            hook = partial(_add, sums, layer, slices.mT @ slices, noise, units)
+            hooks.callback(projection.register_forward_pre_hook(hook).remove)
+        for text in texts:
+            ids = torch.tensor([text], device=loaded.device)
+            loaded.model.base_model(input_ids=ids, use_cache=False)
+    tokens = sum(map(len, texts))
+    return pd.DataFrame(
+        {
+            "layer": layer,
+            "head": head,
+            "share": share,
+            "norm": norm,
+            "output_norm": output,
+            "noise_norm": noise,
+        }
+        for layer, found in sorted(sums.items())
+        for head, (share, norm, output, noise) in enumerate((found / tokens).tolist())
+    )
+
+
+def _add(
+    sums: dict[int, Tensor],
+    layer: AttentionLayer,
+    grams: Float[Tensor, "query_heads head_dim head_dim"],
+    noise: LayerNoise,
+    units: Float[Tensor, " query_heads"],
+    _: nn.Module,
+    inputs: tuple[Any, ...],
+) -> None:
+    """Add each head's share of the squared length, its length, its output's, and its noise's.
+
+    The output's squared length is a quadratic form of the head's slice; `grams` are its matrices.
+    The noise is what the placebo adds: `units` are the lengths of its directions behind W.
+    """
+    heads = inputs[0].double().unflatten(-1, (layer.query_heads, layer.head_dim))
+    norms = heads.norm(dim=-1).flatten(0, -2)
+    squares = norms**2
+    shares = squares / squares.sum(dim=-1, keepdim=True).clamp_min(1e-300)
+    outputs = torch.einsum("...hi,hij,...hj->...h", heads, grams, heads).clamp_min(0).sqrt()
+    added = noise.lengths(inputs[0].unflatten(-1, (layer.query_heads, -1))) * units
+    parts = (shares, norms, outputs.flatten(0, -2), added.flatten(0, -2))
+    found = torch.stack([each.sum(dim=0) for each in parts], dim=-1).cpu()
+    sums[layer.index] = sums.get(layer.index, 0) + found

@@ -1,0 +1,216 @@
+"""Rows of any variants: decoded together, one token a step, or verified against a draft.
+
+Verification feeds the base model's answer to a pruned model in few passes, and compares every token
+with the pruned model's own choice (as in speculative decoding, Leviathan et al., arXiv 2211.17192).
+At the first difference the row takes its own token, and goes on in the batch with the keys and
+values of the pass. Drafts are fed in growing chunks: a row that differs early leaves early.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headsweep.errors import ModelError
+from headsweep.generation.decoder import Chunk, Decoder, SharedPass, SlotRows
+from headsweep.generation.modules import ModuleRows, Modules, WholePass
+from headsweep.generation.requests import Answer, Drafted, Row
+from headsweep.generation.sampling import choose, sample
+
+if TYPE_CHECKING:
+    from headsweep.config import Decoding
+
+FIRST_CHUNK, LARGEST_CHUNK = 64, 256
+"""Draft tokens in the first chunk, and most in a later one: as many, or half of all before it."""
+
+HEAVY_CHUNK = 16  # the first where a token's arithmetic costs more than a pass's overhead
+
+PASS_TOKENS = 2048
+"""Tokens of several questions' rows in the first chunk of a pass; one question's always are."""
+
+Watch = Callable[[Row, int, Tensor], object]
+"""Is shown a row, the number of one of its tokens, and the logits that it was chosen by."""
+
+
+class Batch:
+    """Rows that are decoded, `size` at most; they come and go at any step."""
+
+    def __init__(
+        self, forward: Decoder | Modules, decoding: Decoding, size: int, watch: Watch | None = None
+    ) -> None:
+        self._states: Any
+        if isinstance(forward, Decoder):
+            self._states = SlotRows(forward, size)
+        else:
+            self._states = ModuleRows(forward)
+        self._decoding = decoding
+        self._size = size
+        self._watch = watch
+        self._rows: list[Row] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def free(self) -> int:
+        """Number of rows that may enter."""
+        return self._size - len(self._rows)
+
+    @torch.inference_mode()
+    def enter(self, groups: Sequence[Sequence[Row]]) -> list[Answer]:
+        """Prefill each group's prompt once, choose first tokens, return what is finished.
+
+        Rows of a group have the same prompt and variant, as the samples of a question.
+        """
+        first, rows = len(self._rows), [group[0] for group in groups]
+        logits = self._states.feed(first, rows, [row.request.prompt for row in rows])
+        self._rows += rows + [row for group in groups for row in group[1:]]
+        if leaders := [number for number, group in enumerate(groups) for _ in group[1:]]:
+            before = range(first + len(rows))
+            self._states.keep([*before, *(first + number for number in leaders)])
+            logits = logits[[*range(len(rows)), *leaders]]
+        return self._choose(first, logits)
+
+    @torch.inference_mode()
+    def join(self, ready: list[tuple[Row, Any]]) -> None:
+        """Let as many of `Verifier.ready` enter as there is room for, and take them out there."""
+        pairs = ready[: self.free]
+        del ready[: self.free]
+        self._states.join([states for _, states in pairs])
+        self._rows += [row for row, _ in pairs]
+
+    @torch.inference_mode()
+    def step(self) -> list[Answer]:
+        """Feed each row's last token, choose the next, return what is finished."""
+        last = [row.tokens[-1:] for row in self._rows]
+        return self._choose(0, self._states.feed(0, self._rows, last))
+
+    def _choose(self, first: int, logits: Float[Tensor, "batch vocabulary"]) -> list[Answer]:
+        """Choose the next token of the rows from `first` on; let finished rows leave."""
+        rows, decoding = self._rows[first:], self._decoding
+        drawn: Iterable[int | None] = [None] * len(rows)
+        if not decoding.greedy:
+            uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows])
+            drawn = sample(logits, uniform.to(logits.device), decoding).tolist()
+        owners = ((row, len(row.tokens)) for row in rows)
+        answers = {}
+        found = zip(rows, choices(logits, owners, self._watch), drawn, strict=True)
+        for number, (row, (best, gap), token) in enumerate(found, start=first):
+            if answer := row.append(best if token is None else token, gap):
+                answers[number] = answer
+        if answers:
+            left = len(self._rows) - len(answers)
+            # The last rows move into the holes.
+            movers = (row for row in range(left, len(self._rows)) if row not in answers)
+            kept = [next(movers) if row in answers else row for row in range(left)]
+            self._states.keep(kept)
+            self._rows[:] = [self._rows[row] for row in kept]
+        return list(answers.values())
+
+
+class Verifier:
+    """Verifies base answers for rows of pruned variants, at most `most_rows` in a pass."""
+
+    def __init__(
+        self, forward: Decoder | Modules, most_rows: int, watch: Watch | None = None
+    ) -> None:
+        self._most_rows, self._most_tokens, self._length = most_rows, 0, FIRST_CHUNK
+        self._watch = watch
+        self._pass: Any
+        if isinstance(forward, Decoder):
+            self._pass, self._most_tokens = SharedPass(forward), PASS_TOKENS
+            self._length = HEAVY_CHUNK if forward.weights.is_heavy else FIRST_CHUNK
+        else:
+            self._pass = WholePass(forward)
+        self.ready: list[tuple[Row, Any]] = []
+        """Rows that took a token of their own, with keys and values of all tokens before it."""
+
+    @torch.inference_mode()
+    def verify(self, queue: deque[Drafted]) -> list[Answer]:
+        """Verify the drafts of a queue's first questions; return what is finished."""
+        answers: list[Answer] = []
+        pairs = [(row, drafted) for drafted in self._take(queue) for row in drafted.rows]
+        pairs.sort(key=lambda pair: pair[0].variant.layers[0])
+        for start in range(0, len(pairs), self._most_rows):
+            self._pass.begin(pairs[start : start + self._most_rows])
+            answers += self._work(self._pass)
+        return answers
+
+    def _take(self, queue: deque[Drafted]) -> Iterator[Drafted]:
+        """Take the first questions from a queue, as many as are verified in one pass."""
+        rows = tokens = 0
+        while queue:
+            begun, rows = rows > 0, rows + len(queue[0].rows)
+            tokens += len(queue[0].rows) * self._next(queue[0], 0).end
+            if begun and (rows > self._most_rows or tokens > self._most_tokens):
+                break
+            yield queue.popleft()
+
+    def _next(self, drafted: Drafted, begin: int) -> Chunk:
+        """Return the next chunk of a text: the prompt with a first part of the draft, then more."""
+        prompt = len(drafted.rows[0].request.prompt)
+        length = max(self._length, min((begin - prompt) // 2, LARGEST_CHUNK))
+        end = min(max(begin, prompt) + length, len(drafted.text))
+        return Chunk(begin, end, end - max(begin, prompt - 1))
+
+    def _work(self, run: Any) -> Iterator[Answer]:
+        """Compare the rows of a pass with their drafts; yield what is finished."""
+        ends: dict[Drafted, int] = {}
+        while run.pairs:
+            chunks = {each: self._next(each, ends.get(each, 0)) for _, each in run.pairs}
+            ends = {drafted: chunk.end for drafted, chunk in chunks.items()}
+            owners = (
+                (row, len(row.tokens) + number)
+                for row, drafted in run.pairs
+                for number in range(chunks[drafted].compared)
+            )
+            slabs = run.logits(chunks)
+            found = iter([each for slab in slabs for each in choices(slab, owners, self._watch)])
+            staying = []
+            for number, (row, drafted) in enumerate(run.pairs):
+                _, end, count = chunks[drafted]
+                own = [*islice(found, count)]
+                ahead = drafted.text[end - count + 1 : end + 1]
+                both = enumerate(zip(ahead, own, strict=False))
+                agreed = next((n for n, (its, (mine, _)) in both if its != mine), len(ahead))
+                row.tokens += ahead[:agreed]
+                row.margin = min([row.margin, *(gap for _, gap in own[:agreed])])
+                row.accepted = len(row.tokens)
+                if agreed == count:
+                    staying.append(number)
+                elif answer := row.append(*own[agreed]):
+                    yield answer
+                else:
+                    self.ready.append((row, run.states(number, end - count + 1 + agreed)))
+            if len(staying) < len(run.pairs):
+                run.stay(staying)
+
+
+def choices(
+    logits: Float[Tensor, "places vocabulary"],
+    owners: Iterable[tuple[Row, int]],
+    watch: Watch | None,
+) -> Iterator[tuple[int, float]]:
+    """Return the token chosen greedily at each place, and its gap to the second best.
+
+    The logits are spoilt; `owners` may go on behind the last place.
+
+    Raises:
+        ModelError: a logit is no number: the model's arithmetic has left its type's range.
+    """
+    if watch is not None:
+        for own, (row, number) in zip(logits, owners, strict=False):
+            watch(row, number, own)
+    tokens, gaps = (each.tolist() for each in choose(logits))
+    if any(map(math.isnan, gaps)):
+        raise ModelError(
+            "the model's logits are not finite: float16 is too narrow for it; use dtype bfloat16"
+        )
+    return zip(tokens, gaps, strict=True)

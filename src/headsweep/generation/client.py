@@ -1,0 +1,322 @@
+"""The generate job, and its side of the engine: find it, start it, ask it, stop it.
+
+One engine process serves one model under the same settings from one folder on one machine, any
+number of jobs. Its name is an abstract Unix socket, which is its lock, too: the kernel lets one
+process have it, and frees it at its death, however it dies; no process id is trusted. A job that
+gets the name starts an engine and leaves it the socket; one that does not finds the engine there.
+Messages are lines of JSON; both ends refuse to talk to another user.
+
+Most jobs of a sweep find an engine that has worked ahead: this module imports next to nothing, so
+that they take no longer than Python's own start.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headsweep import paths
+from headsweep.errors import EngineError
+
+if TYPE_CHECKING:
+    from headsweep.config import Config
+    from headsweep.generation.work import Work
+    from headsweep.variants import Variant
+
+_LOG = logging.getLogger(__name__)
+
+LINE_LIMIT = 1 << 20  # longest message, in bytes
+IDLE_SECONDS = 60.0  # how long an engine waits for the next job before it leaves
+
+_SECONDS_BETWEEN_REPORTS = 5.0
+_SECONDS_BETWEEN_TRIES = 0.05
+_SECONDS_TO_STOP = 10.0
+_SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that ends takes less
+_TRIES = 3
+_FEWEST, _TELLING = 10, 100  # answers from which on their rate is told: a quarter, within these
+
+
+class Asked(NamedTuple):
+    """What a job asks an engine for."""
+
+    config: dict[str, Any]  # the run's, as JSON holds it
+    batch: tuple[str, ...]  # keys of model, decoding and questions
+    variant: str
+    cores: int  # CPU cores that the engine may use
+
+    @property
+    def section(self) -> dict[str, Any]:
+        """The model's section of the config."""
+        section: dict[str, Any] = self.config["models"][self.batch[0].rpartition("-")[0]]
+        return section
+
+    @property
+    def engine(self) -> str:
+        """Names the engine: different models, settings or folders never share one."""
+        told = (self.batch[0], self.section["device"], self.section["batch_size"], self.cores)
+        allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
+        return f"{_prefix()}{zlib.crc32(repr((*told, allocation)).encode()):08x}"
+
+    @property
+    def log(self) -> Path:
+        """What the engine prints, in the run whose job has started it."""
+        engine = self.engine.rpartition("-")[2]
+        return Path(paths.ENGINE_LOG.format(run=self.config["run"], engine=engine))
+
+
+def collect(
+    config: Path, model: str, decoding: str, questions: str, variant: str, cores: int
+) -> bool:
+    """Do what `run` does, and return True, if an engine runs already.
+
+    Names are keys, as in the paths of the store; the config is the file that Snakemake wrote, which
+    is not checked again. False also if it is not one that a run left.
+
+    Raises:
+        EngineError: the engine's cause in one line. What is answered is kept.
+    """
+    try:
+        batch = (model, decoding, questions)
+        asked = Asked(json.loads(config.read_bytes()), batch, variant, cores)
+        connection = _try(asked.engine)
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    return connection is not None and _ask(connection, asked)
+
+
+def run(
+    config: "Config", model: str, decoding: str, questions: str, variant: "Variant", cores: int = 1
+) -> None:
+    """Answer a question set with one variant of a model; write the table and its record.
+
+    Answers that the store holds already, made for another draw from the same split, are taken
+    over, and those of a run that was killed. Only if some question is left, an engine is asked,
+    which may use so many cores. Names are config names.
+
+    Raises:
+        EngineError: the engine has failed, or was stopped. What is answered is kept.
+        TableError: the question set is missing or damaged.
+    """
+    from headsweep.generation.work import Work
+    from headsweep.record import Stopwatch
+
+    stopwatch = Stopwatch()
+    work = Work(config, model, decoding, questions)
+    if work.missing(variant):
+        ask(work, variant, cores)
+    else:
+        count = work.write(variant, stopwatch)
+        _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
+
+
+def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS) -> None:
+    """Have an engine answer a variant and write its table; start one if none runs.
+
+    A new engine leaves after `idle` seconds without a job.
+
+    Raises:
+        EngineError: the engine's cause in one line. What is answered is kept.
+    """
+    values, batch = work.config.model_dump(mode="json"), tuple(work.keys.values())
+    asked = Asked(values, batch, str(variant), cores)
+    for _ in range(_TRIES):
+        if _ask(_connect(asked, idle), asked):
+            return
+    raise EngineError(f"the engine dies before it answers; {asked.log} says why")
+
+
+def status() -> list[dict[str, Any]]:
+    """Return what each engine that runs in this folder says of itself."""
+    return [said for said in _tell_all(b'{"status":true}\n') if "error" not in said]
+
+
+def stop() -> int:
+    """Stop the engines that run in this folder; return how many. What is answered is kept."""
+    stopped = set()
+    deadline = time.monotonic() + _SECONDS_TO_STOP
+    while names := _names():
+        for name in names:
+            if (connection := _try(name)) is None:  # it begins to listen, or is about to end
+                continue
+            with connection, contextlib.suppress(ConnectionError):
+                # Who listens lives as long as the connection does: no other process has its id.
+                engine = check_peer(connection)
+                stopped.add(engine)
+                os.kill(engine, signal.SIGTERM)
+                connection.settimeout(_SECONDS_TO_STOP)
+                try:
+                    list(_messages(connection))
+                except TimeoutError:
+                    os.kill(engine, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+    return len(stopped)
+
+
+def check_peer(connection: socket.socket) -> int:
+    """Return the id of the process at the other end, as the kernel knows it.
+
+    Raises:
+        EngineError: it is another user's.
+    """
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    process, user, _ = struct.unpack("3i", credentials)
+    if user != os.getuid():
+        raise EngineError(f"the process at the engine's socket is user {user}'s, not yours")
+    return int(process)
+
+
+def _prefix() -> str:
+    """Return what the names of all engines of this folder begin with."""
+    folder = Path.cwd().stat()
+    return f"headsweep-{os.getuid()}-{folder.st_dev:x}-{folder.st_ino:x}-"
+
+
+def _names() -> list[str]:
+    """Return the names of this folder's engines, those included that begin or end."""
+    sockets = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+    found = {line.rpartition(" @")[2] for line in sockets.splitlines()}
+    return sorted(name for name in found if name.startswith(_prefix()))
+
+
+def _connect(asked: Asked, idle: float) -> socket.socket:
+    """Connect to the engine; start it if there is none."""
+    started = 0
+    deadline = time.monotonic() + _SECONDS_TO_LISTEN
+    while (connection := _try(asked.engine)) is None:
+        with socket.socket(socket.AF_UNIX) as listener:
+            try:
+                listener.bind(f"\0{asked.engine}")
+            except OSError:  # an engine begins to listen, or is about to end
+                if time.monotonic() > deadline:
+                    raise EngineError(
+                        f"a process has taken the engine's name and does not listen: "
+                        f"`ss -xlp | grep {asked.engine}` shows it; end it, and run again"
+                    ) from None
+                time.sleep(_SECONDS_BETWEEN_TRIES)
+                continue
+            if started == _TRIES:
+                raise EngineError(f"the engine dies as it starts; {asked.log} says why")
+            started += 1
+            # Engines of other models leave if their plan is done: memory may be short.
+            _tell_all(b'{"make_room":true}\n', _SECONDS_TO_STOP)
+            _start(asked, listener.fileno(), idle)
+    return connection
+
+
+def _start(asked: Asked, listener: int, idle: float) -> None:
+    """Start an engine, which inherits the socket, in a session of its own."""
+    import subprocess
+
+    _LOG.info("starting an engine for %s; its log: %s", asked.batch[0], asked.log)
+    asked.log.parent.mkdir(parents=True, exist_ok=True)
+    # A worker for each core needs no more; vLLM is one worker.
+    threads = asked.cores if asked.section["backend"] == "vllm" else 1
+    order = {**asked._asdict(), "listener": listener, "idle": idle}
+    with asked.log.open("ab") as log:
+        subprocess.run(
+            [sys.executable, "-P", "-m", "headsweep.generation.server"],
+            input=json.dumps(order).encode(),
+            stdout=log,
+            stderr=log,
+            pass_fds=[listener],
+            start_new_session=True,
+            check=True,
+            env={
+                **os.environ,
+                # Snakemake sets all of these to the threads of the job; threads in a process that
+                # forks would hang what it forks.
+                **dict.fromkeys(
+                    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
+                ),
+                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves a process fit to fork
+                "TOKENIZERS_PARALLELISM": "false",
+            },
+        )
+
+
+def _try(name: str) -> socket.socket | None:
+    """Connect to an engine; return None if none listens."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(f"\0{name}")
+        check_peer(connection)
+    except ConnectionRefusedError:
+        connection.close()
+        return None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _tell_all(message: bytes, seconds: float | None = None) -> list[dict[str, Any]]:
+    """Return what the engines of this folder say to a message, each within some seconds."""
+    found: list[dict[str, Any]] = []
+    for name in _names():
+        if (connection := _try(name)) is not None:
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(seconds)
+                connection.sendall(message)
+                found += _messages(connection)
+    return found
+
+
+def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
+    with connection.makefile("rb") as stream:
+        while (line := stream.readline(LINE_LIMIT)).endswith(b"\n"):
+            yield json.loads(line)
+
+
+def _ask(connection: socket.socket, asked: Asked) -> bool:
+    """Ask, and wait for the last word, with progress; return False if the engine was leaving."""
+    _, decoding, questions = asked.batch
+    heard = False
+    begun = reported = time.monotonic()
+    with connection, contextlib.suppress(ConnectionError):
+        connection.sendall(json.dumps(asked._asdict()).encode() + b"\n")
+        for said in _messages(connection):
+            heard = True
+            if "error" in said:
+                raise EngineError(said["error"])
+            now = time.monotonic()
+            if "complete" in said:
+                _LOG.info("%s: %d answers, %.1f s", asked.variant, said["complete"], now - begun)
+                return True
+            if now - reported >= _SECONDS_BETWEEN_REPORTS:
+                reported = now
+                _LOG.info("%s, %s: %s", questions, decoding, progress(**said))  # of all variants
+    if heard:
+        raise EngineError(
+            f"the engine has died, perhaps for lack of memory; {asked.log} may say why; run again: "
+            f"what it has answered is kept"
+        )
+    return False
+
+
+def progress(done: int, total: int, seconds: float, waits: bool = False) -> str:
+    """Return words for so many answers in so many seconds, or for waiting until others are done.
+
+    The first few say nothing of the time left: the longest answers of a batch come last.
+    """
+    if waits:
+        return f"waiting for other answers before these {total}"
+    if not done:
+        return f"writing the first of {total} answers" if seconds else "loading the model"
+    words = f"{done} of {total} answers"
+    if done < max(_FEWEST, min(_TELLING, total / 4)):
+        return f"{words} after {seconds:.0f} s"
+    rate = done / seconds
+    told = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
+    return f"{words}, {told}, {(total - done) / rate:.0f} s left"

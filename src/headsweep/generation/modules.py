@@ -1,0 +1,128 @@
+"""All other architectures: passes by transformers' own modules, rows pruned by hooks.
+
+Rows of a batch end at the same column, as left-padded rows do: a model needs nothing but an
+ordinary attention mask in two dimensions. Rows that enter are laid beside those that are there,
+the shorter ones with padding in front. Verification runs each row through the whole model.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from headsweep.generation.decoder import Chunk, Pair
+from headsweep.generation.requests import Drafted, Row
+from headsweep.models.geometry import LoadedModel
+from headsweep.models.masks import HeadMasks
+
+
+class Modules(HeadMasks):
+    """Runs a model on rows with a key/value cache, inside a ``with`` block."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        super().__init__(loaded.model, loaded.geometry)
+        self.loaded = loaded
+        self.accepted = inspect.signature(loaded.model.forward).parameters.keys()
+
+
+class ModuleRows:
+    """Keys and values of rows that end at the same column."""
+
+    def __init__(self, modules: Modules) -> None:
+        self._modules = modules
+        self._cache = DynamicCache()
+        self._visible = torch.zeros(0, 0, dtype=torch.long, device=modules.loaded.device)
+        """Which columns each row sees: not those of its padding."""
+
+    def feed(
+        self, first: int, rows: Sequence[Row], texts: Sequence[Sequence[int]], keep: int = 1
+    ) -> Float[Tensor, "places vocabulary"]:
+        """Do as `SlotRows.feed`; return the logits of the last `keep` tokens of each row."""
+        modules, loaded = self._modules, self._modules.loaded
+        if first:
+            new = ModuleRows(modules)
+            logits = new.feed(0, rows, texts, keep)
+            self.join([new])
+            return logits
+        modules.prune([row.variant for row in rows])
+        width, filler = max(map(len, texts)), loaded.pad_token_id
+        ids = [[filler] * (width - len(text)) + [*text] for text in texts]
+        known = [[0] * (width - len(text)) + [1] * len(text) for text in texts]
+        tokens, visible = (torch.tensor(each, device=loaded.device) for each in (ids, known))
+        before = self._visible if len(self._visible) else visible[:, :0]
+        self._visible = torch.cat([before, visible], dim=1)
+        positions = (self._visible.cumsum(1) - 1).clamp(min=0)[:, -width:]
+        options: dict[str, Any] = {"position_ids": positions, "logits_to_keep": keep}
+        output = loaded.model(
+            input_ids=tokens,
+            attention_mask=self._visible,
+            past_key_values=self._cache,
+            use_cache=True,
+            **{name: options[name] for name in options.keys() & modules.accepted},
+        )
+        return output.logits[:, -keep:].float().flatten(0, 1)
+
+    def join(self, states: Sequence[ModuleRows]) -> None:
+        """Lay other rows behind these."""
+        parts = [self, *states] if len(self._visible) else states
+        width = max(each._visible.shape[1] for each in parts)
+        gaps = [width - each._visible.shape[1] for each in parts]
+
+        def beside(states: Iterable[Tensor]) -> Tensor:
+            return torch.cat([pad(s, (0, 0, gap, 0)) for s, gap in zip(states, gaps, strict=True)])
+
+        self._cache = DynamicCache(
+            (beside(each.keys for each in layers), beside(each.values for each in layers))
+            for layers in zip(*(each._cache.layers for each in parts), strict=True)
+        )
+        self._visible = torch.cat(
+            [pad(each._visible, (gap, 0)) for each, gap in zip(parts, gaps, strict=True)]
+        )
+
+    def keep(self, kept: Sequence[int]) -> None:
+        """Let row i be what row `kept[i]` was, without the columns that none of them sees."""
+        if kept:
+            first = int(self._visible[kept].any(0).long().argmax())
+            self._take(torch.tensor(kept, device=self._visible.device), slice(first, None), self)
+        else:
+            self._cache, self._visible = DynamicCache(), self._visible[:0]
+
+    def states(self, row: int, length: int) -> ModuleRows:
+        """Return one row of rows without padding, as long as its first tokens."""
+        found = ModuleRows(self._modules)
+        found._cache.layers += [DynamicLayer() for _ in self._cache.layers]
+        self._take(slice(row, row + 1), slice(length), found)
+        return found
+
+    def _take(self, rows: Any, columns: slice, into: ModuleRows) -> None:
+        into._visible = self._visible[rows, columns]
+        for own, layer in zip(self._cache.layers, into._cache.layers, strict=True):
+            layer.keys, layer.values = own.keys[rows, :, columns], own.values[rows, :, columns]
+
+
+class WholePass(ModuleRows):
+    """A pass of rows over the draft of their question, each through the whole model."""
+
+    def begin(self, pairs: Sequence[Pair]) -> None:
+        """Verify these rows, of one question, instead of others."""
+        self.pairs = list(pairs)
+        self.keep([])
+
+    def logits(self, chunks: Mapping[Drafted, Chunk]) -> Iterator[Tensor]:
+        """Feed the text's next chunk; yield logits row by row, of the places compared."""
+        ((drafted, (begin, end, compared)),) = chunks.items()
+        texts = [drafted.text[begin:end]] * len(self.pairs)
+        yield self.feed(0, [row for row, _ in self.pairs], texts, compared)
+
+    def stay(self, rows: Sequence[int]) -> None:
+        """Drop all other rows."""
+        self.pairs = [self.pairs[row] for row in rows]
+        self.keep(rows)

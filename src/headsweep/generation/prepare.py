@@ -1,0 +1,127 @@
+"""What answering needs, made ready: question sets, models, embedders and their vectors.
+
+Each function reads tables, calls one room, and writes tables with a record. Names are config names.
+"""
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.models.source import BUILTIN
+from headsweep.planning.store import Store, settings, split_key
+from headsweep.record import Stopwatch, peak_resident, read_json, write_record
+from headsweep.tables import EMBEDDINGS, QUESTIONS, atomic, read_table, write_json, write_table
+
+_LOG = logging.getLogger(__name__)
+
+
+def read_source(config: Config, questions: str) -> None:
+    """Read the split that a question set is drawn from: from the hub, a file, or the generator."""
+    from headsweep.benchmarks import sources
+
+    stopwatch = Stopwatch()
+    section = config.questions[questions]
+    rows = sources.read_source(section)
+    output = Store(config).path(paths.SOURCE, source=questions)
+    write_table(output, rows, QUESTIONS)
+    write_record(output, stopwatch, {"benchmark": section.model_dump(mode="json")})
+    _LOG.info("%s: %d questions", output.stem, len(rows))
+
+
+def draw_questions(config: Config, questions: str) -> None:
+    """Draw a question set from its split."""
+    from headsweep.benchmarks.sources import draw
+
+    stopwatch = Stopwatch()
+    section = config.questions[questions]
+    store = Store(config)
+    split = read_table(store.path(paths.SOURCE, source=questions), QUESTIONS)
+    vectors = _embed(config, section.embedder, split) if section.embedder else None
+    drawn = draw(split, section, vectors)
+    output = store.path(paths.QUESTIONS, questions=questions)
+    write_table(output, drawn, QUESTIONS, {"split": split_key(config, questions)})
+    facts = {"questions": settings(config, "questions", questions), "rows": len(drawn)}
+    write_record(output, stopwatch, facts)
+    _LOG.info("%s: %d of %d questions", questions, len(drawn), len(split))
+
+
+def prepare_model(config: Config, model: str) -> None:
+    """Fetch a model; check its heads; say in model.json where it is."""
+    from headsweep.models import gguf, source
+
+    stopwatch = Stopwatch()
+    section = config.models[model]
+    store = Store(config)
+    facts: dict[str, Any] = {"model": section.model_dump(mode="json")}
+    own = None  # what is fetched is the hub's to keep whole
+    checkpoint = store.path(paths.CHECKPOINT, model=model)
+    folder = source.fetch_model(
+        section.source, section.revision, gguf_file=section.gguf_file, or_file=True
+    )
+    if folder.suffix == gguf.SUFFIX:
+        facts["gguf"] = gguf.convert(folder, checkpoint, section.dtype)
+        folder = own = checkpoint
+    elif section.source in BUILTIN:  # a store outlives the environment that it was made in
+        _copy(folder, checkpoint)
+        folder = own = checkpoint
+    source.check_geometry(folder, section.layers, section.heads, section.kv_heads)
+    output = store.path(paths.MODEL, model=model)
+    write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
+    write_record(output, stopwatch, facts, own)
+    _LOG.info("model %s is ready in %s", model, folder)
+
+
+def _copy(folder: Path, to: Path) -> None:
+    """Copy a model's files but for its record, whole or not at all, in place of an earlier copy.
+
+    Modes are not copied: a package may be installed read-only, but its copy is replaced again.
+    """
+    for each in (to, *to.rglob("*")) if to.exists() else ():
+        each.chmod(0o700)
+    shutil.rmtree(to, ignore_errors=True)
+    with atomic(to, folder=True) as made:
+        for file in folder.iterdir():
+            if not file.name.endswith(".run.json"):  # this run's record vouches for the copy
+                shutil.copyfile(file, made / file.name)
+
+
+def prepare_embedder(config: Config, embedder: str) -> None:
+    """Fetch an embedder, or find it beside its model; say in its JSON file where it is."""
+    stopwatch = Stopwatch()
+    section, store = config.embedders[embedder], Store(config)
+    if section.source is not None:
+        from headsweep.embeddings import fetch_embedder
+
+        folder = str(fetch_embedder(section.source, section.revision))
+    else:
+        folder = read_json(store.path(paths.MODEL, model=str(section.model)))["folder"]
+    output = store.path(paths.EMBEDDER, embedder=embedder)
+    write_json(output, {"folder": folder})
+    write_record(output, stopwatch, {"embedder": settings(config, "embedders", embedder)})
+
+
+def embed_questions(config: Config, embedder: str, questions: str) -> None:
+    """Embed the questions of a set."""
+    stopwatch = Stopwatch()
+    store = Store(config)
+    rows = read_table(store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
+    before, working = peak_resident(), Stopwatch()
+    vectors = _embed(config, embedder, rows)
+    cost = {"embedding_seconds": working.seconds, "embedding_bytes": peak_resident() - before}
+    output = store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
+    table = pd.DataFrame({"question_id": rows["question_id"], "vector": list(vectors)})
+    write_table(output, table, EMBEDDINGS)
+    facts = {"embedder": settings(config, "embedders", embedder), "shape": list(vectors.shape)}
+    write_record(output, stopwatch, facts | cost)
+
+
+def _embed(config: Config, embedder: str, rows: pd.DataFrame) -> Any:
+    from headsweep.embeddings import embed, load_embedder
+
+    folder = read_json(Store(config).path(paths.EMBEDDER, embedder=embedder))["folder"]
+    return embed(load_embedder(folder), rows["question"].tolist())

@@ -1,0 +1,103 @@
+r"""From a question to the token ids of its prompt.
+
+- `default`: the model's own chat template with the system line and the question, then the opening
+  of the assistant's turn. A template that refuses a system role gets the system line in front of
+  the question. A tokenizer without chat template gets plain text:
+  ``{system}\n\nQuestion: {question}\nAnswer:``.
+- `authors`: the prompts that the paper's public code writes by hand (HieuNT91/attention_pruning at
+  ded32c1): ChatML for tokenizers that know ``<|im_start|>``, with one newline more after the
+  system turn than Qwen's own template, and for GSM8K two after the question; for MATH the Llama 3
+  format for those that know ``<|start_header_id|>``, without the two newlines that its own template
+  puts after the assistant's header, and with the second BOS that the tokenizer puts there; for
+  tokenizers without chat template, the one line that it gives to base models. The authors wrote no
+  other prompts, none for Llama on GSM8K: these models get their own template with the authors'
+  system line.
+"""
+
+import hashlib
+from functools import partial
+from typing import Any
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from headsweep.config import SYSTEM_PROMPT, Decoding, Family
+
+_AUTHORS_GSM8K = "Solve the following question."
+_CHATML = (
+    "<|im_start|>system\n{system}<|im_end|>\n\n"
+    "<|im_start|>user\n{question}{end}<|im_end|>\n"
+    "<|im_start|>assistant\n"
+)
+_LLAMA3 = (
+    "<|begin_of_text|><|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n{system}<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\n{question}<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>"
+)
+_AUTHORS_PLAIN = "Question: {question}. Let's think step by step."
+_PLAIN = "{system}Question: {question}\nAnswer:"
+
+
+def prompt_text(
+    tokenizer: PreTrainedTokenizerBase, question: str, decoding: Decoding, family: Family
+) -> str:
+    """Return the whole prompt, special tokens written out (BOS only where a template has one)."""
+    if decoding.prompt == "default":
+        return _own_prompt(tokenizer, question, decoding.system)
+    system, end = (_AUTHORS_GSM8K, "\n\n") if family == "gsm8k" else (SYSTEM_PROMPT, "")
+    vocabulary = tokenizer.get_vocab()
+    if "<|im_start|>" in vocabulary:
+        template = _CHATML
+    elif "<|start_header_id|>" in vocabulary:
+        template = "" if family == "gsm8k" else _LLAMA3
+    else:
+        template = _AUTHORS_PLAIN if tokenizer.chat_template is None else ""
+    if not template:
+        return _own_prompt(tokenizer, question, system)
+    return template.format(system=system, question=question, end=end)
+
+
+def encode_prompt(
+    tokenizer: PreTrainedTokenizerBase, question: str, decoding: Decoding, family: Family
+) -> tuple[int, ...]:
+    """Return a prompt's token ids, with the BOS that the tokenizer asks for, added once."""
+    text = prompt_text(tokenizer, question, decoding, family)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    if tokenizer.chat_template is None and ids[:1] != [tokenizer.bos_token_id]:
+        # Plain text: whatever the tokenizer puts before an empty text, usually BOS or nothing.
+        opening = tokenizer("")["input_ids"]
+        ids = [token for token in opening if token == tokenizer.bos_token_id] + ids
+    return tuple(ids)
+
+
+def prompt_facts(
+    tokenizer: PreTrainedTokenizerBase, decoding: Decoding, family: Family
+) -> dict[str, Any]:
+    """Return what a record says of the prompt: its example, and hashes of template and example."""
+    asked = tokenizer, "What is 1 + 1?", decoding, family
+    example = prompt_text(*asked)
+    template = tokenizer.chat_template
+    return {
+        "preset": decoding.prompt,
+        "chat_template_sha256": None if template is None else _sha256(str(template)),
+        "example": example,
+        "example_tokens": list(encode_prompt(*asked)),
+        "example_sha256": _sha256(example),
+    }
+
+
+def _own_prompt(tokenizer: PreTrainedTokenizerBase, question: str, system: str | None) -> str:
+    if tokenizer.chat_template is None:
+        return _PLAIN.format(system=f"{system}\n\n" if system else "", question=question)
+    render = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+    user = {"role": "user", "content": question}
+    if system is None:
+        return str(render([user]))
+    try:
+        return str(render([{"role": "system", "content": system}, user]))
+    except TemplateError:
+        return str(render([{"role": "user", "content": f"{system}\n\n{question}"}]))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

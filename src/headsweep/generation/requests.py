@@ -1,0 +1,82 @@
+"""What the engine is asked, what it answers, and a request that is being answered."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from headsweep.variants import BASE, Variant
+
+StopReason = Literal["eos", "length"]
+
+NEAR_TIE = {"float32": 1e-3, "float16": 0.03, "bfloat16": 0.25}
+"""Gap of two logits below which rounding can change their order, by type: measured for float32 and
+bfloat16; float16 has three more mantissa bits than bfloat16."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A question to be answered by a variant."""
+
+    question_id: str
+    prompt: tuple[int, ...]  # token ids
+    variant: Variant = BASE
+    sample: int = 0  # which of several samples of the question; 0 for greedy decoding
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer to a request."""
+
+    request: Request
+    token_ids: tuple[int, ...]  # without the end of sequence
+    stop_reason: StopReason
+    margin: float  # smallest gap between the best and the second-best logit, the end's included
+    accepted: int = 0  # how many of its tokens verification took over from a draft
+
+
+@dataclass
+class Row:
+    """A request that is being answered."""
+
+    request: Request
+    limit: int  # most new tokens
+    ends: tuple[int, ...]  # ids of the tokens that end an answer
+    uniforms: np.ndarray = field(default_factory=lambda: np.empty(0))
+    """One random number for each new token; none if decoding is greedy."""
+    tokens: list[int] = field(default_factory=list)
+    margin: float = math.inf
+    accepted: int = 0
+
+    @property
+    def variant(self) -> Variant:
+        """What is pruned."""
+        return self.request.variant
+
+    def append(self, token: int, gap: float) -> Answer | None:
+        """Take the next token and its gap to the second best; return the answer if it ends."""
+        self.margin = min(self.margin, gap)
+        ended = token in self.ends
+        if not ended:
+            self.tokens.append(token)
+        if not ended and len(self.tokens) < self.limit:
+            return None
+        reason: StopReason = "eos" if ended else "length"
+        return Answer(self.request, tuple(self.tokens), reason, self.margin, self.accepted)
+
+
+@dataclass(eq=False)
+class Drafted:
+    """A question with a draft of its answer."""
+
+    draft: Sequence[int]  # token ids without the end of sequence
+    rows: list[Row]  # of pruned variants, all with the same prompt and limit, no tokens yet
+
+    @cached_property
+    def text(self) -> tuple[int, ...]:
+        """The prompt, and what of the draft is fed to verify it: all but a token at the limit."""
+        first = self.rows[0]
+        return (*first.request.prompt, *self.draft[: first.limit - 1])

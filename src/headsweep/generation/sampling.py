@@ -1,0 +1,73 @@
+"""The choice of the next token: greedy, or sampled with counter-based random numbers.
+
+A sampled token depends on its logits and on one uniform number, which is a pure function of (seed,
+question, sample, position): the SHA-256 of the first three keys a Philox generator (Salmon et al.,
+2011), whose counter is the position. So a sample is the same whatever else is in the batch, in any
+order, and after a restart. The inverse distribution function is evaluated in float64, with tokens
+in the order of their ids, so that rounding moves a choice only at the edge of an interval.
+"""
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from headsweep.config import Decoding
+
+
+def uniforms(seed: int, question_id: str, sample: int, count: int) -> Float[np.ndarray, " count"]:
+    """Return the uniform numbers in [0, 1) of an answer's positions 0 to count - 1, float64.
+
+    A larger count leaves the first numbers as they are.
+    """
+    name = f"{seed}\n{sample}\n{question_id}".encode()
+    key = np.frombuffer(hashlib.sha256(name).digest()[:16], dtype="<u8")
+    return np.random.Generator(np.random.Philox(key=key)).random(count)
+
+
+def choose(
+    logits: Float[Tensor, "batch vocabulary"],
+) -> tuple[Int[Tensor, " batch"], Float[Tensor, " batch"]]:
+    """Return each row's most probable token, and its gap to the second best; spoils the logits."""
+    tokens = logits.argmax(-1)
+    places = tokens[:, None]
+    best = logits.gather(-1, places)[:, 0]
+    return tokens, best - logits.scatter_(-1, places, -torch.inf).amax(-1)
+
+
+def sample(
+    logits: Float[Tensor, "batch vocabulary"],
+    uniform: Float[Tensor, " batch"],
+    decoding: "Decoding",
+) -> Int[Tensor, " batch"]:
+    """Sample one token a row, by one number in [0, 1) a row, float64; see `candidates`."""
+    tokens, weights = candidates(logits, decoding)
+    cumulative = weights.cumsum(-1)
+    total = cumulative[:, -1:].contiguous()
+    place = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
+    # Where rounding takes the product up to the total, the last token of any weight is meant.
+    place = torch.minimum(place, torch.searchsorted(cumulative, total))
+    return tokens.gather(-1, place).squeeze(-1)
+
+
+def candidates(
+    logits: Float[Tensor, "batch vocabulary"], decoding: "Decoding"
+) -> tuple[Int[Tensor, "batch candidates"], Float[Tensor, "batch candidates"]]:
+    """Return the tokens to choose from, by ascending id, and their weights (float64).
+
+    As transformers' warpers do: logits are divided by the temperature, above 0; of the `top_k` best
+    tokens (None: of all), those outside the smallest set of probability `top_p` get weight 0.
+    """
+    vocabulary = logits.shape[-1]
+    best, tokens = logits.topk(min(decoding.top_k or vocabulary, vocabulary), dim=-1)
+    weights = (best.double() / decoding.temperature).softmax(-1)
+    if decoding.top_p < 1:
+        before = weights.cumsum(-1) - weights
+        before[:, 0] = -1.0  # the most probable token always stays
+        weights = weights.where(before < decoding.top_p, 0.0)
+    tokens, order = tokens.sort(-1)
+    return tokens, weights.gather(-1, order)

@@ -1,0 +1,337 @@
+"""The engine process: loads a model once and answers for many jobs (see `client`).
+
+Its workers share the questions. It hands out units, journals answers as they come, and tells a job
+when it has written its variant's table, not earlier: Snakemake removes what is there before a job.
+When a worker dies, so does the engine: what is journaled is kept, the next job starts another.
+"""
+
+import contextlib
+import json
+import logging
+import multiprocessing
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from headsweep.config import Model, parse
+from headsweep.errors import EngineError, HeadsweepError
+from headsweep.generation import journal
+from headsweep.generation.client import LINE_LIMIT, check_peer
+from headsweep.generation.work import Schedule, Work, part
+from headsweep.planning.batches import batches
+from headsweep.planning.store import Store
+from headsweep.record import Stopwatch
+from headsweep.variants import Variant
+
+_LOG = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_WORDS = 2.0
+"""Jobs hear of the progress, journals are synced, and idleness is looked at this often."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: multiprocessing.process.BaseProcess
+    connection: Connection
+    ready: bool = False
+    schedule: Schedule | None = None  # what it works on
+
+
+@dataclass(eq=False)
+class _Job:
+    connection: socket.socket
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    received: bytes = b""
+    schedule: Schedule | None = None  # what it waits for
+    variant: Variant | None = None
+
+    def tell(self, **message: Any) -> None:
+        """Send a message; a job that is gone, or does not listen, is none of our business."""
+        with contextlib.suppress(OSError):
+            self.connection.send(json.dumps(message).encode() + b"\n", socket.MSG_DONTWAIT)
+
+
+class Server:
+    """Serves jobs of the model with this key, from a listening socket, with some workers."""
+
+    def __init__(self, listener: socket.socket, model: str, idle: float) -> None:
+        self._listener = listener
+        self._model = model
+        self._workers: list[_Worker] = []
+        self._idle = idle
+        self._jobs: set[_Job] = set()
+        self._schedules: dict[tuple[str, ...], Schedule] = {}
+        self._unsynced: set[Path] = set()
+        self._leaving = False
+        self._selector = selectors.DefaultSelector()
+        self._listen(listener, self._accept)
+
+    def start_workers(self, section: Model, cores: int) -> None:
+        """Start the workers: on a CPU forked with the model loaded, on GPUs each to load its own.
+
+        vLLM is loaded by its worker, and uses all cores itself.
+        """
+        from headsweep.generation.worker import Worker, devices, load, serve
+
+        @cache
+        def worker_on(device: str) -> Worker:
+            return Worker(load(section, self._model, device), section.batch_size)
+
+        found = devices(section.device)
+        if found == ["cpu"] and section.backend == "headsweep":
+            worker_on("cpu")
+            found *= cores
+        context = multiprocessing.get_context("fork")
+        for device in found:
+            ours, theirs = context.Pipe()
+            given = (theirs, partial(worker_on, device), os.getpid())
+            process = context.Process(target=serve, args=given)
+            process.start()
+            theirs.close()
+            worker = _Worker(process, ours)
+            self._workers.append(worker)
+            self._listen(ours, partial(self._hear, worker))
+
+    def run(self) -> None:
+        """Serve until no job has come for `idle` seconds, or room is asked for when all is done.
+
+        Raises:
+            EngineError: a worker could not load the model, or has died.
+        """
+        last_job = last_word = time.monotonic()
+        while time.monotonic() - last_job < self._idle and not self._leaving:
+            for ready, _ in self._selector.select(_SECONDS_BETWEEN_WORDS):
+                ready.data()
+            self._feed()
+            now = time.monotonic()
+            if self._jobs:
+                last_job = now
+            if now - last_word >= _SECONDS_BETWEEN_WORDS:
+                last_word = now
+                for job in self._jobs:
+                    self._tell_progress(job)
+                self._sync()
+
+    def close(self, cause: str) -> None:
+        """Tell all jobs, those at the door too, why there is no answer, if any; end the workers."""
+        if cause:
+            self._listener.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    self._accept()
+        for job in list(self._jobs):
+            if cause:
+                job.tell(error=cause)
+            self._leave(job)
+        for worker in self._workers:
+            worker.process.kill()
+            worker.process.join()
+        self._sync()
+
+    def _listen(self, what: socket.socket | Connection, call: Callable[[], object]) -> None:
+        self._selector.register(what, selectors.EVENT_READ, call)
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        try:
+            check_peer(connection)
+        except EngineError:
+            connection.close()
+            return
+        job = _Job(connection)
+        self._jobs.add(job)
+        self._listen(connection, partial(self._read, job))
+
+    def _leave(self, job: _Job) -> None:
+        self._jobs.discard(job)
+        self._selector.unregister(job.connection)
+        job.connection.close()
+
+    def _read(self, job: _Job) -> None:
+        if job not in self._jobs:  # it has had its last word a moment ago
+            return
+        try:
+            received = job.connection.recv(LINE_LIMIT)
+        except ConnectionError:
+            received = b""
+        job.received += received
+        if received.endswith(b"\n"):
+            self._asked(job)
+        elif not received or len(job.received) > LINE_LIMIT:
+            self._leave(job)
+
+    def _asked(self, job: _Job) -> None:
+        """Answer a job's one message, now or when its variant is complete."""
+        try:
+            message = json.loads(job.received)
+            if message.keys() == {"status"}:
+                job.tell(
+                    process=os.getpid(),
+                    model=self._model,
+                    workers=len(self._workers),
+                    jobs=sum(each.schedule is not None for each in self._jobs),
+                    batches={"/".join(k): [s.done, s.total] for k, s in self._schedules.items()},
+                )
+            elif message.keys() == {"make_room"}:
+                self._leaving = self._is_done()
+            else:
+                self._answer(job, message)
+        except HeadsweepError as error:
+            job.tell(error=str(error))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            job.tell(error=f"not a message that this engine knows: {error!r}")
+        if job.schedule is None and not self._leaving:
+            self._leave(job)
+
+    def _answer(self, job: _Job, message: dict[str, Any]) -> None:
+        """Put what a job asks for first, or hand it over if nothing of it is missing."""
+        model, decoding, questions = message["batch"]
+        if model != self._model:
+            raise EngineError(f"this engine serves {self._model}, not {model}")
+        variant = Variant.parse(message["variant"])
+        batch = (model, decoding, questions, part(variant))
+        if batch not in self._schedules:
+            config = parse(message["config"])
+            named = zip(("model", "decoding", "questions"), batch, strict=False)
+            work = Work(config, *(Store(config).name(*each) for each in named))
+            ahead = [each for each in work.lacking if part(each) == part(variant)]
+            self._schedules[batch] = Schedule(work, ahead, len(self._workers))
+        schedule = self._schedules[batch]
+        lacks = schedule.want(variant)
+        job.schedule, job.variant = schedule, variant
+        if lacks:
+            self._tell_progress(job)
+        else:
+            self._complete(schedule, variant)
+
+    def _is_done(self) -> bool:
+        """Tell whether all is answered that this model's batches lack tables of."""
+        schedules = self._schedules.values()
+        works = (
+            Work(schedule.work.config, **batch.names)
+            for schedule in schedules
+            for batch in batches(schedule.work.config)
+        )
+        lacking = {
+            tuple(work.keys.values())
+            for work in works
+            if work.keys["model"] == self._model and work.lacking
+        }
+        return (
+            bool(schedules)
+            and lacking <= {batch[:-1] for batch in self._schedules}  # of any part
+            and all(schedule.done == schedule.total for schedule in schedules)
+        )
+
+    def _feed(self) -> None:
+        """Give each free worker the next unit, of batches that jobs wait for first."""
+        waited = {job.schedule for job in self._jobs}
+        schedules = sorted(self._schedules.values(), key=lambda schedule: schedule not in waited)
+        for worker in filter(lambda worker: worker.ready, self._workers):
+            for schedule in schedules:
+                if (unit := schedule.next()) is not None:
+                    worker.ready, worker.schedule = False, schedule
+                    worker.connection.send(unit)
+                    break
+
+    def _hear(self, worker: _Worker) -> None:
+        try:
+            word, value = worker.connection.recv()
+        except (EOFError, ConnectionError):
+            worker.process.join()
+            raise EngineError(
+                f"a worker of the engine has died with status {worker.process.exitcode}, perhaps "
+                f"for lack of memory; lower batch_size or --cores, and run again: what is answered "
+                f"is kept"
+            ) from None
+        if word == "broken":
+            raise EngineError(value)
+        if word == "ready":
+            worker.ready = True
+            return
+        schedule = worker.schedule
+        assert schedule is not None
+        if word == "failed":
+            schedule.fail()
+            self._finish(schedule, None, error=value)
+            return
+        variant, answer = value
+        path = schedule.work.journal(variant)
+        journal.append(path, [answer])
+        self._unsynced.add(path)
+        if schedule.answered(variant, answer):
+            self._complete(schedule, variant)
+
+    def _complete(self, schedule: Schedule, variant: Variant) -> None:
+        """Write the table of a variant that is complete, if jobs wait for it, and tell them."""
+        asked = (schedule, variant)
+        job = next((job for job in self._jobs if (job.schedule, job.variant) == asked), None)
+        if job is None:
+            return
+        try:
+            message: dict[str, Any] = {"complete": schedule.work.write(variant, job.stopwatch)}
+        except (HeadsweepError, OSError) as error:
+            message = {"error": f"{variant} cannot be written: {error}"}
+        self._finish(schedule, variant, **message)
+
+    def _finish(self, schedule: Schedule, variant: Variant | None, **message: Any) -> None:
+        """Give the last word to the jobs that wait for a variant, or for any of a batch."""
+        for job in list(self._jobs):
+            if job.schedule is schedule and variant in (None, job.variant):
+                job.tell(**message)
+                self._leave(job)
+
+    def _tell_progress(self, job: _Job) -> None:
+        if schedule := job.schedule:
+            others = any(each.begun for each in self._schedules.values())
+            seconds = time.monotonic() - schedule.begun if schedule.begun else 0.0
+            waits = others and not schedule.begun
+            job.tell(done=schedule.done, total=schedule.total, seconds=seconds, waits=waits)
+
+    def _sync(self) -> None:
+        for path in self._unsynced:
+            journal.sync(path)
+        self._unsynced.clear()
+
+
+def main() -> None:
+    """Run an engine as ordered in a line of JSON on standard input; `client` starts it."""
+    order = json.load(sys.stdin)
+    if os.fork():
+        os._exit(0)  # what starts an engine need not wait for its end
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    config, model, idle = parse(order["config"]), order["batch"][0], order["idle"]
+    section = config.models[Store(config).name("model", model)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    # A copy: the socket itself, and with it the engine's name, stays open to the very end.
+    with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.listen(1024)  # here: who connects is told of the process that has called it
+        _LOG.info("an engine for %s begins, process %d", model, os.getpid())
+        server, cause = Server(listener, model, idle), ""
+        try:
+            server.start_workers(section, order["cores"])
+            server.run()
+            _LOG.info("room is asked for, or no job came for %.0f s: the engine leaves", idle)
+        except HeadsweepError as error:
+            _LOG.error("%s", error)
+            cause = str(error)
+        except Exception as error:
+            _LOG.exception("the engine failed")
+            cause = f"the engine failed: {type(error).__name__}: {' '.join(str(error).split())}"
+        except SystemExit:
+            cause = "the engine was stopped; run again: what it has answered is kept"
+        finally:
+            server.close(cause)
+
+
+if __name__ == "__main__":
+    main()

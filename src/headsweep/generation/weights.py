@@ -1,0 +1,208 @@
+"""Weights of Llama-like decoders, in the form in which `decoder` reads them.
+
+Served are Llama (SmolLM too), Mistral, Qwen2, Qwen3 and Gemma 1. Queries, keys and values become
+one product. The two parts of a rotary pair are put side by side, in queries and keys and in their
+norms alike, so that no score changes and rotation is one complex product.
+
+PyTorch takes MKL for products in float32, which leaves half of AVX-512 unused where the processor
+is not Intel's. oneDNN does activation, gate and residual sum as it writes a product, and keeps a
+copy of the weights in the order in which it reads them: with few rows that is twice as fast. Its
+operators are those that `torch.compile` puts in the place of a linear layer. Without AVX-512, and
+for small products, MKL is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Literal
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, rms_norm, silu
+from torch.nn.functional import linear as plain_linear
+
+from headsweep.models.geometry import LoadedModel
+
+_SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
+
+_HEAVY = 1 << 22  # weights of a layer from which a pass's own overhead no longer counts
+_SMALL = 1 << 20  # below so many multiplications a product takes MKL: its overhead is smaller
+_ROWS = 64  # for about so many rows a copy of weights is arranged; it serves any number
+
+ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
+    "silu": (silu, "swish", ""),
+    "gelu": (gelu, "gelu", "none"),
+    "gelu_pytorch_tanh": (partial(gelu, approximate="tanh"), "gelu", "tanh"),
+}
+"""What may follow a product: the function, and the two words by which oneDNN knows it."""
+
+
+class Linear:
+    """A linear layer, with what may follow its product.
+
+    By default a copy of the weight, [outputs, inputs], is arranged; one that may change needs none.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, packed: bool = True) -> None:
+        self.size = weight.numel()
+        self._weight, self._bias = weight, bias
+        self._read: Tensor | None = None
+        """What oneDNN reads; None: MKL takes every product."""
+        if _prefers_onednn(weight.dtype, weight.device.type):
+            arrange = torch.ops.mkldnn._reorder_linear_weight
+            self._read = arrange(weight, _ROWS) if packed else weight
+
+    def __call__(self, states: Tensor, activation: str | None = None) -> Tensor:
+        """Return the product, through an activation of `ACTIVATIONS` if one is named."""
+        if self._is_small(states):
+            found = plain_linear(states, self._weight, self._bias)
+            return ACTIVATIONS[activation][0](found) if activation else found
+        _, name, kind = ACTIVATIONS[activation] if activation else (None, "none", "")
+        return torch.ops.mkldnn._linear_pointwise(states, self._read, self._bias, name, [], kind)
+
+    def then(self, how: Literal["add", "mul"], other: Tensor, states: Tensor) -> Tensor:
+        """Return the product plus, or times, another tensor."""
+        if self._is_small(states):
+            product = plain_linear(states, self._weight, self._bias)
+            return product.add_(other) if how == "add" else product.mul_(other)
+        fused = torch.ops.mkldnn._linear_pointwise.binary
+        return fused(states, other, self._read, self._bias, how)
+
+    def _is_small(self, states: Tensor) -> bool:
+        return self._read is None or states.numel() * len(self._weight) < _SMALL
+
+
+@contextmanager
+def fast_linear(model: nn.Module) -> Iterator[None]:
+    """Let linear layers of a model on the CPU take the faster library inside the block."""
+    with ExitStack() as patches:
+        for module in model.modules():
+            if type(module) is nn.Linear:
+                fast = Linear(module.weight, module.bias, packed=False)
+                patches.enter_context(patch.object(module, "forward", fast))
+        yield
+
+
+@cache
+def _prefers_onednn(dtype: torch.dtype, device: str) -> bool:
+    """Look at the processor, and try the operators: they are no part of a stable interface."""
+    if device != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.float32:
+        capable = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    else:
+        capable = dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    states, weight = torch.eye(4, 3, dtype=dtype), torch.arange(6, dtype=dtype).view(2, 3)
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
+        found = torch.ops.mkldnn._linear_pointwise(states, packed, None, "none", [], "")
+    except (AttributeError, RuntimeError):
+        return False
+    return capable and torch.equal(found, plain_linear(states, weight))
+
+
+Norm = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights of one layer."""
+
+    heads: tuple[int, int, int]  # how many of queries, keys and values
+    window: int | None  # how many of the last tokens a query sees, its own included; None: all
+    norm: Norm
+    qkv: Linear
+    head_norms: tuple[Norm, Norm] | None  # of queries and keys
+    output: Linear
+    mlp_norm: Norm
+    gate: Linear
+    up: Linear
+    down: Linear
+
+
+class Weights:
+    """Copies and views of a model's weights; a model that is changed afterwards needs others."""
+
+    @torch.no_grad()
+    def __init__(self, loaded: LoadedModel) -> None:
+        model: Any = loaded.model
+        config, layers = model.config, loaded.geometry.layers
+        self.device, self.dtype = loaded.device, loaded.dtype
+        self._gemma = config.model_type == "gemma"
+        self.head_dim = layers[0].head_dim
+        self.embeddings: Tensor = model.model.embed_tokens.weight.detach()
+        self.scale = None
+        """What embeddings are multiplied by."""
+        if self._gemma:
+            self.scale = torch.tensor(config.hidden_size**0.5, dtype=self.dtype).item()
+        self.rotary = model.model.rotary_emb
+        self.activation = _activation(config)
+        kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * len(layers)
+        window = getattr(config, "sliding_window", None)
+        self.layers = [
+            self._layer(
+                layer,
+                (heads.query_heads, heads.kv_heads, heads.kv_heads),
+                window if kind == "sliding_attention" else None,
+            )
+            for layer, heads, kind in zip(model.model.layers, layers, kinds, strict=True)
+        ]
+        self.norm = self._norm(model.model.norm)
+        self.output = Linear(model.get_output_embeddings().weight)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether a token's arithmetic costs more than what surrounds it."""
+        layer = self.layers[0]
+        parts = (layer.qkv, layer.output, layer.gate, layer.up, layer.down)
+        return sum(part.size for part in parts) > _HEAVY
+
+    def _layer(self, layer: Any, heads: tuple[int, int, int], window: int | None) -> Layer:
+        attention = layer.self_attn
+        turned, values = (attention.q_proj, attention.k_proj), attention.v_proj
+        weight = torch.cat([*(self._paired(part.weight) for part in turned), values.weight])
+        bias = norms = None
+        if values.bias is not None:
+            bias = torch.cat([*(self._paired(part.bias) for part in turned), values.bias])
+        if hasattr(attention, "q_norm"):
+            norms = self._norm(attention.q_norm, True), self._norm(attention.k_norm, True)
+        parts = (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
+        output, gate, up, down = (
+            Linear(part.weight, part.bias) for part in (attention.o_proj, *parts)
+        )
+        norm, mlp_norm = map(self._norm, (layer.input_layernorm, layer.post_attention_layernorm))
+        qkv = Linear(weight, bias)
+        return Layer(heads, window, norm, qkv, norms, output, mlp_norm, gate, up, down)
+
+    def _paired(self, weight: Tensor) -> Tensor:
+        """Put the rows of each rotary pair of a projection's heads side by side."""
+        halves = weight.unflatten(0, (-1, 2, self.head_dim // 2))
+        return halves.transpose(1, 2).flatten(0, 2)
+
+    def _norm(self, norm: Any, of_heads: bool = False) -> Norm:
+        """Return a norm by root mean square."""
+        weight = norm.weight.detach() + 1 if self._gemma else norm.weight.detach()
+        weight = self._paired(weight) if of_heads else weight
+        epsilon = norm.eps if self._gemma else norm.variance_epsilon
+        return partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=epsilon)
+
+
+def serves(loaded: LoadedModel) -> bool:
+    """Tell whether a model looks like one whose weights can be read; a trial decides."""
+    model = loaded.model
+    parts = [module for name, module in model.named_modules() if name.endswith(("proj", "head"))]
+    return (
+        model.config.model_type in _SERVED
+        and not getattr(model, "hf_device_map", None)  # spread over several devices
+        and all(type(part) is nn.Linear for part in parts)  # not of eight bits
+        and _activation(model.config) in ACTIVATIONS
+        and len({layer.head_dim for layer in loaded.geometry.layers}) == 1
+    )
+
+
+def _activation(config: Any) -> str:
+    return str(getattr(config, "hidden_activation", None) or config.hidden_act)

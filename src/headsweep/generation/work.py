@@ -1,0 +1,334 @@
+"""The work on one question set under one decoding of one model: what is asked, kept, lacking.
+
+Light: no torch, no pandas. A job whose answers are all there loads no more.
+"""
+
+import contextlib
+import io
+import json
+import logging
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+from headsweep import paths
+from headsweep.config import Config, Decoding, Family
+from headsweep.errors import EngineError, TableError
+from headsweep.generation import journal
+from headsweep.planning.batches import Batch, find_batch
+from headsweep.planning.store import Store, settings, split_key
+from headsweep.record import Stopwatch, write_record
+from headsweep.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, write_table
+from headsweep.variants import BASE, Variant
+
+_LOG = logging.getLogger(__name__)
+
+Key = tuple[str, int]  # question id and sample: what a variant gives one answer to
+_GROUP = 25  # variants that answer together; some tables are complete when one group is
+
+_QUESTIONS = 64
+"""A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Requests that an engine answers in one run."""
+
+    decoding: Decoding
+    family: Family
+    questions: dict[str, str]  # texts by question id
+    requests: list[tuple[Variant, Key]]
+    base: dict[str, list[int]]
+    """What is known of the base model's answers, by question id: a draft for the others'."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A batch of the plan, by config names, and its files."""
+
+    config: Config
+    model: str
+    decoding: str
+    questions: str
+
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """The keys that fill the path templates."""
+        return Store(self.config).keys(
+            model=self.model, decoding=self.decoding, questions=self.questions
+        )
+
+    @cached_property
+    def split(self) -> str:
+        """Key of the split: answers to its questions are good for every draw from it."""
+        return split_key(self.config, self.questions)
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        """The questions, by id, in order.
+
+        Raises:
+            TableError: the question set is missing or damaged.
+        """
+        table = read_arrow(Path(paths.QUESTIONS.format(**self.keys)), QUESTIONS)
+        ids, texts = (table.column(name).to_pylist() for name in ("question_id", "question"))
+        return dict(zip(ids, texts, strict=True))
+
+    @property
+    def lacking(self) -> list[Variant]:
+        """The variants that the config has answer these questions and whose table is missing."""
+        batch = find_batch(self.config, self.model, self.decoding, self.questions)
+        return [variant for variant in batch.variants if not self.output(variant).exists()]
+
+    def output(self, variant: Variant) -> Path:
+        """Return the path of a variant's table."""
+        return Path(paths.ANSWERS.format(variant=variant, **self.keys))
+
+    def journal(self, variant: Variant) -> Path:
+        """Return where a variant's answers are kept until they are complete."""
+        return Path(paths.JOURNAL.format(variant=variant, **self.keys))
+
+    def finished(self, variant: Variant) -> Path:
+        """Return the second name of a variant's table, for the time of a run."""
+        return Path(paths.FINISHED.format(variant=variant, **self.keys))
+
+    def missing(self, variant: Variant) -> list[Key]:
+        """Return what a variant has not answered, in order.
+
+        Answers that the store holds, made for another draw from the same split, are taken over
+        into the journal first.
+        """
+        if self._finished_before(variant):
+            return []
+        kept = self._kept(variant)[0]
+        if left := [key for key in self._asked if key not in kept]:
+            found = dict(self._elsewhere(variant))
+            if taken := [found[key] for key in left if key in found]:
+                journal.append(self.journal(variant), taken)
+            left = [key for key in left if key not in found]
+        return left
+
+    def unit(self, requests: list[tuple[Variant, Key]], base: dict[str, list[int]]) -> Unit:
+        """Return requests with all that an engine needs to answer them."""
+        asked = {question for _, (question, _) in requests}
+        return Unit(
+            self.config.decodings[self.decoding],
+            self.config.questions[self.questions].family,
+            {question: text for question, text in self.texts.items() if question in asked},
+            requests,
+            {question: tokens for question, tokens in base.items() if question in asked},
+        )
+
+    def base(self) -> dict[str, list[int]]:
+        """Return the token ids of the base model's greedy answers, as far as they are known."""
+        if not self.config.decodings[self.decoding].greedy:
+            return {}
+        rows = list(self._kept(BASE)[0].values())
+        if self.output(BASE).exists():
+            rows = read_arrow(self.output(BASE), ANSWERS).to_pylist()
+        return {row["question_id"]: row["token_ids"] for row in rows}
+
+    def write(self, variant: Variant, stopwatch: Stopwatch) -> int:
+        """Make a variant's table and record from its complete journal; return how many answers.
+
+        A table that was finished before and that Snakemake has removed is put back: it removes the
+        output of a job that it did not see end, and of all jobs of a group of which one fails.
+
+        Raises:
+            EngineError: the journal is not complete: someone has removed it.
+        """
+        output = self.output(variant)
+        if self._finished_before(variant):  # maybe by a twin of the job, while this one answered
+            _link(self.finished(variant), output)
+            self.journal(variant).unlink(missing_ok=True)
+            return len(self._asked)
+        kept, engine = self._kept(variant)
+        if not kept.keys() >= set(self._asked):
+            raise EngineError(f"{self.journal(variant)} has lost answers; run again")
+        rows = [kept[key] for key in self._asked]
+        facts = {**self.keys, "variant": str(variant), "split": self.split}
+        write_table(output, _table(rows), ANSWERS, facts)
+        facts |= engine | {
+            "settings": {
+                "model": settings(self.config, "models", self.model),
+                "decoding": settings(self.config, "decodings", self.decoding),
+                "questions": settings(self.config, "questions", self.questions),
+            },
+            "answers": len(rows),
+            "reused": sum(row.get("reused", False) for row in rows),
+            "new_tokens": sum(len(row["token_ids"]) for row in rows),
+            "truncated": sum(row["stop_reason"] == "length" for row in rows),
+        }
+        if prompts := [row["prompt_tokens"] for row in rows if "prompt_tokens" in row]:
+            facts["prompt_tokens"] = sum(prompts) / len(prompts)  # not of answers taken over
+        write_record(output, stopwatch, facts)
+        _link(output, self.finished(variant))
+        self.journal(variant).unlink(missing_ok=True)
+        return len(rows)
+
+    @cached_property
+    def _asked(self) -> list[Key]:
+        samples = range(self.config.decodings[self.decoding].samples)
+        return [(question, sample) for question in self.texts for sample in samples]
+
+    def _finished_before(self, variant: Variant) -> bool:
+        try:
+            read_arrow(self.finished(variant), ANSWERS)
+        except TableError:
+            return False
+        return True
+
+    def _kept(self, variant: Variant) -> tuple[dict[Key, dict[str, Any]], dict[str, Any]]:
+        """Return the answers in the journal, and what their engine said of itself."""
+        answers: dict[Key, dict[str, Any]] = {}
+        engine: dict[str, Any] = {}
+        for record in journal.read(self.journal(variant)):
+            engine = record.pop("engine", engine)
+            if record:
+                answers[record["question_id"], record["sample"]] = record
+        return answers, engine
+
+    def _elsewhere(self, variant: Variant) -> Iterator[tuple[Key, dict[str, Any]]]:
+        """Yield the variant's answers to other draws from the same split."""
+        output = self.output(variant)
+        for file in sorted(output.parent.parent.glob(f"*/{output.name}")):
+            if file == output:
+                continue
+            try:
+                if read_metadata(file).get("split") == self.split:
+                    for row in read_arrow(file, ANSWERS).to_pylist():
+                        yield (row["question_id"], row["sample"]), {**row, "reused": True}
+            except TableError as error:
+                _LOG.warning("not reused: %s", error)
+
+
+class Schedule:
+    """What is left of a batch of the plan, handed out unit by unit.
+
+    What is asked for comes first, then what is worked ahead. Variants are taken in groups, the base
+    model in the first: all of them answer a few questions, then a few more. So the base model's
+    states serve a whole group, its answers serve all, and the first tables are complete long before
+    the last. The given variants are answered ahead; so many workers share them.
+    """
+
+    def __init__(self, work: Work, variants: list[Variant], workers: int) -> None:
+        self.work = work
+        self.total = self.done = 0
+        self.begun = 0.0
+        """When the first unit was handed out, by `time.monotonic`; 0 before."""
+        self._workers = workers
+        self._base = work.base()
+        self._pending: dict[Variant, set[Key]] = {}
+        self._queue: deque[Variant] = deque()
+        self._group: dict[str, list[tuple[Variant, Key]]] = {}
+        for variant in reversed(variants):
+            self.want(variant)
+
+    def want(self, variant: Variant) -> bool:
+        """Put a variant at the head of the queue if something of it is missing; tell whether."""
+        if not self._pending.get(variant):
+            missing = self.work.missing(variant)
+            if not missing:
+                return False
+            self._pending[variant] = set(missing)
+            self.total += len(missing)
+            self._queue.appendleft(variant)
+        elif variant in self._queue:
+            self._queue.remove(variant)
+            self._queue.appendleft(variant)
+        return True
+
+    def next(self) -> Unit | None:
+        """Return the next requests; None if all are handed out."""
+        if not self._group:
+            if BASE in self._queue:
+                self._queue.remove(BASE)
+                self._queue.appendleft(BASE)
+            for _ in range(min(_GROUP, len(self._queue))):
+                variant = self._queue.popleft()
+                for key in sorted(self._pending[variant]):
+                    self._group.setdefault(key[0], []).append((variant, key))
+        if not self._group:
+            return None
+        self.begun = self.begun or time.monotonic()
+        left = len(self._group)
+        questions = max(left / (2 * self._workers), min(_QUESTIONS, left / self._workers))
+        taken = [self._group.pop(each) for each in list(self._group)[: math.ceil(questions)]]
+        return self.work.unit([request for part in taken for request in part], self._base)
+
+    def answered(self, variant: Variant, answer: dict[str, Any]) -> bool:
+        """Take note of an answer; tell whether it completes its variant."""
+        if variant == BASE and self.work.config.decodings[self.work.decoding].greedy:
+            self._base[answer["question_id"]] = answer["token_ids"]
+        pending = self._pending.get(variant, set())
+        if not pending:
+            return False
+        self.done += 1
+        pending.discard((answer["question_id"], answer["sample"]))
+        return not pending
+
+    def fail(self) -> None:
+        """Forget all that is not answered."""
+        self.total = self.done
+        self._pending.clear()
+        self._queue.clear()
+        self._group.clear()
+
+
+def part(variant: Variant) -> str:
+    """Name the part of a batch that one engine answers: all, but one layer inside a SLURM job."""
+    return f"layer {variant.layer}" if "SLURM_JOB_ID" in os.environ else "all"
+
+
+def keep_finished(table: Path) -> None:
+    """Give a table of answers, if it is there, its second name before a run.
+
+    Snakemake removes the output of a job before it starts it, and it starts jobs whose model or
+    question set is made again. The second name brings the answers back.
+    """
+    if table.exists():
+        _link(table, Path(paths.STORE, ".journal", table.relative_to(paths.STORE)))
+
+
+def forget_finished(config: Config, complete: Iterable[Batch]) -> None:
+    """Drop the second names of the tables of batches whose jobs have all ended."""
+    for batch in complete:
+        work = Work(config, **batch.names)
+        folder = work.finished(BASE).parent
+        for file in folder.glob("*.parquet"):
+            if (work.output(BASE).parent / file.name).exists():
+                with contextlib.suppress(OSError):  # the next run tries again
+                    file.unlink()
+        with contextlib.suppress(OSError):  # not there, or not empty: another run is under way
+            folder.rmdir()
+
+
+def _link(file: Path, name: Path) -> None:
+    """Give a file a second name; where the disk knows no hard links, it has just the first."""
+    name.parent.mkdir(parents=True, exist_ok=True)
+    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
+    try:
+        with contextlib.suppress(OSError):
+            os.link(file, temporary)
+            temporary.replace(name)
+    finally:
+        temporary.unlink(missing_ok=True)  # rename leaves it where both name one file
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Make a table of answers; Arrow's reader of JSON does not import pandas, `from_pylist` does.
+
+    That import would take as long as everything else in a job whose answers are journaled.
+    """
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    answers = ParseOptions(explicit_schema=ANSWERS, unexpected_field_behavior="ignore")
+    return read_json(io.BytesIO(lines), ReadOptions(block_size=len(lines)), answers)

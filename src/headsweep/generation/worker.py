@@ -1,0 +1,142 @@
+"""What answers: units of requests in, answers out, in this process or in one of its own."""
+
+import ctypes
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headsweep import paths
+from headsweep.config import Decoding, Model
+from headsweep.errors import HeadsweepError
+from headsweep.generation.decoder import Decoder
+from headsweep.generation.engine import Engine, Request
+from headsweep.generation.prompts import encode_prompt, prompt_facts
+from headsweep.generation.vllm import VllmEngine, VllmModel
+from headsweep.generation.work import Unit
+from headsweep.models.geometry import LoadedModel
+from headsweep.models.load import load_model
+from headsweep.record import read_json
+from headsweep.variants import Variant
+
+_LOG = logging.getLogger(__name__)
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
+
+
+class Worker:
+    """Answers units with one loaded model."""
+
+    def __init__(self, loaded: LoadedModel | VllmModel, batch_size: int | None) -> None:
+        self._loaded = loaded
+        # At once: what is forked later shares its memory.
+        decoder = None if isinstance(loaded, VllmModel) else Decoder.of(loaded)
+
+        def engine(decoding: Decoding) -> Engine | VllmEngine:
+            if isinstance(loaded, VllmModel):
+                return VllmEngine(loaded, decoding)
+            return Engine(loaded, decoding, batch_size, decoder)
+
+        self._engine = cache(engine)
+
+    def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
+        """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
+
+        The first of each variant has the facts of the engine, too, as ``engine``, and the first
+        after the engine had to go on in a slower way.
+
+        Raises:
+            ModelError: see `engine.Engine`.
+        """
+        loaded, tokenizer = self._loaded, self._loaded.tokenizer
+        prompts = {
+            question: encode_prompt(tokenizer, text, unit.decoding, unit.family)
+            for question, text in unit.questions.items()
+        }
+        requests = [
+            Request(question, prompts[question], variant, sample)
+            for variant, (question, sample) in unit.requests
+        ]
+        facts = {
+            "backend": f"vllm {loaded.version}" if isinstance(loaded, VllmModel) else "headsweep",
+            "device": str(loaded.device),
+            "threads": torch.get_num_threads(),
+            "prompt": prompt_facts(tokenizer, unit.decoding, unit.family),
+        }
+        engine, told = self._engine(unit.decoding), dict[Variant, Any]()
+        for found in engine.run(requests, unit.base):
+            variant = found.request.variant
+            answer = {
+                "question_id": found.request.question_id,
+                "sample": found.request.sample,
+                "token_ids": found.token_ids,
+                "text": tokenizer.decode(found.token_ids, skip_special_tokens=True),
+                "stop_reason": found.stop_reason,
+                "margin": found.margin,
+                "prompt_tokens": len(found.request.prompt),
+            }
+            state = engine.facts
+            if variant not in told or told[variant].get("falls") != state.get("falls"):
+                told[variant] = state
+                answer["engine"] = facts | state
+            yield variant, answer
+
+
+def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
+    """Load a model, by its section of the config and its key in the store, onto a device.
+
+    Raises:
+        ModelError: see `load_model` and `VllmModel`.
+    """
+    folder = read_json(Path(paths.MODEL.format(model=model)))["folder"]
+    if section.backend == "vllm":
+        return VllmModel(folder, section.dtype, device)
+    return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)
+
+
+def devices(device: str) -> list[str]:
+    """Return the device of each worker to load a model; a single "cpu" for any number of them."""
+    if device == "auto":
+        return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
+    return [device]
+
+
+def serve(connection: Connection, make: Callable[[], Worker], parent: int) -> None:
+    """Answer the units that come over a connection; the main function of a worker process.
+
+    `make` returns the worker, its model loaded. Each message is a word and a value: ``ready`` for a
+    unit, ``answer`` for each answer to it, ``failed`` with the cause; ``broken`` with the cause is
+    the last. The process dies with its parent, of which it is given the id.
+    """
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        worker = make()
+    except Exception as error:
+        connection.send(("broken", _cause(error)))
+        return
+    while True:
+        connection.send(("ready", None))
+        unit: Unit = connection.recv()
+        try:
+            for found in worker.run(unit):
+                connection.send(("answer", found))
+        except Exception as error:
+            connection.send(("failed", _cause(error)))
+
+
+def _cause(error: Exception) -> str:
+    """Return one line for the jobs; a bug's traceback goes to the log."""
+    if isinstance(error, HeadsweepError):
+        return str(error)
+    _LOG.error("a worker failed", exc_info=error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,0 +1,191 @@
+"""Graded answers and the accuracy matrix Z, and the jobs that write them."""
+
+import logging
+import os
+from collections.abc import Mapping, Set
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from headsweep import paths, tables
+from headsweep.config import Config, Preset
+from headsweep.errors import RESULT, TableError
+from headsweep.grading.graders import canonical, find_grader, hendrycks, shortcut
+from headsweep.grading.pool import Judgement, Pair, judge_pairs
+from headsweep.planning.batches import Batch, find_batch
+from headsweep.planning.store import Store
+from headsweep.record import Stopwatch, write_record
+from headsweep.variants import BASE, Variant
+
+_LOG = logging.getLogger(__name__)
+_PAIRS_A_WORKER = 250  # take about as long as starting another
+
+
+def grade_answers(
+    questions: pd.DataFrame, answers: Mapping[str, pd.DataFrame], family: str, preset: str
+) -> pd.DataFrame:
+    """Extract and judge the answers of several variants to one question set.
+
+    Each distinct pair of answer and gold answer is judged once. Right answers to a question are
+    group 0; wrong ones are in the same group if they are equal after Hendrycks' normalisation
+    (groups 1, 2, ... by first appearance); without an answer the group is -1.
+
+    Args:
+        questions: the question set, as `tables.QUESTIONS`.
+        answers: by variant, as `tables.ANSWERS`.
+        family: ``math`` or ``gsm8k``, or a custom benchmark's grader.
+        preset: ``default`` or ``authors``: rules of extraction and judging.
+
+    Returns:
+        Columns of `tables.GRADED`; rows by variant, then in question order, then by sample.
+
+    Raises:
+        TableError: a variant's answers are not those of the question set.
+        GradingError: no worker can be started.
+    """
+    grader = find_grader(family, preset)
+    names = sorted(answers, key=Variant.parse)
+    parts = [_ordered(name, answers[name], questions).assign(variant=name) for name in names]
+    table = pd.concat(parts, ignore_index=True)
+    found = [grader.extract(text) for text in table["text"]]
+    gold = questions.set_index("question_id")["answer"].map(canonical)[table["question_id"]]
+    pairs = [
+        None if answer is None else (canonical(answer), right)
+        for answer, right in zip(found, gold, strict=True)
+    ]
+    distinct = {pair for pair in pairs if pair}
+    judgements = (
+        {pair: Judgement("judged", grader.equal(*pair)) for pair in distinct}
+        if grader.equal
+        else judge(distinct, preset)
+    )
+    outcomes = [judgements[pair] if pair else Judgement("no_answer", False) for pair in pairs]
+    table = table.join(pd.DataFrame(outcomes))  # verdict and correct
+    table["answer"] = pd.Series(found, dtype="str")
+    table["tokens"] = table["token_ids"].map(len).astype(np.int32)
+    wrong = table["answer"].mask(table["correct"]).map(hendrycks, na_action="ignore")
+    first = table.index.to_series().groupby([table["question_id"], wrong]).transform("min")
+    group = first.groupby(table["question_id"]).rank("dense").fillna(0)
+    table["group"] = group.mask(table["answer"].isna(), -1).astype(np.int32)
+    counts = table["verdict"].value_counts().sort_index()
+    shown = ", ".join(f"{count} {name}" for name, count in counts.items()).replace("_", " ")
+    _LOG.info("graded %d answers: %s", len(table), shown)
+    return table[tables.GRADED.names]
+
+
+def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracy matrix Z of `grade_answers`: a row for each question, in their order.
+
+    Columns are those of `tables.ACCURACY`, then one of 0 and 1 for each variant (base first, then
+    by layer and query head), or for each of several samples of the base model: ``S00``, ``S01``.
+    """
+    sampled = graded["sample"].nunique() > 1
+    labels = graded["sample"].map("S{:02d}".format) if sampled else graded["variant"]
+    cells = graded.assign(label=labels).pivot(
+        index="question_id", columns="label", values="correct"
+    )
+    cells = cells.loc[questions["question_id"], labels.unique()].astype(np.int8)
+    return questions[tables.ACCURACY.names].join(cells, on="question_id")
+
+
+def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
+    """Return a variant's answers in question order after checking that none is missing."""
+    samples = sorted(answers["sample"].unique())
+    wanted = pd.MultiIndex.from_product([questions["question_id"], samples])
+    given = pd.MultiIndex.from_frame(answers[["question_id", "sample"]])
+    if not samples or not given.is_unique or set(given) != set(wanted):
+        raise TableError(
+            f"variant {name} has {len(given)} answers that are not those of the question set "
+            f"({len(questions)} questions, {len(samples)} samples); remove its file and rerun"
+        )
+    return answers.iloc[given.get_indexer(wanted)]
+
+
+def judge(pairs: Set[Pair], preset: str, workers: int | None = None) -> dict[Pair, Judgement]:
+    """Judge pairs in canonical form; workers, as many as pay by default, where no shortcut does."""
+    known = {pair: shortcut(*pair) for pair in pairs}
+    # Sorted by gold answer, so that a worker parses each gold answer once.
+    hard = sorted((pair for pair in pairs if known[pair] is None), key=lambda pair: pair[::-1])
+    easy = {pair: Judgement("judged", right) for pair, right in known.items() if right is not None}
+    cores = len(os.sched_getaffinity(0))
+    workers = workers or min(cores, 1 + len(hard) // _PAIRS_A_WORKER)
+    return easy | dict(zip(hard, judge_pairs(hard, preset, workers=workers), strict=True))
+
+
+def grade_batch(
+    config: Config, batch: Batch, preset: str
+) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], pd.DataFrame]:
+    """Return the question set of a batch, its answers by variant, and these graded."""
+    store, family = Store(config), config.questions[batch.questions].family
+    file = store.path(paths.QUESTIONS, questions=batch.questions)
+    rows = tables.read_table(file, tables.QUESTIONS)
+    answers = {
+        str(variant): tables.read_table(Path(file), tables.ANSWERS)
+        for variant, file in zip(batch.variants, store.answers(batch), strict=True)
+    }
+    return rows, answers, grade_answers(rows, answers, family, preset)
+
+
+def grade(
+    config: Config, model: str, decoding: str, questions: str, grading: Preset | None = None
+) -> None:
+    """Grade all answers of a batch; write the graded answers and the accuracy matrix Z.
+
+    If `grading` is given, the tables go to a folder of that name.
+    """
+    stopwatch, rules = Stopwatch(), grading or config.grading
+    batch, store = find_batch(config, model, decoding, questions), Store(config)
+    rows, _, graded = grade_batch(config, batch, rules)
+    facts = {**store.keys(**batch.names), "grading": rules}
+    noted = facts | {"verdicts": graded["verdict"].value_counts().sort_index().to_dict()}
+    matrix = accuracy_matrix(graded, rows)
+    schema = tables.accuracy_schema(matrix.columns.difference(tables.ACCURACY.names, sort=False))
+    for template, again, table, columns in (
+        (paths.GRADED, paths.REGRADED, graded, tables.GRADED),
+        (paths.ACCURACY, paths.REGRADED_ACCURACY, matrix, schema),
+    ):
+        file = store.path(again if grading else template, **batch.names, grading=rules)
+        tables.write_table(file, table, columns, facts)
+        write_record(file, stopwatch, noted)
+    shown = RESULT if len(batch.variants) > 1 else logging.INFO
+    _LOG.log(shown, "%s", _right(batch, graded))
+
+
+def _right(batch: Batch, graded: pd.DataFrame) -> str:
+    """Return the result line: accuracy of the base model, and its range over pruned heads."""
+    right = 100 * graded.groupby("variant")["correct"].mean()
+    pruned = [right[str(variant)] for variant in batch.variants if variant.kind == "head"]
+    questions = graded["question_id"].nunique()
+    line = f"{batch.model} on {questions} questions of {batch.questions}, {batch.decoding}: "
+    line += f"{right[str(BASE)]:.1f}% right"
+    if pruned:
+        line += f", without one of {len(pruned)} heads {min(pruned):.1f} to {max(pruned):.1f}%"
+    return line
+
+
+def compare_prompts(config: Config, comparison: str) -> None:
+    """Grade the base model's answers under two prompts, each under both sets of rules."""
+    stopwatch = Stopwatch()
+    section, reference, counts = config.comparisons[comparison], None, []
+    for decoding, preset in product(section.decodings, ("default", "authors")):
+        batch = Batch(section.model, decoding, section.questions, (BASE,))
+        _, _, graded = grade_batch(config, batch, preset)
+        correct = graded["correct"]
+        reference = correct if reference is None else reference
+        counts.append(
+            {
+                "decoding": decoding,
+                "grading": preset,
+                "n": len(graded),
+                "correct": correct.sum(),
+                "accuracy": correct.mean(),
+                "no_answer": graded["answer"].isna().sum(),
+                "truncated": (graded["stop_reason"] == "length").sum(),
+                "differ_from_default": (correct != reference).sum(),
+            }
+        )
+    output = Store(config).path(paths.COMPARISON, comparison=comparison)
+    tables.write_csv(output, pd.DataFrame(counts))
+    write_record(output, stopwatch, {"comparison": section.model_dump(mode="json")})

@@ -1,0 +1,228 @@
+"""Pruned models on disk: folders in the hub's format, safetensors only, with a model card.
+
+There are three forms. A *zeroed* model keeps all its shapes and loads everywhere. A *uniform* model
+has the same number of heads in every layer; its config states the number, so that plain
+`from_pretrained` loads it, too. A *free* model has layers with different numbers of heads. Its
+config lists the heads that each layer kept; `read_pretrained` builds the whole model, removes the
+other heads and reads the weights. Plain `from_pretrained` refuses it because shapes do not match.
+"""
+
+import copy
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import torch
+from huggingface_hub import ModelCardData
+from safetensors import safe_open
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from headsweep import __version__
+from headsweep.errors import ModelError
+from headsweep.models.geometry import HeadGeometry, kept_heads
+from headsweep.models.removal import keep_heads
+from headsweep.models.source import tokenizer_files, weight_files
+from headsweep.tables import atomic, write_json, write_text
+from headsweep.variants import Variant
+
+Form = Literal["zeroed", "uniform", "free"]
+
+PRUNED_HEADS = "pruned_heads.json"
+"""What was removed, as JSON; the model card beside it describes the same in words."""
+
+_LOADING = {
+    "zeroed": "Loads as any model: the heads' weights are zero, all shapes those of the source.",
+    "uniform": "Loads as any model: every layer kept the same number of heads.",
+    "free": "Loads only with headsweep: layers kept different numbers of heads.",
+}
+_READ_HEAD_DIM = ("LlamaForCausalLM", "MistralForCausalLM")
+"""Architectures for which vLLM reads the width of a head from the config."""
+
+
+class Pruning(NamedTuple):
+    """What was done to a model, for its card."""
+
+    source: str  # hub id or folder of the model that was pruned
+    revision: str | None  # its commit on the hub, or the fingerprint of its folder
+    removed: Sequence[Variant]  # heads, numbered as in the source
+    criterion: str  # how they were chosen
+    measured: Mapping[str, float | int | str] = MappingProxyType({})  # names say the units
+    how: str = ""  # how that was measured, as a sentence
+
+
+def save_pruned(
+    model: PreTrainedModel,
+    geometry: HeadGeometry,
+    folder: Path,
+    form: Form,
+    pruning: Pruning,
+    tokenizer: Path | None = None,
+) -> None:
+    """Save a model after `zero_heads` or `remove_heads`; the folder appears whole or not at all.
+
+    The geometry has its present heads; the tokenizer's files are copied from another folder.
+
+    Raises:
+        ModelError: the folder exists, or the model cannot be saved in that form.
+    """
+    check_target(folder)
+    config = _uniform_config(model, geometry) if form == "uniform" else model.config
+    with atomic(folder, folder=True) as made:
+        own, model.config = model.config, config
+        try:
+            model.save_pretrained(made)
+        finally:
+            model.config = own
+        for file in tokenizer_files(tokenizer) if tokenizer else []:
+            shutil.copyfile(file, made / file.name)
+        gone = {str(head) for head in pruning.removed} if form == "zeroed" else set()
+        kept = {
+            str(layer.index): [
+                number
+                for head, number in enumerate(layer.original_heads)
+                if str(Variant(layer.index, head)) not in gone
+            ]
+            for layer in geometry.layers
+        }
+        facts = {
+            "form": form,
+            "source": pruning.source,
+            "revision": pruning.revision,
+            "criterion": pruning.criterion,
+            "removed": [str(head) for head in sorted(pruning.removed)],
+            "kept": kept,
+            "measured": dict(pruning.measured),
+            "how": pruning.how,
+            "headsweep": __version__,
+        }
+        write_json(made / PRUNED_HEADS, facts)
+        write_text(made / "README.md", _card(folder.name, type(model).__name__, facts))
+
+
+def plainest_form(model: PreTrainedModel, geometry: HeadGeometry) -> Form:
+    """Return uniform if plain `from_pretrained` can load a model with these heads, else free."""
+    try:
+        _uniform_config(model, geometry)
+    except ModelError:
+        return "free"
+    return "uniform"
+
+
+def check_target(folder: Path) -> None:
+    """Raise a ModelError if a folder exists."""
+    if folder.exists():
+        raise ModelError(f"{folder} exists; remove it, or name another folder")
+
+
+def read_pretrained(
+    kind: Any, folder: Path, **options: Any
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Load a model from a local folder, pruned or not; neither code nor pickles are loaded.
+
+    `kind` is a class or auto class of transformers, whose `from_pretrained` gets the options.
+    Returned are the model, and the loading info of transformers.
+
+    Raises:
+        ModelError: the weights do not fit the heads that the config lists.
+    """
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    options |= {**safe, "use_safetensors": True, "output_loading_info": True}
+    if not kept_heads(AutoConfig.from_pretrained(folder, **safe)):
+        return kind.from_pretrained(folder, **options)
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # weights whose shapes do not match are read below
+    try:
+        with torch.random.fork_rng(devices=[]):
+            model, info = kind.from_pretrained(folder, ignore_mismatched_sizes=True, **options)
+    finally:
+        logging.set_verbosity(level)
+    # Remove the heads that the config does not list as kept, whatever weights they have now.
+    config = model.config.get_text_config()
+    kept, config.kept_heads = kept_heads(config), {}
+    keep_heads(model, kept)
+    _read_into(model, {name for name, *_ in info.pop("mismatched_keys")}, folder)
+    return model, info
+
+
+def _read_into(model: PreTrainedModel, wanted: set[str], folder: Path) -> None:
+    for file in weight_files(folder):
+        with safe_open(file, framework="pt") as weights:
+            for stored in weights.keys():  # noqa: SIM118
+                for name in {name for name in wanted if _same(name, stored)}:
+                    parameter, tensor = model.get_parameter(name), weights.get_tensor(stored)
+                    if parameter.shape != tensor.shape:
+                        raise ModelError(
+                            f"{file}: {stored} has shape {tuple(tensor.shape)}, not "
+                            f"{tuple(parameter.shape)}, as kept_heads in config.json requires; "
+                            f"fetch the model again"
+                        )
+                    parameter.data.copy_(tensor)
+                    wanted.remove(name)
+    if wanted:
+        raise ModelError(f"{folder} lacks {min(wanted)}; fetch the model again")
+
+
+def _same(name: str, stored: str) -> bool:
+    """Return whether two names are equal but for a prefix, which models with a task head add."""
+    return f".{name}".endswith(f".{stored}") or f".{stored}".endswith(f".{name}")
+
+
+def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> PretrainedConfig:
+    """Return a config with which transformers builds a model of a pruned model's shapes."""
+    counts = {(layer.query_heads, layer.kv_heads, layer.head_dim) for layer in geometry.layers}
+    if len(counts) > 1:
+        heads = sorted({layer.query_heads for layer in geometry.layers})
+        raise ModelError(
+            f"layers would keep {', '.join(map(str, heads))} heads, but a uniform model has the "
+            f"same number in each; remove equally many, or save it free or zeroed"
+        )
+    ((query_heads, kv_heads, head_dim),) = counts
+    config = copy.deepcopy(model.config)
+    text = config.get_text_config()
+    text.num_attention_heads, text.head_dim = query_heads, head_dim
+    for name in ("num_key_value_heads", "num_kv_heads"):
+        if getattr(text, name, None) is not None:
+            setattr(text, name, kv_heads)
+    text.__dict__.pop("kept_heads", None)
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    try:
+        with torch.device("meta"):
+            built = {n: t.shape for n, t in type(model)(config).state_dict().items()}
+    except (ValueError, RuntimeError, AssertionError):  # the heads do not divide the width
+        built = {}
+    if built != shapes:
+        raise ModelError(
+            f"no config of {type(model).__name__} has {query_heads} heads of width {head_dim} in "
+            f"a model of width {text.hidden_size}; save it free or zeroed"
+        )
+    return config
+
+
+def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
+    source, form = facts["source"], facts["form"]
+    data = ModelCardData(
+        base_model=None if Path(source).expanduser().is_dir() else source,
+        library_name="headsweep" if form == "free" else "transformers",
+        tags=["pruned", "attention-heads", form],
+    )
+    loading = (
+        "import headsweep\n\nmodel = headsweep.load_model(folder)"
+        if form == "free"
+        else f"from transformers import {kind}\n\nmodel = {kind}.from_pretrained(folder)"
+    )
+    revision = f" (revision {facts['revision']})" if facts["revision"] else ""
+    measured = "".join(f"| {key} | {value} |\n" for key, value in facts["measured"].items())
+    table = f"\n| measured | |\n|---|---|\n{measured}\n{facts['how']}" if measured else ""
+    vllm = " vLLM loads it, too." if form == "uniform" and kind in _READ_HEAD_DIM else ""
+    return (
+        f"---\n{data.to_yaml()}\n---\n# {name}\n\n{_LOADING[form]}{vllm}\n\n"
+        f"```python\n{loading}\n```\n\n"
+        f"`{source}`{revision} without {len(facts['removed'])} of its attention heads, counted "
+        f"from 0:\n\n{', '.join(facts['removed'])}\n\n"
+        f"They were chosen by this criterion: {facts['criterion']}.\n\n"
+        f"`{PRUNED_HEADS}` has the same as JSON; its `kept` lists the heads of the unpruned model "
+        f"that each layer still has.\n{table}"
+    )

@@ -1,0 +1,179 @@
+"""Models in GGUF, llama.cpp's format: one file holds weights, tokenizer and settings.
+
+transformers reads such a file and dequantises it; the model is then kept as a folder in the hub's
+format, which all other code uses (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+"""
+
+import hashlib
+import math
+import re
+import shutil
+import tempfile
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from headsweep.errors import ModelError, quoted
+from headsweep.models.gguf_header import MAGIC, read_header
+
+SUFFIX = ".gguf"
+
+_ARCHITECTURE = "general.architecture"
+_BLOCK = re.compile(r"blk\.\d+\.")  # begins the names of a layer's tensors
+_END_KEYS = tuple(f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
+_ENDS = re.compile(
+    r"<\|(im_end|endoftext|eot_id|eom_id|end|end_of_text|return|call)\|>"
+    r"|<(end_of_turn|EOT|eos)>|</s>|<｜end▁of▁sentence｜>"
+)
+"""Control tokens that end an answer, in addition to those that the file names; from llama.cpp's
+`llama_vocab`."""
+_CONTROL = 3  # value of `tokenizer.ggml.token_type` for control tokens
+
+
+def sha256(file: Path) -> str:
+    """Return the sha256 of a GGUF file, 64 hex digits, or raise a ModelError."""
+    _check_magic(file)
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def stated_geometry(file: Path) -> dict[str, int]:
+    """Return ``layers``, and ``heads`` and ``kv_heads`` of each, or raise a ModelError."""
+    fields = _read(file)
+    architecture = fields[_ARCHITECTURE]
+
+    def stated(key: str, default: Any = None) -> int:
+        value = fields.get(f"{architecture}.{key}", default)
+        if type(value) is not int:
+            raise ModelError(
+                f"{file} does not state one {key} for all layers ({quoted(value)}); use a "
+                "transformer with the same number of heads in each layer"
+            )
+        return value
+
+    heads = stated("attention.head_count")
+    return {
+        "layers": stated("block_count"),
+        "heads": heads,
+        "kv_heads": stated("attention.head_count_kv", heads),
+    }
+
+
+def count_parameters(file: Path) -> int:
+    """Return the number of parameters in a file's tensors, or raise a ModelError."""
+    return int(_read(file)["parameters"])
+
+
+def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
+    """Dequantise a file into a folder in the hub's format, which appears or is replaced as a whole.
+
+    Returns:
+        Facts for the record: ``sha256``, ``quantisation`` (number of tensors by llama.cpp's type),
+        ``architecture`` and ``name``.
+
+    Raises:
+        ModelError: the file is missing, truncated, damaged, or of an architecture that
+            transformers does not read.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    fields = _read(file)
+    facts = {
+        "sha256": sha256(file),
+        "quantisation": fields["types"],
+        "architecture": fields[_ARCHITECTURE],
+        "name": str(fields.get("general.name", file.stem)),
+    }
+    ends = _end_token_ids(file, fields)
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    # Alone in a folder: transformers would also read configs that lie beside the file.
+    with tempfile.TemporaryDirectory() as alone:
+        link = Path(alone, "model.gguf")
+        link.symlink_to(file.absolute())
+        safe = {"local_files_only": True, "trust_remote_code": False}
+        where = {"pretrained_model_name_or_path": alone, "gguf_file": str(link), **safe}
+        try:
+            config = AutoConfig.from_pretrained(**where)
+            with torch.device("meta"):
+                model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+            if model.num_parameters() > fields["parameters"]:
+                raise ValueError(f"its fields describe {model.num_parameters():,} parameters")
+            loaded, info = AutoModelForCausalLM.from_pretrained(
+                **where, config=config, dtype=model.dtype, output_loading_info=True
+            )
+            tokenizer = AutoTokenizer.from_pretrained(**where)
+        except Exception as error:  # fields of any content raise errors of any type
+            cause = f"{type(error).__name__}: {error}"
+            raise ModelError(f"transformers cannot read {file} ({cause}); use another") from error
+    if missing := sorted(info["missing_keys"]):
+        raise ModelError(f"{file} lacks {len(missing)} tensors, such as {missing[0]}; use another")
+    # A new model, as the config of the one loaded says that it is quantised, and cannot be saved.
+    model.load_state_dict(loaded.state_dict(), assign=True)
+    model.tie_weights()
+    model.generation_config = GenerationConfig(
+        eos_token_id=ends, pad_token_id=fields.get("tokenizer.ggml.padding_token_id", ends[0])
+    )
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.replace(folder)
+    return facts
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return a file's fields, with its tensors' ``types`` and ``parameters`` added."""
+    _check_magic(file)
+    stat = file.stat()
+    return _read_once(file, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache
+def _read_once(file: Path, size: int, changed: int) -> dict[str, Any]:
+    """Read a file once while its size and time stay the same, as reading takes a while."""
+    try:
+        fields, tensors = read_header(file)
+    except ImportError as error:
+        raise ModelError(
+            f"{file} is GGUF, and the package gguf is not installed; "
+            "install it: pip install 'gguf>=0.17'"
+        ) from error
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{file} is truncated or damaged ({error}); fetch it again") from error
+    if not tensors or not isinstance(fields.get(_ARCHITECTURE), str):
+        raise ModelError(f"{file} holds no model; name another file")
+    fields["types"] = dict(sorted(Counter(each.kind for each in tensors.values()).items()))
+    blocks = len({found[0] for name in tensors if (found := _BLOCK.match(name))})
+    layers = fields.get(f"{fields[_ARCHITECTURE]}.block_count")
+    if blocks and layers != blocks:  # transformers would make as many as stated
+        raise ModelError(
+            f"{file} states {quoted(layers)} layers (block_count), but holds the tensors of "
+            f"{blocks}; fetch it again"
+        )
+    fields["parameters"] = sum(math.prod(each.shape) for each in tensors.values())
+    return fields
+
+
+def _check_magic(file: Path) -> None:
+    if not file.is_file():
+        raise ModelError(f"{file} is missing; put the GGUF file there, or correct `source`")
+    with file.open("rb") as stream:
+        if stream.read(len(MAGIC)) != MAGIC:
+            raise ModelError(f"{file} is not a GGUF file; fetch it again")
+
+
+def _end_token_ids(file: Path, fields: dict[str, Any]) -> list[int]:
+    tokens, types = (fields.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
+    if not isinstance(tokens, list) or not isinstance(types, list) or len(tokens) != len(types):
+        raise ModelError(f"{file} has no tokens with a type each; use another file")
+    found = [fields[key] for key in _END_KEYS if key in fields]
+    found += [
+        number
+        for number, (token, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind == _CONTROL and _ENDS.fullmatch(str(token))
+    ]
+    if not found or not all(number in range(len(tokens)) for number in found):
+        raise ModelError(f"{file} names no token that ends an answer; use another file")
+    return sorted(set(found))

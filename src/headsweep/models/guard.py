@@ -1,0 +1,98 @@
+"""What a model's folder may ask of a library: to load tensors, and nothing else.
+
+A config can name Python code, in the folder or on the hub, and files elsewhere. No code of a model
+is ever run, so a folder that needs it is refused before a library reads it. This module does not
+import torch.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headsweep.errors import ModelError, quoted
+from headsweep.models.files import read_object
+
+CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
+
+_ADAPTER = "adapter_config.json"
+_CODE = "auto_map"
+_OTHER_WEIGHTS = "transformers_weights"
+_IMPLEMENTATION = "_implementation"  # ends keys such as `attn_implementation`
+_ADVICE = "fetch it again, or name a folder in the hub's format"
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return a model folder's config.json; raise a ModelError if it is damaged or missing."""
+    config = read_object(folder / CONFIG, "model_type", _ADVICE)
+    if not isinstance(config["model_type"], str):
+        raise ModelError(f"{folder / CONFIG}: model_type is no text; {_ADVICE}")
+    return config
+
+
+def check_code(folder: Path, *, known: bool = True) -> None:
+    """Refuse a folder whose configs name code, or files elsewhere, that loading would take in.
+
+    Code that a config names is not needed where transformers has classes of its own for the type of
+    model or tokenizer; if not `known`, it is refused there, too.
+
+    Raises:
+        ModelError: a config is damaged, or names what is never loaded.
+    """
+    config = read_config(folder)
+    if (folder / _ADAPTER).exists():
+        raise ModelError(
+            f"{folder / _ADAPTER} takes its weights from another model; merge the adapter into "
+            f"that model, and name the result"
+        )
+    if _OTHER_WEIGHTS in config:
+        raise ModelError(
+            f"{folder / CONFIG} takes its weights from {quoted(config[_OTHER_WEIGHTS])} "
+            f"({_OTHER_WEIGHTS}); name them model.safetensors, and remove that key"
+        )
+    inner = [entry for value in config.values() for entry in _entries(value)]
+    asked = [entry for entry in inner if entry[0] == _CODE]
+    for key, value in (*config.items(), *inner):
+        if key.endswith(_IMPLEMENTATION) and "/" in repr(value):  # a kernel on the hub
+            asked.append((key, value))
+    if config.get(_CODE) and not (known and _has_classes(config["model_type"])):
+        asked.append((_CODE, config[_CODE]))
+    if asked:
+        raise _runs_code(folder / CONFIG, *asked[0])
+    tokenizer = folder / TOKENIZER_CONFIG
+    if tokenizer.is_file():
+        settings = read_object(tokenizer, None, _ADVICE)
+        code = settings.get(_CODE)
+        if code and not (known and _has_tokenizer(settings.get("tokenizer_class"))):
+            raise _runs_code(tokenizer, _CODE, code)
+
+
+def _entries(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of all objects in a JSON value."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            yield from each.items()
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+
+
+def _has_classes(kind: str) -> bool:
+    """Return whether transformers has classes of its own for a type of model."""
+    from transformers import CONFIG_MAPPING  # slow, and few configs name code
+
+    return kind in CONFIG_MAPPING
+
+
+def _has_tokenizer(kind: object) -> bool:
+    import transformers
+
+    return isinstance(kind, str) and hasattr(transformers, kind)
+
+
+def _runs_code(file: Path, key: str, value: object) -> ModelError:
+    return ModelError(
+        f"{file} names code ({key}: {quoted(value)}), which is never run; use a model that "
+        f"transformers knows"
+    )

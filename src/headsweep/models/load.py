@@ -1,0 +1,300 @@
+"""Loading models: a decoder with what generation needs, an encoder, or any other model.
+
+Encoders read word problems: models from the hub with a mask token, or small ones trained from
+scratch. The latter are pre-norm RoBERTas over whole words, saved in the hub's format so that the
+same code loads them.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+from headsweep.config.compression import Encoder
+from headsweep.errors import ModelError, quoted
+from headsweep.models.checkpoints import read_pretrained
+from headsweep.models.geometry import LoadedModel, find_heads
+from headsweep.models.guard import read_config
+from headsweep.models.source import fetch_model
+from headsweep.record import RECORD, damaged
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_BALANCED = "balanced"
+_SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+_CONTEXT = 512
+
+
+def load_model(
+    source: str,
+    *,
+    dtype: str = "float32",
+    device: str = "auto",
+    attention: str = "sdpa",
+) -> LoadedModel:
+    """Load a decoder from the hub or a local folder, never code from there.
+
+    The arguments are those of `load_checkpoint`.
+
+    Raises:
+        ModelError: files are missing or unreadable; device, dtype or attention are not available;
+            memory is too small; or the model's heads cannot be found.
+    """
+    placement = check_device(device, dtype)
+    folder = fetch_model(source)
+    tokenizer = load_tokenizer(folder)
+    model = load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
+    geometry = find_heads(model)
+    if not geometry.keeps_cache:
+        raise ModelError(
+            f"the model in {folder} keeps no keys and values to decode with, as an encoder; "
+            f"use a causal language model"
+        )
+    ends = model.generation_config.eos_token_id
+    ends = tokenizer.eos_token_id if ends is None else ends
+    ends = (ends,) if isinstance(ends, int) else tuple(sorted(set(ends or ())))
+    # Padding is masked out, so any id will do that lies within the embedding matrix.
+    embeddings = model.get_input_embeddings()
+    choices = (tokenizer.pad_token_id, *ends, 0)
+    tokenizer.pad_token_id = next(
+        each for each in choices if each is not None and 0 <= each < embeddings.num_embeddings
+    )
+    where = (folder, embeddings.weight.device, _DTYPES[dtype])
+    return LoadedModel(model, tokenizer, geometry, *where, tokenizer.pad_token_id, ends)
+
+
+def check_device(device: str, dtype: str) -> str:
+    """Return the torch device to use, or ``balanced``.
+
+    Raises:
+        ModelError: device or dtype is unknown or not available on this machine.
+    """
+    if dtype not in _DTYPES:
+        raise ModelError(f"dtype {dtype!r} is not known; use {', '.join(_DTYPES)}")
+    if not re.fullmatch(r"auto|cpu|balanced|cuda(:\d+)?", device):
+        raise ModelError(f"device {device!r} is not known; use auto, cpu, cuda, cuda:N or balanced")
+    gpus = torch.cuda.device_count()
+    if device.startswith("cuda") and int(device[5:] or 0) >= gpus:
+        raise ModelError(f"device {device} is not there: torch finds {gpus} GPUs; use auto")
+    if dtype == "float16" and (device == "cpu" or not gpus):
+        raise ModelError("dtype float16 needs a GPU; on a CPU use float32 or bfloat16")
+    return ("cuda" if gpus else "cpu") if device == "auto" else device
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model folder, padding on the left, or raise a ModelError.
+
+    If a folder declares the generic tokenizer class, its tokenizer.json is used as it is.
+    `AutoTokenizer` would rebuild it by the rules of the model's type, which gives other tokens,
+    for example, if a Qwen2 model comes with a different tokenizer.
+    """
+    try:
+        declared = get_tokenizer_config(folder).get("tokenizer_class")
+        general = declared in ("TokenizersBackend", "PreTrainedTokenizerFast")
+        reader = PreTrainedTokenizerFast if general else AutoTokenizer
+        return reader.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, padding_side="left"
+        )
+    except Exception as error:  # each format's reader raises its own errors
+        raise ModelError(
+            f"the tokenizer in {folder} cannot be read ({_first_line(error)}); fetch it again"
+        ) from error
+
+
+def load_checkpoint(
+    source: str,
+    *,
+    revision: str | None = None,
+    dtype: str | None = None,
+    device: str = "auto",
+    attention: str = "sdpa",
+) -> PreTrainedModel:
+    """Load a model of any kind, never code or pickles.
+
+    It loads what plain `from_pretrained` loads, and models whose layers kept different numbers of
+    attention heads.
+
+    Args:
+        source: a hub id or a local folder.
+        revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
+        dtype: float32, bfloat16 or float16; by default that of the files.
+        device: auto (the GPU if there is one), cpu, cuda, cuda:N, or balanced (spread over all
+            GPUs by accelerate, for a model larger than one).
+        attention: eager, sdpa or flash_attention_2.
+
+    Returns:
+        A model of the class that its config names, in evaluation mode.
+
+    Raises:
+        ModelError: files are missing, unreadable or do not fit each other; device, dtype or
+            attention are not available; or memory is too small.
+    """
+    placement = check_device(device, dtype or "float32")
+    folder = fetch_model(source, revision)
+    named = read_config(folder).get("architectures") or [""]
+    name = str(named[0] if isinstance(named, list) else named)
+    kind = getattr(transformers, name, AutoModel)
+    is_class = isinstance(kind, type) and issubclass(kind, PreTrainedModel)
+    if kind is not AutoModel and not is_class:
+        raise ModelError(
+            f"{folder} says that it is a {quoted(name)}, which is not a model; fetch it again"
+        )
+    return load_weights(kind, folder, _DTYPES[dtype] if dtype else "auto", placement, attention)
+
+
+def load_weights(
+    kind: Any,
+    folder: Path,
+    dtype: torch.dtype | str = "auto",
+    placement: str = "cpu",
+    attention: str | None = None,
+) -> PreTrainedModel:
+    """Load a model with a class of transformers, in evaluation mode; no weight may be missing.
+
+    `placement` is a torch device or ``balanced``; `attention` is by default the model's own.
+
+    Raises:
+        ModelError: the folder does not hold such a model, its weights are not those of a record
+            beside them, or memory is too small.
+    """
+    try:
+        _check_records(folder)
+        model, info = read_pretrained(
+            kind,
+            folder,
+            dtype=dtype,
+            device_map=placement if placement == _BALANCED else {"": placement},
+            attn_implementation=attention,
+        )
+    except torch.OutOfMemoryError as error:
+        raise ModelError(
+            f"the model in {folder} does not fit on {placement} as {dtype}; "
+            f"use device: balanced, or a smaller dtype"
+        ) from error
+    except ModelError:
+        raise
+    except Exception as error:  # a config of any content raises errors of any type
+        raise ModelError(
+            f"the model in {folder} cannot be loaded as {kind.__name__} ({_first_line(error)}); "
+            f"use a model of that kind that transformers knows"
+        ) from error
+    missing = sorted(info["missing_keys"])
+    if missing and all(name.startswith("pooler.") for name in missing):
+        model.pooler = None  # some checkpoints come without this layer, which is not needed
+    elif missing:
+        raise ModelError(
+            f"the weights in {folder} lack {len(missing)} tensors, such as {missing[0]}; "
+            f"fetch them again, or use a model of the kind {kind.__name__}"
+        )
+    return model.eval()
+
+
+def _check_records(folder: Path) -> None:
+    """Compare a folder's weights with the records in it, as trained models have one."""
+    for record in sorted(folder.glob(f"*{RECORD}")):
+        if file := damaged(folder / record.name.removesuffix(RECORD), ".safetensors"):
+            raise ModelError(
+                f"{file} is damaged: its checksum differs from that in {record.name}; remove "
+                f"{folder} and make it again"
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+TextEncoder = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+"""An encoder and its tokenizer, which pads on the right."""
+
+
+def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
+    """Load an encoder, pruned or not; source and revision are those of `fetch_model`.
+
+    Raises:
+        ModelError: files are missing or unreadable, the tokenizer has no mask token or is not a
+            fast one, or it has more entries than the embeddings have rows.
+    """
+    folder = fetch_model(source, revision)
+    tokenizer = load_tokenizer(folder)
+    tokenizer.padding_side = "right"
+    model = load_weights(AutoModel, folder)
+    if hasattr(model, "pooler"):
+        model.pooler = None  # for sentence classification; not needed here
+    if tokenizer.mask_token is None:
+        raise ModelError(
+            f"the tokenizer of {source} has no mask token to stand for numbers; use an encoder "
+            f"trained on masked text, such as roberta-base"
+        )
+    if not tokenizer.is_fast:
+        raise ModelError(f"the tokenizer of {source} is not a fast one; save it as tokenizer.json")
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise ModelError(
+            f"the tokenizer of {source} has {len(tokenizer)} entries, but the model's embeddings "
+            f"have {rows} rows; they do not belong together"
+        )
+    positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+    return model, tokenizer
+
+
+def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncoder:
+    """Return an untrained encoder over the words of training texts; a seed decides its weights."""
+    # Imported here because it is slow and rarely needed.
+    from transformers import RobertaPreLayerNormConfig, RobertaPreLayerNormModel
+
+    tokenizer = word_tokenizer(texts, settings.min_count)
+    config = RobertaPreLayerNormConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=settings.width,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        intermediate_size=settings.intermediate,
+        hidden_dropout_prob=settings.dropout,
+        attention_probs_dropout_prob=settings.dropout,
+        max_position_embeddings=_CONTEXT + tokenizer.pad_token_id + 1,
+        type_vocab_size=1,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.cls_token_id,
+        eos_token_id=tokenizer.sep_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = RobertaPreLayerNormModel(config, add_pooling_layer=False)
+    return model.eval(), tokenizer
+
+
+def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of words that occur `min_count` times or more, most frequent first."""
+    counts = Counter(word for text in texts for word in text.split())
+    seen = (word for word, n in counts.items() if n >= min_count)
+    words = sorted(seen, key=lambda word: (-counts[word], word))
+    entries = [*_SPECIAL.values(), *(word for word in words if word not in _SPECIAL.values())]
+    tokenizer = Tokenizer(
+        WordLevel({word: place for place, word in enumerate(entries)}, _SPECIAL["unk_token"])
+    )
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    start, end = _SPECIAL["cls_token"], _SPECIAL["sep_token"]
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{start} $A {end}",
+        special_tokens=[(start, entries.index(start)), (end, entries.index(end))],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=_CONTEXT, padding_side="right", **_SPECIAL
+    )

@@ -1,0 +1,333 @@
+"""Structural removal: attention heads are cut out of a model's weights, which get smaller.
+
+A head owns rows of the projections before attention and columns of the output projection; both are
+removed. The smaller model's outputs must then equal those of the model with these heads masked.
+
+Which rows a head reads is found by watching data flow: the outputs of all linear layers before
+attention are replaced by noise, and the gradient of one head's output shows which entries it
+depends on. This works whether queries, keys and values are separate or fused, in blocks or
+interleaved by head, gated, or shared by groups.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from headsweep.errors import ModelError
+from headsweep.models.geometry import (
+    AttentionLayer,
+    HeadGeometry,
+    evaluating,
+    find_heads,
+    is_linear,
+)
+from headsweep.models.masks import pruned
+from headsweep.variants import Variant
+
+Readers = dict[str, Bool[Tensor, "rows query_heads"]]
+"""By name of a linear layer before attention: which heads read each row of its weight, that is,
+each entry of its output."""
+
+
+def _counts(layer: AttentionLayer) -> dict[str, int]:
+    """Return a layer's counts of heads, by their names in transformers' modules and configs."""
+    queries = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+    keys = ("num_key_value_heads", "num_kv_heads", "kv_heads")
+    return dict.fromkeys(queries, layer.query_heads) | dict.fromkeys(keys, layer.kv_heads)
+
+
+def _sizes(layer: AttentionLayer) -> dict[str, int]:
+    """Return these counts, and the widths that transformers' attention modules have besides."""
+    widths = dict.fromkeys(("all_head_size", "split_size", "embed_dim"), layer.width)
+    groups = {"num_key_value_groups": layer.query_heads // layer.kv_heads}
+    return _counts(layer) | widths | groups | {"kv_dim": layer.kv_heads * layer.head_dim}
+
+
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
+"""Relative difference allowed for another order of summation; half precision has 0.05."""
+
+
+@torch.no_grad()
+def remove_heads(
+    model: PreTrainedModel, geometry: HeadGeometry, heads: Iterable[Variant]
+) -> HeadGeometry:
+    """Cut heads, by their present numbers, out of a model, in place; return its new geometry.
+
+    A key/value head is removed with the last query head that reads it. The remaining heads'
+    original numbers are written to the model's config. Parameters are replaced, so optimizers have
+    to be made again; a new parameter's `taken`, an axis and indices, says which part of an
+    optimizer's moments is its own.
+
+    Raises:
+        ModelError: a head is unknown, a layer would be left without heads, groups of query heads
+            would become unequal, or the architecture cannot be cut; the model is then to be loaded
+            again.
+    """
+    heads = set(heads)
+    smaller = without(geometry, heads)
+    rows = find_readers(model, geometry)
+    with ExitStack() as masks:
+        for head in heads:
+            masks.enter_context(pruned(model, geometry, head))
+        masked = _outputs(model)
+    places = surviving_heads(geometry, smaller)
+    try:
+        for old, new in zip(geometry.layers, smaller.layers, strict=True):
+            if new != old:
+                _cut(model, old, new, torch.tensor(places[old.index]), rows[old.index])
+        cut = _outputs(model)
+    except (RuntimeError, ValueError, IndexError) as error:  # shapes do not fit any more
+        raise _cannot_cut(model, str(error).partition("\n")[0]) from error
+    tolerance = _TOLERANCE.get(masked.dtype, 0.05)
+    if not (cut.float() - masked.float()).norm() <= tolerance * masked.float().norm():
+        raise _cannot_cut(model, "the smaller model computes something else")
+    _own_config(model).kept_heads = {
+        str(layer.index): list(layer.kept) for layer in smaller.layers if layer.kept
+    }
+    return smaller
+
+
+def keep_heads(model: PreTrainedModel, kept: Mapping[str, Sequence[int]]) -> None:
+    """Cut a model, in place, to the heads that `kept_heads` of a smaller one's config lists.
+
+    Raises:
+        ModelError: the model cannot be cut so (see `remove_heads`).
+    """
+    geometry = find_heads(model)
+    gone = [
+        Variant(layer.index, place)
+        for layer in geometry.layers
+        for place, head in enumerate(layer.original_heads)
+        if head not in kept.get(str(layer.index), [head])
+    ]
+    if gone:
+        remove_heads(model, geometry, gone)
+
+
+def without(geometry: HeadGeometry, heads: Iterable[Variant]) -> HeadGeometry:
+    """Return the geometry after removing heads.
+
+    Raises:
+        ModelError: a head is unknown, a layer would be left without heads, or groups of query
+            heads that share a key/value head would become unequal.
+    """
+    removed: dict[int, set[int]] = defaultdict(set)
+    for layer, head in _checked(geometry, heads):
+        removed[layer.index].add(head)
+    return replace(
+        geometry, layers=tuple(_without(layer, removed[layer.index]) for layer in geometry.layers)
+    )
+
+
+def _checked(
+    geometry: HeadGeometry, heads: Iterable[Variant]
+) -> Iterator[tuple[AttentionLayer, int]]:
+    """Yield the layer and number of each head; raise a ModelError if the model has no such head."""
+    for variant in heads:
+        if variant.kind != "head" or variant.layer is None or variant.head is None:
+            raise ModelError(f"{variant} names no head to remove; write layer and head: L05H03")
+        geometry.check(variant)
+        yield geometry.layer(variant.layer), variant.head
+
+
+def _without(layer: AttentionLayer, removed: set[int]) -> AttentionLayer:
+    if not removed:
+        return layer
+    group = layer.query_heads // layer.kv_heads
+    left = [head for head in range(layer.query_heads) if head not in removed]
+    sizes = [sum(head // group == kv for head in left) for kv in range(layer.kv_heads)]
+    if not left:
+        raise ModelError(
+            f"layer {layer.index} would lose all of its {layer.query_heads} heads; "
+            f"keep at least one, or lower the ratio"
+        )
+    if len({*sizes} - {0}) > 1:
+        raise ModelError(
+            f"layer {layer.index} would keep {', '.join(map(str, sizes))} query heads in its "
+            f"{layer.kv_heads} groups; remove whole groups of {group}, or equally many in each"
+        )
+    return replace(
+        layer,
+        query_heads=len(left),
+        kv_heads=sum(map(bool, sizes)),
+        kept=tuple(layer.original_heads[head] for head in left),
+    )
+
+
+def surviving_heads(before: HeadGeometry, after: HeadGeometry) -> dict[int, list[int]]:
+    """Return by layer the positions that a pruned model's heads had in an earlier stage of it."""
+    return {
+        old.index: [old.original_heads.index(head) for head in new.original_heads]
+        for old, new in zip(before.layers, after.layers, strict=True)
+    }
+
+
+def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant]) -> None:
+    """Zero the output projections' columns that read heads, permanently; shapes stay.
+
+    Raises:
+        ModelError: a head is unknown.
+    """
+    for layer, head in list(_checked(geometry, heads)):
+        geometry.weights_that_read(model, layer.index, head).zero_()
+
+
+def _cut(
+    model: PreTrainedModel, old: AttentionLayer, new: AttentionLayer, left: Tensor, rows: Readers
+) -> None:
+    for name, readers in rows.items():
+        _take(model.get_submodule(name), readers[:, left].any(1).nonzero()[:, 0], inputs=False)
+    for name in {name.rpartition(".")[0] for name in rows}:
+        attention = model.get_submodule(name)
+        for own, parameter in list(attention.named_parameters(recurse=False)):
+            if parameter.shape == (old.query_heads,):  # an attention sink for each head
+                _set(attention, own, 0, left.to(parameter.device))
+        for own, size in _changed(attention, _sizes(old), _sizes(new)).items():
+            setattr(attention, own, size)
+        if (config := getattr(attention, "config", None)) is not None:
+            attention.config = LayerConfig(config, _changed(config, _counts(old), _counts(new)))
+    columns = torch.arange(old.width).view(old.query_heads, -1)[left].flatten()
+    _take(model.get_submodule(old.name), columns, inputs=True)
+
+
+def _changed(owner: Any, old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
+    """Return new values of the attributes that have the old ones."""
+    return {name: new[name] for name in old if getattr(owner, name, None) == old[name]}
+
+
+def _take(module: nn.Module, index: Tensor, *, inputs: bool) -> None:
+    """Keep some input or output features of a linear layer."""
+    weight: Tensor = module.get_parameter("weight")
+    transposed = isinstance(module, Conv1D)
+    names = ("nf", "nx") if transposed else ("out_features", "in_features")
+    if not weight.is_floating_point() or weight.ndim != 2:
+        raise ValueError(f"{type(module).__name__} holds quantised weights")
+    index = index.to(weight.device)
+    _set(module, "weight", int(inputs != transposed), index)
+    if not inputs and module.bias is not None:
+        _set(module, "bias", 0, index)
+    setattr(module, names[inputs], len(index))
+
+
+def _set(module: nn.Module, name: str, axis: int, index: Tensor) -> None:
+    """Replace a parameter by a part of it, which notes as `taken` what part it is."""
+    old = module.get_parameter(name)
+    value = old.detach().index_select(axis, index)
+    new = nn.Parameter(value, requires_grad=old.requires_grad)
+    new.taken = axis, index  # type: ignore[attr-defined]
+    setattr(module, name, new)
+
+
+class LayerConfig:
+    """A view of a model's config for one layer, with its own counts of heads."""
+
+    def __init__(self, config: Any, own: Mapping[str, int]) -> None:
+        nested = isinstance(config, LayerConfig)
+        self.shared = config.shared if nested else config
+        self.own = {**config.own, **own} if nested else dict(own)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("shared", "own"):  # `copy` asks before they are set
+            raise AttributeError(name)
+        return self.own[name] if name in self.own else getattr(self.shared, name)
+
+
+def _own_config(model: PreTrainedModel) -> Any:
+    """Give a model its own copy of a config that others may share; return the copy's text part."""
+    shared, own = model.config, copy.deepcopy(model.config)
+    copies = {id(shared): own, id(shared.get_text_config()): own.get_text_config()}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if id(config) in copies:
+            module.config = copies[id(config)]
+        elif isinstance(config, LayerConfig) and id(config.shared) in copies:
+            config.shared = copies[id(config.shared)]
+    return own.get_text_config()
+
+
+def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Readers]:
+    """Find out which rows of which projections each head reads, by layer; nothing is changed.
+
+    Raises:
+        ModelError: heads are mixed before attention, so that rows do not belong to single heads.
+    """
+    outputs = {layer.name: layer for layer in geometry.layers}
+    noise = torch.Generator().manual_seed(0)
+    leaves: list[tuple[str, Tensor]] = []
+    found: dict[int, Readers] = {}
+
+    def put_out_noise(name: str, _: nn.Module, __: Any, output: Tensor) -> Tensor:
+        # Unit scale, so that no softmax saturates: its gradients would vanish.
+        leaf = torch.randn(output.shape, generator=noise).to(output).requires_grad_()
+        leaves.append((name, leaf))
+        return leaf.clone()  # some models change a projection's output in place
+
+    def watch(layer: AttentionLayer, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        found[layer.index] = _readers(layer, inputs[0], leaves, noise)
+        leaves.clear()
+        return (inputs[0].detach(), *inputs[1:])
+
+    with ExitStack() as hooks, torch.enable_grad():
+        for name, module in model.named_modules():
+            if name in outputs:
+                handle = module.register_forward_pre_hook(partial(watch, outputs[name]))
+            elif is_linear(module):
+                handle = module.register_forward_hook(partial(put_out_noise, name))
+            else:
+                continue
+            hooks.callback(handle.remove)
+        _outputs(model)
+    for layer in geometry.layers:
+        head = torch.eye(layer.query_heads, dtype=torch.bool)
+        group = head.view(layer.kv_heads, -1, layer.query_heads).any(1)
+        owners = torch.cat([head, group])
+        for name, rows in found[layer.index].items():
+            if not (rows[:, None] == owners).all(-1).any(-1).all():
+                raise _cannot_cut(model, f"{name} mixes heads before attention")
+    return found
+
+
+def _readers(
+    layer: AttentionLayer,
+    joined: Tensor,
+    leaves: Sequence[tuple[str, Tensor]],
+    noise: torch.Generator,
+) -> Readers:
+    """Return which heads' outputs depend on which entries of the leaves."""
+    readers: Readers = {}
+    for head in range(layer.query_heads):
+        output = joined[..., layer.columns(head)]
+        weights = torch.randn(output.shape, generator=noise).to(output)
+        options = {"retain_graph": True, "allow_unused": True}
+        gradients = torch.autograd.grad(output, [leaf for _, leaf in leaves], weights, **options)
+        for (name, leaf), gradient in zip(leaves, gradients, strict=True):
+            if gradient is None:
+                continue
+            rows = torch.zeros(leaf.shape[-1], layer.query_heads, dtype=torch.bool)
+            readers.setdefault(name, rows)[:, head] |= (gradient != 0).flatten(0, -2).any(0).cpu()
+    return readers
+
+
+def _outputs(model: PreTrainedModel) -> Tensor:
+    """Run a model in evaluation mode on two rows of six tokens."""
+    tokens = torch.arange(12, device=model.device).view(2, 6)
+    tokens %= model.get_input_embeddings().num_embeddings
+    with evaluating(model):
+        return model(input_ids=tokens, attention_mask=torch.ones_like(tokens))[0]
+
+
+def _cannot_cut(model: PreTrainedModel, reason: str) -> ModelError:
+    return ModelError(
+        f"{type(model).__name__} cannot lose heads from its weights ({reason}); "
+        f"zero heads by name instead"
+    )

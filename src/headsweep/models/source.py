@@ -1,0 +1,274 @@
+"""Where a model's files come from: the hub or a local folder, checked before anything is loaded.
+
+This module does not import torch, so that planning and checking a config are fast.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headsweep.errors import ConfigError, ModelError, quoted
+from headsweep.models import gguf
+from headsweep.models.files import read_header, read_json, read_object
+from headsweep.models.guard import CONFIG, check_code, read_config
+
+BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
+"""Folders of the models that ship with the package, by source."""
+
+SHA256 = re.compile(r"[0-9a-f]{64}")  # a file's checksum; a commit hash, in contrast, has 40 digits
+
+_GENERATION = "generation_config.json"
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_SUFFIX = ".safetensors"
+_TOKENIZERS = (
+    *(("tokenizer.json",), ("tokenizer.model",), ("tekken.json",), ("spiece.model",)),
+    *(("sentencepiece.bpe.model",), ("vocab.json", "merges.txt"), ("vocab.txt",)),
+)
+"""Each of these sets of files is a complete tokenizer."""
+_TOKENIZER_FILES = {name for names in _TOKENIZERS for name in names} | {
+    *("tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "chat_template.jinja"),
+}
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
+_DOWNLOADED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+_NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same weights
+
+_SLICES, _SLICE_BYTES = 64, 1 << 16
+"""A fingerprint reads 64 evenly spaced slices of 64 KiB of a large weight file."""
+
+_NAMES = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
+}
+"""Names of the same number in the configs of different architectures."""
+
+
+def local_folder(source: str) -> Path | None:
+    """Return the folder that a model's source names, None for a hub id, without reading the disk.
+
+    A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``, and a model
+    that ships with the package with ``builtin:``.
+
+    Raises:
+        ConfigError: the package has no such model.
+    """
+    if source.startswith("builtin:"):
+        if source not in BUILTIN:
+            raise ConfigError(f"{source!r} is not in the package; it has {', '.join(BUILTIN)}")
+        return BUILTIN[source]
+    return Path(source).expanduser() if source.startswith((".", "/", "~")) else None
+
+
+def fetch_model(
+    source: str,
+    revision: str | None = None,
+    *,
+    gguf_file: str | None = None,
+    or_file: bool = False,
+) -> Path:
+    """Return the folder of a model's files, complete and checked; download it if necessary.
+
+    Args:
+        source: a hub id, such as ``Qwen/Qwen2.5-Math-1.5B-Instruct``, a local folder, or
+            ``builtin:reasoner``.
+        revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint. GGUF file:
+            its sha256.
+        gguf_file: name of the file in a repository of GGUF files on the hub.
+        or_file: whether a GGUF file is allowed; its own path is then returned.
+
+    Raises:
+        ConfigError: the package has no such model.
+        ModelError: no such model or revision, no access, no network, no space, or files that
+            are missing, damaged or changed.
+    """
+    folder = local_folder(source) or Path(source)
+    if folder.suffix == gguf.SUFFIX or gguf_file:
+        if not or_file:
+            raise ModelError(
+                f"{folder} is a GGUF file; a sweep dequantises it and keeps it as a folder under "
+                f"results/store/models: name that folder"
+            )
+        stated = None if gguf_file and not SHA256.fullmatch(revision or "") else revision
+        if gguf_file:
+            commit = None if stated else revision
+            folder = download(source, commit, allow_patterns=[gguf_file]) / gguf_file
+            if not folder.is_file():
+                raise ModelError(f"{source} has no file {gguf_file}; correct gguf_file")
+        if stated and (found := gguf.sha256(folder)) != stated:
+            raise ModelError(
+                f"{folder} has sha256 {found}, not {stated}; fetch it again, or correct `revision`"
+            )
+        return folder
+    if folder.is_dir():
+        check_folder(folder)
+        if revision and (found := fingerprint(folder)) != revision:
+            raise ModelError(
+                f"{folder} has fingerprint {found}, not {revision}; its files have changed: "
+                f"restore them, or write revision: {found}"
+            )
+        return folder
+    if folder.exists() or local_folder(source):
+        raise ModelError(f"{source} is not a folder; name a model folder or a hub id")
+    folder = download(source, revision, allow_patterns=_DOWNLOADED, ignore_patterns=_NOT_DOWNLOADED)
+    check_folder(folder)
+    return folder
+
+
+def check_folder(folder: Path, *, known: bool = True) -> None:
+    """Raise a ModelError unless a folder has a config, whole safetensors and a tokenizer.
+
+    It may not name code of its own; see `guard.check_code`.
+    """
+    check_code(folder, known=known)
+    for file in weight_files(folder):
+        read_header(file)
+    found = {file.name for file in tokenizer_files(folder)}
+    if not any(found.issuperset(names) for names in _TOKENIZERS):
+        raise ModelError(
+            f"{folder} has no tokenizer (tokenizer.json, tokenizer.model or vocab files); "
+            f"save the tokenizer there with its save_pretrained"
+        )
+    for name in sorted(found | {_GENERATION}):
+        if name.endswith(".json") and (folder / name).is_file():
+            read_json(folder / name, "fetch it again")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return a model's safetensors files, sorted, or raise a ModelError if one is missing."""
+    if (folder / _WEIGHTS).is_file():  # before an index, as in transformers
+        files = [folder / _WEIGHTS]
+    elif (folder / _INDEX).is_file():
+        index = read_object(folder / _INDEX, "weight_map", "fetch it again")
+        files = _shards(folder, index["weight_map"])
+    else:
+        pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+        found = f"only {pickles[0]}, which could run code when read" if pickles else "no weights"
+        raise ModelError(
+            f"{folder} has {found}; only safetensors are read ({_WEIGHTS} or {_INDEX}): "
+            f"save the model with save_pretrained, or take a revision that has them"
+        )
+    for file in files:
+        if not file.is_file():
+            raise ModelError(f"{folder} lacks {file.name}, which {_INDEX} names; fetch it again")
+    return files
+
+
+def _shards(folder: Path, named: Any) -> list[Path]:
+    """Return the files that an index of weights names: safetensors in its own folder."""
+    names = list(named.values()) if isinstance(named, dict) else [named]
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(_SUFFIX):
+            raise ModelError(
+                f"{folder / _INDEX} names {quoted(name)}, which is no {_SUFFIX} file in that "
+                f"folder; fetch it again"
+            )
+    return [folder / name for name in sorted(set(names))]
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """Return the files of a folder's tokenizer and chat template, sorted."""
+    return [folder / name for name in sorted(_TOKENIZER_FILES) if (folder / name).is_file()]
+
+
+def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None:
+    """Raise a ModelError unless a config states the geometry of a model's folder or GGUF file."""
+    own = stated_geometry(folder)
+    where = folder if folder.suffix == gguf.SUFFIX else folder / CONFIG
+    for name, stated in {"layers": layers, "heads": heads, "kv_heads": kv_heads}.items():
+        if stated != own[name]:
+            raise ModelError(
+                f"{name}: {stated} is stated, but {where} says {own[name]}; "
+                f"write {name}: {own[name]}"
+            )
+
+
+def stated_geometry(folder: Path) -> dict[str, int]:
+    """Return ``layers``, and ``heads`` and ``kv_heads`` of each, or raise a ModelError."""
+    if folder.suffix == gguf.SUFFIX:
+        return gguf.stated_geometry(folder)
+    config = read_config(folder)
+    text = config.get("text_config")  # of a multimodal model
+    config = text if isinstance(text, dict) else config
+    own: dict[str, int] = {
+        name: next((config[each] for each in names if type(config.get(each)) is int), 0)
+        for name, names in _NAMES.items()
+    }
+    if config.get("multi_query") and not config.get("new_decoder_architecture"):
+        own["kv_heads"] = 1
+    own["kv_heads"] = own["kv_heads"] or own["heads"]
+    for name, number in own.items():
+        if not number:
+            raise ModelError(
+                f"{folder / CONFIG} does not state {name}; use a transformer with attention"
+            )
+    return own
+
+
+def count_parameters(folder: Path) -> int:
+    """Return the number of parameters in a model's weight files, or raise a ModelError."""
+    if folder.suffix == gguf.SUFFIX:
+        return gguf.count_parameters(folder)
+    headers = [read_header(file) for file in weight_files(folder)]
+    return sum(math.prod(shape) for header in headers for shape in header.shapes.values())
+
+
+def fingerprint(folder: Path) -> str:
+    """Return 16 hex digits that change when a model folder's files do; of a GGUF file its sha256.
+
+    Config, tokenizer and weight headers are read in full. Weights are read in full up to 4 MiB a
+    file and in evenly spaced slices above, so that 15 GB take well under a second.
+
+    Raises:
+        ModelError: config or weights are missing or damaged.
+    """
+    if folder.suffix == gguf.SUFFIX:
+        return gguf.sha256(folder)
+    read_config(folder)
+    digest = hashlib.sha256()
+
+    def update(name: str, content: bytes) -> None:
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+
+    for name in sorted(_TOKENIZER_FILES | {CONFIG, _GENERATION}):
+        if (folder / name).is_file():
+            update(name, (folder / name).read_bytes())
+    for file in weight_files(folder):
+        update(file.name, read_header(file).content)
+        size = file.stat().st_size
+        offsets = list(range(0, size, _SLICE_BYTES))  # end to end in a small file
+        if size > _SLICES * _SLICE_BYTES:
+            offsets = [step * (size - _SLICE_BYTES) // (_SLICES - 1) for step in range(_SLICES)]
+        with file.open("rb") as stream:
+            for offset in offsets:
+                stream.seek(offset)
+                digest.update(stream.read(_SLICE_BYTES))
+    return digest.hexdigest()[:16]
+
+
+def download(hub_id: str, revision: str | None, **patterns: Sequence[str]) -> Path:
+    """Download a model's files, or find them in the cache when offline; return their folder.
+
+    The patterns are ``allow_patterns`` and ``ignore_patterns`` of `snapshot_download`.
+
+    Raises:
+        ModelError: no such model or revision, no access, no network, no space.
+    """
+    from huggingface_hub import errors, snapshot_download  # slow, and planning does not need it
+
+    name = f"{hub_id} (revision {revision})" if revision else hub_id
+    try:
+        folder = snapshot_download(hub_id, revision=revision, **patterns)
+    except (OSError, errors.HFValidationError) as error:
+        reason = f"{name} cannot be fetched ({str(error).partition(chr(10))[0]}); check name, "
+        reason += "network and free space, or name a local folder"
+        if isinstance(error, errors.GatedRepoError):
+            page = f"https://huggingface.co/{hub_id}"
+            reason = f"{name} is gated; accept its terms at {page}, then `hf auth login`"
+        raise ModelError(reason) from error
+    return Path(folder)

@@ -1,0 +1,234 @@
+"""The work that a config asks for: batches of answers to generate, arms of compressions to run.
+
+Only the config is read. The workflow turns both into jobs, ``headsweep plan`` into an estimate.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from typing import Any, TypeVar
+
+from headsweep import paths
+from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep
+from headsweep.config.compression import Compression, Encoder
+from headsweep.errors import ConfigError
+from headsweep.planning.store import digest, encoder_key, study_keys
+from headsweep.variants import BASE, FAMILIES, Pool, Variant, heads, numeric
+
+_Names = tuple[str, str, str]  # config names of model, decoding and question set
+_PLACEBOS = {"both": ("noise", "numeric"), "all": ("noise", "replay", "numeric")}
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The variants of one model that answer one question set under one decoding.
+
+    Names are config names. Variants are sorted, base first.
+    """
+
+    model: str
+    decoding: str
+    questions: str
+    variants: tuple[Variant, ...]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The config names that `headsweep.planning.store.Store` fills paths from."""
+        return {"model": self.model, "decoding": self.decoding, "questions": self.questions}
+
+
+def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
+    """Return the head-pruned variants of a sweep or selector, sorted."""
+    model = config.models[of.model]
+    return heads(_expand(of.layers, model.layers), _expand(of.heads, model.heads))
+
+
+def placebos(config: Config, sweep: Sweep) -> list[Variant]:
+    """Return a sweep's placebos.
+
+    Noise: one per head, or `noise_placebos` per layer. Replay: one per layer. Numeric: as many as
+    heads are pruned in a layer.
+    """
+    kinds, found = _PLACEBOS.get(sweep.placebos, (sweep.placebos,)), list[Variant]()
+    layers = [list(own) for _, own in groupby(pool(config, sweep), key=lambda each: each.layer)]
+    for members in layers if "noise" in kinds else ():
+        count = min(sweep.noise_placebos or len(members), len(members))
+        chosen = (members[i * len(members) // count] for i in range(count))
+        found += [Variant(each.layer, each.head, "noise") for each in chosen]
+    if "replay" in kinds:
+        found += [Variant(members[0].layer, 0, "replay") for members in layers]
+    if "numeric" in kinds:
+        found += numeric(len(layers[0]))
+    return found
+
+
+def family_members(config: Config, frontier: Frontier) -> dict[tuple[str, int], list[Variant]]:
+    """Return the drawn members of each family of a frontier, by family and scale."""
+    model = config.models[frontier.model]
+    drawn_from = Pool(_expand(frontier.layers, model.layers), model.heads, model.layers)
+    return {
+        (kind, scale): FAMILIES[kind].members(drawn_from, scale, frontier.members, frontier.seed)
+        for kind in frontier.families
+        for scale in frontier.scales.get(kind, FAMILIES[kind].scales)
+    }
+
+
+def batches(config: Config) -> list[Batch]:
+    """Return every batch to generate, each once, in the order of the config."""
+    wanted: dict[_Names, set[Variant]] = {}
+    for names, variants in _requests(config):
+        wanted.setdefault(names, {BASE}).update(variants)
+    return [
+        Batch(*names, tuple(sorted(variants, key=Variant.order)))
+        for names, variants in wanted.items()
+    ]
+
+
+def find_batch(config: Config, model: str, decoding: str, questions: str) -> Batch:
+    """Return the batch of the given config names, with all variants that the config requests."""
+    alone = Batch(model, decoding, questions, (BASE,))
+    return next((batch for batch in batches(config) if batch.names == alone.names), alone)
+
+
+def _requests(config: Config) -> Iterator[tuple[_Names, list[Variant]]]:
+    """Yield the names of requested batches, each with some of its variants; base is in all."""
+    for sweep in config.sweeps.values():
+        names = (sweep.model, sweep.decoding, sweep.questions)
+        yield names, pool(config, sweep) + placebos(config, sweep)
+    for selector in config.selectors.values():
+        for questions in (selector.train, selector.test):
+            yield (selector.model, selector.decoding, questions), pool(config, selector)
+        for decoding in selector.sampling:
+            yield (selector.model, decoding, selector.test), []
+    for frontier in config.frontiers.values():
+        members = list(chain(*family_members(config, frontier).values()))
+        for questions in (frontier.train, frontier.test):
+            yield (frontier.model, frontier.decoding, questions), members
+            for decoding in frontier.sampling:
+                yield (frontier.model, decoding, questions), []
+    for comparison in config.comparisons.values():
+        for decoding in comparison.decodings:
+            yield (comparison.model, decoding, comparison.questions), []
+    for name, study in config.compressions.items():
+        for batch in (arm.answered(config) for arm in arms(config, name) if study.model):
+            yield (batch.model, batch.decoding, batch.questions), [*batch.variants]
+
+
+def _expand(chosen: Layers, count: int) -> tuple[int, ...]:
+    return tuple(range(count)) if chosen == "all" else chosen
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm of a compression, with the keys of its files."""
+
+    study: Study
+    name: str
+    settings: Compression
+    subject: str
+    """Key of the compressed solver or model."""
+    data: str
+    """Key of its data."""
+
+    @property
+    def key(self) -> str:
+        """The arm's own key: its name, and a digest of the settings that have an effect.
+
+        An arm from scratch has the heads that the same settings without `scratch` leave.
+        """
+        settings = self.settings
+        values = settings.decisive().non_defaults()
+        if settings.scratch:
+            layout = self.study.pruned(settings).decisive().non_defaults()
+            own = {name: value for name, value in values.items() if name.startswith("scratch")}
+            values = {**own, "epochs": settings.training.epochs, "layout": layout}
+        return f"{self.name}-{digest(values)}"
+
+    @property
+    def wildcards(self) -> dict[str, str]:
+        """Values for the path templates of the arm's files; the seed is left open."""
+        return {"subject": self.subject, "data": self.data, "arm": self.key}
+
+    def file(self, template: str, seed: int) -> str:
+        """Return the path of a file of the arm, or of the solver that it starts from."""
+        return template.format(seed=seed, solver=self.subject, **self.wildcards)
+
+    def layout(self) -> "Arm | None":
+        """Return the arm whose remaining heads an arm from scratch has; None for other arms."""
+        if not self.settings.scratch:
+            return None
+        wanted = self.study.pruned(self.settings)
+        every = self.study.settings.items()
+        alike = (name for name, own in every if own.decisive() == wanted.decisive())
+        return replace(self, name=next(alike, "full"), settings=wanted)
+
+    def answered(self, config: Config) -> Batch:
+        """Return the answers to its training questions that a model's arm needs.
+
+        Those without each head are among them if they rank the heads.
+        """
+        study = self.study
+        assert study.model is not None and study.train is not None
+        shape = config.models[study.model]
+        every = heads(range(shape.layers), range(shape.heads)) if self.settings.causal else []
+        return Batch(study.model, study.decoding, study.train, (BASE, *every))
+
+
+def arms(config: Config, compression: str) -> list[Arm]:
+    """Return the arms of a compression, in the order of the config."""
+    study = config.compressions[compression]
+    keys = study_keys(config, study)
+    return [Arm(study, name, settings, **keys) for name, settings in study.settings.items()]
+
+
+def all_arms(config: Config) -> dict[tuple[str, str, str], Arm]:
+    """Return every arm to run, once each, by its keys.
+
+    Arms that only provide the heads of an arm from scratch are included.
+    """
+    return {(arm.subject, arm.data, arm.key): arm for arm in reversed(_asked_arms(config))}
+
+
+def seeded_arms(config: Config) -> list[tuple[Arm, int]]:
+    """Return every arm with each of its seeds, once each: equal arms may have different seeds."""
+    found = {
+        (arm.subject, arm.data, arm.key, seed): (arm, seed)
+        for arm in _asked_arms(config)
+        for seed in arm.study.seeds
+    }
+    return [*found.values()]
+
+
+def _asked_arms(config: Config) -> list[Arm]:
+    found = [arm for name in config.compressions for arm in arms(config, name)]
+    return found + [layout for arm in found if (layout := arm.layout()) is not None]
+
+
+def histories(config: Config, compression: str, template: str = paths.HISTORY) -> list[str]:
+    """Return the files that mark the arms of a compression as done, one per arm and seed."""
+    seeds = config.compressions[compression].seeds
+    return [arm.file(template, seed) for arm in arms(config, compression) for seed in seeds]
+
+
+def solvers(config: Config) -> dict[tuple[str, str], Study]:
+    """Return the studies that start from a solver, by the keys of solver and data."""
+    every = all_arms(config).values()
+    return {(arm.subject, arm.data): arm.study for arm in every if arm.study.solver is not None}
+
+
+def encoders(config: Config) -> dict[str, Encoder]:
+    """Return the pretrained encoders of solvers, by key."""
+    found = [solver.encoder for solver in config.solvers.values()]
+    return {encoder_key(encoder): encoder for encoder in found if encoder.source is not None}
+
+
+def find(known: Mapping[Any, _T], key: object) -> _T:
+    """Return what `all_arms`, `solvers` or `encoders` of a config have under a key.
+
+    Raises:
+        ConfigError: there is nothing.
+    """
+    if key not in known:
+        raise ConfigError(f"no compression of this config has {key}; there is {[*known]}")
+    return known[key]

@@ -1,0 +1,346 @@
+"""Estimate what a config costs before anything starts: jobs, tokens, hours per card, disk.
+
+The estimates count bytes and floating-point operations; `headsweep pilot` measures.
+
+Generation: a token takes two operations per weight. A decoding step takes the longer of its matrix
+products and reading all weights, plus the time to read the keys and values of every sequence and to
+launch the kernels. Samples share their prompt's pass; a head needs half of one, from its layer on.
+The savings from verifying a base model's answers are not counted.
+
+Training: a step takes about six operations per weight and token, and two more for the teacher.
+Testing on the development part after each epoch takes half as long again. Scoring takes a pass over
+the calibration texts before each removal; the test at the end is a model's answers, or a solver's
+judgements at each depth. Scoring a model holds one layer's attention weights (`scoring_memory`).
+"""
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from headsweep.config import Config, Model, Questions, Study
+from headsweep.config.compression import SCORED_AT_ONCE, Compression, Training
+from headsweep.errors import HeadsweepError
+from headsweep.planning.batches import Batch
+from headsweep.variants import BASE
+
+
+class Card(NamedTuple):
+    """A GPU or CPU: its memory, and the rates that it is assumed to reach."""
+
+    gigabytes: float
+    """Memory; 0 if unknown."""
+    bandwidth: float
+    """Bytes a second."""
+    flops: float
+    """Operations a second in half-precision products (CPU: single precision)."""
+    launch: float = 9e-4
+    """Seconds to launch a layer's kernels in each step."""
+    training: float = 0.13
+    """Fraction of `flops` that training reaches."""
+    training_launch: float = 0.2
+    """Seconds to launch the kernels of a training step."""
+
+
+CARDS: Mapping[str, Card] = {
+    name: Card(gigabytes, 0.6e12 * terabytes, 0.5e12 * teraflops)
+    for name, gigabytes, terabytes, teraflops in (
+        ("A100 40 GB", 40, 1.555, 312),
+        ("A100 80 GB", 80, 2.039, 312),
+        ("H100", 80, 3.35, 989),
+        ("H200", 141, 4.8, 989),
+        ("L40S", 48, 0.864, 362),
+    )
+}
+"""From NVIDIA's data sheets (SXM modules: A100 2021, H100 2023, H200 2024; L40S: 2023): memory in
+GB, bandwidth in TB/s, dense bfloat16 products in TFLOP/s; 60% and 50% of the peaks are reached."""
+
+ANY_CARD = CARDS["A100 80 GB"]
+"""Assumed for jobs on a cluster, which may get any card."""
+ANY_CORE = Card(0, 1e10, 3e10, launch=3e-5, training=0.7, training_launch=0.05)
+"""One CPU core, likewise."""
+
+_TOKENS = {
+    "math500": (120, 550),
+    "math_train": (120, 550),
+    "gsm8k": (120, 300),
+    "generated_math": (25, 45),
+    "generated_gsm8k": (25, 45),
+    "custom": (120, 200),
+}
+"""Assumed mean lengths of a prompt and an answer; the decoding's limit caps the latter."""
+
+SPLIT_SIZES = {
+    ("math500", "test"): 500,
+    ("math_train", "train"): 12_000,
+    ("gsm8k", "train"): 7_473,
+    ("gsm8k", "test"): 1_319,
+}
+"""Number of questions in each split."""
+
+ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
+"""Number of problems in each dataset."""
+
+_UNKNOWN_SIZE = 1_000  # of a question set
+CPU_SHARE = 0.7
+"""Of the rate of a single-threaded product, assumed for this CPU."""
+
+_SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
+_ROWS = 64  # decoded together, if the engine sizes its batch from memory
+_HEAD_DIM = 128
+_DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
+_SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
+
+_TEXT_TOKENS = 35
+_PASSES = 4  # of two operations per weight and token: three for the student, one for its teacher
+_DEVELOPMENT = 1.5
+_SOLVING = 10  # passes of the thought head over a problem of the test part
+_MAPS = 3  # of one layer's attention: logits, logits with the mask, weights
+_STATES = 6  # of all tokens beside them: the residual stream, queries, keys and values
+_TEST_TURNS = 5  # of a measurement; the first is a warm-up
+_SMALL = 5e6  # parameters below which a GPU is not faster
+_BASE, _LARGE = 1.8e8, 4.5e8  # parameters of a solver with a base or large encoder from the hub
+
+
+class Cost(NamedTuple):
+    """The estimated cost of a batch's answers, or of a compression's trainings."""
+
+    jobs: int
+    answers: int
+    tokens: float
+    disk_gigabytes: float
+    """Size of the answers, or of the weights that are kept."""
+
+
+class Request(NamedTuple):
+    """Resources that one job requests from a cluster at its first attempt."""
+
+    gpus: int
+    megabytes: int
+    """Main memory: weights are loaded through it, and a model on a CPU stays in it."""
+    minutes: int
+    """Twice the estimated time, plus the start."""
+
+
+@cache
+def this_cpu() -> Card:
+    """Return the cores that this process may use; a single-precision product is timed on one."""
+    import numpy as np
+    from threadpoolctl import threadpool_limits
+
+    size, seconds = 512, []
+    matrix = np.ones((size, size), dtype=np.float32)
+    with threadpool_limits(1):
+        for _ in range(8):
+            begin = time.process_time()
+            matrix @ matrix
+            seconds.append(time.process_time() - begin)
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    flops = CPU_SHARE * 2 * size**3 / max(min(seconds), 1e-6)
+    return ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=cores * flops)
+
+
+def card_of(device: str, *, local: bool = True) -> Card:
+    """Return the card assumed for a model's `device`, on this machine or on a cluster."""
+    if not local:
+        return ANY_CORE if device == "cpu" else ANY_CARD
+    gpu = device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*"))
+    return ANY_CARD if gpu else this_cpu()
+
+
+@cache
+def split_size(questions: Questions) -> int | None:
+    """Return how many questions the split of a set has; None if unknown.
+
+    Raises:
+        BenchmarkError: the user's own file is missing or damaged.
+    """
+    if not questions.file:
+        return SPLIT_SIZES.get((questions.benchmark, questions.split))
+    from headsweep.benchmarks.sources import read_source  # slow to import
+
+    return len(read_source(questions))
+
+
+def question_count(questions: Questions) -> int:
+    """Return how many questions a set has, as far as the config or the user's own file tells."""
+    with suppress(HeadsweepError):  # another machine's file
+        return questions.n or split_size(questions) or _UNKNOWN_SIZE
+    return _UNKNOWN_SIZE
+
+
+def generation_cost(config: Config, batch: Batch) -> Cost:
+    """Estimate what generating one batch costs."""
+    decoding, questions = config.decodings[batch.decoding], config.questions[batch.questions]
+    answers = question_count(questions) * decoding.samples * len(batch.variants)
+    tokens = answers * answer_length(config, batch)
+    return Cost(len(batch.variants), answers, tokens, tokens * _DISK_BYTES_A_TOKEN / 1e9)
+
+
+def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> float:
+    """Return the seconds that a card takes to generate a batch, without job starts."""
+    model, length = config.models[batch.model], answer_length(config, batch)
+    prompt, _ = _TOKENS[config.questions[batch.questions].benchmark]
+    answers = generation_cost(config, batch).answers
+    rows = min(model.batch_size or _ROWS, answers)
+    token = 2e9 * model.billions / card.flops
+    step = max(rows * token, model.billions * 1e9 * _width(model) / card.bandwidth)
+    step += rows * _cached(model) * (prompt + length / 2) / card.bandwidth
+    step += model.layers * card.launch
+    asked = question_count(config.questions[batch.questions])  # samples share a prompt's pass
+    passes = asked * (1 + _SHARE_OF_LAYERS * (len(batch.variants) - 1))
+    return passes * prompt * token + answers * length / rows * step
+
+
+def generation_request(config: Config, batch: Batch) -> Request:
+    """Return the resources that one job of a batch requests from a cluster."""
+    model = config.models[batch.model]
+    weights = model.billions * _width(model)  # GB
+    gpus = int(model.device != "cpu")
+    if model.device == "balanced":
+        gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * ANY_CARD.gigabytes))
+    seconds = generation_seconds(config, batch, card_of(model.device, local=False))
+    seconds /= len(batch.variants)
+    return Request(gpus, int(4000 + 2500 * weights), math.ceil(5 + 2 * seconds / 60))
+
+
+def answer_length(config: Config, batch: Batch) -> int:
+    """Return the assumed mean length of a batch's answers, in tokens."""
+    _, length = _TOKENS[config.questions[batch.questions].benchmark]
+    return min(length, config.decodings[batch.decoding].max_new_tokens)
+
+
+def training_cost(config: Config, compression: str) -> Cost:
+    """Estimate what the trainings of a compression cost: its solvers and all arms."""
+    study = config.compressions[compression]
+    epochs = [_recipe(config, study, own).epochs for own in study.settings.values() if own.rounds]
+    epochs += [config.solver_of(study).training.epochs] if study.solver is not None else []
+    jobs = len(study.seeds) * len(epochs)
+    tokens = len(study.seeds) * sum(epochs) * math.prod(_training_part(config, study))
+    return Cost(jobs, 0, tokens, 4e-9 * parameters(config, study) * jobs)
+
+
+def training_seconds(
+    config: Config, study: Study, settings: Compression | None = None, card: Card = ANY_CARD
+) -> float:
+    """Return the seconds that a card takes to train, score and test an arm.
+
+    Without `settings`: to train its solver, or to measure the speed of a model's arms.
+    """
+    rows, length = _training_part(config, study)
+    a_pass = 2 * parameters(config, study) * length / (card.training * card.flops)  # over a row
+
+    def trained(training: Training) -> float:
+        launches = math.ceil(rows / training.batch_size) * card.training_launch
+        return training.epochs * _DEVELOPMENT * (launches + _PASSES * rows * a_pass)
+
+    if settings is None and study.solver is not None:
+        return trained(config.solver_of(study).training)
+    tested = _SOLVING * rows * a_pass
+    if study.model is not None:
+        batch = Batch(study.model, study.decoding, str(study.test), (BASE,))
+        tested = generation_seconds(config, batch, card)
+    if settings is None:
+        arms = study.settings if study.measured is None else study.measured
+        return _TEST_TURNS * len(arms) * tested
+    seconds = tested + (trained(_recipe(config, study, settings)) if settings.rounds else 0)
+    own = settings.importance
+    scored = min(rows, own.calibration or rows)
+    if own.criterion == "causal" and study.solver is not None:  # on the development part
+        encoder = config.solver_of(study).encoder
+        scored = encoder.layers * encoder.heads * (rows // 10)
+    elif own.criterion in ("random", "causal"):
+        scored = 0  # a model's causal scores are a sweep's accuracies
+    removals = settings.rounds if settings.schedule == "rounds" else 1
+    return seconds + (removals * scored * a_pass if settings.ratio else 0)
+
+
+def training_request(config: Config, study: Study, settings: Compression | None = None) -> Request:
+    """Return the resources that one job of a compression requests from a cluster.
+
+    Without `settings`: the solver's training, and jobs after the arms.
+    """
+    size = parameters(config, study)
+    on_gpu = size > _SMALL and (study.model is None or config.models[study.model].device != "cpu")
+    seconds = training_seconds(config, study, settings, ANY_CARD if on_gpu else ANY_CORE)
+    megabytes = 8000 + 30 * size / 1e6  # weights, gradients, moments, teacher; a text's activations
+    if not on_gpu and settings is not None:
+        megabytes += 1000 * scoring_memory(config, study, settings)
+    return Request(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
+
+
+def parameters(config: Config, study: Study) -> float:
+    """Return roughly how many parameters are trained; a hub encoder's name tells its size."""
+    if study.model is not None:
+        return config.models[study.model].billions * 1e9
+    encoder = config.solver_of(study).encoder
+    if encoder.source is not None:
+        return _LARGE if "large" in encoder.source else _BASE
+    # An encoder from scratch with 3,000 words; the thought head is as large as eight layers.
+    layer = 4 * encoder.width**2 + 2 * encoder.width * encoder.intermediate
+    return (encoder.layers + 8) * layer + 3000 * encoder.width
+
+
+def memory(model: Model, card: Card) -> float:
+    """Return the GB that a model takes on a card with a batch of answers of 1,000 tokens.
+
+    On a CPU each core has a worker with two copies of the weights, one of them rearranged.
+    """
+    weights = model.billions * 1e9 * _width(model)
+    rows = (model.batch_size or _ROWS) * 1000 * _cached(model)
+    if card in CARDS.values():
+        return (weights + rows) / 1e9
+    return len(os.sched_getaffinity(0)) * (2 * weights + rows) / 1e9
+
+
+def _width(model: Model) -> int:
+    return 4 if model.dtype == "float32" else 2
+
+
+def _cached(model: Model) -> int:
+    """Return the bytes of a token's keys and values."""
+    return 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model)
+
+
+def scoring_memory(config: Config, study: Study, settings: Compression) -> float:
+    """Return the GB that scoring a model's heads takes with a batch of the longest texts.
+
+    They are the float32 weights and the attention of one layer, of which the weights, the logits
+    and the logits with the mask are there at once, and the layer's activations. 0 for a solver,
+    whose texts are short, and where no attention is read.
+    """
+    if study.model is None or settings.importance.criterion not in ("mixed", "attention"):
+        return 0.0
+    model, tokens = config.models[study.model], longest_text(config, study)
+    rows = settings.importance.batch_size or SCORED_AT_ONCE
+    maps = _MAPS * rows * model.heads * tokens**2
+    states = _STATES * rows * tokens * model.heads * _HEAD_DIM
+    return 4e-9 * (1e9 * model.billions + maps + states)
+
+
+def longest_text(config: Config, study: Study) -> int:
+    """Return the tokens of a model's longest training text: a prompt and an answer."""
+    prompt, _ = _TOKENS[config.questions[str(study.train)].benchmark]
+    return prompt + config.decodings[study.decoding].max_new_tokens
+
+
+def _recipe(config: Config, study: Study, settings: Compression) -> Training:
+    if not settings.scratch:
+        return settings.training
+    own = config.solver_of(study).training
+    epochs = settings.scratch_times * (own.epochs + settings.training.epochs)
+    return own.model_copy(update={"epochs": epochs})
+
+
+def _training_part(config: Config, study: Study) -> tuple[int, int]:
+    """Return the rows of a training part, and the tokens of each."""
+    if study.train is not None:
+        questions = config.questions[study.train]
+        return question_count(questions), _TEXT_TOKENS + _TOKENS[questions.benchmark][1]
+    problems = config.problems[str(study.data)]
+    return problems.n or ROWS[problems.dataset], _TEXT_TOKENS

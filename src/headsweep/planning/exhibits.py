@@ -1,0 +1,291 @@
+"""The figures and tables of a run, and the files that they need and make.
+
+A figure's declaration decides its files, the inputs and outputs of its rule, its place on the page,
+and its title and caption on the page and in Snakemake's report.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.planning.batches import pool
+from headsweep.planning.store import Store
+
+Subject = Literal["run", "sweep", "layer", "selector", "compression", "frontier"]
+"""What a figure shows: there is one for each; layers are those of a sweep."""
+
+Section = Literal["luck", "sampling", "question", "compression", "printed", ""]
+"""Where the page shows a figure: in a collapsed section, among the papers' figures ("printed"), or
+nowhere ("": it draws one of its own)."""
+
+_SHORT = 3  # rounds of fewer epochs have no course that losses could show
+
+
+class Exhibit(NamedTuple):
+    """A figure.
+
+    Title and caption have placeholders that the run fills; ``{of}`` is the subject's name.
+    """
+
+    name: str
+    per: Subject
+    needs: str
+    """The kind of data it is drawn from: `Shown.files` gives the files,
+    `headsweep.figures.draw.READERS` reads them."""
+    draw: str
+    """The function that draws it from that data."""
+    section: Section
+    title: str
+    caption: str
+
+    def template(self, run: str, of: str, layer: int = 0) -> str:
+        """Return the path of its files with only the suffix left open."""
+        parts = {"run": [], "layer": [of, f"L{layer:02d}"]}.get(self.per, [of])
+        return f"results/{run}/figures/{'_'.join([self.name, *parts])}.{{suffix}}"
+
+    def words(self, of: str, facts: Mapping[str, object]) -> tuple[str, str]:
+        """Return title and caption, their placeholders filled from a run's facts."""
+        places: dict[str, object] = defaultdict(lambda: "…", facts, of=of)
+        return self.title.format_map(places), self.caption.format_map(places)
+
+    @property
+    def heading(self) -> str:
+        """Its title without its subject."""
+        title = self.title.replace("{of}: ", "")
+        return f"{title[0].upper()}{title[1:]}"
+
+    @property
+    def caption_file(self) -> str:
+        """The caption in Snakemake's report, written before any run: values are left out."""
+        caption = self.caption.format_map(defaultdict(lambda: "…"))
+        return f"{caption} JSON: the caption with its numbers; CSV: the data.\n"
+
+
+EXHIBITS: tuple[Exhibit, ...] = (
+    Exhibit(
+        "violins",
+        "run",
+        "gains",
+        "figures.gains:violins",
+        "printed",
+        "Gain from pruning one head",
+        "A dot is a (subject, layer) pair: accuracy without a head minus the base model's. The "
+        "best of a layer's heads is raised by selection, the median head is not; placebos prune "
+        "nothing. Bars are medians; no interval, no test. n = {n} pairs.",
+    ),
+    Exhibit(
+        "levels",
+        "run",
+        "gains",
+        "figures.gains:levels",
+        "luck",
+        "Gain by difficulty",
+        "Accuracy without a head minus the base model's, by MATH level. Dots: each layer's best "
+        "head, chosen on one half of the questions and measured on the other, with 95% interval. "
+        "Lines: medians of layers. Dotted: the most that errors leave. No test. n = {n} questions.",
+    ),
+    Exhibit(
+        "agreement",
+        "sweep",
+        "accuracy",
+        "figures.maps:agreement",
+        "sampling",
+        "{of}: agreement between heads",
+        "Share of n = {n} questions on which two models, each without one of {heads} heads, are "
+        "both right or both wrong; the base model comes first. Median of two heads: {median}; of "
+        "independent models as accurate: {chance}. Standard error at most {error}; no interval, no "
+        "test.",
+    ),
+    Exhibit(
+        "heatmap",
+        "layer",
+        "accuracy",
+        "figures.maps:heatmap",
+        "printed",
+        "{of}: accuracy (%) without one head of layer {layer}",
+        "Rows: heads pruned. Colour: difference to the base model (No Prune) in the column; bold: "
+        "best head, ties included. Triangles mark what differs: q < 0.05, exact McNemar test, "
+        "Benjamini-Hochberg over all {heads} heads. No interval. n = {n}; each subject's is above.",
+    ),
+    Exhibit(
+        "pass_at_n",
+        "selector",
+        "curves",
+        "figures.curves:curves",
+        "printed",
+        "Pass@N: {of}",
+        "Left: share of n = {n} test questions with a right answer among N, 95% bootstrap bands. "
+        "Right: SPRINT minus each method, paired, 95% intervals over {covered}, uncorrected; they "
+        "leave out zero where marks are filled. No further test.",
+    ),
+    Exhibit(
+        "space",
+        "selector",
+        "points",
+        "figures.maps:space",
+        "question",
+        "{of}: where heads and questions lie",
+        "Test questions (dots, n = {questions}) and heads (diamonds with their layer, n = {heads}) "
+        "in the selector's space, on two principal components ({kept} of the variance). The "
+        "selector ranks heads by nearness in all dimensions. No interval, no test.",
+    ),
+    Exhibit(
+        "families",
+        "frontier",
+        "frontier",
+        "figures.curves:frontier",
+        "",
+        "{of}: families of variants",
+        "Left: questions solved by any answer, and right by vote, against tokens; members in the "
+        "order that training questions chose. Right: each family minus sampling at equal tokens, "
+        "paired, 95% intervals; marks are filled where Holm's test over families and outcomes "
+        "finds a difference. n = {n} questions, {members} members a family.",
+    ),
+    Exhibit(
+        "losses",
+        "compression",
+        "trial",
+        "figures.curves:losses",
+        "compression",
+        "{of}: losses and heads",
+        "Training of {arm}, {seeds}. Above: parts of the loss with their weights, mean of an "
+        "epoch; lines break where a round has another teacher. Below: heads left, first seed; "
+        "vertical lines are removals. n = {n} epochs; no interval, no test.",
+    ),
+)
+"""The figures, in the order in which the page shows them."""
+
+EMPTY = "An empty figure."
+"""Start of the alternative text of a figure that has nothing to show."""
+
+PRINTED_TABLES = ("table1", "table2", "table3a", "table3b", "table4")
+"""The second paper's tables; they are written as LaTeX, too."""
+COMPRESSION_TABLES = (*PRINTED_TABLES, "variations", "knee", "quantisation", "speed", "cost")
+CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")
+AUDIT_TABLES = ("pairs", "sprint", "compression")
+_OF_SELECTOR = (
+    *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.VOTES, paths.SENSITIVITY, paths.ABLATION),
+    *(paths.SELECTOR_CARD, paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING),
+)
+
+
+def find_exhibit(name: str) -> Exhibit:
+    """Return a figure by its name."""
+    return next(each for each in EXHIBITS if each.name == name)
+
+
+def shown(file: str, caption: str, category: str, **labels: str) -> Any:
+    """Mark a file for Snakemake's own report, with the caption of the given name."""
+    from snakemake.io import report  # slow to import, and figure jobs import this module
+
+    return report(file, caption=f"../report/{caption}.rst", category=category, labels=labels)
+
+
+class Shown:
+    """The tables, figures and report of a resolved config."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.store = Store(config)
+
+    def files(self, need: str, name: str = "") -> list[str]:
+        """Return the files that a figure is drawn from, by its `Exhibit.needs` and its subject."""
+        fill = self.store.fill
+        match need:
+            case "gains":
+                return [fill(paths.CONTROLS, sweep=s, table="gains") for s in self.config.sweeps]
+            case "accuracy":
+                return [self.sweep_table(name)]
+            case "curves":
+                return [fill(paths.CURVES, selector=name), fill(paths.PAIRED, selector=name)]
+            case "points":
+                selector = self.config.selectors[name]
+                names = {"decoding": selector.decoding, "questions": selector.test}
+                z = fill(paths.ACCURACY, model=selector.model, **names)
+                return [fill(paths.POINTS, selector=name), z]
+            case "trial":
+                return self.study_files(name)
+            case "frontier":
+                tables = ("curves", "paired", "families")
+                return [fill(paths.FRONTIER, frontier=name, table=each) for each in tables]
+        return []
+
+    def drawn_from(self, name: str, *kinds: Subject) -> list[str]:
+        """Return the files that all figures of a subject are drawn from."""
+        needs = dict.fromkeys(exhibit.needs for exhibit in EXHIBITS if exhibit.per in kinds)
+        return list(dict.fromkeys(file for need in needs for file in self.files(need, name)))
+
+    def drawn(self, *kinds: Subject, sweep: str = "{sweep}") -> list[Any]:
+        """Return all files of the figures that a job draws; Snakemake's report shows the PNGs.
+
+        Names of subjects stay wildcards, but for that of a sweep if it is given.
+        """
+        files: list[Any] = []
+        for exhibit in (each for each in EXHIBITS if each.per in kinds):
+            subject = sweep if exhibit.per in ("sweep", "layer") else f"{{{exhibit.per}}}"
+            for layer in self.layers(sweep) if exhibit.per == "layer" else [0]:
+                label = exhibit.title.format(of=subject, layer=layer)
+                stem = exhibit.template(self.config.run, subject, layer).removesuffix("{suffix}")
+                files += [f"{stem}{suffix}" for suffix in ("pdf", "svg", "csv", "json")]
+                files.append(shown(f"{stem}png", exhibit.name, "Figures", figure=label))
+        return files
+
+    def layers(self, sweep: str) -> list[int]:
+        """Return the layers whose heads a sweep prunes."""
+        heads = pool(self.config, self.config.sweeps[sweep])
+        return sorted({head.layer for head in heads if head.layer is not None})
+
+    def sweep_table(self, name: str, template: str = paths.ACCURACY) -> str:
+        """Return the accuracy matrix of a sweep, or another file of its batch."""
+        return str(self.store.of_sweep(name, template))
+
+    def study_files(self, name: str) -> list[str]:
+        """Return the result files of a compression."""
+        files = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
+        return [self.store.fill(template, compression=name) for template in files]
+
+    def studied(self) -> list[str]:
+        """Return the result files of all compressions."""
+        return [file for name in self.config.compressions for file in self.study_files(name)]
+
+    def judged(self) -> list[str]:
+        """Return the run's files that the papers' claims are judged from."""
+        paired = [self.store.fill(paths.PAIRED, selector=name) for name in self.config.selectors]
+        swept = dict.fromkeys(map(self.sweep_table, self.config.sweeps))
+        return [*swept, *paired, *self.studied()]
+
+    def reported(self) -> list[str]:
+        """Return all files that the run's report shows."""
+        config, fill = self.config, self.store.fill
+        files = [fill(paths.AUDIT_TABLE, paper=name) for name in AUDIT_TABLES]
+        files += [fill(paths.CLAIMS), *self.judged()]
+        for name in config.sweeps:
+            files.append(fill(paths.TABLE, sweep=name, suffix="csv"))
+            files += [fill(paths.CONTROLS, sweep=name, table=table) for table in CONTROL_TABLES]
+        for name in config.selectors:
+            files += [fill(template, selector=name) for template in _OF_SELECTOR]
+        for name in config.frontiers:
+            files += [fill(paths.FRONTIER, frontier=name, table=t) for t in paths.FRONTIER_TABLES]
+        files += [fill(paths.COMPARISON, comparison=name) for name in config.comparisons]
+        for table in COMPRESSION_TABLES if config.compressions else ():
+            files.append(fill(paths.COMPRESSION_TABLE, exhibit=table, suffix="csv"))
+        for template in (each for exhibit in EXHIBITS for each in self.pictures(exhibit)):
+            files += [template.format(suffix=suffix) for suffix in ("png", "json")]
+        return list(dict.fromkeys(files))
+
+    def pictures(self, exhibit: Exhibit) -> list[str]:
+        """Return the paths of all pictures of a figure in the run, their suffix left open."""
+        config, per = self.config, exhibit.per
+        names = [*getattr(config, {"run": "sweeps", "layer": "sweeps"}.get(per, f"{per}s"))]
+        if per == "run":
+            names = [""] * bool(names)
+        if per == "compression":
+            methods = {name: config.compressions[name].method for name in names}
+            names = [n for n, m in methods.items() if m.training.epochs >= _SHORT * m.rounds]
+        return [
+            exhibit.template(config.run, of, layer)
+            for of in names
+            for layer in (self.layers(of) if per == "layer" else [0])
+        ]

@@ -1,0 +1,303 @@
+"""Before the first job: identify every input by its content, and refuse what cannot run.
+
+A source may be missing if its revision is stated and the store holds what is made from it, so a run
+can be repeated from an archived store without models and benchmark files.
+"""
+
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from headsweep import paths
+from headsweep.benchmarks.sources import PINNED, file_revision, hub_dataset
+from headsweep.config import Config, Embedder, Model, Questions
+from headsweep.config.compression import MATH23K, Encoder, WordProblems
+from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
+from headsweep.models import gguf, source
+from headsweep.models.embedder import check_embedder
+from headsweep.planning.batches import batches, histories
+from headsweep.planning.cost import generation_cost, split_size, training_cost
+from headsweep.planning.store import Store, check_version
+from headsweep.planning.titles import check_titles
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+_Source = Model | Embedder | Encoder | Questions | WordProblems
+
+
+def resolve(config: Config) -> Config:
+    """Return the config with every `revision` filled in.
+
+    Hub: the pinned commit hash. Benchmark or GGUF file: its sha256. Folder of a model or embedder:
+    its fingerprint. A stated revision stays, even if the file is gone; `preflight` compares it with
+    the files. So resolving twice changes nothing.
+
+    Raises:
+        ConfigError: something on the hub is not pinned to a commit hash.
+        BenchmarkError, ModelError: a file or folder without `revision` is missing or damaged.
+    """
+
+    def resolved(where: str, section: Any) -> Any:
+        return section.model_copy(update={"revision": _revision(where, section)})
+
+    found: dict[str, dict[str, object]] = {
+        kind: {n: resolved(f"{kind}.{n}", each) for n, each in getattr(config, kind).items()}
+        for kind in ("models", "embedders", "questions", "problems")
+    }
+    found["solvers"] = {**config.solvers}
+    for name, solver in config.solvers.items():
+        if solver.encoder.source is not None:
+            encoder = resolved(f"solvers.{name}.encoder", solver.encoder)
+            found["solvers"][name] = solver.model_copy(update={"encoder": encoder})
+    return config.model_copy(update=found)
+
+
+def preflight(config: Config) -> None:
+    """Refuse a resolved config that cannot run, as far as quick checks without torch can tell.
+
+    It checks that titles tell experiments apart, the results folder and its free space, and the
+    files of benchmarks, models and embedders if the store lacks something made from them.
+
+    Raises:
+        HeadsweepError: one line that names key, value, and what to do.
+    """
+    check_version()
+    check_titles(config)
+    store = Store(config)
+    existing = _existing()
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{existing} cannot be written ({error.strerror}); results go to "
+            f"{Path(paths.RESULTS).absolute()}: change its permissions, or run in another folder"
+        ) from None
+    needed = sum(
+        generation_cost(config, batch).disk_gigabytes * _missing(store.answers(batch))
+        for batch in batches(config)
+    )
+    needed += 1.0  # for tables, figures, small models
+    _check_room(needed, "this run needs", "make room, or run on another disk")
+    draws, embedders, models = _needed(config)
+    for name in draws:
+        questions = config.questions[name]
+        if questions.generated or store.path(paths.SOURCE, source=name).exists():
+            continue
+        with _at(f"questions.{name}"):
+            size = split_size(questions)
+        if size is not None and (questions.n or 0) > size:
+            raise BenchmarkError(
+                f"questions.{name}.n: {questions.n} questions are requested, but "
+                f"{questions.file or questions.benchmark} has {size}; lower n"
+            )
+    for name in embedders:
+        _check_revision(f"embedders.{name}", config.embedders[name])
+    for name in models:
+        where, model = f"models.{name}", config.models[name]
+        if model.device == "cpu":
+            _check_without_gpu(where, model)
+        if (folder := _check_revision(where, model)) is not None:
+            with _at(where):
+                source.check_geometry(folder, model.layers, model.heads, model.kv_heads)
+    for name, problems in config.problems.items():
+        if not store.path(paths.PROBLEMS, data=name).exists():
+            _check_revision(f"problems.{name}", problems)
+    for name, study in config.compressions.items():
+        if study.solver is not None and _missing(histories(config, name, paths.TEACHER)):
+            where = f"solvers.{study.solver}.encoder"
+            _check_revision(where, config.solvers[study.solver].encoder)
+
+
+def check_devices(config: Config) -> None:
+    """Refuse models that need a missing GPU or vLLM, and weights too large for the disk.
+
+    This is for a run that starts here, not for planning. With SLURM, jobs may run on machines that
+    have what this one lacks, so only the disk is checked.
+
+    Raises:
+        ConfigError, ModelError: one line that names key, value, and what to do.
+    """
+    needed = sum(
+        training_cost(config, name).disk_gigabytes * _missing(histories(config, name))
+        for name in config.compressions
+    )
+    advice = "make room, name fewer arms or seeds, or run on another disk"
+    _check_room(needed, "the weights of this run's compressions need", advice)
+    if shutil.which("sbatch"):
+        return
+    gpu = any(Path("/dev").glob("nvidia[0-9]*"))
+    for name in _needed(config)[2]:
+        model = config.models[name]
+        if model.backend == "vllm" and find_spec("vllm") is None:
+            raise ModelError(
+                f"models.{name}.backend: vllm is not installed here; install it: "
+                f"pip install 'vllm>=0.20', or write backend: headsweep"
+            )
+        if not gpu:
+            _check_without_gpu(f"models.{name}", model)
+
+
+def unfetched(config: Config) -> Iterator[str]:
+    """Yield the models, embedders and question sets that a job without network will not find."""
+    from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
+
+    store = Store(config)
+    for kind, template in (("model", paths.MODEL), ("embedder", paths.EMBEDDER)):
+        for name, section in getattr(config, f"{kind}s").items():
+            if section.source and _local(section) is None:
+                folder = Path(HF_HUB_CACHE, f"models--{section.source.replace('/', '--')}")
+                snapshot = folder / "snapshots" / str(section.revision)
+                if not snapshot.is_dir() and not store.path(template, **{kind: name}).exists():
+                    yield f"{kind}s.{name} ({section.source})"
+    for name, questions in config.questions.items():
+        drawn = store.path(paths.QUESTIONS, questions=name)
+        split = store.path(paths.SOURCE, source=name)
+        if not (questions.generated or questions.file or drawn.exists() or split.exists()):
+            yield f"questions.{name} ({questions.dataset or questions.benchmark})"
+
+
+def _local(section: _Source) -> Path | None:
+    """Return the file or folder that an entry names; None if it is on the hub, or made here."""
+    if isinstance(section, Questions | WordProblems):
+        return Path(section.file).expanduser() if section.file else None
+    return source.local_folder(section.source) if section.source else None
+
+
+def _revision(where: str, section: _Source) -> str | None:
+    """Return the revision that identifies an entry's content; None if it is made here."""
+    revision, local, advice = section.revision, _local(section), ""
+    if local is not None:
+        return revision or _content(where, section, local)
+    if isinstance(section, Questions | WordProblems):
+        if section.generated:
+            return None
+        named = f"datasets/{MATH23K}"
+        if isinstance(section, Questions):
+            hub = hub_dataset(section)
+            named, revision = f"datasets/{hub.path}", hub.revision
+            if section.benchmark in PINNED:
+                advice = f"leave it out for the pinned {PINNED[section.benchmark].revision}"
+    elif section.source is None:
+        return None
+    else:
+        named = section.source
+        if Path(named).is_dir():
+            raise ConfigError(
+                f"{where}.source: {named!r} is a folder here but reads as a hub id; "
+                f"write './{named}', or leave that folder's parent"
+            )
+        if getattr(section, "gguf_file", None) and source.SHA256.fullmatch(revision or ""):
+            return revision
+    if not _COMMIT.fullmatch(revision or ""):
+        advice = advice or f"`git ls-remote https://huggingface.co/{named} HEAD` prints one"
+        raise ConfigError(
+            f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; {advice}"
+        )
+    return revision
+
+
+def _content(where: str, section: _Source, local: Path) -> str:
+    """Return the sha256 or fingerprint of an entry's file or folder."""
+    with _at(where):
+        if isinstance(section, Questions | WordProblems):
+            return file_revision(local)
+        if not local.is_dir() and local.suffix != gguf.SUFFIX:
+            raise ModelError(
+                f"source {section.source} is missing; put it there, or write its `revision` if "
+                f"the store holds all that is made from it"
+            )
+        found = source.fingerprint(local)
+        if not isinstance(section, Embedder):
+            return found
+        # Pooling settings are in subfolders, which a model's fingerprint leaves out.
+        digest = hashlib.sha256(found.encode())
+        for file in sorted(local.rglob("*.json")):
+            digest.update(f"\0{file.relative_to(local)}\0".encode() + file.read_bytes())
+        return digest.hexdigest()[:16]
+
+
+def _check_revision(where: str, section: _Source) -> Path | None:
+    """Compare a stated revision with the local file or folder; return its path, if there is one."""
+    local = _local(section)
+    if local is None:
+        return None
+    if (found := _content(where, section, local)) != section.revision:
+        data = isinstance(section, Questions | WordProblems)
+        kind, error = ("sha256", BenchmarkError) if data else ("fingerprint", ModelError)
+        raise error(
+            f"{where}.revision: {local} has {kind} {found}, not {section.revision}; restore it, or "
+            f"remove `revision`"
+        )
+    if isinstance(section, Embedder):
+        with _at(where):
+            check_embedder(local)
+    elif isinstance(section, Model | Encoder) and local.suffix != gguf.SUFFIX:
+        with _at(where):
+            source.check_folder(local)
+    return local
+
+
+def _check_room(needed: float, what: str, advice: str) -> None:
+    free = shutil.disk_usage(existing := _existing()).free / 1e9
+    if free < needed:
+        raise ConfigError(
+            f"{existing} has {free:.1f} GB free, but {what} about {needed:.1f} GB; {advice}"
+        )
+
+
+def _existing() -> Path:
+    """Return the results folder, or its nearest parent that exists."""
+    folder = Path(paths.RESULTS).absolute()
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
+
+
+def _missing(files: Sequence[str]) -> float:
+    """Return the fraction of files that do not exist yet."""
+    return sum(not Path(file).exists() for file in files) / max(len(files), 1)
+
+
+def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
+    """Return the question sets, embedders and models that the missing files need.
+
+    Question sets are still to be drawn; embedders serve a draw or a selector; models have to
+    generate answers, embed questions or be compressed.
+    """
+    store = Store(config)
+    draws = [n for n in config.questions if not store.path(paths.QUESTIONS, questions=n).exists()]
+    embedders = {config.questions[name].embedder for name in draws}
+    for selector in config.selectors.values():
+        for embedder, questions in product(selector.embedder, (selector.train, selector.test)):
+            if not store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions).exists():
+                embedders.add(embedder)
+    models = {config.embedders[name].model for name in embedders if name}
+    models |= {batch.model for batch in batches(config) if _missing(store.answers(batch))}
+    for name, study in config.compressions.items():
+        if _missing(histories(config, name)):
+            models.add(study.model)
+    return draws, sorted(filter(None, embedders)), sorted(filter(None, models))
+
+
+def _check_without_gpu(where: str, model: Model) -> None:
+    if model.device not in ("auto", "cpu"):
+        raise ModelError(f"{where}.device: {model.device!r}, but there is no GPU; use auto or cpu")
+    if model.dtype == "float16":
+        raise ModelError(f"{where}.dtype: float16 needs a GPU; use float32 or bfloat16 on a CPU")
+    if model.attention == "flash_attention_2":
+        raise ModelError(f"{where}.attention: flash_attention_2 needs a GPU; use sdpa on a CPU")
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Prefix errors with the section of the config that they come from."""
+    try:
+        yield
+    except HeadsweepError as error:
+        raise type(error)(f"{where}: {error}") from error

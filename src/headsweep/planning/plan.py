@@ -1,0 +1,79 @@
+"""The tables of `headsweep plan`: what a config generates and trains, and hours of each card."""
+
+from collections.abc import Sequence
+
+from headsweep.config import Config
+from headsweep.config.compression import SCORED_AT_ONCE
+from headsweep.planning import cost
+from headsweep.planning.batches import batches
+from headsweep.planning.cost import CARDS, CPU_SHARE, Cost
+
+_START_SECONDS = 30.0  # start of a job and loading of a model
+
+
+def describe(config: Config) -> str:
+    """Return tables of what a config generates and trains, and of the hours that each card takes.
+
+    All of it is counted, whether or not the store already holds it.
+    """
+    asked = batches(config)
+    rows: list[tuple[str, ...]] = [
+        ("model", "decoding", "questions", "jobs", "answers", "M tokens", "disk GB")
+    ]
+    costs = [(tuple(batch.names.values()), cost.generation_cost(config, batch)) for batch in asked]
+    costs += [
+        ((name, "training", ""), cost.training_cost(config, name)) for name in config.compressions
+    ]
+    total = Cost(*map(sum, zip(Cost(0, 0, 0, 0), *(each for _, each in costs), strict=True)))
+    for names, each in [*costs, (("total", "", ""), total)]:
+        amounts = (f"{each.jobs:,}", f"{each.answers:,}", f"{each.tokens / 1e6:,.1f}")
+        rows.append((*names, *amounts, f"{each.disk_gigabytes:,.2f}"))
+    hours = [("card", "generation", "training", "GB", "models fit")]
+    for name, card in {**CARDS, "this CPU": cost.this_cpu()}.items():
+        generated = sum(cost.generation_seconds(config, batch, card) for batch in asked)
+        trained = sum(
+            len(study.seeds) * cost.training_seconds(config, study, own, card)
+            for study in config.compressions.values()
+            for own in (*study.settings.values(), *((None,) if study.solver else ()))
+        )
+        needed = {each: cost.memory(model, card) for each, model in config.models.items()}
+        large = ", ".join(each for each, size in needed.items() if size > 0.9 * card.gigabytes)
+        room, most = f"not {large}" if large else "yes", f"{max(needed.values(), default=0):.0f}"
+        hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
+    scored = "".join(
+        f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with importance.batch_size: "
+        f"{study.method.importance.batch_size or SCORED_AT_ONCE} texts of "
+        f"{cost.longest_text(config, study):,} tokens at once\n"
+        for name, study in config.compressions.items()
+        if (peak := cost.scoring_memory(config, study, study.method))
+    )
+    found = sorted({cost.answer_length(config, batch) for batch in asked})
+    lengths = ", ".join(map(str, found)) or "no"
+    measured, starts = cost.this_cpu().flops / CPU_SHARE / 1e9, total.jobs * _START_SECONDS / 3600
+    return f"""\
+run {config.run!r} (counts everything; what the store already holds is not made again)
+
+{aligned(rows, left=3)}
+
+{aligned(hours, left=1)}
+{scored}
+Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
+in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
+0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%} of it assumed. On a
+cluster each job also takes 30 s to start, {starts:,.1f} h in all. `headsweep pilot` measures the
+models themselves."""
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int) -> str:
+    """Return a table as text, its first `left` columns aligned left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = "<" * left + ">" * (len(widths) - left)
+    lines = (zip(row, sides, widths, strict=True) for row in rows)
+    return "\n".join(
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in line).rstrip() for line in lines
+    )
+
+
+def duration(hours: float) -> str:
+    """Return hours in words, as in ``12 min`` or ``3.4 h``."""
+    return f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"

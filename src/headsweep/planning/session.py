@@ -1,0 +1,218 @@
+"""What the Snakefile does before and after its jobs.
+
+Snakemake's own objects (the workflow, its jobs) are untyped.
+"""
+
+import contextlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable
+from logging import Logger
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from snakemake.exceptions import WorkflowError
+from snakemake.io import ancient
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.config import parse as parse_config
+from headsweep.config.files import read_values
+from headsweep.errors import HeadsweepError
+from headsweep.planning.batches import seeded_arms
+from headsweep.planning.cost import question_count
+from headsweep.planning.inputs import check_devices, preflight, resolve
+from headsweep.planning.store import mark_version
+from headsweep.planning.workflow import Rules
+from headsweep.tables import write_json
+
+
+def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Config:
+    """Return the typed config, resolved.
+
+    With `look`, the inputs on the disk are checked, too, and the config files that Snakemake took
+    the values from: of a key given twice it takes the last.
+
+    Raises:
+        WorkflowError: the config cannot run; one line.
+    """
+    try:
+        for file in map(Path, files if look else ()):
+            if file.is_file():  # not a pipe, which can be read only once
+                read_values(file)
+        resolved = resolve(parse_config(values))
+        if look:
+            preflight(resolved)
+    except HeadsweepError as error:
+        raise WorkflowError(str(error)) from None
+    return resolved
+
+
+def shell_prefix(run: str) -> str:
+    """Return the prefix of every shell command.
+
+    It gives jobs the `headsweep` of Snakemake's environment, activated or not, and the config of
+    their run. The rules' own commands name neither, or Snakemake would take another run that shares
+    their files for changed code.
+    """
+    programs = shlex.quote(str(Path(sys.executable).parent))
+    config = shlex.quote(paths.CONFIG.format(run=run))
+    prefix = f"set -euo pipefail; export PATH={programs}:$PATH HEADSWEEP_CONFIG={config}; "
+    return prefix.replace("{", "{{").replace("}", "}}")  # Snakemake formats it
+
+
+def cores(workflow: Any) -> int | None:
+    """Return the number of cores that local jobs may use; None on a cluster.
+
+    Raises:
+        WorkflowError: it is 0, with which Snakemake would wait for ever.
+    """
+    found: int | None = workflow.resource_settings.cores
+    if found == 0:
+        raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
+    return found
+
+
+def keep_handlers(workflow: Any) -> None:
+    """Have Snakemake call the handlers of a module, as which snakedeploy includes the workflow."""
+    if not workflow.modifier.is_main_snakefile():
+        for name in ("onstart", "onsuccess", "onerror"):
+            handler = workflow.globals[name]
+            setattr(workflow, f"_{name}", lambda log, handler=handler: handler())
+
+
+def of_any_age(inputs: Callable[[Any], list[str]]) -> Callable[[Any], Any]:
+    """Return an input function whose files rerun nothing when they are newer than the outputs.
+
+    These files are named by their content, as are the outputs. A copy of the store may date both as
+    it likes.
+    """
+    return lambda wildcards: ancient(inputs(wildcards))
+
+
+def plan_behind_reruns() -> None:
+    """Have Snakemake ask every job whether it has a reason of its own to run.
+
+    Snakemake 9 does not ask the jobs behind one that must run, because its new output makes them
+    run, too. An input of any age does not: a run that made a model again left out the missing files
+    behind it and ended as done (snakemake/snakemake#4166).
+    """
+    from snakemake.dag import DAG  # its import works only after that of `snakemake.workflow`
+
+    update = DAG.update_needrun
+
+    async def update_needrun(dag: Any, *arguments: Any, **options: Any) -> None:
+        dag.bfs = lambda *_: ()  # this method calls it only to find the jobs that it skips
+        try:
+            await update(dag, *arguments, **options)
+        finally:
+            vars(dag).pop("bfs", None)
+
+    DAG.update_needrun = update_needrun
+
+
+def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
+    """Prepare a run before its first job: check the machine, write the config, log the plan.
+
+    Jobs read the resolved config from its file, which is not an input of any rule: settings that
+    decide a file's content are in its path or in its rule's params, so other edits rerun nothing.
+
+    Raises:
+        ConfigError, ModelError: this machine lacks disk space, a GPU or vLLM.
+    """
+    # With its limit of 100 job starts a second, Snakemake's scheduler wakes every second once for
+    # each finished job (snakemake/snakemake#3744): two thirds of a core after 130 jobs.
+    limit = workflow.scheduler.job_rate_limiter
+    if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # the default
+        workflow.scheduler.job_rate_limiter = None
+    config = rules.config
+    check_devices(config)
+    if ahead := bring_to_present(Path(paths.RESULTS)):
+        logger.warning(
+            f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
+        )
+    mark_version()
+    write_json(rules.store.path(paths.CONFIG), config.model_dump(mode="json"))
+    logger.info(held(rules))
+    dag = workflow.dag
+    local = bool(workflow.local_exec)
+    jobs = {
+        job.jobid: rules.planned(job, dag.dependencies[job], local=local)
+        for job in dag.needrun_jobs()
+    }
+    cores = workflow.resource_settings.cores or 1 if local else 1  # a cluster's are unknown
+    logger.info("", extra={"planned": jobs, "cores": cores})
+
+
+def planned_answers(workflow: Any) -> list[Path]:
+    """Return the tables of the jobs that are to generate answers in this run."""
+    jobs = workflow.dag.needrun_jobs()
+    return [Path(job.output[0]) for job in jobs if job.rule.name == "generate"]
+
+
+def held(rules: Rules) -> str:
+    """Say how much of what a config needs is in the store already, in one line.
+
+    Answers in journals count. No table is read: a table that is there holds all of its answers, and
+    how many these are is in the question set's footer, or is what `headsweep plan` assumes.
+    """
+    total = found = 0
+    config, path = rules.config, rules.store.path
+    for batch in rules.batches:
+        try:
+            questions = pq.read_metadata(path(paths.QUESTIONS, questions=batch.questions)).num_rows
+        except (OSError, pa.ArrowInvalid):  # not drawn yet; or damaged, as its first reader says
+            questions = question_count(config.questions[batch.questions])
+        each = questions * config.decodings[batch.decoding].samples
+        total += each * len(batch.variants)
+        for variant in batch.variants:
+            if path(paths.ANSWERS, variant=variant, **batch.names).exists():
+                found += each
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                journal = path(paths.JOURNAL, variant=variant, **batch.names).read_bytes()
+                found += min(each, journal.count(b'"question_id":'))  # one in each record
+    models = [path(paths.MODEL, model=name).exists() for name in config.models]
+    every = seeded_arms(config)
+    compressed = [Path(arm.file(paths.HISTORY, seed)).exists() for arm, seed in every]
+    parts = [
+        f"{found:,} of {total:,} answers ({total - found:,} to generate)" if total else "",
+        f"{sum(models)} of {len(models)} models" if models else "",
+        f"{sum(compressed)} of {len(compressed)} trained arms" if compressed else "",
+    ]
+    return f"In the store: {', '.join(filter(None, parts)) or 'nothing is needed'}"
+
+
+def tell_findings(rules: Rules, logger: Logger) -> None:
+    """Log the findings of a finished run and the path of its report."""
+    if (findings := rules.store.path(paths.FINDINGS)).exists():
+        lines = findings.read_text(encoding="utf-8").splitlines()
+        logger.info("\n  ".join(["Findings", *lines]))
+        logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
+
+
+def bring_to_present(folder: Path) -> int:
+    """Set files dated in the future to the present; return how many there are.
+
+    Snakemake removes what it makes from a file dated in the future, as older than its input. The
+    files keep their order, a microsecond apart, and equal times stay equal, so outputs stay newer
+    than their inputs. Files that may not be changed are left as they are.
+    """
+    now = time.time_ns()
+    ahead: dict[Path, int] = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            file = Path(parent, name)
+            with contextlib.suppress(OSError):  # removed meanwhile
+                if (modified := file.lstat().st_mtime_ns) > now:
+                    ahead[file] = modified
+    times = sorted(set(ahead.values()), reverse=True)
+    present = {modified: now - 1000 * back for back, modified in enumerate(times)}
+    for file, modified in ahead.items():
+        with contextlib.suppress(OSError):
+            os.utime(file, ns=(now, present[modified]), follow_symlinks=False)
+    return len(ahead)

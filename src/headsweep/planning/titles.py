@@ -1,0 +1,144 @@
+"""What the report calls the entries of a config, in place of their names there."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from headsweep.config import EXPERIMENTS, Config
+from headsweep.config.experiments import Sweep
+from headsweep.errors import ConfigError
+from headsweep.text import short
+
+_KNOWN = {"math500": "MATH-500", "math_train": "MATH", "gsm8k": "GSM8K", "math23k": "Math23k"}
+_KNOWN |= {"generated_math": "MATH-like", "generated_gsm8k": "GSM8K-like"}
+_KNOWN |= {"generated": "Word problems", "asdiv_a": "ASDiv-A"}
+_TRAIN_PART_OF = {"math_train": "math500"}
+_RULES = {"default": "default", "authors": "authors'"}
+
+_SUBJECTS = ("model", "solver", "questions")
+_CONDITIONS = ("transfer", "prompt", "grading")
+_DETAILS = ("learnt", "layers", "heads", "decoding", "embedder")
+
+
+def title(config: Config, section: str, name: str) -> str:
+    """Return what the report calls an entry of a section, such as ``models`` or ``sweeps``.
+
+    It is the entry's `title`, or else the name of a model, the benchmark or file of questions and
+    problems; of an experiment it is what `titles` says.
+    """
+    if section in EXPERIMENTS:
+        return titles(config, section)[name]
+    entry = getattr(config, section)[name]
+    if entry.title is not None:
+        return short(entry.title, 40)
+    if section == "models":
+        return short(name, 28)
+    kind = entry.dataset if section == "problems" else entry.benchmark
+    own = entry.file or (section == "questions" and entry.dataset) or name
+    return _KNOWN.get(kind, short(Path(own).stem.replace("_", " "), 24))
+
+
+def titles(config: Config, section: str) -> dict[str, str]:
+    """Return what the report calls each experiment of a section, by name.
+
+    It is the experiment's own `title`, or else what tells it from the others: its model or solver,
+    its questions, that it learnt on another benchmark than it is tested on, its prompt, and its
+    grading, each only where the section has several. Experiments that are still alike are told
+    apart by what they learnt on, layers, heads, decoding and embedder. The questions are named,
+    too, where neither model nor solver is.
+    """
+    entries = getattr(config, section)
+    facts = {name: _facts(config, section, entry) for name, entry in entries.items()}
+    several = [
+        key
+        for key in (*_SUBJECTS, *_CONDITIONS)
+        if len({own[key] for own in facts.values() if key in own}) > 1
+    ]
+    parts: dict[str, list[str]] = {}
+    for name, own in facts.items():
+        told = [key for key in several if own.get(key)]
+        if not set(told) & set(_SUBJECTS):
+            told.insert(0, "questions")
+        parts[name] = [own[key] for key in told]
+    derived = [name for name, entry in entries.items() if entry.title is None]
+    for key in _DETAILS:
+        alike = defaultdict[str, list[str]](list)
+        for name in derived:
+            alike[", ".join(parts[name])].append(name)
+        for names in alike.values():
+            if len({facts[name].get(key) for name in names}) > 1:
+                for name in names:
+                    parts[name] += [facts[name][key]] if key in facts[name] else []
+    return {
+        name: ", ".join(parts[name]) if entry.title is None else short(entry.title, 60)
+        for name, entry in entries.items()
+    }
+
+
+def check_titles(config: Config) -> None:
+    """Refuse a config in which two experiments of a section have the same title.
+
+    Raises:
+        ConfigError: one line that names both.
+    """
+    for section in EXPERIMENTS:
+        first: dict[str, str] = {}
+        for name, own in titles(config, section).items():
+            if (other := first.setdefault(own, name)) != name:
+                raise ConfigError(
+                    f"{section}.{other} and {section}.{name} are both called {own!r} in the "
+                    f"report; write a `title` in {section}.{name} that says what differs"
+                )
+
+
+def _facts(config: Config, section: str, entry: Any) -> dict[str, str]:
+    """Return what a title can say of an experiment, by the keys above.
+
+    A key that does not apply is left out; a text is empty where there is nothing to tell.
+    """
+    found: dict[str, str] = {}
+    if getattr(entry, "solver", None):
+        found["solver"] = short(entry.solver, 28)
+        found["questions"] = title(config, "problems", entry.data)
+        return found
+    found["model"] = title(config, "models", entry.model)
+    if section in ("sweeps", "comparisons"):
+        found["questions"] = title(config, "questions", entry.questions)
+    else:
+        found["questions"] = title(config, "questions", entry.test)
+        how = "tuned on" if section == "frontiers" else "trained on"
+        found["learnt"] = f"{how} {title(config, 'questions', entry.train)}"
+        sets = (config.questions[entry.train].benchmark, config.questions[entry.test].benchmark)
+        elsewhere = len({_TRAIN_PART_OF.get(each, each) for each in sets}) > 1
+        found["transfer"] = found["learnt"] if elsewhere else ""
+    if section == "comparisons":
+        found["decoding"] = " against ".join(entry.decodings)
+    else:
+        found["decoding"] = f"decoding {entry.decoding}"
+        found["prompt"] = f"{_RULES[config.decodings[entry.decoding].prompt]} prompt"
+    if isinstance(entry, Sweep):
+        found["questions"] += " questions"
+        found["grading"] = f"{_RULES[entry.grading or config.grading]} grading"
+    if section == "selectors":
+        found["embedder"] = f"embedder {' or '.join(entry.embedder)}"
+    for key in ("layers", "heads"):
+        if hasattr(entry, key):
+            found[key] = _numbered(key, getattr(entry, key))
+    return found
+
+
+def _numbered(what: str, chosen: Literal["all"] | Sequence[int]) -> str:
+    """Return layers or heads in words: ``all layers``, ``layer 21``, ``layers 0, 5 to 9``."""
+    if chosen == "all":
+        return f"all {what}"
+    runs: list[list[int]] = []
+    for number in sorted(set(chosen)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    if len(runs) == len(runs[0]) == 1:
+        return f"{what.removesuffix('s')} {runs[0][0]}"
+    told = (", ".join(map(str, run)) if len(run) < 3 else f"{run[0]} to {run[-1]}" for run in runs)
+    return f"{what} {', '.join(told)}"

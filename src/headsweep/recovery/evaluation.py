@@ -1,0 +1,137 @@
+"""What pruning cost and what recovery gave back: perplexity, sizes, speed of generation."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers import GenerationConfig, PreTrainedModel
+
+from headsweep.compression import footprint
+from headsweep.compression.calibration import row_batches
+from headsweep.models.geometry import evaluating, find_heads
+from headsweep.recovery.texts import Piece
+from headsweep.statistics.intervals import Bootstrap, interval_of
+
+_RESAMPLES = 5000
+_PROMPT, _ANSWER, _TURNS = 16, 32, 3
+_BATCHES = (1, 8)
+_ROWS = {
+    "perplexity": "perplexity (95% interval)",
+    "ratio": "ratio to before",
+    "parameters": "parameters",
+    "weight_bytes": "bytes of weights",
+    "cache_bytes_per_token": "bytes of keys and values a token",
+    **{f"tokens_per_second_batch_{batch}": f"tokens/s, batch {batch}" for batch in _BATCHES},
+}
+
+
+class Losses(NamedTuple):
+    """A model's loss on each of some texts."""
+
+    nats: Float[np.ndarray, " texts"]  # sums over a text's tokens
+    tokens: Int[np.ndarray, " texts"]  # predicted ones: all but the first of each piece
+
+    @property
+    def mean(self) -> float:
+        """Mean loss of a token."""
+        return float(self.nats.sum() / self.tokens.sum())
+
+
+def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -> Losses:
+    """Return a decoder's loss on texts, in evaluation mode, `at_once` pieces at a time."""
+    ordered = sorted(pieces, key=lambda piece: len(piece.input_ids))
+    counts = [len(piece.input_ids) - 1 for piece in ordered]
+    nats: list[Tensor] = []
+    with torch.inference_mode(), evaluating(model):
+        for inputs in row_batches([piece.input_ids for piece in ordered], at_once, model.device):
+            logits, targets = predictions(model, inputs)
+            nats.append(cross_entropy(logits.float(), targets, reduction="none").double().cpu())
+    sums = [float(own.sum()) for own in torch.cat(nats).split(counts)]
+    _, text = np.unique([piece.text for piece in ordered], return_inverse=True)
+    return Losses(np.bincount(text, sums), np.bincount(text, counts).astype(np.int64))
+
+
+def predictions(
+    model: nn.Module, inputs: Mapping[str, Tensor]
+) -> tuple[Float[Tensor, "predicted vocabulary"], Int[Tensor, " predicted"]]:
+    """Return a decoder's logits that predict a token, and these tokens, row after row."""
+    follows = inputs["attention_mask"][:, 1:].bool()
+    logits = model(**inputs, use_cache=False).logits
+    return logits[:, :-1][follows], inputs["input_ids"][:, 1:][follows]
+
+
+class Perplexity(NamedTuple):
+    """exp(mean loss of a token), with a 95% interval by resampling texts."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+def perplexity(losses: Losses, beside: Losses | None = None) -> Perplexity:
+    """Return the perplexity on texts, or its ratio to that of another model on the same texts."""
+    nats = losses.nats - (beside.nats if beside else 0.0)
+    columns = np.stack([nats, losses.tokens], axis=1)
+    sums = Bootstrap(len(nats), _RESAMPLES, seed=0).means(columns)
+    low, high = interval_of(np.exp(sums[:, 0] / sums[:, 1]))
+    return Perplexity(math.exp(Losses(nats, losses.tokens).mean), float(low), float(high))
+
+
+def generated_per_second(models: Sequence[PreTrainedModel]) -> list[dict[str, float]]:
+    """Return how many tokens a second each decoder generates, at several batch sizes.
+
+    Greedy, 32 tokens after 16 random ones, median of 3 turns that alternate between models.
+    """
+    length = {"max_new_tokens": _ANSWER, "min_new_tokens": _ANSWER}
+    plain = GenerationConfig(**length, do_sample=False, pad_token_id=0)
+    speeds: list[dict[str, float]] = [{} for _ in models]
+    for batch in _BATCHES:
+        inputs = footprint.dummy_texts(models[0], batch, _PROMPT)
+        calls = [partial(each.generate, **inputs, generation_config=plain) for each in models]
+        seconds = np.median(footprint.in_turns(calls, _TURNS, warm_ups=1), axis=0)
+        for speed, each in zip(speeds, seconds, strict=True):
+            speed[f"tokens_per_second_batch_{batch}"] = float(batch * _ANSWER / each)
+    return speeds
+
+
+def measured(
+    models: Mapping[str, PreTrainedModel], pieces: Sequence[Piece], at_once: int
+) -> dict[str, dict[str, Any]]:
+    """Return the measurements of a decoder `before`, `pruned` and `recovered`.
+
+    The latter two have the same shapes, so that they are timed once.
+    """
+    losses = {name: text_losses(model, pieces, at_once) for name, model in models.items()}
+    speeds = generated_per_second([models["before"], models["recovered"]])
+    return {
+        name: {
+            "perplexity": perplexity(own)._asdict(),
+            "ratio": perplexity(own, losses["before"])._asdict(),
+            "parameters": footprint.parameters(models[name]),
+            "weight_bytes": footprint.weight_bytes(models[name]),
+            "cache_bytes_per_token": footprint.cache_bytes(models[name], find_heads(models[name])),
+            "texts": {"nats": own.nats.tolist(), "tokens": own.tokens.tolist()},
+            **speeds[name != "before"],
+        }
+        for name, own in losses.items()
+    }
+
+
+def as_rows(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Return measurements as a table: what is measured, and its value for each model."""
+
+    def told(value: Any) -> str:
+        if isinstance(value, dict):
+            return str(Perplexity(**value))
+        return f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
+
+    return [(title, [told(each[key]) for each in results.values()]) for key, title in _ROWS.items()]

@@ -1,0 +1,340 @@
+"""`headsweep prune --recover`: heads removed in rounds, the rest trained after each, all measured.
+
+Source: arXiv 2511.17577, Alg. 1 and 2. What a round makes is kept beside the result until that is
+whole, so that an interrupted run goes on where it was.
+"""
+
+import hashlib
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from transformers import PreTrainedModel
+
+from headsweep.compression.calibration import Scores, row_batches
+from headsweep.compression.criteria import Ranked, heads_due, loss_rises, lowest_heads, named
+from headsweep.compression.pruning import revision_of
+from headsweep.compression.rounds import removal_of
+from headsweep.errors import ModelError, TableError
+from headsweep.models.checkpoints import Form, Pruning, check_target, plainest_form, save_pruned
+from headsweep.models.geometry import HeadGeometry, find_heads
+from headsweep.models.guard import read_config
+from headsweep.models.load import load_checkpoint, load_tokenizer
+from headsweep.models.removal import remove_heads
+from headsweep.models.source import fetch_model, stated_geometry
+from headsweep.record import Stopwatch, damaged, read_json, write_record
+from headsweep.recovery.evaluation import as_rows, measured, text_losses
+from headsweep.recovery.options import Recovery, recovery
+from headsweep.recovery.texts import Piece, Text, cut
+from headsweep.recovery.training import Progress, accelerator_for, precision, train_round
+from headsweep.tables import write_json
+from headsweep.variants import Variant
+
+_LOG = logging.getLogger(__name__)
+_RESULT = "recovery.json"
+_HOW = (
+    "Before: the source model. Pruned: the same heads removed from it, nothing trained. Recovered: "
+    "this model. Perplexity is that of {texts} held-out texts, {tokens:,} tokens; intervals "
+    "resample texts. Speed is that of greedy generation, on {device}."
+)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A decoder that was pruned, trained and saved."""
+
+    folder: Path
+    form: Form
+    removed: tuple[str, ...]  # names of heads, numbered as in the source
+    measured: Mapping[str, Mapping[str, Any]]  # the decoder `before`, `pruned` and `recovered`
+
+    def __str__(self) -> str:
+        rows = [("", list(self.measured)), *as_rows(self.measured)]
+        lines = [f"{name:<33}" + "".join(f"{each:>28}" for each in row) for name, row in rows]
+        return "\n".join([*lines, "", f"{self.folder}: {len(self.removed)} heads removed"])
+
+
+def prune_and_recover(
+    source: str,
+    out: str | Path,
+    texts: Sequence[Text],
+    *,
+    held_out: Sequence[Text] | None = None,
+    revision: str | None = None,
+    device: str = "auto",
+    **settings: Any,
+) -> Recovered | None:
+    """Remove attention heads from a decoder in rounds and train the rest after each.
+
+    Each round scores the heads that are left, removes those of lowest score and distils the decoder
+    of before on the texts. The result is saved with its tokenizer, a model card and
+    `recovery.json`, which has all numbers. The same call resumes after an interruption; started by
+    `accelerate launch`, several processes share the work.
+
+    Args:
+        source: hub id or local folder of a decoder.
+        out: folder to create; until it is there, `OUT.partial` beside it keeps what is done.
+        texts: what to score and train on: texts, or lists of messages for the chat template.
+        held_out: texts to measure perplexity on; by default a tenth of `texts`.
+        revision: hub: a commit hash. Folder: its expected fingerprint.
+        device: auto (the GPU if there is one) or cpu.
+        settings: those of `headsweep.recovery.options.Recovery`, by name: `ratio=0.3, steps=500`.
+
+    Returns:
+        The result, in the first of several processes; None in the others.
+
+    Raises:
+        ConfigError: a setting is unknown or not allowed.
+        ModelError: texts do not suffice, the model cannot be loaded or pruned as asked, or
+            `OUT.partial` is damaged or of another call.
+    """
+    chosen, out = recovery(**settings), Path(out)
+    check_target(out)
+    named(chosen.criterion)
+    if device not in ("auto", "cpu"):
+        raise ModelError(f"device {device!r} is not allowed; use auto or cpu")
+    folder = fetch_model(source, revision)
+    _check_model(folder, chosen)
+    if held_out is None:  # a tenth, always the same
+        if len(texts) < 20:
+            raise ModelError(f"a tenth of {len(texts)} texts is too few to hold out; give others")
+        order, count = np.random.default_rng(0).permutation(len(texts)), len(texts) // 10
+        parts = np.split(order, [count])
+        held_out, texts = ([texts[row] for row in part] for part in parts)
+    tokenizer = load_tokenizer(folder)
+    training, testing = (cut(each, tokenizer, chosen.length) for each in (texts, held_out))
+    if len(training) < chosen.batch_size or not testing:
+        raise ModelError(
+            f"the texts make {len(training)} pieces of 2 to {chosen.length} tokens, and "
+            f"{len(testing)} held-out ones; a step takes {chosen.batch_size}: give more texts, or "
+            f"lower the batch size"
+        )
+    if again := len(set(map(str, held_out)) & set(map(str, texts))):
+        _LOG.warning("%d held-out texts are also trained on, which flatters perplexity", again)
+    call = {
+        "source": source,
+        "revision": revision_of(folder),
+        "settings": chosen.model_dump(mode="json"),
+        "texts": _digest(training),
+        "held_out": _digest(testing),
+    }
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        accelerator = accelerator_for(chosen, device)
+        run = _Run(call, folder, out, chosen, training, accelerator)
+        for number in range(chosen.rounds):
+            run.round(number)
+        return run.finish(testing) if accelerator.is_main_process else None
+
+
+def _check_model(folder: Path, settings: Recovery) -> None:
+    """Refuse what the model's config already shows to be impossible."""
+    config = read_config(folder)
+    if not config.get("kept_heads"):
+        try:
+            settings.schedule.check_shape(**stated_geometry(folder))
+        except ValueError as error:
+            raise ModelError(str(error)) from error
+    longest = config.get("max_position_embeddings")
+    if longest and settings.length > longest:
+        raise ModelError(
+            f"length {settings.length} is too long: {folder} reads {longest} tokens; lower it"
+        )
+
+
+def _digest(pieces: Sequence[Piece]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(f"{piece.text} {len(piece.input_ids)} ".encode() + piece.input_ids.tobytes())
+    return digest.hexdigest()[:16]
+
+
+@dataclass
+class _Run:
+    """The rounds of a call, and where their results are kept."""
+
+    call: Mapping[str, Any]  # what identifies it
+    folder: Path  # the source model's
+    out: Path
+    settings: Recovery
+    pieces: Sequence[Piece]
+    accelerator: Accelerator
+
+    def __post_init__(self) -> None:
+        self.stopwatch = Stopwatch()
+        self.work = self.out.with_name(f"{self.out.name}.partial")
+        self.device = str(self.accelerator.device)
+        known = self.work / "call.json"
+        if known.exists() and self.read(known) != self.call:
+            raise ModelError(
+                f"{self.work} is of a call with other texts or settings; remove it, or name "
+                f"another folder"
+            )
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            write_json(known, self.call)
+
+    def after(self, number: int) -> Path:
+        """Return the folder of the decoder after so many rounds."""
+        return self.work / f"round_{number}" if number else self.folder
+
+    def history(self, number: int) -> dict[str, Any]:
+        """Return what is known after so many rounds: removals and the training's progress."""
+        if not number:
+            return {"removals": [], "progress": asdict(Progress())}
+        found: dict[str, Any] = self.read(self.after(number) / _RESULT)
+        return found
+
+    def read(self, file: Path) -> Any:
+        """Return a JSON file of the work, after comparing the files beside it with its record."""
+        try:
+            return read_json(file)
+        except TableError:
+            raise ModelError(
+                f"{damaged(file) or file} is damaged; remove {self.work} and run again"
+            ) from None
+
+    def round(self, number: int) -> None:
+        """Remove heads and train the rest, unless that is done."""
+        before, after = self.after(number), self.after(number + 1)
+        if any(self.after(later).exists() for later in range(number + 1, self.settings.rounds + 1)):
+            return
+        settings, main = self.settings, self.accelerator.is_main_process
+        dtype = None if settings.lora else "float32"
+        student = load_checkpoint(str(before), dtype=dtype, device=self.device)
+        geometry = find_heads(student)
+        if not geometry.keeps_cache:
+            raise ModelError(
+                f"{self.call['source']} is no decoder; recovery takes causal language models"
+            )
+        history = self.history(number)
+        removal = self.removal(number, student, geometry, history["removals"])
+        geometry = _without(student, geometry, removal["heads"])
+        counts = len(removal["heads"]), geometry.heads
+        _LOG.info("round %d: %d heads removed, %d left", number + 1, *counts)
+        taught = {"previous": before, "original": self.folder, "none": None}[settings.teacher]
+        teacher = load_checkpoint(str(taught), device=self.device) if taught else None
+        progress = Progress(**history["progress"])
+        state = self.work / f"training_{number}.safetensors"
+        steps = range(self.steps(number), self.steps(number + 1))
+        own = settings, steps, progress, self.accelerator, state
+        student = train_round(student, teacher, self.pieces, *own)
+        if main:
+            facts = {"removals": [*history["removals"], removal], "progress": asdict(progress)}
+            about = Pruning(self.call["source"], None, [], "")
+            self.save(student, geometry, after, "free", about, facts)
+            state.unlink(missing_ok=True)
+            if number:
+                shutil.rmtree(before)
+        self.accelerator.wait_for_everyone()
+
+    def steps(self, number: int) -> int:
+        """Return the training steps of so many rounds."""
+        return self.settings.steps * number // self.settings.rounds
+
+    def removal(
+        self,
+        number: int,
+        model: PreTrainedModel,
+        geometry: HeadGeometry,
+        earlier: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """Return the heads to remove in a round, by their original numbers, and all scores."""
+        file, main = self.work / f"removal_{number}.json", self.accelerator.is_main_process
+        found = self.read(file) if main and file.exists() else None
+        if found := broadcast_object_list([found])[0]:  # the first process's, in all
+            return found
+        settings = self.settings
+        names = [head for each in earlier for head in each["heads"]]
+        gone = Counter(Variant.parse(name).layers[0] for name in names)
+        heads = geometry.heads + gone.total()
+        due = heads_due(settings.schedule, heads, number + 1, settings.rounds) - gone.total()
+        scores: Scores = self.scores(number, model, geometry) if due else {}
+        scope, unit = settings.scope, settings.unit
+        chosen = lowest_heads(scores, geometry, due, scope=scope, unit=unit, gone=gone)
+        removal = removal_of(chosen, scores, geometry, self.steps(number))
+        found = broadcast_object_list([removal.model_dump()])[0]
+        if main:
+            write_json(file, found)
+            write_record(file, self.stopwatch, {"call": self.call})
+        return found
+
+    def scores(self, number: int, model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
+        """Return the scores of a decoder's heads on the calibration texts."""
+        settings, at_once = self.settings, self.settings.micro_batch
+        order = np.random.default_rng(0).permutation(len(self.pieces))[: settings.calibration]
+        pieces = [self.pieces[row] for row in order]
+
+        def loss() -> float:
+            with precision(settings, self.accelerator):
+                return text_losses(model, pieces, at_once).mean
+
+        ranked = Ranked(
+            model,
+            geometry,
+            settings.schedule.importance,
+            settings.seed * 1_000_003 + number,
+            texts=lambda: row_batches([each.input_ids for each in pieces], at_once, model.device),
+            drops=lambda: loss_rises(model, geometry, loss, groups=settings.unit == "group"),
+        )
+        return named(settings.criterion).scores(ranked)
+
+    def finish(self, testing: Sequence[Piece]) -> Recovered:
+        """Measure the decoder before, pruned and recovered; publish the last."""
+        last = self.after(self.settings.rounds)
+        load = partial(load_checkpoint, device=self.device)
+        models = {"before": load(str(self.folder)), "pruned": load(str(self.folder))}
+        history = self.history(self.settings.rounds)
+        removed = sorted(head for each in history["removals"] for head in each["heads"])
+        _without(models["pruned"], find_heads(models["pruned"]), removed)
+        model = models["recovered"] = load(str(last)).to(models["before"].dtype)
+        results = measured(models, testing, self.settings.micro_batch)
+        rows = {name: " → ".join(values) for name, values in as_rows(results)}
+        how = _HOW.format(
+            texts=len({piece.text for piece in testing}),
+            tokens=sum(len(piece.input_ids) - 1 for piece in testing),
+            device=self.device,
+        )
+        about = named(self.settings.criterion).about.format(**self.call["settings"])
+        if self.settings.criterion == "causal":
+            about = "smallest rise of the loss on texts"
+        about = f"{about}, in {self.settings.rounds} rounds of removal and training"
+        heads = [Variant.parse(name) for name in removed]
+        pruning = Pruning(self.call["source"], self.call["revision"], heads, about, rows, how)
+        facts = {**self.call, **history, "measured": results}
+        geometry = find_heads(model)
+        form = plainest_form(model, geometry)
+        self.save(model, geometry, self.out, form, pruning, facts)
+        shutil.rmtree(self.work)
+        return Recovered(self.out, form, tuple(removed), results)
+
+    def save(
+        self,
+        model: PreTrainedModel,
+        geometry: HeadGeometry,
+        folder: Path,
+        form: Form,
+        pruning: Pruning,
+        facts: Mapping[str, Any],
+    ) -> None:
+        """Save a decoder with what is known of it; the folder appears whole or not at all."""
+        made = self.work / "made" / folder.name
+        shutil.rmtree(made, ignore_errors=True)
+        save_pruned(model, geometry, made, form, pruning, self.folder)
+        write_json(made / _RESULT, facts)
+        write_record(made / _RESULT, self.stopwatch, {"call": self.call}, made)
+        made.rename(folder)
+
+
+def _without(model: PreTrainedModel, geometry: HeadGeometry, names: Sequence[str]) -> HeadGeometry:
+    """Remove heads that are named by their original numbers."""
+    present = geometry.by_original_name()
+    return remove_heads(model, geometry, [present[name] for name in names]) if names else geometry

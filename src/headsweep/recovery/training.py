@@ -1,0 +1,216 @@
+"""Training of a pruned decoder on texts, taught by a decoder with more heads.
+
+The loss is l1 response + l2 task (arXiv 2511.17577, eq. 6): response is temperature² KL(teacher ||
+student) of the next token, task the cross-entropy of the texts. Both are means over tokens.
+
+It runs in any number of processes that accelerate starts. Each takes its share of a step's texts; a
+step's texts and their order depend on the seed only.
+"""
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
+
+from headsweep.compression.checkpoint import moments_of, read_state, set_moments, write_state
+from headsweep.compression.training import (
+    Reports,
+    begin_step,
+    check_finite,
+    decayed,
+    epoch_batches,
+)
+from headsweep.errors import ModelError
+from headsweep.models.learner import divergence, move, padded
+from headsweep.recovery.evaluation import predictions
+from headsweep.recovery.options import Recovery
+from headsweep.recovery.texts import Piece
+
+_LOG = logging.getLogger(__name__)
+_SECONDS_BETWEEN_STATES = 300
+_WEIGHT_DECAY, _CLIP, _WARM_UP = 0.01, 1.0, 0.1
+_PARTS = ("task", "response")
+
+
+@dataclass
+class Progress:
+    """How far the training of all rounds is."""
+
+    step: int = 0  # steps done
+    tokens: int = 0  # trained on
+    seconds: float = 0.0  # of training, those of earlier attempts included
+    losses: list[dict[str, float]] = field(default_factory=list)  # of each step, by part
+
+
+def accelerator_for(settings: Recovery, device: str) -> Accelerator:
+    """Return accelerate's view of this process, of one of several, and of the device.
+
+    Raises:
+        ModelError: the batch cannot be divided over processes and micro-batches.
+    """
+    accelerator = Accelerator(cpu=device == "cpu")
+    at_once = accelerator.num_processes * settings.micro_batch
+    if settings.batch_size % at_once:
+        raise ModelError(
+            f"batch size {settings.batch_size} is no multiple of {at_once} (micro-batches of "
+            f"{settings.micro_batch} times {accelerator.num_processes} processes); change one"
+        )
+    accelerator.gradient_accumulation_steps = settings.batch_size // at_once
+    return accelerator
+
+
+def train_round(
+    student: PreTrainedModel,
+    teacher: PreTrainedModel | None,
+    pieces: Sequence[Piece],
+    settings: Recovery,
+    steps: range,
+    progress: Progress,
+    accelerator: Accelerator,
+    state: Path,
+) -> PreTrainedModel:
+    """Train a decoder for the steps of one round, and return it in evaluation mode.
+
+    The student is in float32; with `lora` in any type, and LoRA's matrices end merged into the
+    weights. Without a teacher the texts alone teach. There are at least as many pieces as a step
+    takes; `steps` are the round's among those of all rounds. `progress` is updated. Every five
+    minutes what is trained is written to the file `state`: an interrupted round resumes from it,
+    and ends with the same weights as one that was not interrupted.
+
+    Raises:
+        ModelError: the loss is not finite, the state is damaged, or peft is missing.
+    """
+    model = _with_lora(student, settings.lora) if settings.lora else student
+    if settings.gradient_checkpointing:
+        # transformers renamed it in 5.2x.
+        enable = getattr(student, "activation_checkpointing_enable", None)
+        (enable or student.gradient_checkpointing_enable)({"use_reentrant": False})
+    model = model.to(accelerator.device).train()
+    if teacher is not None:
+        teacher.to(accelerator.device).requires_grad_(False).eval()
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    optimizer = torch.optim.AdamW(decayed([*trained.values()], _WEIGHT_DECAY), lr=settings.rate)
+    if state.exists():
+        facts, parts = read_state(state)
+        progress.__dict__.update(facts)
+        with torch.no_grad():
+            for name, parameter in trained.items():
+                parameter.copy_(parts["trained"][name])
+        set_moments(optimizer, parts["moments"])
+        _LOG.info("resuming after step %d", progress.step)
+    whole, optimizer = accelerator.prepare(model, optimizer)
+    first, spent, report = progress.step, progress.seconds, Reports(progress.step, settings.steps)
+    saved, batches = report.begun, _batches(pieces, settings, first)
+    for step, batch in zip(range(first, steps.stop), batches, strict=False):
+        rate = settings.rate * _share(step, steps, settings.steps)
+        begin_step(optimizer, rate, settings.seed, step)
+        losses = _step(whole, teacher, batch, settings, accelerator, optimizer)
+        check_finite(losses, step + 1, f"the learning rate, now {settings.rate}")
+        now = time.monotonic()
+        progress.losses.append(losses)
+        progress.step, progress.seconds = step + 1, spent + now - report.begun
+        progress.tokens += _predicted(batch)
+        if not accelerator.is_main_process:
+            continue
+        report(step + 1, losses)
+        if now - saved >= _SECONDS_BETWEEN_STATES:
+            saved = now
+            write_state(state, asdict(progress), trained=trained, moments=moments_of(optimizer))
+    accelerator.wait_for_everyone()
+    accelerator.free_memory()
+    return (model.merge_and_unload() if settings.lora else model).eval()
+
+
+def _share(step: int, steps: range, total: int) -> float:
+    """Return the share of the highest rate: it rises at the start of a round, and falls overall."""
+    rising = (step - steps.start + 1) / max(1.0, _WARM_UP * len(steps))
+    return min(1.0, rising) * (1 - step / total)
+
+
+def _predicted(batch: Sequence[Piece]) -> int:
+    return sum(len(piece.input_ids) - 1 for piece in batch)
+
+
+def _step(
+    model: nn.Module,
+    teacher: PreTrainedModel | None,
+    batch: Sequence[Piece],
+    settings: Recovery,
+    accelerator: Accelerator,
+    optimizer: torch.optim.Optimizer,
+) -> dict[str, float]:
+    """Do one step; return its weighted losses, means over the tokens of all processes."""
+    world, rounds = accelerator.num_processes, accelerator.gradient_accumulation_steps
+    tokens, weight = _predicted(batch), settings.distill_weight if teacher is not None else 0.0
+    sums = torch.zeros(len(_PARTS), device=accelerator.device)
+    for number in range(accelerator.process_index, world * rounds, world):
+        part = batch[number * settings.micro_batch : (number + 1) * settings.micro_batch]
+        inputs = move(padded([piece.input_ids for piece in part]), accelerator.device)
+        with accelerator.accumulate(model):
+            with precision(settings, accelerator):
+                logits, targets = predictions(model, inputs)
+                task = cross_entropy(logits.float(), targets, reduction="sum")
+                response = torch.zeros_like(task)
+                if teacher is not None:
+                    with torch.no_grad():
+                        taught, _ = predictions(teacher, inputs)
+                    response = divergence(logits, taught, settings.temperature) * len(targets)
+                found = torch.stack([(1 - weight) * task, weight * response])
+            # accelerate takes means over processes and over accumulated passes; tokens count alike.
+            accelerator.backward(found.sum() * (world * rounds / tokens))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), _CLIP)
+            optimizer.step()
+            optimizer.zero_grad()
+        sums += found.detach()
+    means = (accelerator.reduce(sums, "sum") / tokens).tolist()
+    return dict(zip(_PARTS, means, strict=True))
+
+
+def precision(settings: Recovery, accelerator: Accelerator) -> torch.autocast:
+    """Return the context of a decoder's passes; accelerate's own cannot change between calls."""
+    device = accelerator.device.type
+    auto = device == "cuda" and torch.cuda.is_bf16_supported()
+    half = settings.precision == "bf16" or (settings.precision == "auto" and auto)
+    return torch.autocast(device, torch.bfloat16, enabled=half)
+
+
+def _batches(pieces: Sequence[Piece], settings: Recovery, step: int) -> Iterator[list[Piece]]:
+    """Yield the pieces of each step from `step` on, without end.
+
+    What a pass over all texts leaves over is skipped; each pass has another order.
+    """
+    size = settings.batch_size
+    epoch, place = divmod(step, len(pieces) // size)
+    while True:
+        batches = epoch_batches(pieces, size, settings.seed, epoch)
+        for batch in [batch for batch in batches if len(batch) == size][place:]:
+            yield [pieces[index] for index in batch]
+        epoch, place = epoch + 1, 0
+
+
+def _with_lora(model: PreTrainedModel, rank: int) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise ModelError(
+            "LoRA needs the package peft, which is not installed; install it: "
+            "pip install 'peft>=0.17', or train all weights"
+        ) from error
+    model.requires_grad_(False)
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by old names
+        torch.manual_seed(0)  # each process draws the same matrices, as does a resumed one
+        return get_peft_model(model, config)

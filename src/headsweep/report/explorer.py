@@ -1,0 +1,181 @@
+"""The explorer's data: outcomes of every head on every question, and the answers that changed.
+
+They are embedded in the page as JSON. Outcomes are bits and always complete. A changed answer is
+stored as the length of its common start with the base model's answer and the rest. Texts have a
+budget, spent on the heads with the largest gains; the other heads have outcomes only.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from markupsafe import Markup
+
+from headsweep import paths
+from headsweep.analysis.facts import LEVEL, Source, rows_of
+from headsweep.analysis.gains import GAINS, HEADS, cells, read_z
+from headsweep.analysis.trials import METHOD, read_trial
+from headsweep.config import Config
+from headsweep.planning.store import Store
+from headsweep.planning.titles import title
+from headsweep.tables import QUESTIONS, read_table
+from headsweep.text import plain, points, visible
+from headsweep.variants import BASE, Variant
+
+_BUDGET = 3_000_000  # characters of answers that a page embeds, over all sweeps
+_LONGEST = 20_000  # characters at which a text is cut off
+_CLIP, _STEPS = 0.15, 5  # the gain with the strongest colour, and the number of colours
+
+
+def explored(config: Config) -> list[dict[str, Any]]:
+    """Return the explorer's data of each sweep.
+
+    Raises:
+        TableError: a table of the run, or the questions, are damaged.
+    """
+    return [_sweep(config, name, _BUDGET // len(config.sweeps)) for name in config.sweeps]
+
+
+def script(data: object) -> Markup:
+    """Return data as JSON that cannot end a script element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026"))
+
+
+def colour(gain: float) -> str:
+    """Return the colour class of a gain: u1 to u5 above zero, d1 to d5 below, none for zero."""
+    step = math.ceil(min(abs(gain) / _CLIP, 1) * _STEPS - 1e-9)
+    return "" if step == 0 else f"{'u' if gain > 0 else 'd'}{step}"
+
+
+def label(head: Mapping[str, Any]) -> str:
+    """Return what the map says of a head."""
+    word = {"▲": "helps", "▼": "hurts", ".": "not shown to differ"}[head["marks"][0]]
+    return f"{head['name']}: {points(head['gain'])} points, {word}"
+
+
+def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
+    z, variants = read_z(config, name)
+    file = partial(Store(config).of_sweep, name)
+    files = {str(each): file(paths.ANSWERS, variant=each) for each in variants}
+    base = _answers(files[str(BASE)], z)
+    heads = _heads(config, name, z, variants)
+    for head in sorted(heads, key=lambda head: -head["gain"]):
+        own = _answers(files[head["name"]], z) if room > 0 else []
+        if own and base:
+            changed = _changed(base, own)
+            room -= sum(len(rest) for _, _, rest, _ in changed)
+            head["answers"] = changed if room > 0 else None
+    gains = Source.read(config, paths.CONTROLS, GAINS, sweep=name, table="gains")
+    placebos = gains.where(by="overall").rows.dropna(subset="placebo")
+    subjects, names = pd.factorize(z["subject"], sort=True)
+    return {
+        "name": name,
+        "title": title(config, "sweeps", name),
+        "base": _bits(z[str(BASE)]),
+        "subjects": [plain(subject) for subject in names],
+        "subject": subjects.tolist(),
+        "level": z["level"].fillna(0).astype(int).tolist(),
+        "questions": _questions(file(paths.QUESTIONS), z, base),
+        "heads": heads,
+        # Layer, gain and table row of the best noise placebo of each layer.
+        "placebos": placebos[["layer", "placebo"]].assign(row=placebos.index).values.tolist(),
+        "store": str(files[str(BASE)].parent),
+    }
+
+
+def _heads(
+    config: Config, sweep: str, z: pd.DataFrame, variants: Sequence[Variant]
+) -> list[dict[str, Any]]:
+    """Return the data of each head; `marks` has one for all questions, then one for each group."""
+    table, failures = (
+        Source.read(config, paths.CONTROLS, needed, sweep=sweep, table=name).rows
+        for name, needed in (("heads", HEADS), ("failures", ["mode"]))
+    )
+    tested = cells(z, variants)
+    sign = np.where(tested["gain"] > 0, "▲", "▼")
+    tested["mark"] = np.where(tested["q"] < LEVEL, sign, ".")
+    heads = table[table["variant"] != str(BASE)].astype({"layer": int, "head": int})
+    names = heads["variant"]
+    modes = names.map(failures.set_index("variant")["mode"]).astype(object)
+    heads = heads.assign(
+        name=names,
+        row=heads.index,
+        mode=modes.where(modes.notna(), None),
+        marks=names.map(tested.groupby("variant")["mark"].agg("".join)),
+        removed=names.isin(_removed(config, config.sweeps[sweep].model)),
+        bits=[_bits(z[name]) for name in names],
+        answers=None,
+    )
+    kept = ["name", "layer", "head", "accuracy", "gain", "low", "high", "q", "row", "mode"]
+    kept += ["marks", "removed", "bits", "answers"]
+    return [row._asdict() for row in rows_of(heads[kept])]
+
+
+def _removed(config: Config, model: str) -> set[str]:
+    """Return the heads that the compressions of a model removed."""
+    heads: set[str] = set()
+    for name, study in config.compressions.items():
+        if study.model == model and METHOD in study.arms:
+            rounds = read_trial(config, name).first_history(METHOD)["rounds"]
+            heads.update(h for each in rounds for step in each["removals"] for h in step["heads"])
+    return heads
+
+
+def _bits(outcomes: pd.Series) -> str:
+    return base64.b64encode(np.packbits(outcomes.to_numpy().astype(bool)).tobytes()).decode()
+
+
+Answers = list[tuple[str, float | None]]
+"""Texts and margins."""
+
+
+def _answers(file: Path, z: pd.DataFrame) -> Answers:
+    """Return a variant's answers in the order of Z; none if they are not stored."""
+    if not file.exists():
+        return []
+    table = pq.read_table(file, columns=["question_id", "text", "margin"]).to_pandas()
+    table = table.set_index("question_id").loc[z["question_id"]]
+    margins = [round(float(m), 4) if math.isfinite(m) else None for m in table["margin"]]
+    return list(zip(map(_cut, table["text"]), margins, strict=True))
+
+
+def _changed(base: Answers, own: Answers) -> list[tuple[int, int, str, float | None]]:
+    """Return the answers that differ: question, length of the common start, the rest, margin.
+
+    Lengths are in UTF-16 units, as the page's script counts them.
+    """
+    found = []
+    for place, ((before, _), (after, margin)) in enumerate(zip(base, own, strict=True)):
+        if before != after:
+            alike = (one == other for one, other in zip(before, after, strict=False))
+            shared = sum(takewhile(bool, alike))
+            length = len(after[:shared].encode("utf-16-le")) // 2
+            found.append((place, length, after[shared:], margin))
+    return found
+
+
+def _questions(file: Path, z: pd.DataFrame, base: Answers) -> list[list[Any]]:
+    """Return id, question, right answer, base model's answer and its margin; None if missing."""
+    found: list[list[Any]] = [[visible(each), *[None] * 4] for each in z["question_id"]]
+    if file.exists():
+        asked = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
+        for row, *texts in zip(found, asked["question"], asked["answer"], strict=True):
+            row[1:3] = [_cut(text) or None for text in texts]  # exported without texts
+    for row, answer in zip(found, base, strict=False):
+        row[3:] = answer
+    return found
+
+
+def _cut(text: str) -> str:
+    shown = visible(text[:_LONGEST])
+    left_out = len(text) - _LONGEST
+    return shown if left_out <= 0 else f"{shown} [… {left_out:,} characters more]"

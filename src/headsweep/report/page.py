@@ -1,0 +1,319 @@
+"""The report, one self-contained page that answers questions, and the findings a run prints.
+
+It is rendered from one template with autoescape. Style and script are inlined, images are data
+URIs, and a content security policy forbids everything else, so that hostile text remains text and
+nothing is fetched.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable
+from functools import partial
+from itertools import chain, cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from headsweep import __version__, paths
+from headsweep.analysis.facts import LEVEL, Sentence, Source, columns, record
+from headsweep.analysis.gains import GAINS
+from headsweep.analysis.trials import METHOD, causal_arm
+from headsweep.analysis.verdicts import rival, verdicts
+from headsweep.config import Config
+from headsweep.config.compression import NOTABLE
+from headsweep.planning.batches import batches
+from headsweep.planning.exhibits import Shown
+from headsweep.planning.store import Store
+from headsweep.planning.titles import title, titles
+from headsweep.record import Stopwatch, read_record
+from headsweep.report import explorer
+from headsweep.report.blocks import Block, Picture, Section, as_printed, bounded, fill, marks, table
+from headsweep.report.svg import Chart, Scale
+from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
+from headsweep.tables import write_text
+
+_ASSETS = Path(__file__).with_name("assets")
+_ROWS = 8  # arms of all compressions that are shown unfolded, but two of each at least
+
+_NAMES = {
+    METHOD: "{ratio} gone, taught",
+    "pruning_only": "{ratio} gone, no teacher",
+    "trained_on": "all kept, trained as long",
+}
+"""Names of arms on the page, the most informative first; others go by their ratio or name."""
+
+_CAUSAL = "{ratio} gone by causal scores"
+_SCORED_ONCE = (
+    "Causal scores, the accuracy lost on training questions without each head, were taken once, "
+    "before the first round, and not each round."
+)
+
+# Heads and sampling have the colours of the first figure; noise changes as much as a head does.
+_FAMILY_COLOURS = {"head": "s0", "sampling": "s1", "noise": "grey"}
+_OTHER_COLOURS = ("s3", "s4", "s5")
+_OUTCOMES = {
+    "pass": "Solved by any of N answers (%)",
+    "majority": "Right by the vote of N answers (%)",
+}
+
+
+def curves(config: Config, selector: str) -> dict[str, Markup]:
+    """Return charts of Pass@N of a selector and of sampling, by answers and by tokens."""
+    rows = Source.read(config, paths.CURVES, selector=selector).rows
+    other, most = rival(config, selector)
+    rows = rows[rows["n"] <= most].assign(**100 * rows[["pass_at_n", "low", "high"]])
+    of = dict(tuple(rows.groupby("method")))
+    chosen = {SPRINT: "SPRINT", other: other.replace("=", " = "), COVER: "fixed heads"}
+    drawn = {name: of[method] for method, name in chosen.items() if method in of}
+    flat = {ORACLE: "all heads", BASE: "one greedy"}
+    levels = {flat[each]: of[each]["pass_at_n"].iloc[0] for each in flat if each in of}
+    banded = rows[rows["method"].isin([SPRINT, other])]
+    ends = [*banded["low"], *banded["high"], *levels.values()]
+    y = Scale(min(ends) - 1, max(ends) + 1)
+    last = (f"{name} {own['pass_at_n'].iloc[-1]:.1f}%" for name, own in drawn.items())
+    test = title(config, "selectors", selector)
+    alt = f"Pass@N, {test}: with {most} answers {', '.join(last)}."
+    found = {}
+    for axis, column in (("answers", "n"), ("tokens", "tokens")):
+        x = pd.concat([own[column] for own in drawn.values()])
+        chart = Chart(Scale(x.min(), x.max(), log=True), y, 300, alt, ("{:.0f}", "{:.0f}"))
+        for name, value in levels.items():
+            chart.level(value, f"{name} {value:.1f}")
+        for place, (name, own) in enumerate(drawn.items()):
+            band = own[[column, "low", "high"]].to_numpy().tolist() if place < 2 else []
+            chart.curve(own[[column, "pass_at_n"]].to_numpy().tolist(), name, f"s{place}", band)
+        found[axis] = chart.svg()
+    return found
+
+
+def luck(config: Config, section: Section) -> None:
+    """Say by how much the best heads' gains exceed what selection alone gives."""
+    for sweep in config.sweeps:
+        gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
+        known = (gains.where(by="subject") or gains).query("by_chance == by_chance")
+        real = known.query(f"q < {LEVEL}")
+        said = known.say(
+            "{of}. The best head of a subject and layer gains {gain points mean} points on average "
+            "over {gain count count} pairs; luck alone gives {by_chance points mean}. {real} pass "
+            "the corrected test.",
+            of=title(config, "sweeps", sweep),
+            real=real.number("gain", "count", "count") if real else "None",
+        )
+        section.lead += [said] * bool(known)
+
+
+def families(config: Config, section: Section) -> None:
+    """Draw Pass@N and votes of each family against tokens, and say what was compared."""
+    for name, frontier in config.frontiers.items():
+        table = Source.read(config, paths.FRONTIER, frontier=name, table="families").rows
+        said = "{of}: {members} members each, in an order that training questions chose."
+        of = title(config, "frontiers", name)
+        section.lead.append(Sentence(said, of=of, members=str(frontier.members)))
+        curves = Source.read(config, paths.FRONTIER, frontier=name, table="curves")
+        called = dict(zip(table["family"], table["title"], strict=True))
+        ordered = curves.rows.query("order == 'ordered'")
+        by_family = ordered.groupby("family", sort=False)
+        x = Scale(ordered["answers"].min(), ordered["answers"].max(), log=True)
+        for outcome, what in _OUTCOMES.items():
+            share = 100 * ordered[outcome]
+            ends = 100 * by_family[outcome].last()
+            told = ", ".join(f"{called[family]} {end:.1f}%" for family, end in ends.items())
+            alt = f"{what}, {of}: with most answers {told}."
+            y = Scale(share.min() - 1, share.max() + 1)
+            chart = Chart(x, y, 190, alt, ("{:g}×", "{:.0f}"))
+            kinds = cycle(_OTHER_COLOURS)
+            for family, own in by_family:
+                kind = _FAMILY_COLOURS.get(str(family)) or next(kinds)
+                points = own[["answers"]].assign(share=share).to_numpy().tolist()
+                chart.curve(points, called[family], kind)
+            caption = f"{of}. {what}, by tokens: 1 is one answer of the base model."
+            section.blocks.append(Picture(chart.svg(), caption, "half"))
+
+
+def compression(config: Config, section: Section) -> None:
+    """Show what removing heads for good costs, and saves, by the arms that tell most."""
+    exhibits = ("table4", "table1", "variations", "quantisation")
+    tables = [Source.read(config, paths.COMPRESSION_TABLE, exhibit=each) for each in exhibits]
+    names: dict[Source, str] = {}
+    for name, study in config.compressions.items():
+        called, found = title(config, "compressions", name), dict[tuple[bool, str], Source]()
+        causal = causal_arm(study)
+        told = {METHOD: _NAMES[METHOD]} | ({causal: _CAUSAL} if causal else {}) | _NAMES
+        order = {arm: place for place, arm in enumerate(told)}
+        for row in chain.from_iterable(each.where(compression=name) for each in tables):
+            if row.number("change"):
+                found.setdefault((_bits(row), row.first["arm"]), row)
+        ranked = sorted(found, key=lambda key: (key[0], order.get(key[1], len(order))))
+        for bits, arm in ranked[: max(2, _ROWS // len(config.compressions))]:
+            own = told.get(arm, arm.replace("_", " ") if "ratio" not in arm else "{ratio} gone")
+            own = own.format(ratio=f"{100 * study.settings[arm].ratio:g}%") + ", 8 bits" * bits
+            names[found[bits, arm]] = f"{len(names) + 1}. {called}: {own}"
+        whole = {arm: row for (bits, arm), row in found.items() if not bits}
+        arms = [arm for arm in told if arm in whole]
+        if "trained_on" in arms:  # as many steps as the pruned ones
+            said = "; ".join(f"{told[arm]} {{at{place}}}" for place, arm in enumerate(arms))
+            changes = (whole[arm].number("change", "points") for arm in arms)
+            parts = {f"at{place}": change for place, change in enumerate(changes)}
+            of = f"{called}, points against the unpruned model"
+            section.lead.append(Sentence(f"{{of}}: {said}.", of=of, ratio="heads", **parts))
+        if causal in whole and study.model:  # a solver's are measured before each round
+            section.lead.append(_SCORED_ONCE)
+    shown = columns(
+        "change of accuracy=change points change_low change_high, heads gone=heads_removed count, "
+        "of=heads count, parameters saved=whole_removed percent, "
+        "test time=test_time ratio test_time_low test_time_high"
+    )
+    ends, caption = ["change_low", "change_high"], "Against the unpruned model; its test time is 1."
+    section.blocks += _against_time([*names])
+    section.blocks += marks([*names], names.__getitem__, {"sign": "change"}, ends, shown, caption)
+
+
+def _bits(row: Source) -> bool:
+    return bool(row.first.get("quantised", False))
+
+
+def _against_time(pruned: list[Source]) -> list[Block]:
+    """Return a chart of the change of accuracy against the time of the whole test."""
+    names = ["change", "change_low", "change_high"]
+    timed = {place: row for place, row in enumerate(pruned, 1) if row.number("test_time")}
+    if not timed:
+        return []
+    numbers = {place: [100 * row.value(name) for name in names] for place, row in timed.items()}
+    times = [1.0, *(row.value("test_time") for row in timed.values())]
+    y = Scale.over([-100 * NOTABLE, *chain.from_iterable(numbers.values())])
+    told = ", ".join(f"{place}: {own[0]:+.1f}" for place, own in numbers.items())
+    alt = f"Change of accuracy in points against test time: {told}."
+    x = Scale(min(times) - 0.05, max(times) + 0.05)
+    chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
+    for place, row in timed.items():
+        way = {"▲": "up", "▼": "down", "–": "none"}[row.direction(*names[1:])]
+        kind = f"{'ring' if _bits(row) else 'dot'} {way}"
+        chart.point(row.value("test_time"), numbers[place], kind, str(place))
+    chart.level(-100 * NOTABLE, "−1.5")
+    caption = (
+        "Change of accuracy in points, with 95% interval, against the time of the whole test. "
+        "Dashed: a loss of 1.5 points. Hollow: weights of eight bits. Numbers: rows below."
+    )
+    return [Picture(chart.svg(aside=False), caption)]
+
+
+def published(config: Config, section: Section) -> None:
+    """Count the papers' claims that hold, and set published accuracies beside the run's."""
+    claims = Source.read(config, paths.CLAIMS, ["claim", "published", "run"])
+    judged = {
+        f"{where}_{verdict}": claims.where(**{where: verdict}).number("claim", "count", "count")
+        for where in ("published", "run")
+        for verdict in ("holds", "fails")
+    }
+    said = (
+        "Of {claim count count} claims the papers' own tables bear out {published_holds} and "
+        "contradict {published_fails}; this run bears out {run_holds} and contradicts {run_fails}. "
+        "No number decides the others."
+    )
+    section.lead.append(claims.say(said, **judged))
+    shown = columns(
+        "head=variant, questions=group, published (%)=published part, this run (%)=accuracy part, "
+        "difference=difference points difference_low difference_high"
+    )
+    for sweep in config.sweeps:
+        cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
+        both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
+        caption = (
+            f"{title(config, 'sweeps', sweep)}. Published under the authors' prompt and grading, "
+            f"reproduced under prompt {cells.first['prompt']}, grading {cells.first['grading']}; "
+            "the largest differences first."
+        )
+        section.blocks += table(cells.of(both[::-1]), shown, caption, limit=12)
+
+
+_FAMILIES = "Do pruned heads solve more than other cheap changes, for the same tokens?"
+_SAMPLING = "A question counts as solved if any of N answers is right."
+_QUESTION = "SPRINT asks the heads nearest to a question. Does it matter which question?"
+SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | None]] = {
+    "heads": ("sweeps", "Which heads matter?", "", None),  # the explorer, in the template
+    "luck": ("sweeps", "Is a gain more than luck?", "", luck),
+    "sampling": ("selectors", "Does choosing heads beat sampling?", _SAMPLING, None),
+    "question": ("selectors", "Does the question matter?", _QUESTION, None),
+    "families": ("frontiers", "Are heads special?", _FAMILIES, families),
+    "compression": ("compressions", "Can heads go for good?", "", compression),
+    "published": ("run", "Do the papers' numbers hold?", "", published),
+    "trust": ("run", "How far to trust this; how to run it again", "", None),  # likewise
+}
+"""The sections: the part of the config that each needs, its title, its first sentence, and what
+adds to the declared tables."""
+
+
+def sections(config: Config) -> list[Section]:
+    """Return the sections that apply to a run, with their folded blocks."""
+    found = []
+    for anchor, (needs, heading, lead, more) in SECTIONS.items():
+        if getattr(config, needs):
+            section = Section(anchor, heading, [lead] if lead else [])
+            if more:
+                more(config, section)
+            fill(config, section)
+            found.append(section)
+    return found
+
+
+def write_report(config: Config) -> None:
+    """Write the report of a run, and the findings that the run prints.
+
+    Raises:
+        TableError: a table that it shows is missing or damaged.
+    """
+    stopwatch, store = Stopwatch(), Store(config)
+    how: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    loader = FileSystemLoader(_ASSETS)
+    environment = Environment(loader=loader, undefined=StrictUndefined, **how)
+    code = (_ASSETS / "page.js").read_text(encoding="utf-8")
+    shown, printed = sections(config), as_printed(config)
+    folds = chain.from_iterable(section.folds.values() for section in shown)
+    bounded(chain.from_iterable([*folds, *printed.values()]))
+    sweeps, told = explorer.explored(config), verdicts(config)
+    selectors = titles(config, "selectors")
+    charts = [(called, curves(config, name)) for name, called in selectors.items()]
+    hero: list[Block] = []
+    if not charts and not sweeps:
+        hero, shown[0].blocks = shown[0].blocks[:1], shown[0].blocks[1:]
+    page = environment.get_template("page.html").render(
+        config=config,
+        title=partial(title, config),
+        version=__version__,
+        style=Markup((_ASSETS / "page.css").read_text(encoding="utf-8")),
+        script=Markup(code),
+        script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+        verdicts=told,
+        charts=charts,
+        hero=hero,
+        sweeps=sweeps,
+        colour=explorer.colour,
+        label=explorer.label,
+        sections=shown,
+        as_printed=printed,
+        versions=_versions(config),
+        settings=json.dumps(config.model_dump(mode="json"), indent=1, ensure_ascii=False),
+        data=explorer.script(sweeps) if sweeps else None,
+    )
+    output, findings = store.path(paths.REPORT), store.path(paths.FINDINGS)
+    write_text(output, page)
+    write_text(findings, "".join(f"{verdict}\n" for verdict in told))
+    record([findings, output], stopwatch, Shown(config).judged())
+
+
+def _versions(config: Config) -> dict[str, str]:
+    """Return versions and revisions, from the config and from records of results."""
+    store = Store(config)
+    made = [store.path(paths.GRADED, **batch.names) for batch in batches(config)]
+    made += [store.path(paths.MEASUREMENTS, compression=name) for name in config.compressions]
+    facts: dict[str, Any] = {}
+    for path in made:
+        facts |= read_record(path)
+    revisions = {name: each.revision for name, each in (config.models | config.questions).items()}
+    commit = {"git commit": facts.get("git_commit") or "none"}
+    return facts.get("versions", {}) | commit | {k: v for k, v in revisions.items() if v}

@@ -1,0 +1,166 @@
+"""The files that a head selector's jobs read and write: its pool, its tables and their paths."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from headsweep import paths, tables
+from headsweep.config import Config
+from headsweep.errors import TableError
+from headsweep.planning.batches import pool
+from headsweep.planning.store import Store
+from headsweep.record import Stopwatch, read_record, write_record
+from headsweep.sprint.evaluation import Answers
+from headsweep.sprint.rankers import Questions
+from headsweep.sprint.validation import Z
+from headsweep.variants import BASE, FAMILIES, Variant
+
+
+class GradedAnswers:
+    """The graded answers of a model of a config. Each table is read once."""
+
+    def __init__(self, config: Config, model: str) -> None:
+        self._config, self._model, self._store = config, model, Store(config)
+        keys = ["question_id", "variant", "sample"]
+        self._read = cache(lambda path: tables.read_table(path, tables.GRADED).set_index(keys))
+
+    def of(
+        self,
+        decoding: str,
+        questions: str,
+        variants: Sequence[str],
+        ids: Sequence[str] | None = None,
+        samples: int | None = None,
+    ) -> Answers:
+        """Return answers: a row for each question, a column for each variant and sample.
+
+        Args:
+            decoding: config name.
+            questions: config name.
+            variants: the variants that answer.
+            ids: which questions; all if None.
+            samples: how many samples of each variant; all if None.
+
+        Raises:
+            TableError: the table is missing or damaged, or lacks an answer.
+        """
+        path = self._path(paths.GRADED, decoding, questions)
+        table = self._read(path)
+        ids = list(table.index.unique("question_id")) if ids is None else ids
+        samples = samples or self._config.decodings[decoding].samples
+        cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
+        found = _found(path, table, cells, ["correct", "group", "tokens"])
+        depth = self._config.models[self._model].layers
+        costs = np.array([costs_of(Variant.parse(name), depth) for name in variants])
+        return Answers(
+            *(found[name].to_numpy().reshape(len(ids), -1) for name in found),
+            *(np.tile(np.repeat(part, samples), (len(ids), 1)) for part in costs.T),
+        )
+
+    def prompt_tokens(self, decoding: str, questions: str) -> float:
+        """Return the mean length of a question's prompt in tokens; NaN if unknown.
+
+        Answers taken over from another draw do not tell it; where all of the base model's were, the
+        variant with the fewest does.
+        """
+        base = self._path(paths.ANSWERS, decoding, questions, variant=BASE)
+        found = read_record(base)
+        if "prompt_tokens" not in found:
+            others = map(read_record, sorted(base.parent.glob("*.parquet")))
+            known = (each for each in others if "prompt_tokens" in each)
+            found = min(known, key=lambda each: each.get("reused", 0), default={})
+        return float(found.get("prompt_tokens", np.nan))
+
+    def _path(self, template: str, decoding: str, questions: str, **names: object) -> Path:
+        names |= {"model": self._model, "decoding": decoding, "questions": questions}
+        return self._store.path(template, **names)
+
+
+def costs_of(variant: Variant, depth: int) -> tuple[float, float]:
+    """Return the shares of a model's layers that process the prompt, for a variant of it.
+
+    First, those that do so as in the base model; second, those that do so for this variant alone.
+    Their sum is the work of a token as a share of the base model's.
+    """
+    if variant.is_base:
+        return 1.0, 0.0
+    family, first = FAMILIES[variant.kind], (variant.layer or 0) / depth
+    return first, family.work(variant, depth) - first
+
+
+class Experiment:
+    """A selector of a config: trained on one question set, tested on another.
+
+    All methods that read raise `TableError` where a table is missing, damaged, or lacks rows.
+    """
+
+    def __init__(self, config: Config, name: str) -> None:
+        self.name, self.options, self.store = name, config.selectors[name], Store(config)
+        self.stopwatch = Stopwatch()
+        members = [BASE] if self.options.include_base else []
+        self.heads = [str(member) for member in (*members, *pool(config, self.options))]
+        """Names of the pool's members: the base model if it is included, then the heads, sorted."""
+
+    def output(self, template: str) -> Path:
+        """Return the path of one of the selector's files."""
+        return self.store.path(template, selector=self.name)
+
+    def save(
+        self,
+        template: str,
+        content: pd.DataFrame | str,
+        facts: Mapping[str, Any],
+        schema: pa.Schema | None = None,
+        **measured: Any,
+    ) -> None:
+        """Write a file of the selector and its record.
+
+        A Parquet table has a schema, and the facts as its metadata; without a
+        schema a table is CSV with six significant digits. What was `measured` differs from run to
+        run: only the record keeps it.
+        """
+        path = self.output(template)
+        if isinstance(content, str):
+            tables.write_text(path, content)
+        elif schema is None:
+            tables.write_csv(path, content, 6)
+        else:
+            tables.write_table(path, content, schema, facts)
+        write_record(path, self.stopwatch, {**facts, **measured})
+
+    def questions(self, questions: str, ids: Sequence[str] | None = None) -> Questions:
+        """Return embeddings and subjects of a question set: of all or those given."""
+        texts, found = self.texts(questions).set_index("question_id"), {}
+        ids = list(texts.index) if ids is None else ids
+        for name in self.options.embedder:
+            path = self.store.path(paths.EMBEDDINGS, embedder=name, questions=questions)
+            table = tables.read_table(path, tables.EMBEDDINGS).set_index("question_id")
+            found[name] = np.stack(_found(path, table, ids, ["vector"])["vector"].tolist())
+        subjects = texts["subject"][list(ids)]
+        return Questions(ids, found, [None if pd.isna(each) else str(each) for each in subjects])
+
+    def texts(self, questions: str) -> pd.DataFrame:
+        """Return a question set, columns `headsweep.tables.QUESTIONS`."""
+        file = self.store.path(paths.QUESTIONS, questions=questions)
+        return tables.read_table(file, tables.QUESTIONS)
+
+    def z(self, questions: str) -> tuple[list[str], Z]:
+        """Return ids of a question set, and the pool's columns of its accuracy matrix."""
+        names = {"decoding": self.options.decoding, "questions": questions}
+        path = self.store.path(paths.ACCURACY, model=self.options.model, **names)
+        table = tables.read_table(path, tables.ACCURACY, exact=False).set_index("question_id")
+        rows = list(table.index)
+        return rows, _found(path, table, rows, self.heads).to_numpy(dtype=bool)
+
+
+def _found(path: Path, table: pd.DataFrame, rows: Any, columns: list[str]) -> pd.DataFrame:
+    try:
+        return table.loc[rows, columns]
+    except KeyError as error:
+        lacking = " ".join(str(error.args[0]).split())
+        raise TableError(f"{path} lacks rows or columns: {lacking}; remove it and rerun") from None

@@ -1,0 +1,200 @@
+"""Head selection without contrastive learning, from the training questions' Z.
+
+Three methods take the same heads for every question: the greedy cover, the most accurate head, and
+a shortlist to draw from. Three rank the heads for each question, in simpler ways than SPRINT:
+
+- ``nearest questions``: by how many of the k training questions with the nearest embeddings a head
+  solves.
+- ``logistic regression``: by the probability that a head solves the question, from one regression
+  for each head.
+- ``cover by subject``: the greedy cover of the training questions of the same subject; it uses no
+  embedding.
+
+The shortlist's criterion and K, the embedder, k and the regressions' penalty are chosen on held-out
+training questions, as SPRINT's setting is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from headsweep.config import Selector
+from headsweep.sprint.methods import BY_SUBJECT, NEAREST, REGRESSION
+from headsweep.sprint.validation import Order, Rows, Z, ranked_pass, splits
+from headsweep.statistics.answers import pass_at_n_drawn
+
+_NEIGHBOURS = (4, 8, 16, 32, 64)
+_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
+
+
+def greedy_cover(correct: Z) -> Int[np.ndarray, " pool"]:
+    """Order heads so that each solves the most questions that no earlier one solves.
+
+    Ties, and heads that add nothing, are ordered by the number of questions solved, then by the
+    order of the pool. This is the greedy solution of maximum coverage: N heads cover at least
+    1 − 1/e of what the best N cover (Nemhauser, Wolsey and Fisher 1978).
+    """
+    solved = correct.sum(axis=0)
+    unsolved = np.ones(len(correct), dtype=bool)
+    left = np.ones(correct.shape[1], dtype=bool)
+    order = []
+    while left.any():
+        gain = np.where(left, correct[unsolved].sum(axis=0), -1)
+        best = np.lexsort((-solved, -gain))[0]  # stable: ties go to the first
+        order.append(best)
+        left[best] = False
+        unsolved &= ~correct[:, best]
+    return np.array(order)
+
+
+def accuracy_order(correct: Z) -> Int[np.ndarray, " pool"]:
+    """Order heads by the number of questions solved, then by the order of the pool."""
+    return np.argsort(-correct.sum(axis=0), kind="stable")
+
+
+CRITERIA: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "joint cover": greedy_cover,
+    "individual accuracy": accuracy_order,
+}
+"""Readings of the paper's "greedy approach" to find "the heads that solve the most samples"."""
+
+
+def choose_shortlist(
+    train: Z, test: Z, options: Selector
+) -> tuple[Int[np.ndarray, " heads"], pd.DataFrame]:
+    """Choose the heads from which the random-heads baseline draws, as SPRINT's setting is chosen.
+
+    They are the first K, at most the pool's size, by one of `CRITERIA`. Pass@N is the exact
+    expectation where each question draws N of them, at most K, without replacement.
+
+    Returns:
+        The heads, by the criterion and K that are best on held-out training questions, from all of
+        them; and the sensitivity to the choice: Pass@N of every criterion and K, on held-out and on
+        test questions. The latter is for display only and takes no part in the choice.
+    """
+    pool = train.shape[1]
+    max_n = min(options.max_n, pool)
+    candidates = list(product(CRITERIA, sorted({min(k, pool) for k in options.shortlist})))
+
+    def passes(known: Z, asked: Z) -> Float[np.ndarray, "candidates max_n"]:
+        ranked = {name: asked[:, order(known)] for name, order in CRITERIA.items()}
+        drawn = [pass_at_n_drawn(ranked[name][:, :k], max_n) for name, k in candidates]
+        return np.stack(drawn).mean(axis=1)
+
+    parts = splits(len(train), options)
+    held_out = np.mean([passes(train[fit], train[asked]) for fit, asked in parts], axis=0)
+    best = int(held_out.mean(axis=1).argmax())
+    rows = [(*each, n) for each in candidates for n in range(1, max_n + 1)]
+    table = pd.DataFrame(rows, columns=["criterion", "k", "n"])
+    table["held_out"], table["test"] = held_out.ravel(), passes(train, test).ravel()
+    table["chosen"] = np.arange(len(table)) // max_n == best
+    criterion, k = candidates[best]
+    return CRITERIA[criterion](train)[:k], table
+
+
+class Questions(NamedTuple):
+    """What rankers use of some questions."""
+
+    ids: Sequence[str]
+    embeddings: Mapping[str, Float[np.ndarray, "questions embedding_dim"]]
+    """By embedder."""
+    subjects: Sequence[str | None]
+
+    def of(self, rows: Rows) -> "Questions":
+        """Return the questions with these row numbers."""
+        return Questions(
+            [self.ids[row] for row in rows],
+            {name: vectors[rows] for name, vectors in self.embeddings.items()},
+            [self.subjects[row] for row in rows],
+        )
+
+
+Ranker = Callable[[Questions, Z, Questions], Order]
+"""Takes known questions with their Z and other questions; ranks the heads for the others, best
+first."""
+
+
+def rankers(known: Questions, correct: Z, options: Selector) -> dict[str, Ranker]:
+    """Return rankers by method, with settings chosen on held-out training questions.
+
+    ``cover by subject`` is left out if the subject of a training question is missing.
+    """
+    max_n = min(options.max_n, correct.shape[1])
+
+    def score(ranker: Ranker) -> float:
+        curves = []
+        for fit, asked in splits(len(correct), options):
+            order = ranker(known.of(fit), correct[fit], known.of(asked))
+            curves.append(ranked_pass(correct[asked], order, max_n))
+        return float(np.mean(curves))
+
+    kinds: dict[str, list[Ranker]] = {
+        NEAREST: [partial(by_neighbours, *each) for each in product(known.embeddings, _NEIGHBOURS)],
+        REGRESSION: [
+            partial(by_regression, *each) for each in product(known.embeddings, _PENALTIES)
+        ],
+    }
+    # `max` takes the first of equals.
+    found = {method: max(tried, key=score) for method, tried in kinds.items()}
+    return found if None in known.subjects else found | {BY_SUBJECT: by_subject}
+
+
+def by_neighbours(embedder: str, k: int, known: Questions, correct: Z, asked: Questions) -> Order:
+    """Rank by the k known questions of the largest cosine similarity."""
+    fitted, others = (
+        part / np.linalg.norm(part, axis=1, keepdims=True).clip(1e-12)
+        for part in _standardised(known, asked, embedder)
+    )
+    nearest = np.argsort(-others @ fitted.T, axis=1, kind="stable")[:, :k]
+    return _ranked(correct[nearest].mean(axis=1), correct)
+
+
+def by_regression(
+    embedder: str, penalty: float, known: Questions, correct: Z, asked: Questions
+) -> Order:
+    """Rank by one logistic regression for each head, with an L2 penalty on the weights."""
+    fitted, others = _standardised(known, asked, embedder)
+    width, pool = fitted.shape[1], correct.shape[1]
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the mean cross-entropy with the penalty, and its gradient."""
+        weights, bias = flat[:-pool].reshape(width, pool), flat[-pool:]
+        logits = fitted @ weights + bias
+        wrong = (np.logaddexp(0, logits) - correct * logits).mean()
+        slope = (expit(logits) - correct) / logits.size
+        gradient = fitted.T @ slope + 2 * penalty / pool * weights
+        total = wrong + penalty / pool * np.square(weights).sum()
+        return float(total), np.append(gradient.ravel(), slope.sum(axis=0))
+
+    start = np.zeros(width * pool + pool)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    return _ranked(others @ found[:-pool].reshape(width, pool) + found[-pool:], correct)
+
+
+def by_subject(known: Questions, correct: Z, asked: Questions) -> Order:
+    """Rank by the greedy cover of the subject's questions, or of all if the subject is new."""
+    names = np.array(known.subjects)
+    covers = {name: greedy_cover(correct[names == name]) for name in set(known.subjects)}
+    whole = greedy_cover(correct)
+    return np.stack([covers.get(subject, whole) for subject in asked.subjects])
+
+
+def _standardised(known: Questions, asked: Questions, embedder: str) -> list[np.ndarray]:
+    """Scale every feature to mean 0 and standard deviation 1 over the known questions."""
+    fitted = known.embeddings[embedder]
+    centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
+    scale = np.where(scale <= 1e-6 * np.abs(fitted).max(axis=0), 1.0, scale)
+    return [(part - centre) / scale for part in (fitted, asked.embeddings[embedder])]
+
+
+def _ranked(scores: Float[np.ndarray, "asked pool"], correct: Z) -> Order:
+    """Sort heads by score; ties go to the head more accurate on training questions."""
+    accuracy = np.broadcast_to(correct.mean(axis=0), scores.shape)
+    return np.lexsort((-accuracy, -scores), axis=1)

@@ -1,0 +1,269 @@
+r"""Training a head selector, and choosing its setting on held-out training questions.
+
+The SPRINT loss (arXiv 2506.03978, section 4). With q_i = θ(φ(x_i)) for question i, one vector v_j
+for each head j, M⁺_i = {j : z_ij = 1} and s_jk = mean_i 1[z_ij = z_ik]:
+
+.. math::
+
+    L = \mathrm{mean}_i -\log \frac{\sum_{j \in M^+_i} e^{-\lVert q_i - v_j \rVert^2}}
+                                   {\sum_j e^{-\lVert q_i - v_j \rVert^2}}
+        - \lambda \sum_{j<k} s_{jk} \lVert v_j - v_k \rVert^2
+
+The first term draws a question to the heads that solve it. The second, subtracted with the sign
+that the paper prints, rewards distance between heads that agree: the N nearest heads then tend to
+differ in what they solve.
+
+Where the formula leaves a choice, the code does this (see also `headsweep.sprint.model`):
+
+- A question that no head solves has an empty M⁺_i and an infinite loss. It is left out of the first
+  term and its mean, but counts in s_jk. A question that all heads solve stays: its loss is 0.
+- The second term has no lower bound while points may lie anywhere: for every λ > 0 the minimum is
+  at infinity. The geometry `literal` leaves it so. `sphere` and `ball` keep all points within
+  distance 2 of each other.
+- A sum over pairs grows with the square of the pool, the first term does not. The bounded
+  geometries use the mean over pairs, so that λ means the same for pools of any size.
+
+Several selectors are trained at once: their tensors have a leading axis.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+from headsweep.config import Selector
+from headsweep.errors import ConfigError
+from headsweep.sprint import validation
+from headsweep.sprint.model import HeadSelector, Setting, rank, squared_distances
+from headsweep.sprint.rankers import Questions
+from headsweep.sprint.validation import Order, Z
+
+_WIDEST = 4.0  # largest squared distance in the bounded geometries
+
+
+def alignment(
+    distances: Float[Tensor, "*selectors questions pool"], correct: Bool[Tensor, "questions pool"]
+) -> Float[Tensor, "*selectors"]:
+    """Return the first term of the loss.
+
+    Args:
+        distances: ‖q_i − v_j‖², divided by the temperature if there is one.
+        correct: Z; every question is solved by some head.
+    """
+    solving = torch.logsumexp(-distances.masked_fill(~correct, torch.inf), dim=-1)
+    return (torch.logsumexp(-distances, dim=-1) - solving).mean(dim=-1)
+
+
+def agreement(correct: Bool[Tensor, "questions pool"]) -> Float[Tensor, "pool pool"]:
+    """Return s_jk, the share of questions on which two heads are both right or both wrong."""
+    right, wrong = correct.float(), (~correct).float()
+    return (right.T @ right + wrong.T @ wrong) / len(correct)
+
+
+def separation(
+    heads: Float[Tensor, "*selectors pool dimension"], weights: Float[Tensor, "pool pool"]
+) -> Float[Tensor, "*selectors"]:
+    """Return Σ_{j<k} w_jk ‖v_j − v_k‖² for symmetric weights.
+
+    With w = s it is the sum of the second term; with w = 2 s / (P (P − 1)) its mean over the pairs
+    of a pool of P heads.
+    """
+    return (weights * squared_distances(heads, heads)).sum(dim=(-2, -1)) / 2
+
+
+class Fit(NamedTuple):
+    """A trained selector and how its training went."""
+
+    selector: HeadSelector
+    training_loss: float
+    """Loss at the end of training; it falls without bound if the diversity term does."""
+    diverged: bool
+    """Whether heads are wider apart than a bounded geometry allows, and their mean squared distance
+    still doubled in the second half of the epochs."""
+
+
+def fit(
+    vectors: Float[np.ndarray, "questions embedding_dim"],
+    z: Z,
+    settings: Sequence[Setting],
+    seeds: Sequence[int],
+) -> list[Fit]:
+    """Train selectors with full-batch AdamW; only the initial weights are random.
+
+    They are trained at once, each as it would be alone but for rounding. Embeddings are
+    standardised for the optimiser, feature by feature; at the end θ is rescaled so that a selector
+    takes raw embeddings.
+
+    Args:
+        vectors: φ(x_i).
+        z: Z over the pool.
+        settings: settings that differ only in λ and weight decay.
+        seeds: seeds of the initial weights, one for each setting.
+
+    Raises:
+        ConfigError: no question is solved by any head.
+    """
+    embeddings, correct = torch.as_tensor(vectors), torch.tensor(z)
+    aligned = correct.any(dim=1)
+    if not aligned.any():
+        raise ConfigError(
+            f"no head solves any of the {len(correct)} training questions, so there is nothing to "
+            "learn; choose easier training questions or a longer max_new_tokens"
+        )
+    pool, epochs = correct.shape[1], settings[0].epochs
+    pairs = max(pool * (pool - 1) / 2, 1)
+    weights = agreement(correct) / (1 if settings[0].geometry == "literal" else pairs)
+    centre, scale = embeddings.mean(dim=0), embeddings.std(dim=0, correction=0)
+    constant = scale <= 1e-6 * embeddings.abs().amax(dim=0)  # constant but for rounding
+    scale = torch.where(constant, 1.0, scale)
+    inputs, targets = ((embeddings - centre) / scale)[aligned], correct[aligned]
+
+    selectors = [
+        HeadSelector(embeddings.shape[1], pool, each, seed)
+        for each, seed in zip(settings, seeds, strict=True)
+    ]
+    stack = deepcopy(selectors[0])
+    for name, parameter in stack.named_parameters():
+        parameter.data = torch.stack([each.get_parameter(name).data for each in selectors])
+    diversity = torch.tensor([each.diversity for each in settings])
+    step = _adamw(stack, settings)
+
+    def total() -> Float[Tensor, " selectors"]:
+        temperature = stack.log_temperature.exp()[:, None, None]
+        apart = separation(stack.placed_heads(), weights)
+        return alignment(stack.distances(inputs) / temperature, targets) - diversity * apart
+
+    def spread() -> list[float]:
+        return separation(stack.placed_heads(), torch.ones(pool, pool) / pairs).tolist()
+
+    for epoch in range(epochs):
+        if epoch == epochs // 2:
+            spread_half = spread()
+        step(total().sum())
+
+    with torch.no_grad():
+        final = total().tolist()
+        stack.theta_weight.div_(scale)
+        stack.theta_bias.sub_(stack.theta_weight @ centre)
+        for number, each in enumerate(selectors):
+            each.load_state_dict({name: part[number] for name, part in stack.state_dict().items()})
+    return [
+        Fit(selector, loss, end > max(_WIDEST, 2 * half) or not np.isfinite(loss))
+        for selector, loss, half, end in zip(selectors, final, spread_half, spread(), strict=True)
+    ]
+
+
+def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[Tensor, ""]], None]:
+    """Return a function that takes an AdamW step, with each selector's own weight decay of θ.
+
+    `torch.optim.AdamW` has one decay for the whole stack, and imports torch's compiler.
+    """
+    rate = settings[0].learning_rate
+    learnt: list[Tensor] = [each for each in stack.parameters() if each.requires_grad]
+    means, squares = ([torch.zeros_like(each) for each in learnt] for _ in range(2))
+    steps = [torch.tensor(0.0) for _ in learnt]
+    kept = torch.tensor([1 - rate * each.weight_decay for each in settings])[:, None, None]
+    adam = partial(adamw, lr=rate, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0)
+
+    def step(total: Float[Tensor, ""]) -> None:
+        gradients = list(torch.autograd.grad(total, learnt))
+        with torch.no_grad():
+            stack.theta_weight.mul_(kept)
+            adam(learnt, gradients, means, squares, [], steps, amsgrad=False, maximize=False)
+
+    return step
+
+
+def choose(
+    embeddings: Mapping[str, Float[np.ndarray, "questions embedding_dim"]],
+    correct: Z,
+    options: Selector,
+) -> tuple[Setting, pd.DataFrame]:
+    """Choose embedder, geometry, dimension, λ and all other options on held-out training questions.
+
+    Every setting is trained on the other part of each split. The best mean score (see
+    `headsweep.sprint.validation`) wins; ties go to the first in the config's order. The result of a
+    setting that diverged depends on when training stopped: it wins only if all diverged.
+
+    Returns:
+        The setting, and a table with a row for each setting and seed: the setting; Pass@1, Pass@4
+        and the score on the held-out part; the loss, and whether it diverged.
+    """
+    max_n = min(options.max_n, correct.shape[1])
+    parts = list(zip(options.seeds, validation.splits(len(correct), options), strict=True))
+    settings, rows = [], []
+    for embedder, geometry, dimension, epochs, rate in product(
+        *(options.embedder, options.geometry, options.dimension),
+        *(options.epochs, options.learning_rate),
+    ):
+        alike = [  # trained at once
+            Setting(geometry, dimension, diversity, decay, epochs, rate, embedder)
+            for diversity, decay in product(options.diversity, options.weight_decay)
+        ]
+        own = embeddings[embedder]
+        fits = [
+            fit(own[known], correct[known], alike, [seed] * len(alike))
+            for seed, (known, _) in parts
+        ]
+        settings += alike
+        for setting, of_split in zip(alike, zip(*fits, strict=True), strict=True):
+            for (seed, (_, asked)), trained in zip(parts, of_split, strict=True):
+                order = rank(trained.selector, own[asked])[0]
+                curve = validation.ranked_pass(correct[asked], order, max_n)
+                row = asdict(setting) | {"seed": seed}
+                row |= {"pass_at_1": curve[0], "pass_at_4": curve[min(4, max_n) - 1]}
+                row["mean_pass"] = curve.mean()
+                row |= {"training_loss": trained.training_loss, "diverged": trained.diverged}
+                rows.append(row)
+    table = pd.DataFrame(rows)
+    score, diverged = (
+        table[name].to_numpy().reshape(-1, len(parts)) for name in ("mean_pass", "diverged")
+    )
+    # `lexsort` is stable: ties go to the first.
+    best = int(np.lexsort((-score.mean(axis=1), diverged.any(axis=1)))[0])
+    return settings[best], table.assign(chosen=np.arange(len(rows)) // len(parts) == best)
+
+
+def rank_again(
+    known: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
+) -> Iterator[tuple[str, int, Sequence[str], Order]]:
+    """Train selectors from every seed, on every redraw and without each fold, and rank with them.
+
+    On a redraw the setting is chosen anew if the options say so. Last come selectors of every
+    geometry and λ, trained on all questions.
+
+    Yields:
+        The training's name in `headsweep.sprint.validation`, the seed, the ids of the test
+        questions, or of the fold left out, and for each of them the heads, nearest first.
+    """
+    whole, first = np.arange(len(correct)), options.seeds[0]
+    together = []  # rows to learn from, questions to rank for, and what is trained: name, seed, how
+    for name, rows in validation.redraws(len(correct), options).items():
+        own = setting
+        if name != validation.ALL and options.redrawn_setting == "anew":
+            own, _ = choose(known.of(rows).embeddings, correct[rows], options)
+        together.append((rows, test, [(name, seed, own) for seed in options.seeds]))
+    for name, fold in validation.folds(len(correct), options).items():
+        together.append((np.setdiff1d(whole, fold), known.of(fold), [(name, first, setting)]))
+    for geometry in dict.fromkeys(options.geometry):
+        others = [
+            (name, first, replace(setting, geometry=geometry, diversity=value))
+            for name, (of, value) in validation.readings(options).items()
+            if of == geometry
+        ]
+        together.append((whole, test, others))
+    for rows, asked, trained in together:
+        names, seeds, settings = zip(*trained, strict=True)
+        embedder = settings[0].embedder
+        fits = fit(known.embeddings[embedder][rows], correct[rows], settings, seeds)
+        for name, seed, each in zip(names, seeds, fits, strict=True):
+            yield name, seed, asked.ids, rank(each.selector, asked.embeddings[embedder])[0]

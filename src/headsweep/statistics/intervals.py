@@ -1,0 +1,181 @@
+"""Intervals and tests of shares, means, and differences between two methods.
+
+Paired: both methods answered the same questions. For a variant and the base model the differences
+are d_ih = z_ih − z_i,base: −1 where pruning head h loses question i, 1 where it gains it, 0 where
+nothing changes. For methods that draw their answers they are numbers from −1 to 1.
+
+Percentile bootstrap over questions, and over seeds and examples: the same resamples are used for
+every quantity, so the interval of a difference is that of the per-question differences. Where
+training was repeated with other seeds, all seeds are tested on the same examples. The two factors
+are crossed: an outcome is the sum of an effect of its seed, an effect of its example, and chance.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int, Real
+from scipy.special import bdtr, ndtri, stdtrit
+
+from headsweep.statistics import LEVEL
+
+Values = Float[np.ndarray, "*shape"]
+Interval = tuple[Values, Values]
+"""Lower and upper ends."""
+
+_TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2  # probabilities at the ends of an interval
+_DECIMALS = 12
+"""Decimals of an interval's ends. Sums that cancel leave a residue of either sign in the last
+digits, and conclusions depend on whether an interval ends at zero or below."""
+
+
+def paired_interval(
+    differences: Real[np.ndarray, "questions columns"],
+    components: Sequence[tuple[Values, int]] = (),
+) -> Interval:
+    """Return the interval of each column's mean difference.
+
+    Bonett and Price 2012 (Adjusted Wald confidence interval for a difference of binomial
+    proportions based on paired data): a gained and a lost question are added, so that coverage is
+    right even with few of either. In terms of the mean and the mean square, the formula also
+    applies to differences between −1 and 1.
+
+    Args:
+        differences: a number for each question, from −1 to 1.
+        components: variances of the mean that come from other sources, and the degrees of freedom
+            of their estimates. Variances are added; the quantile is Student's, with the degrees of
+            freedom of their sum (Satterthwaite 1946).
+    """
+    total = len(differences) + 2
+    mean = differences.sum(axis=0) / total
+    variance = ((np.square(differences).sum(axis=0) + 2) / total - mean**2) / total
+    quantile = ndtri(_TAILS[1])
+    if components:
+        parts = [(variance, total - 1), *components]
+        variance = sum(part for part, _ in parts)
+        freedom = variance**2 / sum(part**2 / freedom for part, freedom in parts)
+        quantile = stdtrit(freedom, _TAILS[1])
+    half = quantile * np.sqrt(variance)
+    return np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0)
+
+
+def mcnemar(differences: Int[np.ndarray, "questions heads"]) -> Float[np.ndarray, " heads"]:
+    """Return the two-sided p-value of the exact McNemar test of each head.
+
+    Under the null, the number gained is Binomial(gained + lost, 1/2). Without changes p is 1.
+    """
+    gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
+    tail = bdtr(np.minimum(gained, lost), gained + lost, 0.5)
+    return np.minimum(2 * tail, 1.0)
+
+
+def false_discovery(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
+    """Return Benjamini and Hochberg's adjusted p-values (q) of a family of tests."""
+    from scipy.stats import false_discovery_control  # slow to import
+
+    return false_discovery_control(p) if len(p) else p
+
+
+def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
+    """Return Holm's adjusted p-values (1979): the chance of any false claim stays at its level."""
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted
+
+
+def wilson(correct: Int[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"]) -> Interval:
+    """Return Wilson's score interval (1927) of each share of `correct` among `n` > 0 questions."""
+    z = ndtri(_TAILS[1])
+    share = correct / n
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return np.clip(middle - half, 0.0, share), np.clip(middle + half, share, 1.0)
+
+
+def unpaired_difference(
+    first: Values, first_ends: Interval, second: Values, second_ends: Interval
+) -> Interval:
+    """Return the interval of `second` − `first` from the interval of each.
+
+    Variance estimates recovered from the ends of each interval (Zou and Donner 2008); with Wilson's
+    intervals this is Newcombe's (1998, method 10). Coverage is right for independent values. Two
+    measurements on the same questions are positively correlated: for them it is too wide.
+    """
+    difference = second - first
+    below = np.hypot(second - second_ends[0], first_ends[1] - first)
+    above = np.hypot(second_ends[1] - second, first - first_ends[0])
+    return difference - below, difference + above
+
+
+def interval_of(means: Float[np.ndarray, " resamples *columns"]) -> Interval:
+    """Return each column's percentile interval."""
+    ends = np.quantile(means, _TAILS, axis=0)
+    low, high = np.round(ends, _DECIMALS) + 0.0  # turns -0.0 into 0.0
+    return low, high
+
+
+class Bootstrap:
+    """Resamples of a question set, with replacement, each as large as the set (Efron 1979).
+
+    Values are arrays of a number for each question, for any number of quantities. The seed decides
+    the resamples.
+    """
+
+    def __init__(self, questions: int, resamples: int, seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        chances = np.full(questions, 1 / questions)
+        # Each question's share of each resample, so that means are one matrix product.
+        self._weights = draw.multinomial(questions, chances, size=resamples) / questions
+
+    def interval(self, values: Float[np.ndarray, " questions *columns"]) -> Interval:
+        """Return the interval of each column's mean."""
+        return interval_of(self.means(values))
+
+    def means(
+        self, values: Float[np.ndarray, " questions *columns"]
+    ) -> Float[np.ndarray, " resamples *columns"]:
+        """Return each column's mean over the questions of each resample."""
+        return np.tensordot(self._weights, values, axes=1)
+
+
+class SeedBootstrap(Bootstrap):
+    """Resamples of seeds and of examples, drawn once, so that all differences are paired.
+
+    Resampling both in full would count chance twice: where seeds have no effect, intervals would be
+    too wide by half (Owen 2007, The pigeonhole bootstrap). Deviations of resampled seeds are
+    therefore scaled to the method of moments' estimate of the seed effects' spread (Davison and
+    Hinkley 1997, section 3.8), and, as few seeds estimate it badly, by the ratio of Student's
+    quantile to the normal one. In simulations with 3 to 10 seeds, 95% intervals covered 93 to 96%,
+    whether seeds had no effect or a dominant one; with two seeds, 90 to 95%. With one seed the
+    intervals are about that training alone.
+
+    Values are arrays of a number for each seed and example, for any number of quantities.
+    """
+
+    def __init__(self, seeds: int, examples: int, resamples: int, seed: int) -> None:
+        super().__init__(examples, resamples, seed)
+        self._seeds = Bootstrap(seeds, resamples, seed + 1)
+
+    def means(
+        self, values: Float[np.ndarray, "seeds examples *columns"]
+    ) -> Float[np.ndarray, " resamples *columns"]:
+        """Return each column's mean over the seeds and examples of each resample."""
+        by_seed = values.mean(axis=1)
+        own = (by_seed - by_seed.mean(axis=0)) * _scale(values)
+        return super().means(values.mean(axis=0)) + self._seeds.means(own)
+
+
+def _scale(values: Float[np.ndarray, "seeds examples *columns"]) -> Float[np.ndarray, "*columns"]:
+    """Return the factor by which deviations of the seeds' means are scaled before resampling."""
+    seeds, examples = values.shape[:2]
+    if seeds == 1:
+        return np.zeros(values.shape[2:])
+    by_seed, by_example = values.mean(axis=1), values.mean(axis=0)
+    chance = values - by_seed[:, None] - by_example[None] + values.mean(axis=(0, 1))
+    freedom = (seeds - 1) * max(1, examples - 1)
+    effects = by_seed.var(axis=0, ddof=1) - (chance**2).sum(axis=(0, 1)) / freedom / examples
+    seen = by_seed.var(axis=0)
+    share = np.divide(effects.clip(0), seen, out=np.zeros_like(seen), where=seen > 0)
+    few = stdtrit(seeds - 1, _TAILS[1]) / ndtri(_TAILS[1])
+    return few * np.sqrt(share)

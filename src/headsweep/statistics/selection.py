@@ -1,0 +1,281 @@
+"""Is it more than noise? The gain of the best of many heads, and the spread between heads.
+
+"Best head minus base" is a maximum of noisy numbers and positive even if pruning has no effect.
+Its controls are functions of the paired differences d_ih = z_ih − z_i,base ∈ {−1, 0, 1}.
+
+Published tables give the accuracy of each pruned head on groups of questions, not the outcome of
+each question. The simplest model of chance that explains their spread has contested questions: base
+and pruned models agree on all others, and each answers a contested question right with probability
+1/2, independently. With m contested questions the standard deviation between heads is √m / 2
+questions, so the observed spread gives m.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import bdtr, chdtrc, stdtrit
+
+from headsweep.statistics import LEVEL
+
+Differences = Int[np.ndarray, "questions heads"]
+"""z_ih − z_i,base."""
+
+_BLOCK = 1000  # resamples at once; bounds memory
+_LEAST = 0.25  # smallest variance of a count, for median heads with none or all right
+
+
+class BestGain(NamedTuple):
+    """The best head's gain and what selection alone would give, as fractions of the questions."""
+
+    gain: float
+    expected: float
+    """Mean of the best gain under the null."""
+    p: float
+
+
+class HeldOutGain(NamedTuple):
+    """The gain of the head chosen on one half of the questions, measured on the other."""
+
+    gain: float
+    low: float
+    high: float
+    chosen: Float[np.ndarray, " heads"]
+    """How often each head was chosen; sums to 1."""
+
+
+def surely_hurts(differences: Differences) -> Bool[np.ndarray, " heads"]:
+    """Return which heads cannot be best by chance, because they lose significantly.
+
+    One-sided exact binomial test of the changed questions at 5%, Bonferroni over heads.
+    """
+    gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
+    return bdtr(gained, gained + lost, 0.5) < 0.05 / differences.shape[1]
+
+
+def best_gain(
+    differences: Differences, candidates: Bool[np.ndarray, " heads"], resamples: int, seed: int
+) -> BestGain:
+    """Test the best head's gain against its null distribution, by joint sign flips.
+
+    Under the null, a question is as likely gained as lost. All differences of a question flip
+    together, which keeps the correlation between heads, above all from the base model's own luck.
+
+    The p-value is that of the largest studentised gain, (gained − lost) / √(gained + lost), over
+    heads: without the denominator, the variance of heads that hurt would hide those that help. The
+    expectation is that of the best plain gain of the candidates, NaN without any. Heads that
+    clearly hurt should not be candidates: their losses, when flipped, look like large gains.
+    """
+    questions = len(differences)
+    gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
+    scale = 1 / np.sqrt(np.maximum(gained + lost, 1))
+    observed = ((gained - lost) * scale).max()
+    flipped = differences.astype(np.float32)  # sums of ±1 are exact in float32
+    largest, studentised = [], []
+    for signs in _signs(resamples, questions, seed):
+        sums = signs @ flipped
+        studentised.append((sums * scale.astype(np.float32)).max(axis=1))
+        largest.append(sums[:, candidates].max(axis=1, initial=-np.inf))
+    best = np.concatenate(largest) / questions if candidates.any() else np.full(1, np.nan)
+    beyond = np.concatenate(studentised) >= observed - 1e-5  # float32 against float64
+    p = (1 + beyond.sum()) / (1 + resamples)
+    return BestGain(float((gained - lost).max() / questions), float(best.mean()), float(p))
+
+
+def against_placebos(
+    heads: Differences, placebos: Differences, resamples: int, seed: int
+) -> tuple[float, float]:
+    """Return the best placebo's gain, and the p-value that the best of as many heads gains more.
+
+    Under the null, heads and placebos are exchangeable on every question. The statistic is the best
+    head's gain minus the best placebo's. Its null distribution comes from swapping heads and
+    placebos on random questions, all variants of a question together, which keeps their
+    correlation, above all from the question's fragility. Unlike in the test by sign flips, the
+    average effect of any perturbation of that size does not count. There are as many placebos as
+    heads.
+    """
+    # Half integers and their sums are exact in float32.
+    shared = (heads.sum(axis=0) + placebos.sum(axis=0)).astype(np.float32) / 2
+    apart = (heads - placebos).astype(np.float32) / 2
+    varied = apart[apart.any(axis=1)]
+    observed = heads.sum(axis=0).max() - placebos.sum(axis=0).max()
+    beyond = 0
+    for signs in _signs(resamples, len(varied), seed):
+        swapped = signs @ varied
+        gap = (shared + swapped).max(axis=1) - (shared - swapped).max(axis=1)
+        beyond += int((gap >= observed).sum())
+    return float(placebos.mean(axis=0).max()), (1 + beyond) / (1 + resamples)
+
+
+def held_out_gain(
+    differences: Differences, strata: Int[np.ndarray, " questions"], splits: int, seed: int
+) -> HeldOutGain:
+    """Choose the best head on one half of the questions, and measure its gain on the other.
+
+    The result is averaged over random splits and both directions; heads tied for best share the
+    choice. The interval covers the true gain of the chosen heads, weighted by how often each was
+    chosen.
+
+    Its variance has two parts. The first is that of cross-validation (Bayle et al. 2020, arXiv
+    2007.12671): the variance over questions of their mean held-out difference. The second is the
+    covariance of the two directions, which that theory neglects because it vanishes where the
+    choice is stable; here it is not. Let G_hk be the mean over halves of 1[h is chosen on a half] ×
+    (gain of k on that half − gain of k on all). For independent halves the covariance is
+    Σ_hk G_hk G_kh. Halves of one sample vary half as much, so this sum estimates half of it, which
+    is its weight in the variance of a mean of two.
+
+    `strata` are labels; halves differ by at most one question in each stratum. There are at least
+    two questions.
+    """
+    questions, heads = differences.shape
+    data = differences.astype(np.float32)
+    overall = data.mean(axis=0)
+    draw = np.random.default_rng(seed)
+    held_out, measured = np.zeros(questions), np.zeros(questions)
+    chosen, follows = np.zeros(heads), np.zeros((heads, heads))
+    for half in _halves(strata, splits, draw):
+        for train in (half, ~half):
+            sums = train.astype(np.float32) @ data
+            best = (sums == sums.max(axis=1, keepdims=True)).astype(np.float32)
+            best /= best.sum(axis=1, keepdims=True)
+            held_out += np.where(train, 0, best @ data.T).sum(axis=0)
+            measured += (~train).sum(axis=0)
+            chosen += ((~train).sum(axis=1) @ best) / questions
+            follows += best.T @ (sums / train.sum(axis=1, keepdims=True) - overall)
+    values = held_out / measured
+    gain = float(values.mean())
+    follows /= 2 * splits
+    variance = values.var(ddof=1) / questions + max(0.0, float((follows * follows.T).sum()))
+    half_width = float(stdtrit(questions - 1, (1 + LEVEL) / 2) * np.sqrt(variance))
+    low, high = max(gain - half_width, -1.0), min(gain + half_width, 1.0)
+    return HeldOutGain(gain, low, high, chosen / splits)
+
+
+def _halves(
+    strata: Int[np.ndarray, " questions"], splits: int, draw: np.random.Generator
+) -> Iterator[Bool[np.ndarray, "splits questions"]]:
+    """Yield blocks of random halves, balanced within strata."""
+    _, label = np.unique(strata, return_inverse=True)
+    for start in range(0, splits, _BLOCK):
+        count = min(_BLOCK, splits - start)
+        order = np.argsort(label + draw.random((count, len(label))), axis=1)
+        # Questions of a stratum go to the halves in turn, starting with a random one.
+        place = np.arange(len(label)) + draw.integers(0, 2, (count, 1))
+        half = np.empty(order.shape, dtype=bool)
+        np.put_along_axis(half, order, place % 2 == 0, axis=1)
+        yield half
+
+
+def _signs(
+    resamples: int, questions: int, seed: int
+) -> Iterator[Float[np.ndarray, "resamples questions"]]:
+    """Yield blocks of fair signs, 1 or -1."""
+    draw = np.random.default_rng(seed)
+    for start in range(0, resamples, _BLOCK):
+        shape = (min(_BLOCK, resamples - start), questions)
+        yield draw.integers(0, 2, shape, dtype=np.int8).astype(np.float32) * 2 - 1
+
+
+class HeadVariance(NamedTuple):
+    """The spread of accuracy between heads, as standard deviations of fractions."""
+
+    spread: float
+    """Observed between heads."""
+    noise: float
+    """Expected between heads of equal accuracy."""
+    component: float
+    """The rest: √max(0, spread² − noise²)."""
+    p: float
+    """Of Cochran's Q test: all heads have equal accuracy."""
+
+
+def head_variance(z: Int[np.ndarray, "questions heads"]) -> HeadVariance:
+    """Split the variance between heads into noise and a true component.
+
+    In the two-way layout question × head without replication, the true component is the mean square
+    between heads in excess of the residual mean square (Searle et al. 1992, chapter 4). All heads
+    answer the same questions, so that the questions' difficulty does not count as noise. The test
+    is Cochran's Q (1950), chi-squared with heads − 1 degrees of freedom. `z` holds 0 and 1, of at
+    least two heads and two questions.
+    """
+    questions, heads = z.shape
+    head, question = z.mean(axis=0), z.mean(axis=1)
+    between = questions * np.sum((head - head.mean()) ** 2) / (heads - 1)
+    total = np.sum((z - head - question[:, np.newaxis] + head.mean()) ** 2)
+    residual = total / ((questions - 1) * (heads - 1))
+    right = z.sum(axis=1)
+    varied = np.sum(right * (heads - right))
+    statistic = heads * (heads - 1) * questions**2 * np.sum((head - head.mean()) ** 2)
+    spread, noise, component = (
+        float(np.sqrt(max(0.0, square) / questions))
+        for square in (between, residual, between - residual)
+    )
+    p = float(chdtrc(heads - 1, statistic / varied)) if varied else 1.0
+    return HeadVariance(spread, noise, component, p)
+
+
+def contested(
+    accuracy: Float[np.ndarray, "heads groups"], sizes: Int[np.ndarray, " groups"]
+) -> tuple[float, Bool[np.ndarray, " heads"]]:
+    """Estimate how much of the spread between the heads of a layer is noise.
+
+    Heads that clearly hurt (3.5 binomial standard deviations below the median head over all groups)
+    are left out. Groups have different questions, so their noise is independent: the mean product
+    of a head's deviations in two groups is not noise. The rest is noise or an effect of a head on
+    one group alone. These cannot be told apart; both count as noise, which is thus an upper bound.
+
+    `accuracy` is NaN where unknown; each group, of `sizes` questions, has at least one head.
+
+    Returns:
+        The noise, as a share of the independent binomial variance, and which heads were kept.
+    """
+    middle = np.nanmedian(accuracy, axis=0)
+    scale = np.sqrt(np.maximum(middle * (1 - middle) / sizes, _LEAST / sizes**2))
+    known = ~np.isnan(accuracy)
+    weight = known * scale * sizes
+    below = np.nansum((accuracy - middle) * sizes, axis=1)
+    ordinary = below > -3.5 * np.sqrt(np.maximum((weight**2).sum(axis=1), 1e-12))
+    known &= ordinary[:, np.newaxis]
+    kept = np.where(known, accuracy, 0)
+    count = known.sum(axis=0)
+    deviation = np.where(known, kept - kept.sum(axis=0) / np.maximum(count, 1), 0) / scale
+    freedom = np.maximum(count - 1, 0).sum()
+    spread = (deviation**2).sum() / max(freedom, 1)
+    groups = known.sum(axis=1)
+    pairs = (groups * (groups - 1)).sum()
+    products = (deviation.sum(axis=1) ** 2 - (deviation**2).sum(axis=1)).sum()
+    common = products / max(pairs, 1)
+    return float(np.clip(spread - max(common, 0.0), 0.0, 1.0)), ordinary
+
+
+def gains_by_chance(
+    sizes: Int[np.ndarray, " pairs"],
+    contested_questions: Float[np.ndarray, " pairs"],
+    heads: Int[np.ndarray, " pairs"],
+    groups: Int[np.ndarray, " pairs"],
+    resamples: int,
+    seed: int,
+) -> Float[np.ndarray, "resamples pairs"]:
+    """Simulate the gain of the best head over base if pruning has no effect.
+
+    Pairs of one group share questions and base model: the contested questions of the layer with
+    fewer are also contested in the other layers, and the base model answers each question once.
+
+    A pair is a group and a layer: `sizes` are its questions, of which a number, not necessarily
+    whole, is contested; `groups` are labels.
+    """
+    draw = np.random.default_rng(seed)
+    best = np.zeros((resamples, len(sizes)))
+    for group in np.unique(groups):
+        fraction = draw.random(resamples)  # for random rounding of numbers of questions
+        base, tossed = np.zeros((2, resamples), dtype=np.int64)
+        members = np.flatnonzero(groups == group)
+        for pair in members[np.argsort(contested_questions[members], kind="stable")]:
+            number = np.floor(contested_questions[pair] + fraction).astype(np.int64)
+            base += draw.binomial(number - tossed, 0.5)
+            tossed = number
+            shape = (heads[pair], resamples)
+            right = draw.binomial(np.broadcast_to(number, shape), 0.5)
+            best[:, pair] = (right.max(axis=0) - base) / sizes[pair]
+    return best

@@ -1,0 +1,324 @@
+"""Parquet tables: their schemas, atomic writing, checked reading.
+
+Every table of the project has one of the schemas below. Writing casts to the schema, writes to a
+temporary file and renames it, so a reader never sees half a table. Reading refuses a table with
+other columns, and a damaged file: each holds its own checksum. Files contain no time and no host,
+so equal content gives equal bytes.
+"""
+
+import io
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headsweep.errors import TableError
+
+if TYPE_CHECKING:  # pandas takes half a second to import, and not every job needs it
+    import pandas as pd
+
+_TEXT, _BOOL = pa.string(), pa.bool_()
+_INT8, _INT16, _INT32, _INT64 = pa.int8(), pa.int16(), pa.int32(), pa.int64()
+_FLOAT32, _FLOAT64 = pa.float32(), pa.float64()
+
+
+def _schema(nullable: str = "", **columns: pa.DataType) -> pa.Schema:
+    """Return a schema of columns; those named in `nullable` may have null cells."""
+    return pa.schema(
+        [pa.field(name, kind, name in nullable.split()) for name, kind in columns.items()]
+    )
+
+
+QUESTIONS = _schema(
+    question_id=_TEXT,
+    split=_TEXT,
+    subject=_TEXT,  # null if the benchmark has none
+    level=_INT8,  # 1 (easy) to 5 (hard), null if unknown
+    question=_TEXT,
+    answer=_TEXT,  # gold answer, without box
+    solution=_TEXT,  # worked solution, null if there is none
+    source_row=_INT32,
+    nullable="subject level solution",
+)
+"""A question set: one row per question."""
+
+ANSWERS = _schema(
+    question_id=_TEXT,
+    sample=_INT16,  # 0 for greedy decoding
+    token_ids=pa.list_(_INT32),  # eos not included
+    text=_TEXT,
+    stop_reason=_TEXT,  # "eos" or "length"
+    margin=_FLOAT32,  # smallest gap between best and second logit
+)
+"""Answers of one variant to one question set under one decoding."""
+
+ACTIVATIONS = _schema(
+    layer=_INT16,
+    head=_INT16,
+    share=_FLOAT64,  # of the squared norm of all heads
+    norm=_FLOAT64,
+    output_norm=_FLOAT64,
+    noise_norm=_FLOAT64,
+    nullable="output_norm noise_norm",
+)
+"""Each head's slice of the input of the output projection, means over tokens; and the norms of what
+the head, and of what its noise placebo, adds to the projection's output: equal but for rounding."""
+
+GRADED = _schema(
+    question_id=_TEXT,
+    variant=_TEXT,
+    sample=_INT16,
+    answer=_TEXT,  # extracted answer, null if none was found
+    group=_INT32,  # equal answers of a question share it; -1: none
+    correct=_BOOL,
+    verdict=_TEXT,  # judged, no_answer, timeout, memory, error
+    tokens=_INT32,
+    stop_reason=_TEXT,
+    margin=_FLOAT32,
+    nullable="answer",
+)
+"""Every answer of a (model, decoding, question set) with its verdict."""
+
+ACCURACY = _schema(question_id=_TEXT, subject=_TEXT, level=_INT8, nullable="subject level")
+"""The accuracy matrix Z: these columns, then one int8 column of 0 and 1 for each variant
+(or, for sampling, for each sample: ``S00``, ``S01``, ...)."""
+
+
+def accuracy_schema(columns: Iterable[str]) -> pa.Schema:
+    """Return the schema of an accuracy matrix with these columns of 0 and 1."""
+    return pa.schema([*ACCURACY, *(pa.field(name, _INT8, nullable=False) for name in columns)])
+
+
+EMBEDDINGS = _schema(question_id=_TEXT, vector=pa.list_(_FLOAT32))
+"""Question embeddings, float32 [embedding_dim]."""
+
+RANKING = _schema(
+    question_id=_TEXT,
+    heads=pa.list_(_TEXT),  # nearest first
+    distances=pa.list_(_FLOAT32),  # squared, ascending
+)
+"""Heads ranked for each question by a trained selector."""
+
+TRAININGS = _schema(
+    method=_TEXT,  # SPRINT or a rival of it
+    training=_TEXT,  # see headsweep.sprint.validation
+    seed=_INT64,
+    question_id=_TEXT,
+    heads=pa.list_(_INT16),  # nearest first
+)
+"""Heads (indices in the pool) as ranked by selectors of other seeds and training questions, and by
+simpler methods."""
+
+POINTS = _schema(
+    kind=_TEXT,  # "head" or "question"
+    name=_TEXT,  # variant or question_id
+    vector=pa.list_(_FLOAT32),
+)
+"""Heads and questions in the shared space of a trained selector."""
+
+CURVES = _schema(
+    method=_TEXT,
+    n=_INT16,
+    pass_at_n=_FLOAT64,
+    low=_FLOAT64,  # 95% bootstrap interval over questions
+    high=_FLOAT64,
+    majority=_FLOAT64,  # accuracy of the majority answer, null if undefined
+    distinct_answers=_FLOAT64,  # mean number of distinct final answers
+    agreement=_FLOAT64,  # mean pairwise agreement of final answers
+    tokens=_FLOAT64,  # generated tokens per question
+    nullable="majority distinct_answers agreement tokens",
+)
+"""Pass@N of every method on one question set, with diversity and cost at the same N."""
+
+PROBLEMS = _schema(
+    example_id=_TEXT,
+    part=_TEXT,  # "train", "dev" or "test"
+    stratum=_TEXT,  # complexity and operators: "low +*"
+    official=_TEXT,  # the dataset's own split or fold
+    text=_TEXT,  # numbers masked
+    numbers=pa.list_(_FLOAT64),
+    equation=_TEXT,  # over n0, n1, ..., all brackets
+    answer=_FLOAT64,
+)
+"""A dataset of word problems, divided into parts."""
+
+OUTCOMES = _schema(
+    example_id=_TEXT,
+    stratum=_TEXT,  # complexity, or subject
+    quantised=_BOOL,  # with 8-bit weights
+    answer=_TEXT,  # null if there is none
+    strict=_BOOL,
+    lenient=_BOOL,
+    nullable="answer",
+)
+"""The answers of one arm of a compression to the test part, for one seed."""
+
+STUDY_OUTCOMES = pa.schema([*_schema(arm=_TEXT, seed=_INT64), *OUTCOMES])
+"""The answers of all arms of a compression, by the arms' names in the config."""
+
+_CHECKSUM = b"headsweep.crc32"
+"""Metadata key of a file's CRC-32, which is computed with zeros in its place."""
+_NO_CHECKSUM = b"0" * 8
+
+
+@contextmanager
+def atomic(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
+
+    An exception removes what is temporary and leaves an older `path` unchanged. In place of a file
+    there may be a folder, whose `path` must be missing or empty.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+    if folder:
+        temporary.mkdir()
+    else:
+        temporary.touch(exist_ok=False)
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
+        if folder:
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text atomically, as UTF-8."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_csv(path: Path, data: "pd.DataFrame", digits: int | None = None) -> Path:
+    """Write a table as CSV, atomically, with some significant digits or all; return its path."""
+    form = f"%.{digits}g" if digits else None
+    with atomic(path) as temporary:
+        data.to_csv(temporary, index=False, lineterminator="\n", float_format=form)
+    return path
+
+
+def write_table(
+    path: Path,
+    data: "pd.DataFrame | pa.Table",
+    schema: pa.Schema,
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a table atomically.
+
+    Args:
+        path: the file to make.
+        data: columns of the schema, in any order.
+        schema: one of this module's schemas, or an extension of one.
+        metadata: facts to keep in the file itself (JSON values; no times, no hosts).
+
+    Raises:
+        TableError: columns are missing, superfluous, of another type, or null where not allowed.
+    """
+    names = data.column_names if isinstance(data, pa.Table) else list(data.columns)
+    if sorted(names) != sorted(schema.names):
+        raise TableError(
+            f"{path}: columns {sorted(names)} are not those of its schema, {sorted(schema.names)}"
+        )
+    try:
+        if isinstance(data, pa.Table):
+            # `Table.cast` would import Arrow's compute functions even for equal types.
+            table = pa.Table.from_arrays(data.select(schema.names).columns, schema=schema)
+        else:
+            table = pa.Table.from_pandas(data, schema=schema, preserve_index=False)
+        table.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
+        raise TableError(f"{path}: {error}") from error
+    for field in schema:
+        if not field.nullable and table.column(field.name).null_count:
+            raise TableError(f"{path}: column {field.name!r} has empty cells; it must not")
+    facts = {
+        key.encode(): json.dumps(value, sort_keys=True).encode()
+        for key, value in (metadata or {}).items()
+    }
+    table = table.replace_schema_metadata(facts | {_CHECKSUM: _NO_CHECKSUM})
+    stream = io.BytesIO()
+    pq.write_table(table, stream, compression="zstd")
+    content = bytearray(stream.getvalue())
+    start = _place(content)
+    content[start : start + 8] = b"%08x" % zlib.crc32(content)
+    with atomic(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def read_table(path: Path, schema: pa.Schema, *, exact: bool = True) -> "pd.DataFrame":
+    """Read a table into pandas; otherwise as `read_arrow`."""
+    return read_arrow(path, schema, exact=exact).to_pandas()
+
+
+def read_arrow(path: Path, schema: pa.Schema, *, exact: bool = True) -> pa.Table:
+    """Read a table and check its columns.
+
+    Args:
+        path: a Parquet file.
+        schema: the columns expected.
+        exact: whether further columns are an error (the accuracy matrix has some).
+
+    Raises:
+        TableError: the file is missing, is not Parquet, or has other columns or types.
+    """
+    try:
+        content = path.read_bytes()
+        start = _place(content)  # a file without a checksum is accepted
+        zeros = content[:start] + _NO_CHECKSUM + content[start + 8 :]
+        if start >= 0 and content[start : start + 8] != b"%08x" % zlib.crc32(zeros):
+            raise pa.ArrowInvalid("it is damaged: its checksum differs")
+        with pq.ParquetFile(io.BytesIO(content)) as file:  # `read_table` would import pandas
+            table = file.read()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise unreadable(path, error) from error
+    for field in schema:
+        if field.name not in table.column_names:
+            raise TableError(f"{path}: column {field.name!r} is missing; remove the file and rerun")
+        found = table.schema.field(field.name).type
+        if found != field.type:
+            raise TableError(f"{path}: column {field.name!r} is {found}, not {field.type}")
+    extra = sorted(set(table.column_names) - set(schema.names))
+    if exact and extra:
+        raise TableError(f"{path}: unknown columns {extra}; remove the file and rerun")
+    return table
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return the facts that `write_table` kept in a file."""
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (OSError, pa.ArrowInvalid) as error:
+        raise unreadable(path, error) from error
+    return {
+        key.decode(): json.loads(value)
+        for key, value in metadata.items()
+        if not key.startswith((b"ARROW:", b"pandas", _CHECKSUM))
+    }
+
+
+def _place(content: bytes | bytearray) -> int:
+    """Return the offset of the checksum, in the footer two bytes after its key; -1 without one."""
+    found = content.rfind(_CHECKSUM)
+    return found if found < 0 else found + len(_CHECKSUM) + 2
+
+
+def unreadable(path: Path, error: Exception) -> TableError:
+    """Return what to raise where a file is missing or cannot be read."""
+    if not path.exists():
+        return TableError(f"{path} is missing; the rule that makes it has not run")
+    reason = " ".join(str(error).split())
+    return TableError(f"{path} cannot be read ({reason}); remove it and run again")

@@ -1,0 +1,54 @@
+"""Text for people: escaped names, uniformly formatted numbers.
+
+Subjects come from a benchmark file and may contain anything.
+"""
+
+import re
+import textwrap
+import unicodedata
+
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+"""Control characters except line break and tab; direction marks; halves of surrogate pairs."""
+
+
+def plain(text: str) -> str:
+    """Return text on one line, without control characters."""
+    kept = (" " if unicodedata.category(c)[0] in "CZ" else c for c in text)
+    return " ".join("".join(kept).split())
+
+
+def visible(text: str) -> str:
+    """Replace control and direction characters by their code points; keep line breaks and tabs.
+
+    Nothing in the result can reorder or hide the text around it.
+    """
+    return _UNSEEN.sub(lambda match: f"[U+{ord(match[0]):04X}]", text)
+
+
+def short(text: str, width: int = 40) -> str:
+    """Shorten plain text to a width."""
+    text = plain(text)
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def wrapped(text: str, width: int, lines: int = 3) -> str:
+    """Break a name into at most `lines` lines of a width."""
+    return "\n".join(textwrap.wrap(plain(text), width, max_lines=lines, placeholder="…"))
+
+
+def points(fraction: float) -> str:
+    """Format a difference of fractions in percentage points, with its sign; zero has none."""
+    text = f"{100 * fraction:+.1f}".replace("-", "−")
+    return "0.0" if text in ("+0.0", "−0.0") else text
+
+
+def part(fraction: float) -> str:
+    """Format a fraction in percent with one decimal, without the percent sign."""
+    return points(fraction).lstrip("+")
+
+
+def percent(fraction: float) -> str:
+    """Format a fraction in percent with one decimal."""
+    return f"{part(fraction)}%"

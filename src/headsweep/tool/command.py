@@ -1,0 +1,243 @@
+"""The tool's commands; light, so that the command line starts fast."""
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from headsweep import paths
+from headsweep.arguments import add_command
+from headsweep.errors import ConfigError
+from headsweep.tool.sweep import sweep
+
+_EXAMPLES = """\
+examples:
+  headsweep sweep --model Qwen/Qwen2.5-Math-1.5B-Instruct --benchmark math500 --layers 5,15
+  headsweep sweep --model ./my-llama --benchmark ./mine.csv --question-column q \\
+      --answer-column a --grader numeric --layers all --out my-sweep
+
+The same command continues where it was stopped. This makes all figures and the report, and
+generates nothing twice:
+  snakemake --cores 2 --directory OUT --configfile OUT/results/sweep/config.json
+"""
+ABOUT_STORE = """\
+The store, results/store, is shared by all configs. Each line names a kind of file, its key, and the
+configs that need it: those of the runs in results/, and those that you name.
+
+--prune lists what no run and no named config needs, asks, and moves it to results/store/.trash,
+from where it can be moved back; --empty-trash removes it for good. Files of unknown kinds stay, and
+so do answers that a known config could take over: those to a smaller draw from its split. Where
+other folders share the store by a link, their runs have to be named.
+
+--upgrade renames what an earlier version made, in the store and in the runs of this folder, so that
+nothing is generated again.
+"""
+_EACH = 5  # of the best and the worst heads are printed
+_COLUMNS = ("question", "answer", "id", "subject", "level")
+
+
+def add_sweep(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `sweep`, whose columns are options of their own, to a command line."""
+    command = add_command(
+        commands,
+        "sweep",
+        sweep,
+        handler=_sweep,
+        epilog=_EXAMPLES,
+        options=("model", "benchmark"),
+        without=("columns",),
+    )
+    for column in _COLUMNS:
+        text = f"your own benchmark: column of the {column}"
+        command.add_argument(f"--{column}-column", metavar="NAME", help=text)
+
+
+def _sweep(**options: Any) -> None:
+    _end_orderly()
+    named = {column: options.pop(f"{column}_column") for column in _COLUMNS}
+    table = sweep(**options, columns={name: value for name, value in named.items() if value})
+    (base,) = table[table["variant"] == "base"].itertuples()
+    pruned = table[table["variant"] != "base"].sort_values("gain", ascending=False, kind="stable")
+    heads: list[Any] = list(pruned.itertuples())
+    print(f"base model: {base.accuracy:.1%} of {base.n} questions\n")
+    print("without head  accuracy    gain  95% interval            q")
+    lines = [
+        f"{head.variant:<12}  {head.accuracy:>7.1%}  {head.gain:>+6.1%}  "
+        f"[{head.low:>+6.1%}, {head.high:>+6.1%}]  {head.q:>6.3f}"
+        for head in heads
+    ]
+    if len(lines) > 2 * _EACH + 1:
+        lines[_EACH:-_EACH] = ["..."]
+    print(*lines, sep="\n")
+    out = options["out"]
+    print(f"\nall {len(heads)} heads: {out}/results/sweep/controls/heads/heads.csv")
+    print(f"figures and report: {_again(Path(out), 'results/sweep/config.json')}")
+
+
+def _end_orderly() -> None:
+    """Treat SIGTERM as Ctrl-C, so that the engine is stopped and finished answers are kept."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _again(folder: Path, config: str) -> str:
+    """Return the command that makes a run in a folder from a config there.
+
+    It names the workflow if Snakemake would not find it by itself.
+    """
+    words = ["snakemake", "--cores", "2"]
+    snakefile = Path(__file__).parents[3] / "Snakefile"
+    if snakefile.exists() and not Path("Snakefile").exists():
+        words += ["--snakefile", str(snakefile)]
+    words += ["--directory", str(folder), "--configfile", str(folder / config)]
+    return shlex.join(words)
+
+
+def solve(
+    question: str | None = None,
+    *,
+    file: Path | None = None,
+    run: Path,
+    selector: str | None = None,
+    n: int | None = None,
+    verifier: str | None = None,
+    json: bool = False,
+) -> None:
+    """Answer a question with the heads that a run's selector picks.
+
+    Args:
+        question: the question; without it, stdin is read, one question per line
+        file: a file with one question per line
+        run: folder of a run: results/demo
+        selector: which of the run's selectors (default: the only one)
+        n: how many heads answer (default: 8, or all)
+        verifier: module:function that takes the question and a list of texts and returns their
+            scores; the answer with the highest score is chosen, not the majority's
+        json: print one JSON object per question
+    """
+    from headsweep.tool.solve import Solver, to_json, to_text
+
+    questions = _questions(question, file)
+    for solved in Solver(run, selector=selector, n=n, verifier=verifier).solve(questions):
+        print((to_json if json else to_text)(solved))
+
+
+def pilot(config: Path, *, slurm: bool = False, cores: int | None = None) -> None:
+    """Measure a small part of a config: tokens/s, memory, hours.
+
+    Args:
+        config: for example config/sprint.yaml
+        slurm: measure in one SLURM allocation, by the profile in workflow/profiles/slurm
+        cores: CPU cores to use (default: all)
+    """
+    from headsweep.tool.pilot import show
+
+    _end_orderly()
+    show(config, slurm=slurm, cores=cores)
+
+
+def store(
+    configs: list[Path],
+    *,
+    prune: bool = False,
+    empty_trash: bool = False,
+    upgrade: bool = False,
+    yes: bool = False,
+) -> None:
+    """Show what the store holds, its size, and which configs need it.
+
+    Args:
+        configs: configs whose files are needed, besides those of the runs
+        prune: move what no config needs to the store's trash
+        empty_trash: remove what lies in the trash
+        upgrade: give what an earlier version made its present names
+        yes: do it without asking
+    """
+    from headsweep.tool import store as tool
+
+    asked = {"--prune": prune, "--empty-trash": empty_trash, "--upgrade": upgrade}
+    if len(chosen := [option for option, given in asked.items() if given]) > 1:
+        raise ConfigError(f"{' and '.join(chosen)} are given; give one of them")
+    if upgrade:
+        from headsweep.tool.upgrade import upgrade as upgraded
+
+        upgraded(configs)
+    elif prune:
+        tool.prune(configs, yes=yes)
+    elif empty_trash:
+        tool.empty_trash(yes=yes)
+    else:
+        tool.show(configs)
+
+
+def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
+    """Copy what a run is made again from, as a dataset, to hand it on.
+
+    Args:
+        run: folder of a run: results/demo
+        folder: where to put it
+        without_texts: leave out the texts of questions, if their licence forbids sharing them
+    """
+    from headsweep.tool.export import export as exported
+
+    files = exported(run, folder, without_texts)
+    size = sum(file.stat().st_size for file in files) / 1e6
+    print(f"{len(files)} files, {size:.1f} MB, and their records are in {folder}.")
+    print(f"repeat the run: {_again(folder, 'config.json')}")
+
+
+def doctor() -> None:
+    """Print facts for a bug report: versions, machine, SLURM."""
+    from headsweep.generation.client import status
+    from headsweep.planning.cost import this_cpu
+    from headsweep.record import git_commit, versions
+
+    facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
+    print(*(f"{name} {value}" for name, value in facts.items()), sep="\n")
+    cores, memory = len(os.sched_getaffinity(0)), this_cpu().gigabytes
+    print(f"{cores} of {os.cpu_count()} cores, {memory:.0f} GB of memory")
+    query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+    print(printed(*query) or "no GPU, as far as nvidia-smi can tell")
+    for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"):
+        print(f"{name}={os.environ.get(name, '')}")
+    free = shutil.disk_usage(".").free / 1e9
+    print(f"results: {Path(paths.RESULTS).absolute()}, {free:.1f} GB free")
+    print(f"engines that run here: {len(status())}")
+    if not shutil.which("sbatch"):
+        print("SLURM: no sbatch on the path")
+        return
+    print(f"SLURM: {printed('sbatch', '--version') or 'sbatch does not answer'}")
+    nodes = printed("sinfo", "--noheader", "--format=%P %a %D nodes %G")
+    print(nodes or "missing: sinfo does not answer; is the controller up?")
+    profile = Path("workflow/profiles/slurm/config.yaml")
+    if profile.exists() and b"CHANGE-ME" in profile.read_bytes():
+        print(f"missing: partition and account in {profile}")
+
+
+def printed(*command: str) -> str:
+    """Return what a command prints; nothing if it is missing, fails or hangs."""
+    options: dict[str, Any] = {"capture_output": True, "check": True, "timeout": 10}
+    try:
+        found = subprocess.run(command, errors="replace", **options).stdout
+        return str(found).rstrip("\n")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _questions(question: str | None, file: Path | None) -> list[str]:
+    if question is not None and file is not None:
+        raise ConfigError("a question and --file are given; give one of the two")
+    if question:
+        return [question]
+    try:
+        text = file.read_text(encoding="utf-8") if file else sys.stdin.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--file {file} cannot be read ({error}); name a text file") from error
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise ConfigError("there is no question; give one, or a file with one per line")
+    return lines

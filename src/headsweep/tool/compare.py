@@ -1,0 +1,185 @@
+"""Compares two runs: settings, right answers of each variant, Pass@N.
+
+Runs are matched by the names in their configs: models, decodings, question sets and selectors of
+the same name are compared even if their settings differ, since differing settings are what one
+wants to compare. Questions are matched by id, within the same split only, and right answers are
+compared question by question, with paired intervals and tests.
+"""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from headsweep import paths
+from headsweep.analysis.facts import FORMS, LEVEL
+from headsweep.config import load
+from headsweep.errors import ConfigError
+from headsweep.planning.batches import batches
+from headsweep.planning.store import Store, check_version, split_key
+from headsweep.record import read_record
+from headsweep.statistics import intervals
+from headsweep.tables import CURVES, GRADED, read_table, write_csv
+from headsweep.text import plain, short
+from headsweep.variants import Variant
+
+_CONFIG = Path(paths.CONFIG).name
+_SHOWN = 8  # rows of each table shown in the terminal
+_FORMS = {
+    **dict.fromkeys(("first", "second", "changed"), FORMS["part"]),
+    **dict.fromkeys(("difference", "low", "high"), FORMS["points"]),
+    **dict.fromkeys(("p", "q"), FORMS["p"]),
+}
+
+Tables = dict[str, pd.DataFrame]
+
+
+def find(given: str) -> Path:
+    """Return a run's folder, given that or its name under results/.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
+    for folder in (Path(given), Path(paths.RESULTS) / given):
+        if (folder / _CONFIG).is_file():
+            check_version(folder.absolute().parent.parent)
+            return folder
+    found = sorted(each.parent.name for each in Path(paths.RESULTS).glob(f"*/{_CONFIG}"))
+    raise ConfigError(
+        f"{given!r} is not a run: neither it nor {folder} is a folder with a {_CONFIG}; "
+        f"give a run's folder, or its name under {paths.RESULTS}/: {', '.join(found) or 'none'}"
+    )
+
+
+def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
+    """Compare two runs, given their folders.
+
+    Returns:
+        What has the same name but could not be compared, and the tables `settings` (that differ,
+        as JSON), `variants` and `pass_at_n` (of what `of` names). Differences are second − first.
+        Accuracies are on the common questions; `gained`: questions that only the second run has
+        right, `lost`: only the first; `changed`: share of final answers that differ.
+
+    Raises:
+        ConfigError: they have nothing in common.
+        TableError: a table is missing or damaged.
+    """
+    one, two = _parts(first), _parts(second)
+    left_out: list[str] = []
+    read: list[Path] = []
+    found: dict[str, list[pd.DataFrame]] = {"variants": [], "pass_at_n": []}
+    for kind, name in (key for key in one if key in two):
+        (split, file), (other, beside) = one[kind, name], two[kind, name]
+        missing = [str(each) for each in (file, beside) if not each.exists()]
+        if split != other:
+            left_out.append(f"{name}: questions of different splits")
+        elif missing:
+            left_out.append(f"{name}: {missing[0]} is missing")
+        else:
+            table = (_variants if kind == "variants" else _pass_at_n)(file, beside)
+            table.insert(0, "of", name)
+            found[kind].append(table)
+            read = read or [file, beside]
+    if not read:
+        has = [" | ".join([name for _, name in parts][:3]) for parts in (one, two)]
+        raise ConfigError(
+            f"{first} and {second} have nothing to compare: models, decodings and question sets "
+            f"are matched by name, the first has {has[0]}, the second {has[1]}"
+            + "".join(f"; {text}" for text in left_out[:2])
+        )
+    sides = ["first", "second"]
+    settings = pd.concat(map(_settings, (first, second), read), axis=1, keys=sides).fillna("")
+    settings = settings[settings["first"] != settings["second"]].rename_axis("setting")
+    tables = {name: pd.concat(parts, ignore_index=True) for name, parts in found.items() if parts}
+    return {"settings": settings.reset_index(), **tables}, left_out
+
+
+def _parts(run: Path) -> dict[tuple[str, str], tuple[str, Path]]:
+    """Return what can be compared, by table and name: the key of its questions, and its file.
+
+    Sampled answers cannot be paired; Pass@N compares them.
+    """
+    config = load(run / _CONFIG)
+    found = {}
+    for batch in batches(config):
+        if config.decodings[batch.decoding].greedy:
+            file = paths.GRADED.format(run="", **Store(config).keys(**batch.names))
+            found["variants", ", ".join(batch.names.values())] = batch.questions, file
+    for name, selector in config.selectors.items():
+        found["pass_at_n", name] = selector.test, paths.CURVES.format(run="", selector=name)
+    return {
+        key: (split_key(config, questions), run / file.removeprefix("results//"))
+        for key, (questions, file) in found.items()
+    }
+
+
+def _settings(run: Path, file: Path) -> "pd.Series[str]":
+    """Return a run's settings, and the versions and the commit that made a file, as JSON."""
+    facts, record = load(run / _CONFIG).model_dump(mode="json", exclude={"run"}), read_record(file)
+    facts |= {key: record[key] for key in ("versions", "git_commit") if key in record}
+    row = pd.json_normalize(facts).astype(object).iloc[0]
+    return row.map(partial(json.dumps, ensure_ascii=False))
+
+
+def _variants(*files: Path) -> pd.DataFrame:
+    """Compare base model and heads that both runs have, on the questions that both have."""
+    one, two = (read_table(file, GRADED).fillna({"answer": ""}) for file in files)
+    both = one.merge(two, on=["question_id", "variant"], suffixes=("_1", "_2"))
+    names = [n for n in both["variant"].unique() if Variant.parse(n).kind in ("base", "head")]
+    first, second, *answers = (
+        both.pivot(index="question_id", columns="variant", values=values)[names]
+        for values in ("correct_1", "correct_2", "answer_1", "answer_2")
+    )
+    change = second.astype(int) - first.astype(int)
+    low, high = intervals.paired_interval(change.to_numpy())
+    p = intervals.mcnemar(change.to_numpy())
+    found = {"n": len(change), "first": first.mean(), "second": second.mean()}
+    found |= {"gained": (change > 0).sum(), "lost": (change < 0).sum(), "difference": change.mean()}
+    table = pd.DataFrame(found).assign(low=low, high=high, p=p, q=intervals.false_discovery(p))
+    return table.assign(changed=answers[0].ne(answers[1]).mean()).reset_index()
+
+
+def _pass_at_n(*files: Path) -> pd.DataFrame:
+    """Return Pass@N of the methods that both runs have, with unpaired intervals."""
+    one, two = (read_table(file, CURVES).set_index(["method", "n"]) for file in files)
+    one, two = one.align(two, join="inner", axis=0)
+    first, second = (own["pass_at_n"].to_numpy() for own in (one, two))
+    ends, others = ((own["low"].to_numpy(), own["high"].to_numpy()) for own in (one, two))
+    low, high = intervals.unpaired_difference(first, ends, second, others)
+    found = {"first": first, "second": second, "difference": second - first}
+    return pd.DataFrame({**found, "low": low, "high": high}, one.index).reset_index()
+
+
+def summary(tables: Tables, left_out: list[str]) -> str:
+    """Return the comparison for a terminal: the rows that differ most of each table."""
+    lines = []
+    for name, table in tables.items():
+        differing, told = table.map(partial(short, width=44)) if name == "settings" else table, ""
+        if "difference" in table:
+            moved = (table["difference"] != 0) | (table.get("changed", 0) != 0)
+            differing = table[moved].sort_values("difference", key=abs, ascending=False)
+        if "q" in table:
+            told = f"; {(table['q'] < LEVEL).sum()} shown to (q < {LEVEL})"
+        lines += ["", f"{name}: {len(differing)} of {len(table)} rows differ{told}"]
+        if len(differing):
+            forms = {} if name == "settings" else {c: _FORMS[c] for c in table if c in _FORMS}
+            lines.append(differing.head(_SHOWN).to_string(index=False, formatters=forms))
+    lines += ["", *(f"left out: {plain(text)}" for text in left_out)] if left_out else []
+    notes = "Second − first, in percent and points, 95%; Pass@N as if independent."
+    return "\n".join([*lines, notes])
+
+
+def write(tables: Tables, folder: Path) -> None:
+    """Write the tables as CSV.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    try:
+        for name, table in tables.items():
+            write_csv(folder / f"{name}.csv", table)
+    except OSError as error:
+        raise ConfigError(
+            f"--out {folder} cannot be written ({error.strerror}); name another folder"
+        ) from None

@@ -1,0 +1,179 @@
+"""`headsweep export`: a run and what it was made from, to archive, share or repeat it.
+
+It is a dataset in the hub's format: `datasets.load_dataset(FOLDER, TABLE)` loads a table.
+"""
+
+import shutil
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import yaml
+
+from headsweep import paths
+from headsweep.config import Config, load
+from headsweep.errors import ConfigError
+from headsweep.models.source import local_folder
+from headsweep.planning.batches import batches, histories, seeded_arms
+from headsweep.planning.inputs import resolve
+from headsweep.planning.store import Store, check_version, mark_version
+from headsweep.record import rewrite_checksums
+from headsweep.tables import (
+    QUESTIONS,
+    read_metadata,
+    read_table,
+    write_json,
+    write_table,
+    write_text,
+)
+from headsweep.tool.store import files_of
+
+_NOT_NEEDED = ("models", "sources", "problems", "encoders", "solvers", ".journal")
+"""Folders of the store that no table or figure is made from."""
+
+_CARD = """\
+---
+{front}---
+
+# {run}
+
+A run of headsweep: what {models} answered without each of some attention heads, and in whole. The
+tables of `load_dataset(FOLDER, TABLE)`:
+
+| table | what |
+| --- | --- |
+| `questions-*` | question sets, gold answers included |
+| `answers-*` | answers by model, decoding and question set; a split for each variant |
+| `accuracy-*` | a row a question, a 0/1 column a variant |
+| `embeddings-*` | the questions' embeddings |
+| `compression-*` | answers of models without heads, by arm and seed |
+
+Head selectors are in `results/{run}/sprint`. The records beside the files (`*.run.json`) say what
+made them. The questions have the licences of their benchmarks.
+
+Grading, tables, figures and the report are made again, without model, GPU or network, by
+
+    snakemake --cores 2 --snakefile HEADSWEEP/Snakefile --directory . --configfile config.json
+"""
+
+
+def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
+    """Copy what a run's tables and figures are made from, and its config, into a folder.
+
+    ``snakemake --directory FOLDER --configfile FOLDER/config.json`` then grades, computes and draws
+    again, without model, benchmark or network. Accuracy matrices and selectors are copied for
+    whoever reads them, and are made again, too. Trained weights are left out, so the times of
+    compressed models are copied. With `without_texts`, questions and solutions are left out; ids,
+    gold answers and the model's answers stay.
+
+    Returns:
+        The files written, below `folder`, without records.
+
+    Raises:
+        ConfigError: the run has no config.json, answers or outcomes of arms are missing, or the
+            folder holds anything but an earlier export of the run.
+    """
+    file = run / "config.json"
+    if not file.is_file():
+        raise ConfigError(f"{file} is missing; name the folder of a run, as in results/demo")
+    config = resolve(load(file))
+    _check_target(folder, config.run)
+    here = run.resolve().parents[1]
+    check_version(here)
+    store = Store(config)
+    needed = [each for batch in batches(config) for each in store.answers(batch)]
+    needed += [each for name in config.compressions for each in histories(config, name)]
+    missing = [each for each in needed if not (here / each).exists()]
+    if missing:
+        raise ConfigError(
+            f"{missing[0]} and {len(missing) - 1} more files of answers are missing; run "
+            f"{config.run!r} to its end first"
+        )
+    mark_version(folder)
+    tables = _tables(config)
+    stored = [each for each in files_of(config) if each.parts[2] not in _NOT_NEEDED]
+    listed = [file for files in tables.values() for file in files.values()]
+    every = dict.fromkeys([*stored, *listed, *_of_run(config)])
+    wanted = [each for each in every if (here / each).exists()]
+    for each in wanted:
+        for name in (each, Path(f"{each}.run.json")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(here / name, folder / name)
+    for questions in config.questions if without_texts else ():
+        kept = folder / store.path(paths.QUESTIONS, questions=questions)
+        table = read_table(kept, QUESTIONS).assign(question="", solution=None)
+        write_table(kept, table, QUESTIONS, read_metadata(kept))
+        rewrite_checksums(kept)
+    write_json(folder / "config.json", config.model_dump(mode="json"))
+    write_text(folder / "README.md", _card(config, tables, folder))
+    return [folder / each for each in (*wanted, Path("config.json"), Path("README.md"))]
+
+
+def _check_target(folder: Path, run: str) -> None:
+    """Raise a ConfigError unless a folder is missing, empty or an earlier export of a run."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    try:
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        if load(folder / "config.json").run == run and _title(run) in card:
+            return
+    except (OSError, ValueError, ConfigError):  # no export's
+        pass
+    raise ConfigError(
+        f"{folder} holds other files than an earlier export of {run!r}; name a new folder"
+    )
+
+
+def _title(run: str) -> str:
+    """Return how an export's card begins below its front matter."""
+    return _CARD.partition("---\n\n")[2].partition("{models}")[0].format(run=run)
+
+
+def _tables(config: Config) -> dict[str, dict[str, Path]]:
+    """Return the tables of the dataset: files by split, by the table's name."""
+    store, found = Store(config), dict[str, dict[str, Path]]()
+    path = store.path
+    part = {name: questions.split for name, questions in config.questions.items()}
+    for name, split in part.items():
+        found[f"questions-{name}"] = {split: path(paths.QUESTIONS, questions=name)}
+        for each in config.embedders:
+            file = path(paths.EMBEDDINGS, embedder=each, questions=name)
+            found[f"embeddings-{each}-{name}"] = {split: file}
+    for batch in batches(config):
+        files = map(Path, store.answers(batch))
+        which = "-".join(batch.names.values())
+        found[f"answers-{which}"] = dict(zip(map(str, batch.variants), files, strict=True))
+        found[f"accuracy-{which}"] = {part[batch.questions]: path(paths.ACCURACY, **batch.names)}
+    for name, sweep in config.sweeps.items():
+        if config.grading_of(name) != config.grading:
+            found[f"accuracy-{name}"] = {part[sweep.questions]: store.of_sweep(name)}
+    for name in config.compressions:
+        found[f"compression-{name}"] = {"test": path(paths.STUDY_OUTCOMES, compression=name)}
+    return found
+
+
+def _of_run(config: Config) -> Iterator[Path]:
+    """Yield files of a run, and of its trained arms, that are worth keeping beside the store's."""
+    store = Store(config)
+    for selector, template in product(config.selectors, (paths.SELECTOR, paths.SELECTOR_CARD)):
+        yield store.path(template, selector=selector)
+    for name in config.compressions:
+        yield store.path(paths.MEASUREMENTS, compression=name)
+    for arm, seed in seeded_arms(config):
+        yield from (Path(arm.file(each, seed)) for each in (paths.OUTCOMES, paths.INT8_OUTCOMES))
+
+
+def _card(config: Config, tables: dict[str, dict[str, Path]], folder: Path) -> str:
+    """Return the dataset's card, in the hub's format; it names the tables that are there."""
+    entries = [
+        {
+            "config_name": name,
+            "data_files": [{"split": split, "path": str(file)} for split, file in files.items()],
+        }
+        for name, files in tables.items()
+        if all((folder / file).exists() for file in files.values())
+    ]
+    named = config.models.items()
+    models = [name if local_folder(model.source) else model.source for name, model in named]
+    front = yaml.safe_dump({"configs": entries}, sort_keys=False)
+    return _CARD.format(front=front, run=config.run, models=", ".join(models or config.solvers))

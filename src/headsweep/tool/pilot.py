@@ -1,0 +1,167 @@
+"""`headsweep pilot`: measure a small part of a config before hundreds of jobs start.
+
+For each model, the base and two pruned heads answer 20 questions through the engine of a run, which
+checks itself as it starts. The measured time over the planned time of the same answers scales the
+plan for the whole config.
+"""
+
+import logging
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from headsweep import paths
+from headsweep.config import Config, load
+from headsweep.config.files import read_values
+from headsweep.errors import ConfigError
+from headsweep.generation import client
+from headsweep.planning.batches import Batch, batches
+from headsweep.planning.cost import Request, card_of, generation_request, generation_seconds
+from headsweep.planning.inputs import check_devices, preflight, resolve
+from headsweep.planning.plan import aligned, duration
+from headsweep.record import read_record
+from headsweep.tables import ANSWERS, read_arrow
+from headsweep.tool.command import printed
+from headsweep.tool.sweep import answer
+from headsweep.variants import Variant
+
+QUESTIONS = 20
+HEADS = 2
+
+_PROFILE = Path("workflow/profiles/slurm/config.yaml")
+_LOG = logging.getLogger(__name__)
+
+
+def show(config: Path, *, slurm: bool, cores: int | None) -> None:
+    """Print what a pilot of a config file measures, here or, with `slurm`, in an allocation."""
+    whole = resolve(load(config))
+    if slurm:
+        submit(whole, config)
+        return
+    found: dict[str, Batch] = {}
+    for batch in batches(whole):
+        if whole.decodings[batch.decoding].greedy and len(batch.variants) > 1:
+            found.setdefault(batch.model, batch)
+    if not found:
+        raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
+    rows = [["model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config"]]
+    facts, hours = {}, 0.0
+    for name, batch in found.items():
+        row, own, facts[name] = _measure(whole, batch, cores)
+        rows.append([name, *row])
+        hours += own
+    print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
+    print(aligned(rows, left=1))
+    for name, record in facts.items():
+        # What the engine's check of itself has found, if it makes one.
+        checks = [f"{key} {record[key]}" for key in ("path", "check", "falls") if record.get(key)]
+        print(f"{name}: the engine ran on {', '.join([record['device'], *checks])}")
+    print(f"the whole config's answers: about {duration(hours)}")
+
+
+def _measure(
+    config: Config, batch: Batch, cores: int | None
+) -> tuple[list[str], float, dict[str, Any]]:
+    """Return counts of a model's answers with time and memory, as text; hours; the record.
+
+    The hours are those of all answers of this model in the config, finished ones included.
+    """
+    heads = [variant for variant in batch.variants if variant.kind == "head"]
+    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
+    # One question first, so that loading and the engine's check are not measured.
+    warm, whole = (_little(config, batch, chosen, n) for n in (1, QUESTIONS))
+    preflight(whole)
+    check_devices(whole)
+    try:
+        answer(warm, cores, stay=True)
+        begin = time.monotonic()
+        store = answer(whole, cores, stay=True)
+        seconds, gigabytes = time.monotonic() - begin, _memory()
+    finally:
+        client.stop()
+    little = batches(whole)[0]
+    files = [Path(file) for file in store.answers(little)]
+    rows = [row for file in files for row in read_arrow(file, ANSWERS).to_pylist()]
+    new = [row for row in rows if row["question_id"] != rows[0]["question_id"]] or rows
+    card = card_of(config.models[batch.model].device)
+    planned = generation_seconds(whole, little, card) * len(new) / len(rows)
+    asked = [each for each in batches(config) if each.model == batch.model]
+    ahead = sum(generation_seconds(config, each, card) for each in asked)
+    tokens = sum(len(row["token_ids"]) for row in new)
+    cut = sum(row["stop_reason"] == "length" for row in new)
+    row = [f"{len(new)}", f"{tokens:,}", f"{cut}", f"{seconds:,.1f}", f"{tokens / seconds:,.0f}"]
+    hours = ahead * seconds / planned / 3600
+    return [*row, f"{gigabytes:.1f}", duration(hours)], hours, read_record(files[0])
+
+
+def _little(config: Config, batch: Batch, heads: list[Variant], n: int) -> Config:
+    """Return a config of one sweep per head, on the batch's model and its first questions."""
+    questions = config.questions[batch.questions]
+    few = {"n": min(n, questions.n or n), "sampling": "first", "embedder": None}
+    sweeps = {
+        str(head): {**batch.names, "layers": [head.layer], "heads": [head.head]} for head in heads
+    }
+    return Config.model_validate(
+        {
+            "run": "pilot",
+            "models": {batch.model: config.models[batch.model]},
+            "questions": {batch.questions: questions.model_copy(update=few)},
+            "decodings": {batch.decoding: config.decodings[batch.decoding]},
+            "sweeps": sweeps,
+        }
+    )
+
+
+def _memory() -> float:
+    """Return the gigabytes in use on the GPUs, or without a GPU by this folder's engines."""
+    query = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
+    if used := printed(*query):
+        return sum(map(float, used.split())) / 1e3
+    sessions = {os.getsid(engine["process"]) for engine in client.status()}
+    total = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(process.name)) in sessions:
+                memory = (process / "smaps_rollup").read_text(encoding="ascii")
+                total += 1024 * int(re.findall(r"^Pss:\s*(\d+)", memory, re.M)[0])
+        except (OSError, IndexError):  # it has ended
+            continue
+    return total / 1e9
+
+
+def submit(config: Config, file: Path) -> None:
+    """Run the pilot in one SLURM allocation, wait for it, and print its output.
+
+    The largest model of the resolved config decides the requested resources.
+    """
+    if not shutil.which("sbatch"):
+        raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
+    requests = [generation_request(config, batch) for batch in batches(config)]
+    asked = Request(*map(max, zip(Request(0, 4000, 5), *requests, strict=True)))
+    log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    options = {"job-name": "headsweep-pilot", "output": log, "cpus-per-task": 8}
+    options |= {"mem": f"{asked.megabytes}M", "time": 60}
+    if asked.gpus:
+        options["gres"] = f"gpu:{asked.gpus}"
+    if _PROFILE.exists():
+        defaults = read_values(_PROFILE).get("default-resources") or {}
+        for option in ("partition", "account"):
+            if (value := defaults.get(f"slurm_{option}")) not in (None, "CHANGE-ME"):
+                options[option] = value
+    command = [sys.executable, "-m", "headsweep.cli", "pilot", str(file.absolute())]
+    words = [f"--{name}={value}" for name, value in options.items()]
+    _LOG.info("sbatch %s; its log: %s", " ".join(words), log)
+    words = ["sbatch", "--wait", *words, f"--wrap={shlex.join(command)}"]
+    done = subprocess.run(words, capture_output=True, errors="replace", check=False)
+    output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    print(output, end="")
+    if done.returncode:
+        last = " ".join((output or done.stderr).split("\n")[-3:]).strip()
+        raise ConfigError(f"--slurm: the job has failed ({last}); {log} says more")

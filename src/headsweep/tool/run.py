@@ -1,0 +1,120 @@
+"""A finished run as Python objects: `headsweep.load("results/demo")`."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.config import load as load_config
+from headsweep.errors import ConfigError
+from headsweep.planning.store import Store, check_version
+from headsweep.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, read_table
+
+
+class Run:
+    """The results of a run; files are read on demand.
+
+    Names of sweeps, selectors and question sets are those of the run's config; a name may be left
+    out where there is only one.
+
+    Args:
+        folder: the run's own, such as ``results/demo``, with the store beside it.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @cached_property
+    def config(self) -> Config:
+        """The resolved config that the run was made with."""
+        file = self.folder / "config.json"
+        if not file.is_file():
+            raise ConfigError(
+                f"{self.folder} holds no run (no config.json); name a folder such as results/demo"
+            )
+        check_version(self.root)
+        return load_config(file)
+
+    @property
+    def root(self) -> Path:
+        """The folder that the run's relative paths start from."""
+        return self.folder.absolute().parent.parent
+
+    def path(self, template: str, **names: object) -> Path:
+        """Return the path of a file from its template in `headsweep.paths` and config names."""
+        return self.root / Store(self.config).path(template, run=self.folder.name, **names)
+
+    def z(self, sweep: str | None = None) -> pd.DataFrame:
+        """Return the accuracy matrix Z of a sweep: one row per question, a 0/1 column per variant.
+
+        The first columns are question id, subject and level. Besides the base model and the pruned
+        heads there may be placebos (see `headsweep.variants`).
+        """
+        return read_table(self._of_sweep(paths.ACCURACY, sweep), ACCURACY, exact=False)
+
+    def answers(self, variant: str = "base", sweep: str | None = None) -> pd.DataFrame:
+        """Return what one variant, such as ``L05H03``, answered in a sweep: tokens and text."""
+        return read_table(self._of_sweep(paths.ANSWERS, sweep, variant=variant), ANSWERS)
+
+    def questions(self, name: str | None = None) -> pd.DataFrame:
+        """Return a question set with its gold answers."""
+        path = self.path(paths.QUESTIONS, questions=self.one("questions", name))
+        return read_table(path, QUESTIONS)
+
+    def heads(self, sweep: str | None = None) -> pd.DataFrame:
+        """Return a sweep's heads: accuracy, gain with its interval, exact test, failures."""
+        name = self.one("sweeps", sweep)
+        return pd.read_csv(self.path(paths.CONTROLS, sweep=name, table="heads"))
+
+    def pass_at_n(self, selector: str | None = None) -> pd.DataFrame:
+        """Return Pass@N of a selector and its baselines, with intervals."""
+        return read_table(self.path(paths.CURVES, selector=self.one("selectors", selector)), CURVES)
+
+    def selector(self, name: str | None = None) -> tuple[Any, dict[str, Any]]:
+        """Return a trained selector (a torch module) and the facts that it was saved with."""
+        from headsweep.sprint.model import load as load_selector
+
+        return load_selector(self.path(paths.SELECTOR, selector=self.one("selectors", name)))
+
+    @property
+    def figures(self) -> dict[str, Path]:
+        """The PNGs of the figures, by name; PDF, SVG, numbers and caption are beside them."""
+        return {file.stem: file for file in sorted((self.folder / "figures").glob("*.png"))}
+
+    @property
+    def findings(self) -> list[str]:
+        """The verdicts of the run's report, one line per question; empty without a report."""
+        file = self.path(paths.FINDINGS)
+        return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+    def __repr__(self) -> str:
+        config = self.config
+        sweeps = (f"sweep {n!r}: {s.model} on {s.questions}" for n, s in config.sweeps.items())
+        selectors = (f"selector {n!r}: {s.train} → {s.test}" for n, s in config.selectors.items())
+        lines = [f"run {config.run!r} in {self.folder}", *sweeps, *selectors]
+        return "\n  ".join([*lines, f"{len(self.figures)} figures"])
+
+    def _of_sweep(self, template: str, sweep: str | None, **names: object) -> Path:
+        of, run = Store(self.config).of_sweep, self.folder.name
+        return self.root / of(self.one("sweeps", sweep), template, run=run, **names)
+
+    def one(self, kind: str, name: str | None) -> str:
+        """Return the given name of a config section's entry, or by default its only one.
+
+        Raises:
+            ConfigError: the name is not defined, or none is given and there are several.
+        """
+        defined: list[str] = list(getattr(self.config, kind))
+        if name is None and len(defined) != 1:
+            raise ConfigError(f"the run has {len(defined)} {kind}; name one: {', '.join(defined)}")
+        if name not in (None, *defined):
+            there = ", ".join(defined) or "none"
+            raise ConfigError(f"{name!r} is none of the run's {kind}: {there}")
+        return name or defined[0]
+
+
+load = Run
+"""Returns a run from its folder: ``headsweep.load("results/demo")``."""

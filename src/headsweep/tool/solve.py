@@ -1,0 +1,237 @@
+"""Answer a question with the heads that a trained selector picks for it.
+
+The selector picks the N nearest heads (SPRINT, arXiv 2506.03978, section 4). The model answers once
+with each of them pruned, and once unpruned. Without an oracle, the majority of the answers or a
+verifier of the user's chooses.
+"""
+
+import importlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+from headsweep import paths
+from headsweep.config import Decoding, Family, Preset
+from headsweep.embeddings import embed, load_embedder
+from headsweep.errors import ConfigError
+from headsweep.generation.work import Unit
+from headsweep.generation.worker import Worker
+from headsweep.grading.graders import canonical, find_grader
+from headsweep.grading.pool import judge_pairs
+from headsweep.models.load import load_model
+from headsweep.planning.plan import aligned
+from headsweep.record import read_json
+from headsweep.sprint.model import rank
+from headsweep.tool.run import Run
+from headsweep.variants import BASE, Variant
+
+Verifier = Callable[[str, list[str]], Sequence[float]]
+"""Scores texts that answer a question; higher is better."""
+
+_HEADS = 8
+
+
+class Candidate(NamedTuple):
+    """One value that some heads answered with; the nearest head comes first."""
+
+    answer: str | None
+    """As the nearest of them wrote it; None: no answer was found in their texts."""
+    votes: int
+    heads: list[str]
+    text: str
+    """What the nearest of them wrote."""
+    score: float | None
+    """The highest score of the verifier among their texts; None without a verifier."""
+
+
+def count_votes(
+    heads: Sequence[str],
+    texts: Sequence[str],
+    family: Family,
+    preset: Preset,
+    scores: Sequence[float] | None = None,
+) -> tuple[list[Candidate], float | None]:
+    """Return the distinct answers of heads, nearest first, in their texts, and their agreement.
+
+    The answer with the highest of a verifier's scores comes first, or without them the one with
+    most votes; the nearest head breaks ties. A text without an answer has no vote. Agreement is the
+    share of pairs of heads with equal answers; None for a single head.
+    """
+    extract, equal = find_grader(family, preset)
+    answers = [extract(text) for text in texts]
+    plain = [None if answer is None else canonical(answer) for answer in answers]
+    distinct = [answer for answer in dict.fromkeys(plain) if answer is not None]
+    pairs = [(later, earlier) for earlier, later in combinations(distinct, 2)]
+    if equal is not None:
+        same = [equal(*pair) for pair in pairs]
+    else:
+        same = [found.correct for found in judge_pairs(pairs, preset)]
+    leader: dict[str | None, str | None] = {answer: answer for answer in plain}
+    for (later, earlier), verdict in zip(pairs, same, strict=True):
+        if verdict and leader[later] == later:
+            leader[later] = leader[earlier]
+    groups = [plain.index(leader[answer]) for answer in plain]
+    candidates = []
+    for first in dict.fromkeys(groups):
+        members = [index for index, group in enumerate(groups) if group == first]
+        votes = 0 if answers[first] is None else len(members)
+        score = None if scores is None else max(scores[index] for index in members)
+        own = [heads[index] for index in members]
+        candidates.append(Candidate(answers[first], votes, own, texts[first], score))
+    # The sort is stable, so the nearest head breaks ties.
+    candidates.sort(key=lambda c: (c.answer is not None, c.score or 0, c.votes), reverse=True)
+    agreeing = [
+        first == second and answers[first] is not None for first, second in combinations(groups, 2)
+    ]
+    return candidates, sum(agreeing) / len(agreeing) if agreeing else None
+
+
+class Solved(NamedTuple):
+    """What the nearest heads answer to a question."""
+
+    question: str
+    candidates: list[Candidate]
+    """The chosen one first, then by votes."""
+    agreement: float | None
+    """Share of pairs of heads that gave equal answers; None for a single head."""
+    base: str | None
+    """The unpruned model's answer."""
+
+    @property
+    def answer(self) -> str | None:
+        """The chosen answer."""
+        return self.candidates[0].answer
+
+
+class Solver:
+    """Answers questions with the heads that a run's selector picks; loads everything once.
+
+    Args:
+        run: folder of a run, such as ``results/demo``.
+        selector: one of its selectors; by default the only one.
+        n: how many heads answer; by default 8, or all if the pool has fewer.
+        verifier: scores the answers, of which the best is chosen instead of the majority's: a
+            function, or its import path as in ``my_module:score``.
+
+    Raises:
+        ConfigError: the run or selector does not exist, the pool has fewer than n heads, or the
+            verifier cannot be imported.
+        TableError, ModelError: a file of the run is missing or damaged.
+    """
+
+    def __init__(
+        self,
+        run: str | Path,
+        *,
+        selector: str | None = None,
+        n: int | None = None,
+        verifier: str | Verifier | None = None,
+    ) -> None:
+        found = Run(run)
+        config = found.config
+        self._selector, facts = found.selector(selector)
+        self._heads = [Variant.parse(name) for name in facts["heads"]]
+        self._n = min(_HEADS, len(self._heads)) if n is None else n
+        if self._n > len(self._heads):
+            raise ConfigError(f"n: {n} heads are requested; the pool has {len(self._heads)}")
+        section = config.selectors[found.one("selectors", selector)]
+        self._decoding: Decoding = config.decodings[section.decoding]
+        self._grading = config.questions[section.train].family, config.grading
+        self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
+        model = config.models[section.model]
+        embedder = self._selector.setting.embedder or section.embedder[0]
+        self._embedder = load_embedder(_folder(found, paths.EMBEDDER, embedder=embedder))
+        loaded = load_model(
+            str(_folder(found, paths.MODEL, model=section.model)),
+            dtype=model.dtype,
+            device=model.device,
+            attention=model.attention,
+        )
+        self._worker = Worker(loaded, model.batch_size)
+
+    def __repr__(self) -> str:
+        by = "the majority" if self._verifier is None else repr(self._verifier)
+        return f"Solver: the {self._n} nearest of {len(self._heads)} heads, chosen among by {by}"
+
+    def solve(self, questions: Sequence[str]) -> list[Solved]:
+        """Return the nearest heads' answers to each question, in order.
+
+        Raises:
+            ConfigError: the verifier does not return a number for each text.
+        """
+        vectors = embed(self._embedder, list(questions))
+        order, _ = rank(self._selector, vectors)
+        nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
+        unit = Unit(
+            decoding=self._decoding,
+            family=self._grading[0],
+            questions={str(number): text for number, text in enumerate(questions)},
+            requests=[
+                (variant, (str(number), 0))
+                for number, heads in enumerate(nearest)
+                for variant in [BASE, *heads]
+            ],
+            base={},
+        )
+        texts: list[dict[Variant, str]] = [{} for _ in questions]
+        for variant, answer in self._worker.run(unit):
+            texts[int(answer["question_id"])][variant] = answer["text"]
+        return list(map(self._count, questions, nearest, texts))
+
+    def _count(self, question: str, heads: list[Variant], texts: dict[Variant, str]) -> Solved:
+        written, scores = [texts[head] for head in heads], None
+        if self._verifier is not None:
+            scores = [float(score) for score in self._verifier(question, written)]
+            if len(scores) != len(written) or any(map(math.isnan, scores)):
+                raise ConfigError(
+                    f"verifier {self._verifier!r} returned {scores} for {len(written)} texts; it "
+                    f"has to return a number for each"
+                )
+        votes = count_votes([*map(str, heads)], written, *self._grading, scores)
+        return Solved(question, *votes, find_grader(*self._grading).extract(texts[BASE]))
+
+
+def to_json(solved: Solved) -> str:
+    """Return a result as one line of JSON."""
+    candidates = [candidate._asdict() for candidate in solved.candidates]
+    values = {"answer": solved.answer, **solved._asdict(), "candidates": candidates}
+    return json.dumps(values, ensure_ascii=False)
+
+
+def to_text(solved: Solved) -> str:
+    """Return a result as readable text: a table of answers with heads and votes."""
+    rows = [("answer", "heads pruned, nearest first", "votes", "score")]
+    for found in solved.candidates:
+        score = "" if found.score is None else f"{found.score:.3g}"
+        answer = found.answer or "(no answer)"
+        rows.append((answer, ", ".join(found.heads), f"{found.votes}", score))
+    if not any(score for *_, score in rows[1:]):
+        rows = [row[:3] for row in rows]  # type: ignore[misc]
+    lines = [solved.question, "", aligned(rows, left=2), ""]
+    lines += [f"chosen: {solved.answer or 'none'}; the unpruned model: {solved.base or 'none'}"]
+    if solved.agreement is not None:
+        lines += [f"{solved.agreement:.0%} of the pairs of heads agree"]
+    return "\n".join(lines) + "\n"
+
+
+def _folder(run: Run, template: str, **names: str) -> Path:
+    """Return the folder that a JSON file of the store names, compared with its record."""
+    file = run.path(template, **names)
+    if not file.exists():
+        raise ConfigError(f"{file} is missing; solve needs the run's store beside it")
+    return run.root / read_json(file)["folder"]  # an absolute folder stays as it is
+
+
+def _import(name: str) -> Verifier:
+    module, _, attribute = name.partition(":")
+    try:
+        found: Verifier = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"verifier {name!r} cannot be imported ({error}); write module:function, with the "
+            f"module on PYTHONPATH"
+        ) from None
+    return found

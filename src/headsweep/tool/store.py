@@ -1,0 +1,314 @@
+"""`headsweep store`: what the store holds, which configs need it, and what may go.
+
+A file that no known config needs goes to the store's trash, from which it can be moved back.
+Answers stay as long as a known config could take them over: those to another draw from its split.
+A store that several folders share, by links, is pruned only if the runs of all are known.
+"""
+
+import os
+import re
+import shlex
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product
+from pathlib import Path
+
+from headsweep import paths
+from headsweep.config import Config, load
+from headsweep.errors import ConfigError, HeadsweepError, TableError
+from headsweep.generation.client import status
+from headsweep.planning.batches import batches, encoders, seeded_arms
+from headsweep.planning.inputs import resolve
+from headsweep.planning.plan import aligned
+from headsweep.planning.store import Store, check_version, other_users, split_key
+from headsweep.tables import read_metadata
+
+STORE = Path(paths.STORE)
+TRASH = STORE / ".trash"
+
+_LOCKS = Path(".snakemake", "locks")
+_KEY = r"[^/]+-[0-9a-f]{8}"
+_KINDS = {
+    "model": rf"models/({_KEY})/",
+    "source": rf"sources/({_KEY})\.parquet",
+    "questions": rf"questions/({_KEY})\.parquet",
+    "embedder": rf"embedders/({_KEY})\.json",
+    "embeddings": rf"embeddings/({_KEY}/{_KEY})\.parquet",
+    "activations": rf"activations/({_KEY}/{_KEY}/{_KEY})\.parquet",
+    "dataset": rf"problems/({_KEY})\.parquet",
+    "encoder": rf"encoders/({_KEY})\.json",
+    "solver": rf"solvers/({_KEY}/{_KEY}/\d+)/",
+    "arm": rf"compressed/({_KEY}/{_KEY}/{_KEY}/\d+)/",
+    "solver, unfinished": rf"\.journal/solvers/({_KEY}/{_KEY}/\d+)\.safetensors",
+    "arm, unfinished": rf"\.journal/compressed/({_KEY}/{_KEY}/{_KEY}/\d+)(?:/|$)",
+    "answers, unfinished": rf"\.journal/({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.(?:jsonl|parquet)",
+    "answers": rf"({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.parquet",
+}
+"""How the paths of each kind begin, below the store; a record begins like its file."""
+
+_ITS_OWN = {".trash", Path(paths.STORE_VERSION).name, Path(paths.STORE_USERS).name}
+_Unit = tuple[str, str, str]  # kind, key, and the variant where there is one
+_Held = tuple[str, str, tuple[str, ...]]
+_Taken = dict[tuple[str, str, str, str], set[str]]
+
+
+def show(configs: Sequence[Path]) -> None:
+    """Print what the store of this folder holds, and which configs need it."""
+    check_version()
+    known, unread = _configs(configs)
+    held = contents(known)
+    _print(held, unread)
+    idle = _idle(held)
+    found = f"no config needs {_amount(idle)}" if idle else "nothing to prune"
+    print(f"{_megabytes(chain(*held.values()))} MB in all; {found}")
+    if trash := list(_walk(TRASH)):
+        print(f"{TRASH} holds {_amount(trash)}; `headsweep store --empty-trash` removes them")
+
+
+def prune(configs: Sequence[Path], *, yes: bool) -> None:
+    """Move what no config needs to the trash, after listing it and asking.
+
+    Raises:
+        ConfigError: it is not known what is needed, or a run is under way.
+    """
+    check_version()
+    known, unread = _configs(configs)
+    _refuse_unknown(known, unread, configs)
+    held = contents(known)
+    going = {which: files for which, files in held.items() if which[0] != "other" and not which[2]}
+    idle = _idle(held)
+    if not idle:
+        print("nothing to prune")
+        return
+    _print(going, unread)
+    amount = _amount(idle)
+    if not yes and not _agreed(f"Move {amount} to {TRASH}?"):
+        print("nothing is moved")
+        return
+    _refuse_unknown(known, unread, configs)  # a run may have started since
+    move_to_trash(idle)
+    print(f"moved to {TRASH}: {amount}; `headsweep store --empty-trash` removes them")
+
+
+def empty_trash(*, yes: bool) -> None:
+    """Remove what lies in the trash, after asking."""
+    trash = list(_walk(TRASH))
+    if not trash:
+        print(f"{TRASH} is empty")
+        return
+    amount = _amount(trash)
+    if not yes and not _agreed(f"Remove {amount}?"):
+        print("nothing is removed")
+        return
+    shutil.rmtree(TRASH)
+    print(f"removed: {amount}")
+
+
+def contents(configs: Mapping[str, Config]) -> dict[_Held, list[Path]]:
+    """Return the files of the store, by kind, key, and the sorted names of configs that need them.
+
+    Kind ``other``, whose key is the path, is of files that some config may need.
+    """
+    asking: dict[_Unit, set[str]] = defaultdict(set)
+    for name, config in configs.items():
+        for file in files_of(config):
+            asking[_unit(file)].add(name)
+    taking = _taking_over(configs)
+    found: dict[_Held, list[Path]] = defaultdict(list)
+    for file in files_below(STORE):
+        kind, key, _ = unit = _unit(file)
+        by = asking.get(unit) or _takers(file, unit, taking)
+        found[kind, key, tuple(sorted(by))].append(file)
+    order = [*_KINDS, "other"]
+    return {
+        which: found[which]
+        for which in sorted(found, key=lambda which: (order.index(which[0]), *which[1:]))
+    }
+
+
+def _taking_over(configs: Mapping[str, Config]) -> _Taken:
+    """Return the configs that could take over answers, by model, decoding, split and variant."""
+    found: _Taken = defaultdict(set)
+    for name, config in configs.items():
+        for batch in batches(config):
+            keys = Store(config).keys(**batch.names)
+            split = split_key(config, batch.questions)
+            for variant in batch.variants:
+                found[keys["model"], keys["decoding"], split, str(variant)].add(name)
+    return found
+
+
+def _takers(file: Path, unit: _Unit, taking: _Taken) -> set[str]:
+    """Return the configs that could take over the answers in a file, or beside a record."""
+    kind, key, variant = unit
+    if kind not in ("answers", "answers, unfinished"):
+        return set()
+    model, decoding, questions = key.split("/")
+    table = STORE / key / f"{variant}.parquet"
+    if not table.exists():
+        table = STORE / "questions" / f"{questions}.parquet"
+    try:
+        split = read_metadata(table).get("split", "")
+    except TableError:
+        return set()
+    return taking.get((model, decoding, split, variant), set())
+
+
+def files_of(config: Config) -> Iterator[Path]:
+    """Yield the files that a config may read or make in the store, without records."""
+    path = Store(config).path
+    for name in config.models:
+        yield path(paths.MODEL, model=name)
+    for name in config.questions:
+        yield path(paths.SOURCE, source=name)
+        yield path(paths.QUESTIONS, questions=name)
+    for name in config.embedders:
+        yield path(paths.EMBEDDER, embedder=name)
+        for questions in config.questions:
+            yield path(paths.EMBEDDINGS, embedder=name, questions=questions)
+    for batch in batches(config):
+        yield path(paths.ACTIVATIONS, **batch.names)
+        for variant, template in product(batch.variants, (paths.ANSWERS, paths.JOURNAL)):
+            yield path(template, variant=variant, **batch.names)
+    for name in config.problems:
+        yield path(paths.PROBLEMS, data=name)
+    for key in encoders(config):
+        yield Path(paths.ENCODER.format(encoder=key))
+    for arm, seed in seeded_arms(config):
+        templates = [paths.HISTORY, paths.COMPRESSION_JOURNAL]
+        if arm.study.solver is not None:
+            templates += [paths.TEACHER, paths.TEACHER_JOURNAL]
+        for template in templates:
+            yield Path(arm.file(template, seed))
+
+
+def _unit(file: Path) -> _Unit:
+    """Return kind, key and variant of a file of the store."""
+    path = file.relative_to(STORE).as_posix()
+    for kind, form in _KINDS.items():
+        if match := re.match(form, path):
+            return kind, match[1], match[2] if match.lastindex == 2 else ""
+    return "other", path, ""
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder in order; of the store without its trash, version and users."""
+    if folder != STORE:
+        yield from _walk(folder)
+        return
+    for entry in sorted(STORE.iterdir()) if STORE.is_dir() else ():
+        if entry.name not in _ITS_OWN:
+            yield from _walk(entry) if entry.is_dir() else [entry]
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(parent, name) for name in sorted(names))
+
+
+def move_to_trash(files: Iterable[Path]) -> None:
+    """Move files of the store to its trash, and remove folders that are empty afterwards.
+
+    The file that marks the others as complete goes first (model.json before its checkpoint, a table
+    before its record), so that the rest of an interrupted move counts as missing.
+    """
+    for file in sorted(
+        files, key=lambda f: (len(f.parts), f.name.endswith(".run.json"), f.suffix != ".json")
+    ):
+        place = TRASH / file.relative_to(STORE)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(place)
+        remove_empty(file.parent)
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove a folder of results, and those around it, as far as they are empty."""
+    for each in (folder, *folder.parents):
+        if each in (STORE, Path(paths.RESULTS)) or any(each.iterdir()):
+            return
+        each.rmdir()
+
+
+def _configs(named: Iterable[Path]) -> tuple[dict[str, Config], list[str]]:
+    """Return the configs of runs and the named ones, and the errors of runs' unreadable ones."""
+    known, unread = {}, []
+    for file in sorted(Path(paths.RESULTS).glob("*/config.json")):
+        try:
+            known[file.parent.name] = resolve(load(file))
+        except HeadsweepError as error:
+            unread.append(f"{file}: {error}")
+    return known | {str(file): resolve(load(file)) for file in named}, unread
+
+
+def refuse_while_running(option: str) -> None:
+    """Refuse an option that moves files while a run is under way in this folder.
+
+    Raises:
+        ConfigError: a run is, or may be, under way.
+    """
+    if engines := status():
+        raise ConfigError(
+            f"{option}: {len(engines)} engines answer here; wait for their run, or end them with "
+            f"`headsweep engine stop`"
+        )
+    if any(_LOCKS.glob("*")):
+        raise ConfigError(
+            f"{option}: {_LOCKS} says that a run is under way here; wait for it, or, if it was "
+            f"killed, give its snakemake command again with --unlock"
+        )
+
+
+def _refuse_unknown(known: dict[str, Config], unread: list[str], named: Sequence[Path]) -> None:
+    """Refuse to prune while something runs, or while it is unknown what is needed."""
+    refuse_while_running("--prune")
+    if unread:
+        raise ConfigError(
+            f"--prune: what a run needs is not known: {unread[0]}; repair its config.json by "
+            f"running it again, or remove the run's folder"
+        )
+    if not known:
+        raise ConfigError(
+            f"--prune: no config is known, so everything would go; name configs whose files are "
+            f"to stay (runs in {paths.RESULTS}/ count by their config.json)"
+        )
+    given = {file.resolve() for file in named}
+    for folder in other_users():
+        runs = sorted(folder.glob("*/config.json"))
+        if missing := [run for run in runs if run.resolve() not in given]:
+            raise ConfigError(
+                f"--prune: {folder} uses this store, too, and its runs are not named; name them: "
+                f"headsweep store --prune {shlex.join(map(str, missing))}"
+            )
+
+
+def _print(held: Mapping[_Held, Sequence[Path]], unread: Sequence[str]) -> None:
+    rows = [("kind", "key", "needed by", "files", "MB")]
+    for (kind, key, needing), files in held.items():
+        by = ", ".join(needing) or ("unknown" if kind == "other" else "none")
+        rows.append((kind, key, by, f"{len(files):,}", _megabytes(files)))
+    print(aligned(rows, left=3))
+    for error in unread:
+        print(f"cannot be read, so its files may be listed as needed by none: {error}")
+
+
+def _idle(held: Mapping[_Held, Sequence[Path]]) -> list[Path]:
+    """Return the files that no config needs."""
+    unneeded = (files for (kind, _, by), files in held.items() if kind != "other" and not by)
+    return list(chain(*unneeded))
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:  # no terminal
+        return False
+
+
+def _amount(files: Sequence[Path]) -> str:
+    return f"{len(files)} files, {_megabytes(files)} MB"
+
+
+def _megabytes(files: Iterable[Path]) -> str:
+    return f"{sum(file.lstat().st_size for file in files) / 1e6:,.1f}"

@@ -1,0 +1,199 @@
+"""A sweep without Snakemake: the same jobs one after the other, with the same files.
+
+Heavy modules are imported inside functions, because the command line imports this module.
+"""
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from headsweep import paths
+from headsweep.config import Config, parse
+from headsweep.config.experiments import Placebos
+from headsweep.config.questions import Benchmark, Dtype, Grader
+from headsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from headsweep.planning.store import Store
+
+RUN, MODEL, QUESTIONS, SWEEP = "sweep", "model", "questions", "heads"
+"""Names in the config of a sweep."""
+_GENERATED_QUESTIONS = 200
+
+_LOG = logging.getLogger(__name__)
+
+
+def sweep(
+    model: str | Path,
+    benchmark: str | Path,
+    *,
+    layers: Literal["all"] | Sequence[int],
+    heads: Literal["all"] | Sequence[int] = "all",
+    out: str | Path = "headsweep-sweep",
+    revision: str | None = None,
+    split: str = "test",
+    n: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    grader: Grader | None = None,
+    benchmark_revision: str | None = None,
+    max_new_tokens: int = 2048,
+    dtype: Dtype | None = None,
+    device: str = "auto",
+    batch_size: int | None = None,
+    placebos: Placebos = "none",
+    cores: int | None = None,
+) -> "pd.DataFrame":
+    """Answer a benchmark without each head in turn; no config needed.
+
+    Each head is tested against the model.
+
+    Answers are kept as they finish: the same call continues where it was stopped, and a call with
+    more layers, heads or questions keeps them. `out` has the layout of a Snakemake run:
+    ``snakemake --configfile OUT/results/sweep/config.json --directory OUT`` adds all figures and
+    the report without generating anything twice.
+
+    Args:
+        model: hub id, folder in the hub's format, or GGUF file
+        benchmark: math500, math_train, gsm8k, generated_math, generated_gsm8k, a .csv or .jsonl
+            file, or a dataset on the hub
+        layers: layers whose heads are pruned, numbered from 0, as in 5,15; or all
+        heads: heads to prune in each layer, numbered from 0; or all
+        out: folder of the results; made if it does not exist
+        revision: commit hash of a model on the hub (default: the newest, or the newest in the
+            cache)
+        split: split of the benchmark
+        n: how many questions (default: all, or 200 of a generated benchmark)
+        columns: your own benchmark: names of the columns ``question``, ``answer``, and optionally
+            ``id``, ``subject``, ``level``
+        grader: your own benchmark: how answers are compared (default: math)
+        benchmark_revision: commit hash of a dataset on the hub
+        max_new_tokens: token limit of an answer
+        dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
+        device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
+        batch_size: sequences decoded together; changes speed and memory only (in float32)
+        placebos: controls that prune nothing
+        cores: CPU cores to use (default: all)
+
+    Returns:
+        One row for the base model and one per head, as in
+        ``results/sweep/controls/heads/heads.csv``: accuracy, gain with its 95% interval, exact
+        McNemar p, q after Benjamini and Hochberg, shares of answers without a box, truncated, ...
+
+    Raises:
+        HeadsweepError: one line that says what is wrong and what to do.
+    """
+    import pandas as pd
+
+    from headsweep.analysis.jobs import write_controls  # slow to import
+    from headsweep.generation import activations
+    from headsweep.grading.matrix import grade
+    from headsweep.planning.inputs import check_devices, preflight, resolve
+    from headsweep.tables import write_json
+
+    gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
+    described = _model(str(model), revision)
+    described |= {"dtype": dtype or ("bfloat16" if gpu else "float32"), "device": device}
+    asked = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
+    asked |= {"revision": benchmark_revision}
+    pruned = {"layers": layers, "heads": heads, "placebos": placebos}
+    config = parse(
+        {
+            "run": RUN,
+            "models": {MODEL: {**described, "batch_size": batch_size}},
+            "questions": {QUESTIONS: _questions(str(benchmark), asked)},
+            "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
+            "sweeps": {SWEEP: {"model": MODEL, "questions": QUESTIONS, **pruned}},
+        },
+        "sweep",
+    )
+    folder = Path(out).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.chdir(folder):
+        config = resolve(config)
+        preflight(config)
+        check_devices(config)
+        write_json(Path(paths.CONFIG.format(run=RUN)), config.model_dump(mode="json"))
+        store = answer(config, cores)
+        names = (MODEL, "greedy", QUESTIONS)
+        _once(store.of_sweep(SWEEP, paths.ACTIVATIONS), activations.run, config, *names)
+        grade(config, *names)
+        write_controls(config, SWEEP)
+        _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
+        return pd.read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))
+
+
+def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":
+    """Run the workflow's jobs up to the answers of a resolved config, on all cores by default.
+
+    With `stay`, the engine keeps running afterwards.
+    """
+    from headsweep.generation import client, prepare
+    from headsweep.planning.batches import batches
+    from headsweep.planning.store import Store, mark_version
+
+    mark_version()
+    store = Store(config)
+    for name in config.models:
+        _once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
+    for name in config.questions:
+        _once(store.path(paths.SOURCE, source=name), prepare.read_source, config, name)
+        _once(store.path(paths.QUESTIONS, questions=name), prepare.draw_questions, config, name)
+    asked = [
+        (batch.model, batch.decoding, batch.questions, variant)
+        for batch in batches(config)
+        for variant, file in zip(batch.variants, store.answers(batch), strict=True)
+        if not Path(file).exists()
+    ]
+    try:
+        for number, names in enumerate(asked, start=1):
+            client.run(config, *names, cores or len(os.sched_getaffinity(0)))
+            _LOG.info("%d of %d models have answered", number, len(asked))
+    finally:
+        if not stay:
+            client.stop()
+    return store
+
+
+def _once(path: Path, make: Callable[..., object], *arguments: object) -> None:
+    """Make a file unless it exists; its path identifies its content."""
+    if not path.exists():
+        make(*arguments)
+
+
+def _model(source: str, revision: str | None) -> dict[str, Any]:
+    """Return the config section of a model; fetch it if it is on the hub."""
+    from headsweep.models import source as files
+
+    local = Path(source).is_dir() or files.local_folder(source)
+    folder = files.fetch_model(source, revision, or_file=True)
+    return {
+        # A snapshot's folder is named by its commit.
+        "source": str(folder.absolute()) if local else source,
+        "revision": revision if local else folder.name,
+        **files.stated_geometry(folder),
+        "billions": files.count_parameters(folder) / 1e9,
+    }
+
+
+def _questions(benchmark: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config section of a benchmark by name, file or hub id, with the given keys."""
+    section = {key: value for key, value in given.items() if value}
+    if benchmark in get_args(Benchmark) and benchmark != "custom":
+        size = {"n": _GENERATED_QUESTIONS} if benchmark.startswith("generated_") else {}
+        return {"benchmark": benchmark, **size, **section}
+    if Path(benchmark).suffix in (".csv", ".jsonl", ".gz"):
+        file = str(Path(benchmark).expanduser().absolute())
+        return {**section, "benchmark": "custom", "file": file}
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", benchmark):
+        return {**section, "benchmark": "custom", "dataset": benchmark}
+    known = ", ".join(name for name in get_args(Benchmark) if name != "custom")
+    raise ConfigError(
+        f"benchmark {benchmark!r} is not known; choose {known}, a .csv or .jsonl file, or a "
+        f"dataset on the hub (owner/name)"
+    )

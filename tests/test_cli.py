@@ -1,0 +1,41 @@
+import re
+
+import pytest
+
+from headsweep.cli import main
+from headsweep.jobs import JOBS
+
+PEOPLES = "check plan pilot sweep solve prune compare export store engine bench doctor"
+"""The commands that people type, in the order in which they meet them."""
+
+
+def told(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+def listed(text):
+    """Return the names in the list at the end, a line each."""
+    return re.findall(r"^  ([\w-]+) +[A-Z].*\.$", text.rpartition(":\n")[2], re.MULTILINE)
+
+
+def test_the_commands_that_people_type_stand_on_one_screen(capsys):
+    """80 columns; 24 rows, the last of which is the shell's."""
+    text = told(capsys, "--help")
+    assert listed(text) == PEOPLES.split()
+    assert len(text.splitlines()) < 24
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_jobs_stand_under_a_command_of_their_own(capsys):
+    assert listed(told(capsys, "job", "--help")) == [job.name for job in JOBS]
+    alone = told(capsys, "job", "generate", "--help")
+    assert alone.startswith("usage: headsweep job generate [-h]")
+    with pytest.raises(SystemExit):
+        main(["generate", "--help"])
+    said = capsys.readouterr().err
+    assert "invalid choice: 'generate'" in said
+    choices = re.search(r"choose from (.*)\)", said)[1].replace("'", "")  # quoted until Python 3.12
+    assert choices.split(", ") == [*PEOPLES.split(), "job"]
