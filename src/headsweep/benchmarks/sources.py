@@ -364,7 +364,8 @@ def _by_share(strata: pd.DataFrame) -> np.ndarray:
     """
     grouped = strata.groupby(list(strata.columns), dropna=False)
     size = grouped.transform("size")
-    return np.argsort((grouped.cumcount() + 0.5) / size, kind="stable")
+    share = (grouped.cumcount() + 0.5) / size
+    return np.argsort(share.to_numpy(), kind="stable")
 
 
 def _clusters(vectors: np.ndarray, questions: Questions) -> np.ndarray:
