@@ -300,12 +300,6 @@ def _facts(file: Path, _: _State) -> dict[str, Any]:
     return facts
 
 
-def _results(record: Path) -> list[str]:
-    """Return the names of the results that a record is of, without the files of their folders."""
-    facts = _facts(record, _state(record))
-    return [record.name.removesuffix(RECORD), *facts.get("files", [])]
-
-
 def _checksum_of(facts: Mapping[str, Any]) -> str:
     """Return the CRC-32 of facts, without their checksum, as 8 hex digits."""
     return f"{zlib.crc32(json.dumps(facts, sort_keys=True).encode()):08x}"
