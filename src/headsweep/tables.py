@@ -9,6 +9,7 @@ so equal content gives equal bytes.
 import io
 import json
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -163,6 +164,10 @@ OUTCOMES = _schema(
 STUDY_OUTCOMES = pa.schema([*_schema(arm=_TEXT, seed=_INT64), *OUTCOMES])
 """The answers of all arms of a compression, by the arms' names in the config."""
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a formula in a spreadsheet begins with."""
+_SIGNED_NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?")
+
 _CHECKSUM = b"headsweep.crc32"
 """Metadata key of a file's CRC-32, which is computed with zeros in its place."""
 _NO_CHECKSUM = b"0" * 8
@@ -204,11 +209,22 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_csv(path: Path, data: "pd.DataFrame", digits: int | None = None) -> Path:
-    """Write a table as CSV, atomically, with some significant digits or all; return its path."""
+    """Write a table as CSV, atomically, with some significant digits or all; return its path.
+
+    Text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
     form = f"%.{digits}g" if digits else None
+    data = data.rename(columns=_inert)
+    for name in data.select_dtypes(exclude=["number", "bool"]):
+        data[name] = data[name].map(_inert)
     with atomic(path) as temporary:
         data.to_csv(temporary, index=False, lineterminator="\n", float_format=form)
     return path
+
+
+def _inert(cell: Any) -> Any:
+    begins = isinstance(cell, str) and cell.startswith(_FORMULA)
+    return f"'{cell}" if begins and not _SIGNED_NUMBER.fullmatch(cell) else cell
 
 
 def write_table(
