@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from headsweep.errors import ConfigError, quoted
+from headsweep.errors import ConfigError, quoted, unique
 
 _MOST_MERGED = 10_000  # keys that one mapping takes from others by `<<`
 
@@ -43,7 +43,7 @@ def read_values(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         if kind == "JSON":
-            values = json.loads(text, object_pairs_hook=_unique)
+            values = json.loads(text, object_pairs_hook=unique)
         else:
             values = _Loader(text).get_single_data()
     except OSError as error:
@@ -55,16 +55,6 @@ def read_values(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"config file {path} holds no keys; see config/demo.yaml for an example")
     return values
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; raise a ValueError if it gives a key twice."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {quoted(key)} is given twice; remove one")
-        found[key] = value
-    return found
 
 
 def _told(error: Exception) -> str:
