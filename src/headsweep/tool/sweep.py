@@ -16,6 +16,7 @@ from headsweep.config import Config, parse
 from headsweep.config.experiments import Placebos
 from headsweep.config.questions import Benchmark, Dtype, Grader
 from headsweep.errors import ConfigError
+from headsweep.record import record_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,6 +135,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     With `stay`, the engine keeps running afterwards.
     """
     from headsweep.generation import client, prepare
+    from headsweep.generation.work import Work
     from headsweep.planning.batches import batches
     from headsweep.planning.store import Store, mark_version
 
@@ -148,7 +150,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
         (batch.model, batch.decoding, batch.questions, variant)
         for batch in batches(config)
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
-        if not Path(file).exists()
+        if not Path(file).exists() or Work(config, **batch.names).journal(variant).exists()
     ]
     try:
         for number, names in enumerate(asked, start=1):
@@ -161,8 +163,8 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
 
 
 def _once(path: Path, make: Callable[..., object], *arguments: object) -> None:
-    """Make a file unless it exists; its path identifies its content."""
-    if not path.exists():
+    """Make a file unless it exists with its record, written last; the path says the content."""
+    if not path.exists() or not record_path(path).exists():
         make(*arguments)
 
 
