@@ -16,7 +16,6 @@ from headsweep.config import Config, parse
 from headsweep.config.experiments import Placebos
 from headsweep.config.questions import Benchmark, Dtype, Grader
 from headsweep.errors import ConfigError
-from headsweep.record import record_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,6 +163,8 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
 
 def _once(path: Path, make: Callable[..., object], *arguments: object) -> None:
     """Make a file unless it exists with its record, written last; the path says the content."""
+    from headsweep.record import record_path
+
     if not path.exists() or not record_path(path).exists():
         make(*arguments)
 
