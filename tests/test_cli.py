@@ -4,6 +4,7 @@ import pytest
 
 from headsweep.cli import main
 from headsweep.jobs import JOBS
+from processes import python
 
 PEOPLES = "check plan pilot sweep solve prune compare export store engine bench doctor"
 """The commands that people type, in the order in which they meet them."""
@@ -39,3 +40,20 @@ def test_the_jobs_stand_under_a_command_of_their_own(capsys):
     assert "invalid choice: 'generate'" in said
     choices = re.search(r"choose from (.*)\)", said)[1].replace("'", "")  # quoted until Python 3.12
     assert choices.split(", ") == [*PEOPLES.split(), "job"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("utf-8", "\u2212"), ("latin-1", r"\u2212"), ("ascii", r"\u2212")]
+)
+def test_a_terminal_that_lacks_a_character_gets_its_code_point(tmp_path, encoding, shown):
+    """Differences of two runs may have a minus sign, which Latin-1 lacks."""
+    code = """
+import sys
+from headsweep import cli
+from headsweep.tool import compare
+compare.find, compare.compare = str, lambda *_: ({}, [])
+compare.summary = lambda *_: "\\u2212 1.0 points"
+sys.exit(cli.main(["compare", "one", "other"]))
+"""
+    said = python("-c", code, cwd=tmp_path, PYTHONIOENCODING=encoding)
+    assert said.strip() == f"{shown} 1.0 points"

@@ -1,8 +1,11 @@
+import pyarrow as pa
 import pytest
 
 from example_config import STUDIES, VALUES, changed
 from headsweep.config import Config, load, parse
+from headsweep.config.questions import MOST_SAMPLES
 from headsweep.errors import ConfigError
+from headsweep.tables import ANSWERS, GRADED
 
 WORDS = "compressions/words"
 FRONTIER = {"model": "big", "train": "train", "test": "test", "sampling": ["T0.6"]}
@@ -37,6 +40,7 @@ def custom(**keys):
         ("questions/test/templates", "both", r"templates: .*'apart' or 'shared', not 'both'"),
         ("decodings/greedy/samples", 2, r"decodings.greedy: temperature 0 is greedy"),
         ("decodings/T0.6/temperature", float("inf"), r"T0.6.temperature: .*finite number"),
+        ("decodings/T0.6/samples", 40_000, r"T0.6.samples: .*less than or equal to 32768, not 400"),
         ("decodings/T0.6/samples", 15, r"selectors.math: .* 15 samples, fewer than max_n = 16"),
         ("embedders/minilm/model", "tiny", r"embedders.minilm: give either `source` or `model`"),
         ("sweeps/table/model", "gpt", r"sweeps.table.model: 'gpt' is not defined; there is tiny"),
@@ -111,6 +115,13 @@ def test_a_file_that_is_no_config_is_refused_in_one_line(tmp_path, content, mess
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=r"no\.yaml cannot be read: No such file"):
         load(tmp_path / "no.yaml")
+
+
+def test_the_last_of_the_most_samples_fits_into_the_tables():
+    for schema in (ANSWERS, GRADED):
+        pa.array([MOST_SAMPLES - 1], schema.field("sample").type)
+        with pytest.raises(pa.ArrowInvalid):
+            pa.array([MOST_SAMPLES], schema.field("sample").type)
 
 
 def test_a_profile_follows_its_dataset_and_is_changed_by_other_keys():

@@ -15,6 +15,8 @@ DOCUMENTS = sorted(
     for folder in (".", "config", "config/published", "docs", "envs", ".github/ISSUE_TEMPLATE")
     for file in (ROOT / folder).glob("*.md")
 )
+OF_GITHUB = "../../actions/workflows/"
+"""Where a document on GitHub finds the repository's workflows, whoever owns it."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:config|docs|envs|results|src|tests|workflow)/[\w./-]+\w)`")
 
@@ -48,6 +50,9 @@ def test_links_and_paths_lead_somewhere(document):
     text = document.read_text(encoding="utf-8")
     for link in LINK.findall(text):
         if link.startswith("https://"):
+            continue
+        if link.startswith(OF_GITHUB):
+            assert (ROOT / ".github/workflows" / link.split("/")[4]).exists(), link
             continue
         file, _, anchor = link.partition("#")
         target = document.parent / file if file else document

@@ -1,5 +1,8 @@
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import requires
 from importlib.metadata import version as installed_version
@@ -94,6 +97,21 @@ def test_installed_packages_are_the_locked_ones():
     for requirement in filter(here, locked(*DEVELOPER)):
         found = installed_version(requirement.name).partition("+")[0]
         assert requirement.specifier.contains(found), f"{requirement.name} {found}"
+
+
+@pytest.mark.parametrize(("ci", "status"), [("", 0), ("true", 1)])
+def test_types_are_checked_with_both_numpys_of_the_lock(tmp_path, monkeypatch, ci, status):
+    """The script that `make lint` runs asks for the other one, and says so where there is none."""
+    names = [line for line in locked("cpu.txt") if line.name == "numpy"]
+    (other,) = (line for line in names if not here(line))
+    script = ".ci/other_numpy.py"
+    assert script in (ROOT / "Makefile").read_text()
+    for name, value in (("CI", ci), ("PIP_NO_INDEX", "1"), ("PIP_CONFIG_FILE", os.devnull)):
+        monkeypatch.setenv(name, value)
+    command = [sys.executable, ROOT / script, tmp_path / "numpy"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == status
+    assert f"skipped, numpy{other.specifier} cannot be had" in done.stdout
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / ".github/workflows").glob("*.yaml")))

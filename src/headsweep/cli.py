@@ -6,6 +6,7 @@ and heavy modules are imported only by the command that needs them. Exit status:
 """
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -32,6 +33,8 @@ _LOG = logging.getLogger("headsweep")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # "−" on a terminal of another encoding
+        sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     job = jobs.parser_of(words[:2])
     options = vars(job.parse_args(words[2:]) if job else parser().parse_args(words))

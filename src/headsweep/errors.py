@@ -8,6 +8,8 @@ traceback.
 import logging
 import re
 import reprlib
+from collections.abc import Sequence
+from typing import Any
 
 RESULT = 25
 """The log level, above progress (INFO), of a job's result: one line that a run shows."""
@@ -60,6 +62,20 @@ class GradingError(HeadsweepError):
 
 class EngineError(HeadsweepError):
     """An engine process that failed, died, was stopped, or cannot be reached."""
+
+
+def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of a JSON text, as its `object_pairs_hook`.
+
+    Raises:
+        ValueError: a key is given twice.
+    """
+    content: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in content:
+            raise ValueError(f"the key {quoted(key)} is given twice; remove one")
+        content[key] = value
+    return content
 
 
 def quoted(value: object) -> str:

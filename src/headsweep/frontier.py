@@ -182,7 +182,8 @@ def complement(
         row |= {"both": both.mean(), "alone": alone.mean()}
         row |= estimated(both - alone, bootstrap, "difference", "low", "high")
         varied = all(each.std() > 0 for each in right)
-        rows.append(row | {"correlation": np.corrcoef(*right)[0, 1] if varied else np.nan})
+        row["correlation"] = np.corrcoef(right[0], right[1])[0, 1] if varied else np.nan
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

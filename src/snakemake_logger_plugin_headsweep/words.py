@@ -5,14 +5,23 @@ from collections.abc import Mapping
 
 STAGES = {
     "Questions and models": (
-        *("source", "questions", "fetch_model", "embedder", "embed"),
-        *("problems", "encoder"),
+        "source",
+        "questions",
+        "fetch_model",
+        "embedder",
+        "embed",
+        "problems",
+        "encoder",
     ),
     "Answers": ("generate", "activations"),
-    "Grading": ("grade", "compare_prompts"),
+    "Grading": ("grade", "regrade", "compare_prompts"),
     "Head selectors": ("train_selector", "rank_heads", "evaluate"),
     "Compression": (
-        *("teacher", "compress", "quantise", "gather_compression", "measure_compression"),
+        "teacher",
+        "compress",
+        "quantise",
+        "gather_compression",
+        "measure_compression",
     ),
     "Tables and figures": (),
 }
@@ -26,6 +35,7 @@ _DOING = {
     "generate": "{model} answers {questions} ({decoding})",
     "activations": "measuring the heads of {model}",
     "grade": "grading {questions} ({decoding})",
+    "regrade": "grading {questions} ({decoding}) by other rules",
     "train_selector": "training selector {selector}",
     "evaluate": "testing selector {selector}",
     "teacher": "training {solver}",

@@ -92,7 +92,34 @@ REFUSED = [
     (("q.csv", b"q,a,topic,grade\nx,1,t,7\n"), "line 2: grade is .*, not a number from 1 to 5"),
     (("q.csv", b'q,a,topic,grade\n"x,1,t,2\n'), "is not CSV in UTF-8"),
     (("q.csv", b"q,a,topic,grade\n\xff"), "is not CSV in UTF-8"),
+    (("q.csv", b"q,a,topic,a\nx,1,t,2\n"), "line 1 names the column 'a' twice; rename one"),
+    (("q.csv", b"q,a,topic,grade\nx,1,t,2\nx,NaN,t,2\n"), 'line 3: a is "NaN", not a cell with'),
+    (("q.csv", b"q,a,topic,grade\nnull,1,t,2\n"), 'line 2: q is "null", not a cell with content'),
+    (("q.jsonl", ONE[:-1] + b', "answer": "3"}'), "line 1 .*the key 'answer' is given twice"),
+    *(
+        (
+            changed(1, answer=value),
+            f"line 2: answer is {json.dumps(value)}, not a cell with content",
+        )
+        for value in (float("nan"), float("inf"), float("-inf"), "nan", " -Inf ", "null")
+    ),
+    *(
+        ([GSM8K_ROWS[0], {**GSM8K_ROWS[1], "answer": f"#### {a}"}], NO_NUMBER)
+        for a in ("NaN", "inf")
+    ),
 ]
+
+
+def test_a_split_of_the_hub_with_a_column_twice_is_refused_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    columns = [pa.array([value]) for value in ("How many?", "1", "2")]
+    table = pa.Table.from_arrays(columns, names=["q", "gold", "gold"])
+    pq.write_table(table, folder / "test-00000-of-00001.parquet")
+    hub = HubDataset(str(folder), None, "0" * 40)
+    with pytest.raises(BenchmarkError, match=r"^.*hub \(.*gold.*$"):
+        list(sources.hub_rows(hub, "test"))
 
 
 @pytest.mark.parametrize(("content", "message"), REFUSED)

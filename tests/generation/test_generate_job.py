@@ -16,7 +16,7 @@ from headsweep import paths
 from headsweep.config import Sweep
 from headsweep.generation import journal
 from headsweep.generation.prompts import encode_prompt
-from headsweep.generation.work import Schedule, Work, forget_finished
+from headsweep.generation.work import Schedule, Work, forget_finished, keep_finished
 from headsweep.planning.batches import batches
 from headsweep.record import record_path
 from headsweep.tables import ANSWERS, read_table
@@ -110,6 +110,30 @@ def test_a_finished_table_that_snakemake_removes_is_put_back(run_config, monkeyp
         stream.write(bytes(4))
     with pytest.raises(AssertionError, match="was loaded"):
         inline.run(run_config, *arguments)
+
+
+@pytest.mark.parametrize("snakemake", [True, False], ids=["snakemake", "headsweep sweep"])
+def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
+    run_config, monkeypatch, snakemake
+):
+    batch = ("tiny", "greedy", "small")
+    work, killed = Work(run_config, *batch), Mock(side_effect=KeyboardInterrupt)
+    file = work.output(PRUNED)
+    with monkeypatch.context() as patch:
+        patch.setattr("headsweep.generation.work.write_record", killed)
+        with pytest.raises(KeyboardInterrupt):
+            inline.run(run_config, *batch, PRUNED)
+    made = file.read_bytes()
+    assert work.journal(PRUNED).exists()
+    assert not record_path(file).exists()
+    monkeypatch.setattr("headsweep.generation.worker.load", FORBIDDEN)
+    if snakemake:  # as a run does before its first job
+        keep_finished(file)
+        file.unlink()
+    inline.run(run_config, *batch, PRUNED)
+    assert file.read_bytes() == made
+    assert json.loads(record_path(file).read_text())["answers"] == 4
+    assert not work.journal(PRUNED).exists()
 
 
 def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config, monkeypatch):

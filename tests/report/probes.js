@@ -5,10 +5,33 @@ const texts = (selector) => shown(selector).map((one) => one.innerText);
 const words = (selector) => document.querySelector(selector).innerText.split(/\s+/).filter(Boolean).length;
 const bottoms = (selector) => all(selector).map((one) => one.getBoundingClientRect().bottom);
 const height = () => document.documentElement.scrollHeight;
-const beyond = () => shown("main *, header *").filter((one) => one.getBoundingClientRect().right > innerWidth + 1).length;
-const scrolling = () => shown("main *").filter((one) => /auto|scroll/.test(getComputedStyle(one).overflowY)
+// An element as a reader of a failing test finds it: where it stands, where it ends, what it says.
+const named = (one) => {
+  const path = [];
+  for (let each = one; each !== document.body; each = each.parentElement) {
+    path.unshift(each.localName + (each.id && `#${each.id}`) + [...each.classList].map((name) => `.${name}`).join(""));
+  }
+  return `${path.slice(-5).join(" > ")} ends at ${Math.round(one.getBoundingClientRect().right)}: ${one.textContent.trim().slice(0, 30)}`;
+};
+const scrolls = (one) => /auto|scroll/.test(getComputedStyle(one).overflowX);
+const inScroller = (one) => {
+  for (let each = one.parentElement; each !== document.body; each = each.parentElement) if (scrolls(each)) return true;
+  return false;
+};
+const beyond = () => shown("body *").filter((one) => one.getBoundingClientRect().right > document.documentElement.clientWidth + 1
+  && !inScroller(one)).map(named);
+// On a phone a table of numbers may scroll sideways where the font is wide.
+const scrolling = () => shown("main *").filter((one) => scrolls(one)
   && (one.scrollHeight > one.clientHeight + 1 || one.scrollWidth > one.clientWidth + 1)
-  && !one.matches(".text, .asked")).length;
+  && !one.matches(innerWidth > 900 ? ".text, .asked" : ".text, .asked, .table")).map(named);
+const dress = (style) => {
+  const sheet = document.getElementById("dress") ?? document.head.appendChild(document.createElement("style"));
+  sheet.id = "dress";
+  sheet.textContent = `* { ${style} }`;
+};
+// Two more columns for every table.
+const crowd = () => all(".table tr").forEach((row) => row.lastElementChild && row.append(
+  row.lastElementChild.cloneNode(true), row.lastElementChild.cloneNode(true)));
 const shifts = () => new Promise((done) => {
   let sum = 0;
   new PerformanceObserver((list) => {

@@ -3,13 +3,13 @@
 PUBLISHED = Path(workflow.basedir) / "config" / "published"
 if not PUBLISHED.exists():  # called as workflow/Snakefile: of snakedeploy, or this one
     PUBLISHED = Path(workflow.basedir).parent / "config" / "published"
-PUBLISHED_FILES = [str(PUBLISHED / name) for name in published.FILES]
+# No inputs: a clone or a copy may date them later than what is made from them.
+PUBLISHED_CONTENT = published.content(PUBLISHED)
 
 
 rule table:
     input:
         lambda wildcards: RULES.sweep_table(wildcards.sweep),
-        published=PUBLISHED_FILES,
     output:
         tex=of_run(paths.TABLE, suffix="tex"),
         csv=exhibits.shown(
@@ -21,6 +21,7 @@ rule table:
         settings=lambda wildcards: RULES.settings("sweeps", wildcards.sweep),
         title=lambda wildcards: title(CONFIG, "sweeps", wildcards.sweep),
         folder=PUBLISHED,
+        published=PUBLISHED_CONTENT,
     shell:
         "headsweep job table --log {log:q} --sweep {wildcards.sweep:q}"
         " --published {params.folder:q}"
@@ -44,7 +45,6 @@ rule controls:
 rule compression_tables:
     input:
         RULES.studied(),
-        published=PUBLISHED_FILES,
     output:
         [
             of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="tex")
@@ -65,6 +65,7 @@ rule compression_tables:
         settings=RULES.settings("compressions"),
         titles=titles(CONFIG, "compressions"),
         folder=PUBLISHED,
+        published=PUBLISHED_CONTENT,
         seed=CONFIG.seed,
     shell:
         "headsweep job compression-tables --log {log:q}"
@@ -72,14 +73,13 @@ rule compression_tables:
 
 
 rule audit:
-    input:
-        published=PUBLISHED_FILES,
     output:
         [of_run(paths.AUDIT_TABLE, paper=name) for name in exhibits.AUDIT_TABLES],
     log:
         RULES.log("audit"),
     params:
         folder=PUBLISHED,
+        published=PUBLISHED_CONTENT,
         seed=CONFIG.seed,
     shell:
         "headsweep job audit --log {log:q} --published {params.folder:q}"
@@ -88,7 +88,6 @@ rule audit:
 rule claims:
     input:
         RULES.judged(),
-        published=PUBLISHED_FILES,
     output:
         of_run(paths.CLAIMS),
     log:
@@ -96,6 +95,7 @@ rule claims:
     params:
         settings=RULES.settings(),
         folder=PUBLISHED,
+        published=PUBLISHED_CONTENT,
     shell:
         "headsweep job claims --log {log:q} --published {params.folder:q}"
 

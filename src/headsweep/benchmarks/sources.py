@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import json
 import logging
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from headsweep import tables
 from headsweep.benchmarks.generated import generate
 from headsweep.config import Questions
 from headsweep.config.questions import Columns
-from headsweep.errors import BenchmarkError
+from headsweep.errors import BenchmarkError, quoted, unique
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,6 +60,9 @@ _WITHOUT_ANSWER = {
 
 _TWICE = {"test/precalculus/24307.json"}
 """MATH has this problem twice, under two ids; PRM800K gave both rows the same id."""
+
+_MISSING = re.compile(r"[+-]?(?:nan|inf)|null", re.IGNORECASE)
+"""What programs write in place of a number or text that is not there."""
 
 Row = tuple[str, dict[str, Any]]
 """A row's place ("line 12", counted from 1) and its columns."""
@@ -146,7 +150,7 @@ def _json_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line.decode("utf-8"))
+            row = json.loads(line.decode("utf-8"), object_pairs_hook=unique)
             if b"\\ud" in line.lower():  # half of a character raises an error
                 json.dumps(row, ensure_ascii=False).encode("utf-8")
         except (ValueError, RecursionError) as error:
@@ -164,6 +168,12 @@ def _csv_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
     """Yield the rows below the header, by column name."""
     text = csv.DictReader((line.decode("utf-8-sig") for line in lines), strict=True)
     try:
+        names = text.fieldnames or []
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise BenchmarkError(
+                f"{file} line {text.line_num} names the column {quoted(min(twice))} twice; rename "
+                f"one"
+            )
         for row in text:
             if None in row or None in row.values():
                 raise BenchmarkError(
@@ -187,12 +197,13 @@ def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
         BenchmarkError: the split cannot be fetched.
     """
     from datasets import load_dataset  # slow to import
-    from datasets.exceptions import DatasetsError
+    from datasets.exceptions import DatasetGenerationError, DatasetsError
 
     try:
         data = load_dataset(hub.path, hub.name, split=split, revision=hub.revision)
     except (OSError, ValueError, DatasetsError) as error:
-        reason = " ".join(str(error).split())[:200]
+        told = error.__cause__ if isinstance(error, DatasetGenerationError) else None
+        reason = " ".join(str(told or error).split())[:200]
         raise BenchmarkError(
             f"{hub.path} (revision {hub.revision}) cannot be fetched ({reason}); run "
             f"`snakemake fetch` with this config where there is network, or name a `file` with the "
@@ -257,9 +268,11 @@ def _question(
     def text(name: str, *, number: bool = True) -> str:
         value = row[name]
         if number and isinstance(value, int | float) and not isinstance(value, bool):
-            return str(value)
+            value = str(value)
         if not isinstance(value, str) or not value.strip():
             raise wrong(name, f"a non-empty text{' or number' if number else ''}")
+        if _MISSING.fullmatch(value.strip()):
+            raise wrong(name, "a cell with content: NaN, inf and null stand for none")
         return value
 
     question_id = text(columns.id) if columns.id else f"{index:06d}"
@@ -269,7 +282,7 @@ def _question(
         question_id = f"gsm8k/{questions.split}/{index:05d}"
         solution, mark, answer = text("answer", number=False).rpartition("####")
         solution, answer = solution.strip(), answer.strip().replace(",", "")
-        if not mark or not answer:
+        if not mark or not answer or _MISSING.fullmatch(answer):
             raise wrong("answer", "a solution that ends with '#### ' and the final number")
     elif not math:
         answer = text(columns.answer).strip()

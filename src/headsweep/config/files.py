@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from headsweep.errors import ConfigError, quoted
+from headsweep.errors import ConfigError, quoted, unique
 
 _MOST_MERGED = 10_000  # keys that one mapping takes from others by `<<`
 
@@ -45,7 +45,7 @@ def read_values(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         if kind == "JSON":
             _compare(path)
-            values = json.loads(text, object_pairs_hook=_unique)
+            values = json.loads(text, object_pairs_hook=unique)
         else:
             values = _Loader(text).get_single_data()
     except OSError as error:
@@ -69,16 +69,6 @@ def _compare(path: Path) -> None:
             f"config file {path} is damaged or was edited: its checksum differs from that in "
             f"{record.name}; make it again by its run, or, to use it as it is, remove {record}"
         )
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; raise a ValueError if it gives a key twice."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {quoted(key)} is given twice; remove one")
-        found[key] = value
-    return found
 
 
 def _told(error: Exception) -> str:

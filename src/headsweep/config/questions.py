@@ -192,6 +192,10 @@ class Questions(Section):
         return self
 
 
+MOST_SAMPLES = 1 << 15
+"""Tables of answers number a question's samples from 0 with 16 bits, one of them the sign."""
+
+
 class Decoding(Section):
     """How answers are generated."""
 
@@ -205,7 +209,7 @@ class Decoding(Section):
     """Sample from the k best tokens only."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Sample from the smallest set of tokens with this probability."""
-    samples: Count = 1
+    samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES, strict=True)] = 1
     """Answers per question."""
     max_new_tokens: Count = 2048
     """Token limit of an answer."""

@@ -26,7 +26,7 @@ from headsweep.errors import EngineError, TableError
 from headsweep.generation import journal
 from headsweep.planning.batches import Batch, find_batch
 from headsweep.planning.store import Store, settings, split_key
-from headsweep.record import Stopwatch, write_record
+from headsweep.record import Stopwatch, record_path, write_record
 from headsweep.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, write_table
 from headsweep.variants import BASE, Variant
 
@@ -147,12 +147,15 @@ class Work:
             EngineError: the journal is not complete: someone has removed it.
         """
         output = self.output(variant)
-        if self._finished_before(variant):  # maybe by a twin of the job, while this one answered
+        kept, engine = self._kept(variant)
+        complete = kept.keys() >= set(self._asked)
+        # A run may have been killed between a table and its record, which the journal survives.
+        unrecorded = complete and not record_path(output).exists()
+        if self._finished_before(variant) and not unrecorded:  # maybe by a twin of the job
             _link(self.finished(variant), output)
             self.journal(variant).unlink(missing_ok=True)
             return len(self._asked)
-        kept, engine = self._kept(variant)
-        if not kept.keys() >= set(self._asked):
+        if not complete:
             raise EngineError(f"{self.journal(variant)} has lost answers; run again")
         rows = [kept[key] for key in self._asked]
         facts = {**self.keys, "variant": str(variant), "split": self.split}

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headsweep.errors import ModelError, quoted
+from headsweep.errors import ModelError, quoted, unique
 
 _LARGEST_HEADER = 100_000_000  # bytes; safetensors reads no larger one
 _MOST_AXES, _LARGEST_SIZE = 64, 1 << 63  # of a tensor
@@ -71,7 +71,7 @@ def read_header(file: Path) -> Header:
             if not 0 < length <= min(size - 8, _LARGEST_HEADER):
                 raise ValueError(f"a header of {length} bytes in a file of {size}")
             content = stream.read(length)
-        tensors = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)
+        tensors = json.loads(content.decode("utf-8"), object_pairs_hook=unique)
         if not isinstance(tensors, dict):
             raise ValueError("the header is no object")
         tensors.pop("__metadata__", None)
@@ -112,11 +112,3 @@ def _place(name: str, tensor: Any) -> tuple[int, int, str]:
             f"given {quoted(end - begin)} bytes"
         )
     return begin, end, name
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; raise a ValueError if it gives a key twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name is given twice")
-    return found

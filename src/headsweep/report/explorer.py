@@ -1,8 +1,11 @@
-"""The explorer's data: outcomes of every head on every question, and the answers that changed.
+"""The explorer's data: what every head did by groups of questions, and questions with answers.
 
-They are embedded in the page as JSON. Outcomes are bits and always complete. A changed answer is
-stored as the length of its common start with the base model's answer and the rest. Texts have a
-budget, spent on the heads with the largest gains; the other heads have outcomes only.
+They are embedded in the page as JSON, within a budget. Counts by group are those of all questions.
+The questions that are shown have the outcomes of all heads, as bits; where not all questions fit,
+those go first on which a head and the base model differ, in a random order. A changed answer is
+stored as the length of its common start with the base model's answer and the rest. What questions
+leave of the budget is spent on the changed answers of the heads with the largest gains; the other
+heads have outcomes only.
 """
 
 import base64
@@ -27,9 +30,10 @@ from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 from headsweep.tables import ANSWERS, QUESTIONS, read_table
 from headsweep.text import plain, points, visible
-from headsweep.variants import BASE, Variant
+from headsweep.variants import BASE
 
-_BUDGET = 3_000_000  # characters of answers that a page embeds, over all sweeps
+_BUDGET = 2_200_000  # characters that a page of 3 MB embeds, over all sweeps
+_SEED = 0  # of the questions that are shown where not all fit
 _LONGEST = 20_000  # characters at which a text is cut off
 _CLIP, _STEPS = 0.15, 5  # the gain with the strongest colour, and the number of colours
 
@@ -65,43 +69,75 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     z, variants = read_z(config, name)
     file = partial(Store(config).of_sweep, name)
     files = {str(each): file(paths.ANSWERS, variant=each) for each in variants}
-    base = _answers(files[str(BASE)], z)
-    heads = _heads(config, name, z, variants)
-    for head in sorted(heads, key=lambda head: -head["gain"]):
-        own = _answers(files[head["name"]], z) if room > 0 else []
-        if own and base:
-            changed = _changed(base, own)
-            room -= sum(len(rest) for _, _, rest, _ in changed)
-            head["answers"] = changed if room > 0 else None
+    tested = cells(z, variants)
+    heads = _heads(config, name, tested)
     gains = Source.read(config, paths.CONTROLS, GAINS, sweep=name, table="gains")
     placebos = gains.where(by="overall").rows.dropna(subset="placebo")
     subjects, names = pd.factorize(z["subject"], sort=True)
-    return {
+    groups = tested.loc[tested["variant"] == str(BASE), ["by", "n", "correct"]].assign(
+        which=[0, *range(len(names)), *sorted(z["level"].dropna().astype(int).unique())]
+    )
+    data: dict[str, Any] = {
         "name": name,
         "title": title(config, "sweeps", name),
-        "base": _bits(z[str(BASE)]),
         "subjects": [plain(subject) for subject in names],
-        "subject": subjects.tolist(),
-        "level": z["level"].fillna(0).astype(int).tolist(),
-        "questions": _questions(file(paths.QUESTIONS), z, base),
+        # Kind, subject's place or level, questions, the base model's right answers.
+        "groups": groups[["by", "which", "n", "correct"]].to_numpy().tolist(),
         "heads": heads,
         # Layer, gain and table row of the best noise placebo of each layer.
         "placebos": placebos[["layer", "placebo"]].assign(row=placebos.index).values.tolist(),
         "store": str(files[str(BASE)].parent),
     }
+    room -= len(script(data))
+    base = _answers(files[str(BASE)], z)
+    questions = _questions(file(paths.QUESTIONS), z, base)
+    shown = _shown(z[list(files)].to_numpy(), [len(script(each)) for each in questions], room // 2)
+    data["questions"] = [questions[place] for place in shown]
+    data["subject"] = subjects[shown].tolist()
+    data["level"] = z["level"].fillna(0).astype(int).iloc[shown].tolist()
+    z = z.iloc[shown]
+    data["base"] = _bits(z[str(BASE)])
+    base = [base[place] for place in shown] if base else []
+    for head in heads:
+        head["bits"] = _bits(z[head["name"]])
+    room -= len(script([data["questions"], [head["bits"] for head in heads]]))
+    for head in sorted(heads, key=lambda head: -head["gain"]):
+        answers = _answers(files[head["name"]], z) if room > 0 else []
+        if answers and base:
+            changed = _changed(base, answers)
+            room -= len(script(changed))
+            head["answers"] = changed if room > 0 else None
+    return data
 
 
-def _heads(
-    config: Config, sweep: str, z: pd.DataFrame, variants: Sequence[Variant]
-) -> list[dict[str, Any]]:
-    """Return the data of each head; `marks` has one for all questions, then one for each group."""
+def _shown(outcomes: np.ndarray, sizes: Sequence[int], room: int) -> np.ndarray:
+    """Return the places of the questions that fit into so many characters, in ascending order.
+
+    Args:
+        outcomes: 0 or 1 [questions, variants], the base model's first.
+        sizes: characters of each question with the base model's answer.
+        room: characters for questions and outcomes.
+    """
+    cost = np.asarray(sizes) + 1 + outcomes.shape[1] / 6  # a comma; base64 has six bits a character
+    same = (outcomes == outcomes[:, :1]).all(axis=1)
+    order = np.random.default_rng(_SEED).permutation(len(cost))
+    if cost.sum() > room:
+        order = order[np.argsort(same[order], kind="stable")]
+        order = order[cost[order].cumsum() <= room]
+    return np.sort(order)
+
+
+def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the data of each head, from the sweep's `cells`.
+
+    `marks` and `right`, the number of right answers, are of all questions, then of each group.
+    """
     table, failures = (
         Source.read(config, paths.CONTROLS, needed, sweep=sweep, table=name).rows
         for name, needed in (("heads", HEADS), ("failures", ["mode"]))
     )
-    tested = cells(z, variants)
     sign = np.where(tested["gain"] > 0, "▲", "▼")
-    tested["mark"] = np.where(tested["q"] < LEVEL, sign, ".")
+    tested = tested.assign(mark=np.where(tested["q"] < LEVEL, sign, "."))
     heads = table[table["variant"] != str(BASE)].astype({"layer": int, "head": int})
     names = heads["variant"]
     modes = names.map(failures.set_index("variant")["mode"]).astype(object)
@@ -110,12 +146,12 @@ def _heads(
         row=heads.index,
         mode=modes.where(modes.notna(), None),
         marks=names.map(tested.groupby("variant")["mark"].agg("".join)),
+        right=names.map(tested.groupby("variant")["correct"].agg(list)),
         removed=names.isin(_removed(config, config.sweeps[sweep].model)),
-        bits=[_bits(z[name]) for name in names],
         answers=None,
     )
     kept = ["name", "layer", "head", "accuracy", "gain", "low", "high", "q", "row", "mode"]
-    kept += ["marks", "removed", "bits", "answers"]
+    kept += ["marks", "right", "removed", "answers"]
     return [row._asdict() for row in rows_of(heads[kept])]
 
 

@@ -258,12 +258,11 @@ def _differences(lead: Values, leads: Sequence[Sequence[Values]]) -> pd.DataFram
         between = np.var([part.mean(axis=0) for part in means[1:]], axis=0, ddof=1)
         sources["by_draw"] = _OF_DRAWS * np.maximum(between - noise, 0.0), redraws - 1
     low, high = paired_interval(lead, components=list(sources.values()))
-    found = {"difference": lead.mean(axis=0), "low": low, "high": high}
+    found = pd.DataFrame({"difference": lead.mean(axis=0), "low": low, "high": high})
     found["by_questions"] = lead.std(axis=0) / math.sqrt(len(lead))
-    found |= {"by_draw": np.nan, "by_seed": np.nan}
-    return pd.DataFrame(
-        found | {name: np.sqrt(variance) for name, (variance, _) in sources.items()}
-    )
+    for name in ("by_draw", "by_seed"):
+        found[name] = np.sqrt(sources[name][0]) if name in sources else np.nan
+    return found
 
 
 def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
@@ -327,7 +326,8 @@ def embedding_worth(
         DRAWN: points(together.pass_at_n_drawn(correct, max_n))[1],
     }
     # A one-sided test: the share of permutations of the questions that score as well.
-    draw, beyond, rows = np.random.default_rng(seed), 1, np.arange(len(first))
+    draw, rows = np.random.default_rng(seed), np.arange(len(first))
+    beyond = np.ones(own.shape[1], int)
     for _ in range(_PERMUTATIONS // _BLOCK):
         shuffled = draw.permuted(np.broadcast_to(rows, (_BLOCK, len(rows))), axis=1)
         scored = value[first[rows, shuffled]].sum(axis=1)

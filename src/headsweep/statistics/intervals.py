@@ -51,7 +51,8 @@ def paired_interval(
     quantile = ndtri(_TAILS[1])
     if components:
         parts = [(variance, total - 1), *components]
-        variance = sum(part for part, _ in parts)
+        for part, _ in components:
+            variance = variance + part
         freedom = variance**2 / sum(part**2 / freedom for part, freedom in parts)
         quantile = stdtrit(freedom, _TAILS[1])
     half = quantile * np.sqrt(variance)

@@ -3,6 +3,7 @@
 It is a dataset in the hub's format: `datasets.load_dataset(FOLDER, TABLE)` loads a table.
 """
 
+import os
 import shutil
 from collections.abc import Iterator
 from itertools import product
@@ -17,9 +18,10 @@ from headsweep.models.source import local_folder
 from headsweep.planning.batches import batches, histories, seeded_arms
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, check_version, mark_version
-from headsweep.record import intact, rewrite_checksums
+from headsweep.record import intact, record_path, rewrite_checksums
 from headsweep.tables import (
     QUESTIONS,
+    atomic,
     read_metadata,
     read_table,
     write_json,
@@ -92,23 +94,33 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
         )
     mark_version(folder)
     tables = _tables(config)
+    # First: an export that is killed is known as one, and goes on.
+    write_json(folder / "config.json", config.model_dump(mode="json"))
+    write_text(folder / "README.md", _card(config, tables, folder))
     stored = [each for each in files_of(config) if each.parts[2] not in _NOT_NEEDED]
     listed = [file for files in tables.values() for file in files.values()]
     every = dict.fromkeys([*stored, *listed, *_of_run(config)])
     wanted = [each for each in every if (here / each).exists()]
     for each in wanted:
         intact(here / each)
-        for name in (each, Path(f"{each}.run.json")):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(here / name, folder / name)
+        for source in (here / each, record_path(here / each)):
+            if source.exists():
+                _copy(source, folder / source.relative_to(here))
     for questions in config.questions if without_texts else ():
         kept = folder / store.path(paths.QUESTIONS, questions=questions)
         table = read_table(kept, QUESTIONS).assign(question="", solution=None)
         write_table(kept, table, QUESTIONS, read_metadata(kept))
         rewrite_checksums(kept)
-    write_json(folder / "config.json", config.model_dump(mode="json"))
     write_text(folder / "README.md", _card(config, tables, folder))
     return [folder / each for each in (*wanted, Path("config.json"), Path("README.md"))]
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file and its times; not its mode: a store may be read-only, its copy is not."""
+    with atomic(target) as temporary:
+        shutil.copyfile(source, temporary)
+        times = source.stat()
+        os.utime(temporary, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def _check_target(folder: Path, run: str) -> None:

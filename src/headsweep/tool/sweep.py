@@ -136,6 +136,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     With `stay`, the engine keeps running afterwards.
     """
     from headsweep.generation import client, prepare
+    from headsweep.generation.work import Work
     from headsweep.planning.batches import batches
     from headsweep.planning.store import Store, mark_version
 
@@ -150,7 +151,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
         (batch.model, batch.decoding, batch.questions, variant)
         for batch in batches(config)
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
-        if not Path(file).exists()
+        if not Path(file).exists() or Work(config, **batch.names).journal(variant).exists()
     ]
     try:
         for number, names in enumerate(asked, start=1):
@@ -163,8 +164,10 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
 
 
 def _once(path: Path, make: Callable[..., object], *arguments: object) -> None:
-    """Make a file unless it exists; its path identifies its content."""
-    if not path.exists():
+    """Make a file unless it exists with its record, written last; the path says the content."""
+    from headsweep.record import record_path
+
+    if not path.exists() or not record_path(path).exists():
         make(*arguments)
 
 

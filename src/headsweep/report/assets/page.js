@@ -47,23 +47,21 @@ const explore = (sweeps) => {
   };
 
   for (const sweep of sweeps) {
-    sweep.right = bits(sweep.base);
-    const levels = [...new Set(sweep.level)].filter(Boolean).sort();
+    sweep.solved = bits(sweep.base);
     const all = sweep.questions.map((_, place) => place);
-    sweep.groups = [
-      ["all questions", all],
-      ...sweep.subjects.map((name, own) => [name, all.filter((place) => sweep.subject[place] === own)]),
-      ...levels.map((level) => [`level ${level}`, all.filter((place) => sweep.level[place] === level)]),
-    ];
+    sweep.groups = sweep.groups.map(([by, which, size, right]) => ({
+      name: { overall: "all questions", subject: sweep.subjects[which], level: `level ${which}` }[by],
+      places: by === "overall" ? all : all.filter((place) => sweep[by][place] === which), // of those on the page
+      size, right,
+    }));
     for (const one of sweep.heads) {
-      one.right = bits(one.bits);
+      one.solved = bits(one.bits);
       one.changed = one.answers && new Map(one.answers.map((entry) => [entry[0], entry]));
     }
   }
   const now = () => sweeps[state.sweep];
   const chosen = () => now().heads[state.head];
-  const within = () => now().groups[state.group][1];
-  const count = (right) => within().reduce((sum, place) => sum + right(place), 0);
+  const group = () => now().groups[state.group];
   const number = (table, column, row, value, text) => make(
     "data",
     { value: +value.toPrecision(6), "data-from": `controls/${now().name}/${table}.csv`, "data-key": `${column}@${row}` },
@@ -77,10 +75,9 @@ const explore = (sweeps) => {
       if (map.previousElementSibling?.tagName === "H3") map.previousElementSibling.hidden = map.hidden;
     });
     root.classList.toggle("broad", +maps[state.sweep].dataset.width > 12);
-    const n = within().length, base = count(now().right);
     [...maps[state.sweep].querySelectorAll("button")].forEach((cell, place) => {
       const one = now().heads[place];
-      const gain = state.group ? (count(one.right) - base) / n : one.gain;
+      const gain = state.group ? (one.right[state.group] - group().right) / group().size : one.gain;
       const step = Math.ceil(Math.min(Math.abs(gain) / CLIP, 1) * STEPS - 1e-9);
       const mark = one.marks[state.group];
       cell.className = `${step ? (gain > 0 ? "u" : "d") + step : ""}${one.removed ? " gone" : ""}`;
@@ -101,7 +98,7 @@ const explore = (sweeps) => {
       placebo && ["Placebo", "best of its layer: ", number("gains", "placebo", placebo[2], placebo[1], signed(placebo[1]))],
       one.mode && ["Failure", `mostly: ${one.mode}`],
       one.removed && ["Removed", "for good, in a compression below"],
-      state.group && [now().groups[state.group][0], `${count(one.right)} right of ${within().length}, unpruned ${count(now().right)}`],
+      state.group && [group().name, `${one.right[state.group]} right of ${group().size}, unpruned ${group().right}`],
     ];
     const heads = now().heads.length;
     const step = (by, label) => make("button", { type: "button", onclick: () => go(state.head + by), disabled: !now().heads[state.head + by] && "" }, label);
@@ -115,10 +112,10 @@ const explore = (sweeps) => {
 
   // The questions
   const kindOf = (place) => {
-    const before = now().right(place), after = chosen().right(place);
+    const before = now().solved(place), after = chosen().solved(place);
     return before === after ? "same" : after ? "won" : "lost";
   };
-  const ofKind = (wanted) => within().filter((place) => {
+  const ofKind = (wanted) => group().places.filter((place) => {
     const kind = kindOf(place);
     return wanted === "all" ? kind !== "same" || chosen().changed?.has(place) : kind === wanted;
   });
@@ -129,12 +126,12 @@ const explore = (sweeps) => {
       return `${id} ${text ?? ""}`.toLowerCase().includes(words);
     }).sort((a, b) => rank[kindOf(a)] - rank[kindOf(b)]);
   };
-  const entries = make("ol"), pages = make("div", { class: "pages" }), kinds = make("fieldset");
+  const entries = make("ol"), pages = make("div", { class: "pages" }), kinds = make("fieldset"), part = make("p", { class: "note" });
   const search = make("input", {
     type: "search", placeholder: "Search questions", "aria-label": "Search questions",
     oninput: () => { state.words = search.value; state.page = 0; enumerate(); },
   });
-  list.append(kinds, search, entries, pages);
+  list.append(kinds, search, entries, pages, part);
 
   const enumerate = () => {
     const places = found(), last = Math.max(0, Math.ceil(places.length / PAGE) - 1);
@@ -156,6 +153,9 @@ const explore = (sweeps) => {
         make("b", { class: kind, "aria-label": kind === "same" ? "same verdict" : kind }, mark), make("span", { dir: "auto" }, text ?? id),
       ));
     }));
+    const { length } = now().questions, { size } = now().groups[0];
+    part.hidden = length === size;
+    part.textContent = `${length} of ${size} questions are shown here; all are in ${now().store}.`;
     if (!places.length) entries.append(make("li", { class: "note" }, "No question."));
     const turn = (by, label) => make("button", { type: "button", "aria-label": label, disabled: (state.page + by < 0 || state.page + by > last) && "", onclick: () => { state.page += by; enumerate(); } }, by < 0 ? "←" : "→");
     pages.replaceChildren(...(last ? [turn(-1, "Earlier questions"), turn(1, "Later questions"), `page ${state.page + 1} of ${last + 1}`] : []));
@@ -190,7 +190,7 @@ const explore = (sweeps) => {
     let layer = null;
     now().heads.forEach((one, index) => {
       if (one.layer !== layer) row.append(make("span", {}, `L${(layer = one.layer)}`));
-      const right = one.right(place);
+      const right = one.solved(place);
       row.append(make("button", {
         type: "button", class: right ? "right" : false, tabindex: index === state.head ? 0 : -1, "aria-pressed": String(index === state.head),
         "aria-label": `${one.name}: ${right ? "right" : "wrong"}`, title: one.name, onclick: () => go(index, place),
@@ -213,7 +213,7 @@ const explore = (sweeps) => {
     panel.replaceChildren(
       make("h3", {}, make("bdi", {}, id), " ", make("small", { class: "note" }, make("bdi", {}, about.filter(Boolean).join(" · ")))),
       ...(text === null ? [] : [make("p", { class: "asked", dir: "auto" }, text)]),
-      make("div", { class: "sides" }, side("unpruned", now().right(place), before, start, end), side(`without ${one.name}`, one.right(place), after, start, end)),
+      make("div", { class: "sides" }, side("unpruned", now().solved(place), before, start, end), side(`without ${one.name}`, one.solved(place), after, start, end)),
       solvers(place),
     );
     for (const mark of panel.querySelectorAll("mark")) mark.parentElement.scrollTop = mark.offsetTop - 40;
@@ -251,7 +251,7 @@ const explore = (sweeps) => {
     state.head = now().heads.reduce((best, one, place) => (one.gain > now().heads[best].gain ? place : best), 0);
     state.question = found()[0] ?? null;
     pick.sweep.value = sweep;
-    pick.group.replaceChildren(...now().groups.map(([name, places], place) => make("option", { value: place }, `${name} (${places.length})`)));
+    pick.group.replaceChildren(...now().groups.map(({ name, size }, place) => make("option", { value: place }, `${name} (${size})`)));
   };
 
   root.previousElementSibling.hidden = false; // the menus

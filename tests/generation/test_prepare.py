@@ -1,0 +1,55 @@
+"""A model that ships with the package, where the package may not be written."""
+
+import shutil
+
+import pytest
+
+from example_config import VALUES
+from headsweep import paths
+from headsweep.config import parse
+from headsweep.generation import prepare
+from headsweep.models import source
+from headsweep.planning.inputs import resolve
+from headsweep.planning.store import Store
+from headsweep.record import damaged, record_path
+from headsweep.tool import sweep
+
+MODEL = "tiny"
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """The demo's config, where the shipped model lies in a package that may only be read."""
+    monkeypatch.chdir(tmp_path)
+    package = shutil.copytree(source.BUILTIN["builtin:reasoner"], tmp_path / "package")
+    for file in package.iterdir():
+        file.chmod(0o444)
+    package.chmod(0o555)
+    monkeypatch.setitem(source.BUILTIN, "builtin:reasoner", package)
+    only = {"run": "one", "models": {MODEL: VALUES["models"][MODEL]}}
+    yield resolve(parse(only))
+    package.chmod(0o755)
+
+
+@pytest.mark.parametrize("at", ["write_json", "write_record"])
+def test_a_job_killed_behind_its_copy_of_a_read_only_model_is_made_up_for(config, monkeypatch, at):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    def make():  # as `headsweep sweep` does
+        sweep._once(output, prepare.prepare_model, config, MODEL)
+
+    output = Store(config).path(paths.MODEL, model=MODEL)
+    copy = Store(config).path(paths.CHECKPOINT, model=MODEL)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, at, killed)
+        with pytest.raises(KeyboardInterrupt):
+            make()
+    assert all(file.stat().st_mode & 0o200 for file in (copy, *copy.iterdir()))
+    for file in copy.iterdir():  # as copies of copies may be
+        file.chmod(0o444)
+    copy.chmod(0o555)
+    make()
+    assert record_path(output).exists()
+    assert damaged(output) is None
+    assert all(file.stat().st_mode & 0o200 for file in (copy, *copy.iterdir()))

@@ -1,0 +1,71 @@
+"""Exports into folders that are taken, and exports that are killed."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import simulation
+from headsweep import paths
+from headsweep.errors import ConfigError
+from headsweep.planning.inputs import resolve
+from headsweep.record import RECORD, Stopwatch, write_record
+from headsweep.tables import write_json
+from headsweep.tool import export as tool
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The folder of a simulated run, whose store may not be written."""
+    monkeypatch.chdir(tmp_path)
+    config = resolve(simulation.demo())
+    config = config.model_copy(update={"selectors": {}, "comparisons": {}})
+    simulation.fill(config)
+    write_json(Path(paths.CONFIG.format(run=config.run)), config.model_dump(mode="json"))
+    for file in Path("results/store").rglob("base.parquet"):  # others have lost their records
+        write_record(file, Stopwatch(), {})
+    for file in Path("results/store").rglob("*.parquet"):
+        file.chmod(0o444)
+    return Path("results", config.run)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"README.md": "mine"}, {"README.md": "mine", "config.json": "{}"}, {"notes": ""}],
+    ids=str,
+)
+def test_files_of_ones_own_are_not_overwritten(run, own):
+    folder = Path("taken")
+    folder.mkdir()
+    for name, text in own.items():
+        (folder / name).write_text(text)
+    with pytest.raises(ConfigError, match=r"^taken holds other files .*; name a new folder$"):
+        tool.export(run, folder)
+    assert {file.name: file.read_text() for file in folder.iterdir()} == own
+
+
+def test_a_killed_export_goes_on_and_a_read_only_store_gives_files_that_may_be_replaced(
+    run, monkeypatch
+):
+    copied, copy = count(), tool._copy
+
+    def killed(source, target):
+        if next(copied) == 7:
+            raise KeyboardInterrupt
+        copy(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tool, "_copy", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tool.export(run, Path("shared"))
+    for _ in range(2):  # and over a finished one
+        files = tool.export(run, Path("shared"))
+    assert len(files) > 50
+    for file in files[:-2]:
+        source = file.relative_to("shared")
+        assert file.read_bytes() == source.read_bytes()
+        assert file.stat().st_mtime_ns == source.stat().st_mtime_ns
+        assert file.stat().st_mode & 0o200
+    records = [file.relative_to("shared") for file in Path("shared").rglob(f"*{RECORD}")]
+    assert sorted(records) == sorted(Path("results/store").rglob(f"*{RECORD}"))
+    assert records
