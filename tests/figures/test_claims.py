@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import binom
 from transformers import RobertaConfig, RobertaModel
 
 import example_config
@@ -18,6 +19,7 @@ from headsweep.analysis.published import (
     FIGURE_5,
     HEAD_PRUNING,
     SIZES,
+    _pairs,
     audit,
     conditions,
     cuts,
@@ -179,7 +181,8 @@ def test_every_published_accuracy_is_the_count_that_was_printed():
 
 def test_gains_are_those_of_the_printed_tables_and_chance_explains_them_but_no_planted_one():
     table = head_pruning(PUBLISHED)
-    pairs, summary = (found.set_index("exhibit") for found in audit(table, seed=0))
+    found = audit(table, seed=0)
+    pairs, summary = (found[name].set_index("exhibit") for name in ("pairs", "sprint"))
     pairs = pairs.set_index(["layer", "subject"], append=True)
     example = pairs.loc[("Table 2", 15, "Counting & Probability")]
     assert example["gain"] == pytest.approx(6 / 38)  # the paper's own example, +16%
@@ -191,13 +194,49 @@ def test_gains_are_those_of_the_printed_tables_and_chance_explains_them_but_no_p
     best = figure["accuracy"].drop("none").max() - figure.loc["none", "accuracy"]
     assert pairs.loc[("Figure 5", 21, "Geometry"), "gain"] == pytest.approx(best, abs=0.01)
     # Worked out apart from this code, from the paper's tables.
-    medians = [-0.001, 0.020, 0.004, -0.005]
-    assert summary["median_head"].tolist()[:4] == pytest.approx(medians, abs=0.0025)
+    medians = {"Table 1": -0.001, "Table 2": 0.020, "Table 3": 0.004, "Table 4": -0.005}
+    wanted = pytest.approx(medians, abs=0.0025)
+    assert summary["median_head"].drop("Figure 5").to_dict() == wanted
     assert summary["gain"].between(summary["chance_low"], summary["chance_high"] + 1e-9).all()
     assert summary["beyond"].max() <= 2
     table = table[table["model"] == "Meta-Llama-3-8B-Instruct"].copy()
     table.loc[table["head"] == 7, "accuracy"] += 0.15
-    assert audit(table, seed=0)[1].iloc[0]["beyond"] > 12
+    planted = audit(table, seed=0)["total"].iloc[0]
+    assert planted["beyond"] > 12 and planted["beyond"] > planted["luck_high"]
+    assert planted["p"] < 0.001
+
+
+def test_luck_is_counted_in_draws_that_share_their_base_and_not_as_5_percent_of_the_pairs():
+    found = audit(head_pruning(PUBLISHED), seed=0)
+    (total,), summary = found["total"].to_dict("records"), found["sprint"]
+    assert total["pairs"] == 101 == summary["pairs"].sum()
+    assert total["beyond"] == found["pairs"]["beyond"].sum()
+    assert total["luck"] == pytest.approx(summary["luck"].sum())
+    # Counts are discrete: fewer than 5% of the gains by chance exceed what 95% stay within.
+    assert total["luck"] == pytest.approx(exact_luck(head_pruning(PUBLISHED)), abs=0.2)
+    assert total["luck"] < 0.03 * total["pairs"]
+    assert total["luck_high"] in (6, 7)
+    assert 0.2 < total["p"] < 0.6
+
+
+def exact_luck(table):
+    """Return how many pairs are beyond their own 95% point on average, by their distributions."""
+    expected = 0.0
+    for _, part in table.groupby("exhibit"):
+        for pair in _pairs(part).itertuples():
+            whole, rest = int(pair.contested), pair.contested % 1
+            chances = np.zeros(2 * whole + 3)  # of a gain of -whole - 1 to whole + 1 questions
+            for number, weight in (
+                (whole, 1 - pair.contested % 1),
+                (whole + 1, pair.contested % 1),
+            ):
+                k = np.arange(number + 1)
+                largest = np.diff(binom.cdf(k, number, 0.5) ** pair.ordinary, prepend=0)
+                gain = np.convolve(largest, binom.pmf(k, number, 0.5)[::-1])
+                chances[whole + 1 - number : whole + 2 + number] += weight * gain
+            within = np.cumsum(chances)
+            expected += 1 - within[np.argmax(within >= 0.95)]
+    return expected
 
 
 def test_published_cuts_exceed_what_the_heads_hold_of_the_parameters_that_transformers_counts():

@@ -30,12 +30,12 @@ def config(tmp_path, monkeypatch):
     config = parse(values)
     simulation.fill(config)
     jobs.write_controls(config, "demo")
-    audit = pd.DataFrame({"pairs": [60, 40], "beyond": [2, 3]})
-    write_csv(Store(config).path(paths.AUDIT_TABLE, paper="sprint"), audit)
+    audit = pd.DataFrame({"pairs": [100], "beyond": 5, "luck": 2.7, "luck_high": 7, "p": 0.2})
+    write_csv(Store(config).path(paths.AUDIT_TABLE, paper="total"), audit)
     return config
 
 
-def told(config, section):
+def outcome(config, section):
     return next(each for each in verdicts(config) if each.section == section)
 
 
@@ -58,31 +58,31 @@ def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
         for name, (low, high) in (("one", one), ("two", two)):
             ends = {"difference": (low + high) / 2, "low": low, "high": high}
             change(config, paths.PAIRED, ends, selector=name)
-        found = told(config, "sampling")
+        found = outcome(config, "sampling")
         assert f"{found.mark} {found.answer}" == wanted
         assert "picked afterwards" not in str(found)  # there is one temperature
         assert "16 answers" in str(found)
     for p, low, mark in ((0.001, 0.01, "▲"), (0.2, -0.01, "–")):
         for name in ("one", "two"):
             change(config, paths.EMBEDDING_VALUE, {"low": low, "p": p}, selector=name)
-        assert told(config, "question").mark == mark
+        assert outcome(config, "question").mark == mark
 
 
 def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     heads = Source.read(config, paths.CONTROLS, sweep="demo", table="heads").rows
     pruned = heads[heads["variant"] != "base"]
     best = pruned.loc[pruned["gain"].idxmax()]
-    found = told(config, "heads")
+    found = outcome(config, "heads")
     assert found.answer == "No head is shown to help when lost"
     hurt = ((pruned["q"] < 0.05) & (pruned["gain"] < 0)).sum()
     assert f"Best of 24: {FORMS['points'](best['gain'])} points" in str(found)
     assert f"{hurt} hurt" in str(found)
     change(config, paths.CONTROLS, {"q": 0.001, "gain": 0.1}, sweep="demo", table="heads")
-    assert told(config, "heads").answer == "24 heads help when lost"
+    assert outcome(config, "heads").answer == "24 heads help when lost"
     folder = Store(config).path(paths.CONTROLS, sweep="demo", table="heads").parent
     shutil.copytree(folder, folder.with_name("again"))
     both = config.model_copy(update={"sweeps": config.sweeps | {"again": config.sweeps["demo"]}})
-    assert str(told(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
+    assert str(outcome(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
 
 
 FAMILIES = [
@@ -103,7 +103,7 @@ def test_families_are_judged_and_coloured_after_holm_s_correction(config):
             file = Store(both).path(paths.FRONTIER, frontier=name, table=table)
             write_csv(file, pd.DataFrame([row | {"adjusted": adjusted}]))
             write_record(file, Stopwatch(), {"primary_budget": 4})
-        found = told(both, "families")
+        found = outcome(both, "families")
         assert f"{found.mark} {found.answer}" == answer
         assert str(found.effect) == "MATH-like. 4 answers' tokens: +3.0 (+1.0 to +5.0) points."
         fill(both, section := Section("families", ""))
@@ -152,14 +152,17 @@ def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
 
 
 def test_published_gains_are_held_against_luck_and_verdicts_are_lines_of_the_page_s_numbers(config):
-    found = told(config, "published")
+    found = outcome(config, "published")
     assert (found.mark, found.answer) == ("!", "Published gains: 5 beat chance")
-    assert "Of 100 " in str(found) and "luck gives 5." in str(found)
+    told = "Of 100 best heads; luck alone gives 2.70 on average, up to 7 in 95% of draws."
+    assert str(found.effect) == told
+    assert str(found.so) == "Selection alone may give as many."
     for verdict in verdicts(config):
         assert re.sub("<[^>]*>", "", verdict.effect.__html__()) == str(verdict.effect)
         assert not re.search(r"nan|L\d\dH", str(verdict))
-    change(config, paths.AUDIT_TABLE, {"beyond": 30}, paper="sprint")
-    assert told(config, "published").mark == "▲"
+    for beyond, mark in ((7, "!"), (8, "▲")):
+        change(config, paths.AUDIT_TABLE, {"beyond": beyond}, paper="total")
+        assert outcome(config, "published").mark == mark
 
 
 def test_numbers_have_intervals_and_marks_and_text_stays_text():
@@ -183,7 +186,7 @@ def test_titles_and_sprint_s_rival_are_what_the_config_names(config):
     for versus, method in wanted.items():
         one["versus"] = versus
         assert rival(found := parse(values), "one") == (method, 16)
-    assert "the other method" in told(found, "sampling").answer
+    assert "the other method" in outcome(found, "sampling").answer
     assert [title(config, "selectors", name) for name in ("one", "two")] == ["MATH-like"] * 2
     values["questions"]["math_test"]["title"] = "Sums"
     values["selectors"]["two"]["title"] = "By question"

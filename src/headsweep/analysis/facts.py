@@ -164,13 +164,11 @@ class Source:
         return float(self.first[column])
 
     def number(self, column: str, form: str = "plain", how: str = "") -> Number:
-        """Return a number of the first row, or over all rows: `how` is pandas' name of it, or
-        ``luck``, how many of so many tests chance alone would pass.
-        """
+        """Return a number of the first row, or over all rows: `how` is pandas' name of it."""
         index, values = self.rows.index, self.rows[column]
         if how:
             key = f"{column}@{'*' if self.whole else ','.join(map(str, index))}:{how}"
-            value = float(LEVEL * values.sum() if how == "luck" else values.agg(how))
+            value = float(values.agg(how))
         else:
             key, value = f"{column}@{index[0]}", self.value(column)
         return Number(value, self.file, key, "" if pd.isna(value) else FORMS[form](value))

@@ -67,8 +67,8 @@ def write_controls(config: Config, sweep: str) -> None:
 def write_audit(config: Config, published: Path) -> None:
     """Write the published tables of a folder held against chance and arithmetic."""
     stopwatch = Stopwatch()
-    pairs, summary = audit(head_pruning(published), config.seed)
-    found = {"pairs": pairs, "sprint": summary, "compression": cuts(conditions(published))}
+    found = audit(head_pruning(published), config.seed)
+    found["compression"] = cuts(conditions(published))
     path = partial(Store(config).path, paths.AUDIT_TABLE)
     made = [write_csv(path(paper=name), table, 6) for name, table in found.items()]
     record(made, stopwatch, [published.name])

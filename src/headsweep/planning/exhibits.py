@@ -164,7 +164,7 @@ PRINTED_TABLES = ("table1", "table2", "table3a", "table3b", "table4")
 """The second paper's tables; they are written as LaTeX, too."""
 COMPRESSION_TABLES = (*PRINTED_TABLES, "variations", "knee", "quantisation", "speed", "cost")
 CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")
-AUDIT_TABLES = ("pairs", "sprint", "compression")
+AUDIT_TABLES = ("pairs", "sprint", "total", "compression")
 _OF_SELECTOR = (
     *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.VOTES, paths.SENSITIVITY, paths.ABLATION),
     *(paths.SELECTOR_CARD, paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING),
