@@ -226,10 +226,7 @@ def exact_luck(table):
         for pair in _pairs(part).itertuples():
             whole, rest = int(pair.contested), pair.contested % 1
             chances = np.zeros(2 * whole + 3)  # of a gain of -whole - 1 to whole + 1 questions
-            for number, weight in (
-                (whole, 1 - pair.contested % 1),
-                (whole + 1, pair.contested % 1),
-            ):
+            for number, weight in ((whole, 1 - rest), (whole + 1, rest)):
                 k = np.arange(number + 1)
                 largest = np.diff(binom.cdf(k, number, 0.5) ** pair.ordinary, prepend=0)
                 gain = np.convolve(largest, binom.pmf(k, number, 0.5)[::-1])

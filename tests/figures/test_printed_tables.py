@@ -52,7 +52,8 @@ def typeset(folder, tables):
 def of_shape(layers, query_heads, subjects=simulation.SUBJECTS, n=97, seed=5):
     variants = [BASE, *heads(layers, range(query_heads))]
     names = list(map(str, variants))
-    return cells(simulation.simulated_z(n, names, np.random.default_rng(seed), subjects), variants)
+    z = simulation.simulated_z(n, names, np.random.default_rng(seed), subjects)
+    return cells(z, variants).assign(cut=0)
 
 
 def published(source, layers, benchmark="math500"):

@@ -3,6 +3,7 @@ import re
 import shutil
 from itertools import product
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -10,7 +11,9 @@ import simulated_trials
 import simulation
 from headsweep import paths
 from headsweep.analysis import jobs
+from headsweep.analysis.cut import note
 from headsweep.analysis.facts import FORMS, Sentence, Source
+from headsweep.analysis.gains import read_z
 from headsweep.analysis.verdicts import rival, verdicts
 from headsweep.config import parse
 from headsweep.planning.store import Store
@@ -19,7 +22,7 @@ from headsweep.record import Stopwatch, write_record
 from headsweep.report.blocks import Section, fill
 from headsweep.report.page import compression
 from headsweep.report.svg import Scale
-from headsweep.tables import write_csv
+from headsweep.tables import GRADED, accuracy_schema, write_csv, write_table
 
 
 @pytest.fixture
@@ -42,6 +45,38 @@ def outcome(config, section):
 def change(config, template, changes, **names):
     path = Store(config).path(template, **names)
     pd.read_csv(path).assign(**changes).to_csv(path, index=False)
+
+
+def test_a_gain_made_of_answers_cut_at_the_limit_is_told_and_not_counted(config):
+    # As a real model at 160 tokens: 24 questions, 10 right; a head right on six whose answers
+    # by the base model were cut. At 256 tokens there is no gain.
+    variants = list(map(str, read_z(config, "demo")[1]))
+    z = pd.DataFrame({"question_id": [f"q{i:02}" for i in range(24)], "level": None})
+    base = np.repeat(np.int8([1, 0]), [10, 14])
+    z = z.assign(subject=None, **dict.fromkeys(variants, base)).astype({"level": "Int8"})
+    z.loc[10:15, "L02H03"] = 1
+    answers = simulation.graded(z, variants).assign(sample=0)
+    z["subject"] = z["subject"].astype("string")
+    of_base = (answers["variant"] == "base") & answers["question_id"].between("q10", "q18")
+    for cut, wanted in (
+        (True, "! No head is shown to help when lost"),
+        (False, "– No head is shown to help when lost"),
+    ):
+        answers["stop_reason"] = np.where(of_base & cut, "length", "eos")
+        store = Store(config)
+        write_table(store.of_sweep("demo"), z, accuracy_schema(variants))
+        write_table(store.of_sweep("demo", paths.GRADED), answers, GRADED)
+        placebos = config.sweeps["demo"].model_copy(update={"placebos": "none"})
+        bare = config.model_copy(update={"sweeps": {"demo": placebos}, "selectors": {}})
+        jobs.write_controls(bare, "demo")
+        jobs.write_tables(bare, "demo", simulation.PUBLISHED)
+        found = outcome(bare, "heads")
+        assert f"{found.mark} {found.answer}" == wanted
+        assert "Best of 24: +25.0 (" in str(found.effect)
+        told = "Answers cut at 2,048 tokens may make it: 0.0 without them."
+        assert str(found).endswith(told) == cut  # a run's last lines say it, too
+        table = Source.read(config, paths.TABLE, sweep="demo").rows
+        assert bool(note(table)) == cut
 
 
 LEADS = [
@@ -75,7 +110,11 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     found = outcome(config, "heads")
     assert found.answer == "No head is shown to help when lost"
     hurt = ((pruned["q"] < 0.05) & (pruned["gain"] < 0)).sum()
-    assert f"Best of 24: {FORMS['points'](best['gain'])} points" in str(found)
+    ends = (FORMS["points"](best[name]) for name in ("gain", "band_low", "band_high"))
+    assert "Best of 24: {} ({} to {}) points".format(*ends) in str(found)
+    # The bound is that of all heads, not that of the one picked.
+    assert f"above {FORMS['points'](pruned['band_high'].max())} are" in str(found)
+    assert pruned["band_high"].max() > best["high"] + 0.01
     assert f"{hurt} hurt" in str(found)
     change(config, paths.CONTROLS, {"q": 0.001, "gain": 0.1}, sweep="demo", table="heads")
     assert outcome(config, "heads").answer == "24 heads help when lost"

@@ -9,6 +9,7 @@ PUBLISHED_FILES = [str(PUBLISHED / name) for name in published.FILES]
 rule table:
     input:
         lambda wildcards: RULES.sweep_table(wildcards.sweep),
+        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.GRADED),
         published=PUBLISHED_FILES,
     output:
         tex=of_run(paths.TABLE, suffix="tex"),

@@ -11,7 +11,7 @@ from headsweep.analysis import latex
 from headsweep.analysis.claims import claims
 from headsweep.analysis.compressions import tables
 from headsweep.analysis.facts import record
-from headsweep.analysis.gains import cells, changes, controls, failures, read_z
+from headsweep.analysis.gains import cells, changes, controls, cut_cells, failures, read_z
 from headsweep.analysis.published import audit, beside, conditions, cuts, head_pruning
 from headsweep.analysis.trials import read_trial
 from headsweep.config import Config
@@ -37,14 +37,17 @@ from headsweep.tables import (
 def write_tables(config: Config, sweep: str, published: Path) -> None:
     """Write Pass@1 by subject, layer and head, and by level, as CSV and LaTeX (Tables 1-4)."""
     stopwatch = Stopwatch()
-    own = cells(*read_z(config, sweep))
+    z, variants = read_z(config, sweep)
+    store = Store(config)
+    sources = [store.of_sweep(sweep), store.of_sweep(sweep, paths.GRADED)]
+    cut = cut_cells(z, read_table(sources[1], GRADED), variants)
+    own = cells(z, variants).merge(cut, on=["by", "group", "variant"], validate="one_to_one")
     how = config.decodings[config.sweeps[sweep].decoding].prompt, config.grading_of(sweep)
     table = beside(config, sweep, own, published).assign(prompt=how[0], grading=how[1])
-    store = Store(config)
     tex = store.path(paths.TABLE, sweep=sweep, suffix="tex")
     write_text(tex, latex.of_sweep(own, title(config, "sweeps", sweep), *how))
     csv = write_csv(tex.with_suffix(".csv"), table, 6)
-    record([tex, csv], stopwatch, [store.of_sweep(sweep)])
+    record([tex, csv], stopwatch, sources)
 
 
 def write_controls(config: Config, sweep: str) -> None:

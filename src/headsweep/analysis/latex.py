@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headsweep.analysis import cut
 from headsweep.analysis.facts import Source, cells_of, columns, rows_of
 from headsweep.text import part, plain, wrapped
 
@@ -114,10 +115,12 @@ def longtable(
 def of_sweep(cells: pd.DataFrame, sweep: str, prompt: str, grading: str) -> str:
     """Return Tables 1-4 of a sweep's `headsweep.analysis.gains.cells`: Pass@1, No Prune first.
 
+    The cells have how many of their answers were ``cut``, too.
+
     Two tables per layer: rows are heads, columns are all questions and subjects, or MATH levels.
     Prompt and grading rules of the sweep are named below.
     """
-    notes = f"Prompt: {prompt}; grading: {grading}. {_CELL}"
+    notes = f"Prompt: {prompt}; grading: {grading}. {_CELL} {cut.note(cells)}".rstrip()
     cells = cells.assign(
         head=cells["head"].fillna(-1),  # No Prune comes first
         kind=np.where(cells["by"] == "level", "MATH level", "subject"),

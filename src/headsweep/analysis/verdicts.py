@@ -62,25 +62,40 @@ def rival(config: Config, selector: str) -> tuple[str, int]:
 
 
 def _heads(config: Config) -> Iterator[Verdict]:
-    for sweep in config.sweeps:
+    for sweep, section in config.sweeps.items():
         table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
-        rows = table.rows[table.rows["variant"] != str(BASE)]
-        helps, hurts = (table.of(shown(rows, sign)) for sign in (1, -1))
-        best = helps or table.of(rows.loc[[rows["gain"].idxmax()]])
+        pruned = table.of(table.rows[table.rows["variant"] != str(BASE)])
+        helps, hurts = (pruned.of(shown(pruned.rows, sign)) for sign in (1, -1))
+        best = helps or pruned.of(pruned.rows.loc[[pruned.rows["gain"].idxmax()]])
+        # The best is picked among all heads, so its interval is the one that holds for all.
         said = best.say(
             "{of}: "
             * (len(config.sweeps) > 1)
-            + "Best of {heads}: {gain points} points ({low points} to {high points}), {n count} "
-            "questions; {hurt} hurt.",
+            + "Best of {heads}: {gain points band_low band_high} points, {n count} questions; "
+            "{hurt} hurt.",
             of=title(config, "sweeps", sweep),
-            heads=table.of(rows).number("variant", "count", "count"),
+            heads=pruned.number("variant", "count", "count"),
             hurt=hurts.number("variant", "count", "count"),
         )
-        answer, so = "No head is shown to help when lost", "Gains above {high points} are unlikely."
+        limit = config.decodings[section.decoding].max_new_tokens
         if helps:
             many = "1 head helps" if len(helps) == 1 else f"{len(helps)} heads help"
-            answer, so = f"{many} when lost", "Its gain passes the corrected test."
-        yield Verdict("heads", "▲" if helps else "–", answer, said, best.say(so))
+            decided = pruned.query(f"cut_decides == True and q < {LEVEL}")
+            others = decided.number("variant", "count", "count")
+            so = Sentence(
+                "Its gain passes the corrected test."
+                + " {others} more may come from answers that were cut." * bool(len(decided)),
+                others=others,
+            )
+            yield Verdict("heads", "▲", f"{many} when lost", said, so)
+        elif best.first["cut_decides"]:
+            told = "Answers cut at {limit} tokens may make it: {uncut_gain points} without them."
+            so = best.say(told, limit=f"{limit:,}")
+            yield Verdict("heads", "!", "No head is shown to help when lost", said, so)
+        else:
+            bound = pruned.number("band_high", "points", "max")
+            so = Sentence("Gains above {bound} are unlikely.", bound=bound)
+            yield Verdict("heads", "–", "No head is shown to help when lost", said, so)
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:

@@ -18,6 +18,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from headsweep import paths
+from headsweep.analysis import cut
 from headsweep.analysis.facts import Columns, Sentence, Source, cells_of, columns
 from headsweep.analysis.latex import PRINTED
 from headsweep.analysis.verdicts import rival
@@ -218,7 +219,7 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
             for variant in source.rows["variant"].unique()
         ]
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
-        caption = f"{names['of']}. Right answers in percent."
+        caption = f"{names['of']}. Right answers in percent. {cut.note(source.rows)}".rstrip()
         found.setdefault(heading, []).append(Table(titles, rows, caption, source.file))
     for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
         name = exhibit.replace("table", "Table ").capitalize()
