@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 
 import simulated_trials
 import simulation
@@ -14,7 +15,7 @@ from headsweep.analysis import jobs
 from headsweep.analysis.cut import note
 from headsweep.analysis.facts import FORMS, Sentence, Source
 from headsweep.analysis.gains import read_z
-from headsweep.analysis.verdicts import rival, verdicts
+from headsweep.analysis.verdicts import _told, rival, verdicts
 from headsweep.config import parse
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
@@ -82,10 +83,31 @@ def test_a_gain_made_of_answers_cut_at_the_limit_is_told_and_not_counted(config)
 LEADS = [
     ((-0.1, -0.02), (-0.1, 0.02), "▼ Sampling beats choosing heads on 1 of 2"),
     ((-0.1, -0.02), (-0.2, -0.1), "▼ Sampling beats choosing heads on 2 of 2"),
-    ((0.01, 0.2), (-0.1, 0.1), "▲ Choosing heads beats sampling on 1 of 2"),
+    ((0.02, 0.2), (-0.1, 0.1), "▲ Choosing heads beats sampling on 1 of 2"),
+    # Of two entries, one that alone leaves out zero by so little is not shown.
+    ((0.01, 0.2), (-0.1, 0.1), "– Choosing heads is not shown to beat sampling"),
     ((-0.1, 0.1), (-0.1, 0.1), "– Choosing heads is not shown to beat sampling"),
     ((0.01, 0.2), (-0.2, -0.1), "! Choosing heads beats sampling on 1, worse on 1"),
 ]
+
+
+def test_of_several_entries_without_an_effect_one_is_named_in_no_more_than_5_percent():
+    draw, named, alone = np.random.default_rng(6), 0, 0
+    draws, errors = 1500, np.array([0.01, 0.02, 0.03, 0.05])
+    for _ in range(draws):
+        differences = draw.normal(0, errors)
+        half = 1.959964 * errors
+        rows = [
+            Source("a.csv", pd.DataFrame({"low": [value - end], "high": [value + end]}))
+            for value, end in zip(differences, half, strict=True)
+        ]
+        mark, reported, _ = _told(rows, "nothing", "better", "worse")
+        named += mark != "–"
+        alone += any(row.direction("low", "high") != "–" for row in rows)
+        if mark in "▲▼":  # the interval that is shown says the same
+            assert reported.jointly(len(rows)).direction("low", "high") == mark
+    assert named <= binom.isf(1e-4, draws, 0.05)
+    assert alone > 0.15 * draws
 
 
 def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
@@ -97,7 +119,7 @@ def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
         assert f"{found.mark} {found.answer}" == wanted
         assert "picked afterwards" not in str(found)  # there is one temperature
         assert "16 answers" in str(found)
-    for p, low, mark in ((0.001, 0.01, "▲"), (0.2, -0.01, "–")):
+    for p, low, mark in ((0.001, 0.1, "▲"), (0.04, 0.01, "–"), (0.2, -0.01, "–")):
         for name in ("one", "two"):
             change(config, paths.EMBEDDING_VALUE, {"low": low, "p": p}, selector=name)
         assert outcome(config, "question").mark == mark

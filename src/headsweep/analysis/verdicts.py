@@ -1,11 +1,16 @@
 """A run's verdicts, one per question, shown on the page and in the terminal.
 
 A verdict says *helps* or *hurts* only if its test is significant; otherwise it says that no effect
-is shown, and what the interval leaves open.
+is shown, and what the interval leaves open. Where a verdict speaks of several entries of the
+config, it is corrected for their number: the chance that any is named without an effect stays at
+5%.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri
 
 from headsweep import paths
 from headsweep.analysis.facts import LEVEL, Sentence, Source
@@ -16,6 +21,7 @@ from headsweep.planning.titles import title
 from headsweep.sprint import evaluation
 from headsweep.sprint.evaluation import MEAN, PAIRED
 from headsweep.sprint.methods import COVER, SPRINT, sampling
+from headsweep.statistics.intervals import holm
 from headsweep.variants import BASE
 
 
@@ -116,6 +122,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
         f"{other[0].upper()}{other[1:]} beats choosing heads",
     )
     name, method = held[row]
+    row = row.jointly(len(held))
     section = config.selectors[name]
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
     asked = Source.read(config, paths.ACCURACY, **names)
@@ -141,11 +148,11 @@ def _question(config: Config) -> Iterator[Verdict]:
         return
     answers = "Knowing the question helps", "Knowing the question hurts"
     mark, row, answer = _told(list(held), "The question is not shown to matter", *answers)
-    said = row.say(
+    said = row.jointly(len(held)).say(
         "Against shuffled questions: {difference points low high} points, p {sign} {p p}.",
         sign="" if row.value("p") < 0.001 else "=",
     )
-    fixed = held[row].value("low") > 0
+    fixed = held[row].jointly(len(held)).value("low") > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads are not shown to be worse."
     yield Verdict("question", mark, answer, said, Sentence(so))
 
@@ -218,13 +225,32 @@ def _published(config: Config) -> Iterator[Verdict]:
 
 
 def _told(rows: Sequence[Source], nothing: str, better: str, worse: str) -> tuple[str, Source, str]:
-    """Return what the rows' intervals show together: mark, row to report, answer."""
-    marks = [row.direction("low", "high") for row in rows]
+    """Return what several entries' intervals show together: mark, row to report, answer.
+
+    An entry counts where Holm's test over all of them finds a difference. Reported is the one that
+    is shown best, or else the first.
+    """
+    marks = _marks(rows)
     wins, losses = marks.count("▲"), marks.count("▼")
-    mark, row = next(
-        (pair for pair in zip(marks, rows, strict=True) if pair[0] != "–"), ("–", rows[0])
-    )
+    first = int(np.argmin(_p(rows))) if wins or losses else 0
+    mark, row = marks[first], rows[first]
     if wins and losses:
         return "!", row, f"{better} on {wins}, worse on {losses}"
     share = f" on {wins or losses} of {len(rows)}" if len(rows) > 1 else ""
     return mark, row, {"▲": better + share, "▼": worse + share, "–": nothing}[mark]
+
+
+def _marks(rows: Sequence[Source]) -> list[str]:
+    """Return each entry's mark: its direction, if Holm's test over all entries finds one."""
+    adjusted = holm(_p(rows))
+    return [
+        row.direction("low", "high") if p < LEVEL else "–"
+        for row, p in zip(rows, adjusted, strict=True)
+    ]
+
+
+def _p(rows: Sequence[Source]) -> np.ndarray:
+    """Return the two-sided p-values that belong to the rows' 95% intervals, by normal errors."""
+    low, high = (np.array([row.value(end) for row in rows]) for end in ("low", "high"))
+    half = np.maximum((high - low) / 2, np.finfo(float).tiny)
+    return 2 * ndtr(-ndtri(1 - LEVEL / 2) * np.abs(low + high) / 2 / half)
