@@ -160,7 +160,7 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
     parts, rows, total = [], [], np.zeros(_RESAMPLES)
     for place, (model, of_model) in enumerate(table.groupby("model", sort=False)):
         exhibits = of_model.groupby("exhibit", sort=False)
-        pairs = pd.concat([_pairs(part).assign(exhibit=str(name)) for name, part in exhibits])
+        pairs = pd.concat([pairs_of(part).assign(exhibit=str(name)) for name, part in exhibits])
         best = gains_by_chance(
             pairs["n"].to_numpy(),
             pairs.pop("contested").to_numpy(),
@@ -192,8 +192,12 @@ def _counted(beyond: float, lucky: np.ndarray) -> dict[str, float]:
     return found | {"luck_high": np.quantile(lucky, 0.95, method="higher")}
 
 
-def _pairs(part: pd.DataFrame) -> pd.DataFrame:
-    """Return the pairs of a model that are legible enough."""
+def pairs_of(part: pd.DataFrame) -> pd.DataFrame:
+    """Return the (subject, layer) pairs of a model's `head_pruning` that are legible enough.
+
+    Beside each gain stand the number of ``ordinary`` heads, which do not clearly hurt, and how many
+    questions are ``contested``.
+    """
     base = part[part["head"].isna()].set_index(["layer", "subject"])["accuracy"]
     pruned = part.dropna(subset="head")
     all_heads = pruned["head"].max() + 1
