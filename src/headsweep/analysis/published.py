@@ -15,6 +15,7 @@ import pandas as pd
 from headsweep.analysis.facts import read_csv
 from headsweep.analysis.gains import OVERALL
 from headsweep.config import Config, Model
+from headsweep.planning.batches import pool
 from headsweep.statistics.intervals import unpaired_difference, wilson
 from headsweep.statistics.selection import contested, gains_by_chance
 
@@ -33,6 +34,9 @@ EXHIBITS = {
     "Qwen2.5-7B-Instruct": "Table 4",
 }
 """The table of each model in the SPRINT paper, by the model's name on the hub."""
+
+LAYERS = dict.fromkeys(EXHIBITS, (0, 5, 15, 27)) | {"Meta-Llama-3-8B-Instruct": (5, 10, 15, 31)}
+"""The layers of each model in these tables."""
 
 SIZES = {
     "Algebra": 124,
@@ -259,6 +263,18 @@ def published_name(model: Model) -> str | None:
     """Return a model's name in the SPRINT paper, the last part of its hub id or folder; or None."""
     name = Path(model.source).name
     return name if name in EXHIBITS else None
+
+
+def is_printed(config: Config, sweep: str) -> bool:
+    """Return whether a sweep is one of the SPRINT paper's Tables 1-4, whose gains are its Figure 2:
+    a model, all heads of its layers, on MATH-500, graded by the run's rules.
+    """
+    section = config.sweeps[sweep]
+    model = published_name(config.models[section.model])
+    same = config.questions[section.questions].benchmark == "math500" and section.heads == "all"
+    layers = {head.layer for head in pool(config, section)}
+    graded = config.grading_of(sweep) == config.grading
+    return model is not None and same and graded and layers == set(LAYERS[model])
 
 
 def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.DataFrame:
