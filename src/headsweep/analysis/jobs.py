@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis import latex
+from headsweep.analysis import latex, unlike
 from headsweep.analysis.claims import claims
 from headsweep.analysis.compressions import tables
 from headsweep.analysis.facts import record
@@ -44,6 +44,7 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
     own = cells(z, variants).merge(cut, on=["by", "group", "variant"], validate="one_to_one")
     how = config.decodings[config.sweeps[sweep].decoding].prompt, config.grading_of(sweep)
     table = beside(config, sweep, own, published).assign(prompt=how[0], grading=how[1])
+    table["unlike"] = unlike.of_sweep(config, sweep)
     tex = store.path(paths.TABLE, sweep=sweep, suffix="tex")
     write_text(tex, latex.of_sweep(own, title(config, "sweeps", sweep), *how))
     csv = write_csv(tex.with_suffix(".csv"), table, 6)
@@ -93,7 +94,8 @@ def write_compression_tables(config: Config, published: Path) -> None:
         made.append(write_csv(file, table, 6))
         if name in PRINTED_TABLES:
             called = table["compression"].map(titles(config, "compressions"))
-            text = latex.of_study(name, table.assign(title=called))
+            notes = unlike.of_table(config, table)
+            text = latex.of_study(name, table.assign(title=called), notes)
             write_text(made[-1].with_suffix(".tex"), text)
     record(made, stopwatch, Shown(config).studied())
 

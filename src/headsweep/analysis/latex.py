@@ -55,8 +55,7 @@ PRINTED = columns(
 
 _STUDY = (
     "Right: mean over seeds, change: against the unpruned model, both with 95% bootstrap intervals "
-    "over seeds and examples. Parameters, FLOPs and bytes: removed. Published: arXiv 2511.17577, "
-    "with solvers and divisions of its own."
+    "over seeds and examples. Parameters, FLOPs and bytes: removed. Published: arXiv 2511.17577."
 )
 
 
@@ -142,9 +141,14 @@ def of_sweep(cells: pd.DataFrame, sweep: str, prompt: str, grading: str) -> str:
     return "\n".join(made)
 
 
-def of_study(name: str, table: pd.DataFrame) -> str:
+def of_study(name: str, table: pd.DataFrame, unlike: str = "") -> str:
     """Return a table of the second paper, named as in `headsweep.analysis.compressions.COLUMNS`,
-    with the `title` of each row's compression.
+    with the `title` of each row's compression. The notes say what is `unlike` the paper.
     """
     titles, rows = cells_of(Source("", table), {"compression": "title", **PRINTED})
-    return longtable(titles, rows, f"Second paper, {name.replace('table', 'Table ')}", _STUDY)
+    return longtable(
+        titles,
+        rows,
+        f"Second paper, {name.replace('table', 'Table ')}",
+        f"{_STUDY} {unlike}".rstrip(),
+    )

@@ -38,6 +38,9 @@ EXHIBITS = {
 LAYERS = dict.fromkeys(EXHIBITS, (0, 5, 15, 27)) | {"Meta-Llama-3-8B-Instruct": (5, 10, 15, 31)}
 """The layers of each model in these tables."""
 
+FIGURE_MODEL, FIGURE_LAYER = "Qwen2.5-Math-1.5B-Instruct", 21
+"""The model and the layer of Figure 5."""
+
 SIZES = {
     "Algebra": 124,
     "Counting & Probability": 38,
@@ -64,7 +67,7 @@ _RESAMPLES = 4000
 BESIDE = ["published_n", "published_correct", "published", "exhibit"]
 BESIDE += ["difference", "difference_low", "difference_high"]
 """Columns of published numbers beside a cell, null where none is legible: questions, right answers,
-accuracy and place; and the reproduced accuracy minus the published one, with its interval."""
+accuracy and place; and the measured accuracy minus the published one, with its interval."""
 
 _NUMBERS = {
     "baseline_accuracy_pct": "published_baseline",

@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from headsweep import paths
-from headsweep.analysis import cut
+from headsweep.analysis import cut, unlike
 from headsweep.analysis.facts import Columns, Sentence, Source, cells_of, columns
 from headsweep.analysis.latex import PRINTED
 from headsweep.analysis.verdicts import rival
@@ -224,7 +224,11 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
     for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
         name = exhibit.replace("table", "Table ").capitalize()
         for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):
-            found[f"Second paper, {name}"] = table(source, {"compression": "title", **PRINTED})
+            shown, caption = (
+                {"compression": "title", **PRINTED},
+                unlike.of_table(config, source.rows),
+            )
+            found[f"Second paper, {name}"] = table(source, shown, caption)
     return {name: blocks for name, blocks in found.items() if blocks}
 
 

@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headsweep import __version__, paths
+from headsweep.analysis import unlike
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
 from headsweep.analysis.facts import LEVEL, Sentence, Source, columns, record
 from headsweep.analysis.gains import GAINS
@@ -229,11 +230,8 @@ def published(config: Config, section: Section) -> None:
     for sweep in config.sweeps:
         cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
         both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
-        caption = (
-            f"{title(config, 'sweeps', sweep)}. Published under the authors' prompt and grading, "
-            f"reproduced under prompt {cells.first['prompt']}, grading {cells.first['grading']}; "
-            "the largest differences first."
-        )
+        caption = f"{title(config, 'sweeps', sweep)}, the largest differences first. "
+        caption += unlike.of_sweep(config, sweep)
         section.blocks += table(cells.of(both[::-1]), shown, caption, limit=12)
 
 
