@@ -140,6 +140,12 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     assert f"{hurt} hurt" in str(found)
     change(config, paths.CONTROLS, {"q": 0.001, "gain": 0.1}, sweep="demo", table="heads")
     assert outcome(config, "heads").answer == "24 heads help when lost"
+    decided = {"cut_decides": [None, True, *[False] * 23]}
+    change(config, paths.CONTROLS, decided, sweep="demo", table="heads")
+    found = outcome(config, "heads")
+    assert found.answer == "23 heads help when lost"
+    assert str(found).endswith("test. 1 more may come from answers that were cut.")
+    change(config, paths.CONTROLS, {"cut_decides": False}, sweep="demo", table="heads")
     folder = Store(config).path(paths.CONTROLS, sweep="demo", table="heads").parent
     shutil.copytree(folder, folder.with_name("again"))
     both = config.model_copy(update={"sweeps": config.sweeps | {"again": config.sweeps["demo"]}})

@@ -74,9 +74,9 @@ def _heads(config: Config) -> Iterator[Verdict]:
         helps, hurts = (pruned.of(shown(pruned.rows, sign)) for sign in (1, -1))
         best = helps or pruned.of(pruned.rows.loc[[pruned.rows["gain"].idxmax()]])
         # The best is picked among all heads, so its interval is the one that holds for all.
+        named = "{of}: " if len(config.sweeps) > 1 else ""
         said = best.say(
-            "{of}: "
-            * (len(config.sweeps) > 1)
+            named
             + "Best of {heads}: {gain points band_low band_high} points, {n count} questions; "
             "{hurt} hurt.",
             of=title(config, "sweeps", sweep),
@@ -86,13 +86,11 @@ def _heads(config: Config) -> Iterator[Verdict]:
         limit = config.decodings[section.decoding].max_new_tokens
         if helps:
             many = "1 head helps" if len(helps) == 1 else f"{len(helps)} heads help"
+            told = "Its gain passes the corrected test."
             decided = pruned.query(f"cut_decides == True and q < {LEVEL}")
-            others = decided.number("variant", "count", "count")
-            so = Sentence(
-                "Its gain passes the corrected test."
-                + " {others} more may come from answers that were cut." * bool(len(decided)),
-                others=others,
-            )
+            if len(decided):
+                told += " {others} more may come from answers that were cut."
+            so = Sentence(told, others=decided.number("variant", "count", "count"))
             yield Verdict("heads", "▲", f"{many} when lost", said, so)
         elif best.first["cut_decides"]:
             told = "Answers cut at {limit} tokens may make it: {uncut_gain points} without them."
