@@ -4,9 +4,19 @@ import pytest
 from scipy import stats
 
 import simulation
-from headsweep.analysis.gains import cells, controls, failures, read_z, shown
+from headsweep.analysis import cut
+from headsweep.analysis.gains import (
+    _of_all_heads,
+    cells,
+    controls,
+    cut_cells,
+    failures,
+    read_z,
+    shown,
+)
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
+from headsweep.statistics.intervals import paired_interval
 from headsweep.tables import ACCURACY, ANSWERS, write_table
 from headsweep.variants import BASE, Variant, heads, numeric
 
@@ -70,6 +80,65 @@ def test_the_best_head_is_held_against_as_many_placebos_of_its_layer(found, z):
     assert fewer.loc[:, "placebo":"placebo_q"].isna().all(axis=None)
     assert fewer["numeric"].notna().all()
     assert fewer.loc[fewer["n"] < 4, "held_out"].isna().all()  # too few to split
+
+
+def test_the_band_of_a_head_picked_among_many_holds_for_all_at_once(monkeypatch):
+    monkeypatch.setattr("headsweep.analysis.gains._BOOTSTRAP", 800)
+    draw, names, whole = np.random.default_rng(4), NAMES[1:16], None
+    single, together = [], []
+    for seed in range(80):
+        # Base and heads guess alike on a third of the questions: no head has an effect.
+        guessed = draw.random(120) < 1 / 3
+        coins = draw.integers(0, 2, (120, 16), dtype="int8")
+        outcomes = np.where(guessed[:, None], coins, draw.integers(0, 2, (120, 1), dtype="int8"))
+        z = pd.DataFrame({"question_id": [f"q{i:03}" for i in range(120)]})
+        z[NAMES[:16]] = outcomes
+        whole = whole if seed else simulation.graded(z, NAMES[:16])  # none is cut
+        table = _of_all_heads(z, whole, VARIANTS[1:], seed)
+        low, high = paired_interval(z[names].to_numpy() - z[["base"]].to_numpy())
+        assert (table["band_low"] <= low).all() and (high <= table["band_high"]).all()
+        single.append(((low <= 0) & (high >= 0)).all())
+        together.append(((table["band_low"] <= 0) & (table["band_high"] >= 0)).all())
+    assert np.mean(single) < 0.85
+    assert np.mean(together) > 0.87  # 95%, less three standard errors
+
+
+def test_a_gain_that_answers_cut_at_the_limit_make_is_not_shown():
+    names = NAMES[:16]
+    base = np.repeat([1, 0], [30, 30])
+    z = pd.DataFrame({"question_id": [f"q{i:02}" for i in range(60)], "subject": None})
+    z = z.assign(level=None, **dict.fromkeys(names, base))
+    z.loc[30:49, ["L01H00", "L01H01", "L03H00"]] = 1  # twenty gained
+    z.loc[0:19, "L04H00"] = 0  # twenty lost
+    table = simulation.graded(z, names)
+    place = table["question_id"].str[1:].astype(int)
+    of = table["variant"]
+    # Of what L01 and L03 gain, the base model's answers were cut, but for one; so were those of
+    # L04H00 that are wrong.
+    limit = (of == "base") & place.between(30, 48)
+    limit |= (of == "L04H00") & (place < 20)
+    # L01H01 has as many answers cut on what it loses.
+    z.loc[0:18, "L01H01"] = 0
+    limit |= (of == "L01H01") & (place < 19)
+    table["correct"] = z.melt(value_vars=names)["value"].eq(1)  # in the same order
+    table.loc[limit, "stop_reason"] = "length"
+    heads = controls(z, table, VARIANTS, [], noise=1e-3, seed=0)["heads"].set_index("variant")
+    assert heads.loc["L01H00", ["gain", "uncut_gain"]].tolist() == pytest.approx([20 / 60, 1 / 60])
+    decides = heads["cut_decides"].eq(True)
+    assert decides[decides].index.tolist() == ["L01H00", "L03H00"]
+    assert shown(heads.reset_index(), 1).empty
+    assert heads.loc["L01H01", ["gain", "uncut_gain"]].tolist() == pytest.approx([1 / 60, 1 / 60])
+    # Harm is shown, also where answers never end.
+    assert shown(heads.reset_index(), -1)["variant"].tolist() == ["L04H00"]
+    whole = table.assign(stop_reason="eos")
+    kept = controls(z, whole, VARIANTS, [], noise=1e-3, seed=0)["heads"]
+    assert shown(kept, 1)["variant"].tolist() == ["L01H00", "L03H00"]
+    assert kept["uncut_gain"].tolist()[1:] == pytest.approx(kept["gain"].tolist()[1:])
+
+    counts = cells(z, VARIANTS).merge(cut_cells(z, table, VARIANTS), on=["by", "group", "variant"])
+    told = "31.7% of the base model's answers, 4.3% of those without a head."
+    assert cut.note(counts).endswith(told)
+    assert cut.note(counts.assign(cut=1)) == ""  # 1 of 60 is below 2%
 
 
 def test_failures_say_how_a_head_fails(found, z, tmp_path):

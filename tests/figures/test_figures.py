@@ -17,6 +17,8 @@ from sklearn.decomposition import PCA
 import simulated_trials
 import simulation
 from headsweep.analysis.gains import controls
+from headsweep.analysis.published import LAYERS, head_pruning, is_printed
+from headsweep.config.schema import load
 from headsweep.figures import style
 from headsweep.figures.curves import curves, frontier, losses, spaced
 from headsweep.figures.draw import SUFFIXES
@@ -43,7 +45,7 @@ def z():
 def gained(z, sweep="math", title=None):
     graded = simulation.graded(z, NAMES)
     gains = controls(z, graded, VARIANTS, [], noise=1e-3, seed=0)["gains"]
-    return gains.assign(sweep=sweep, title=title or sweep)
+    return gains.assign(sweep=sweep, title=title or sweep, printed=False)
 
 
 def drawn(draw, *needs, **names):
@@ -87,11 +89,13 @@ def test_labels_are_moved_apart_as_little_as_needed():
     assert placed == pytest.approx([0.1, 0.45, 0.51, 0.57, 0.9])
 
 
-def test_pass_at_n_has_five_lines_and_compares_nothing_with_fewer_answers():
+def test_pass_at_n_has_the_paper_s_methods_and_compares_nothing_with_fewer_answers():
     table, paired = simulation.simulated_curves()
     short = paired["method"].eq("random heads") & paired["n"].gt(4)
     figure = drawn(curves, table, paired[~short], 61)
     left, right = figure.image.axes
+    printed = {"SPRINT", "random heads"} | {f"sampling T={t}" for t in (0.1, 0.6, 0.9)}
+    assert {text.get_text() for text in left.texts} == printed
     assert (len(left.lines), len(left.collections)) == (5, 2)
     shown = paired[paired["n"].isin([1, 4, 16]) & ~short & (paired["method"] != ORACLE)]
     assert len([line for line in right.lines if len(line.get_xdata()) == 2]) - 1 == len(shown)
@@ -177,6 +181,22 @@ def test_sweeps_are_labelled_with_their_titles_whole_and_stay_apart(z):
     panels = drawn(levels, gains).image.axes
     headings = [panel.get_title(loc="left").replace("\n", " ") for panel in panels[:9]]
     assert headings == [called] * 9
+
+
+def test_where_the_paper_prints_a_sweep_figure_2_has_one_violin_for_each_of_its_models(z):
+    for name in ("sprint", "sprint-authors"):
+        config = load(simulation.PUBLISHED.parent / f"{name}.yaml")
+        printed = [sweep for sweep in config.sweeps if is_printed(config, sweep)]
+        assert len(config.sweeps) > len(printed) == 4
+        assert {config.sweeps[sweep].model for sweep in printed} == set(config.models)
+        assert {config.grading_of(sweep) for sweep in printed} == {config.grading}
+    table = head_pruning(simulation.PUBLISHED).query("exhibit != 'Figure 5'")
+    layers = table.groupby("model")["layer"].unique().map(sorted)
+    assert layers.to_dict() == {model: list(own) for model, own in LAYERS.items()}
+    parts = [gained(z, name).assign(printed=name != "other") for name in ("one", "two", "other")]
+    image = drawn(violins, pd.concat(parts)).image
+    ticks = [tick.get_text().split("\n")[0] for tick in image.axes[0].get_xticklabels()]
+    assert ticks == ["one", "two"]
 
 
 def test_losses_count_steps_over_all_rounds():

@@ -9,7 +9,7 @@ from scipy import stats
 
 import example_config
 import simulation
-from headsweep.analysis import latex
+from headsweep.analysis import latex, unlike
 from headsweep.analysis.facts import Source, cells_of, columns, read_csv
 from headsweep.analysis.gains import cells
 from headsweep.analysis.published import SIZES, beside
@@ -52,7 +52,8 @@ def typeset(folder, tables):
 def of_shape(layers, query_heads, subjects=simulation.SUBJECTS, n=97, seed=5):
     variants = [BASE, *heads(layers, range(query_heads))]
     names = list(map(str, variants))
-    return cells(simulation.simulated_z(n, names, np.random.default_rng(seed), subjects), variants)
+    z = simulation.simulated_z(n, names, np.random.default_rng(seed), subjects)
+    return cells(z, variants).assign(cut=0)
 
 
 def published(source, layers, benchmark="math500"):
@@ -146,3 +147,41 @@ def test_tables_of_any_shape_fit_the_page_with_hostile_text(made, tmp_path):
     assert r"distillation\_only" in texts[-1] + latex.of_study("table4", made["table4"])
     assert "no rows" in latex.of_study("table1", made["table1"].head(0))
     typeset(tmp_path, texts)
+
+
+def test_beside_published_numbers_stands_what_differs_here():
+    own = "./models/Qwen2.5-Math-1.5B-Instruct"
+    shape = {"layers": 28, "heads": 12, "kv_heads": 2, "billions": 1.5}
+    sweep = {"model": "big", "questions": "test", "layers": [0, 21]}
+
+    def told(model, decoding, n, **more):
+        return unlike.of_sweep(
+            example_config.config(
+                models={"big": {"source": own, **shape, **model}},
+                decodings={"greedy": decoding},
+                questions={"test": {"benchmark": "math500", "n": n}},
+                sweeps={"table": {**sweep, **more}},
+            ),
+            "table",
+        )
+
+    like = {"dtype": "float16", "attention": "flash_attention_2"}
+    assert told(like, {"prompt": "authors"}, None, grading="authors") == "Settings are the paper's."
+    found = told({"dtype": "float32"}, {}, 40, layers=[0, 3, 4])
+    assert found == (
+        "No replication: prompt default, not authors; grading default, not authors; precision "
+        "float32, not float16; attention sdpa, not flash_attention_2; layers 3, 4 are not printed; "
+        "40 of its 500 questions."
+    )
+    other = told({"source": "./models/own"}, {}, None)
+    assert other == "big is no model of the paper."
+
+
+def test_a_solver_of_one_s_own_beside_the_paper_s_numbers_is_called_no_replication():
+    config = simulation.whole()
+    table = pd.DataFrame({"compression": ["asdiv", "lone"], "published_accuracy": [0.859, np.nan]})
+    told = unlike.of_table(config, table)
+    assert told.startswith("No replication: ASDiv-A has an encoder of 3 layers, trained here, for")
+    assert unlike.of_table(config, table.assign(published_accuracy=np.nan)) == ""
+    latex_table = latex.of_study("table1", table.assign(title="a", arm="full"), told)
+    assert "No replication: ASDiv{-}A" in latex_table

@@ -3,15 +3,19 @@ import re
 import shutil
 from itertools import product
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 
 import simulated_trials
 import simulation
 from headsweep import paths
 from headsweep.analysis import jobs
+from headsweep.analysis.cut import note
 from headsweep.analysis.facts import FORMS, Sentence, Source
-from headsweep.analysis.verdicts import rival, verdicts
+from headsweep.analysis.gains import read_z
+from headsweep.analysis.verdicts import _told, rival, verdicts
 from headsweep.config import parse
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
@@ -19,7 +23,7 @@ from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section, fill
 from headsweep.report.page import compression
 from headsweep.report.svg import Scale
-from headsweep.tables import write_csv
+from headsweep.tables import GRADED, accuracy_schema, write_csv, write_table
 
 
 @pytest.fixture
@@ -30,12 +34,12 @@ def config(tmp_path, monkeypatch):
     config = parse(values)
     simulation.fill(config)
     jobs.write_controls(config, "demo")
-    audit = pd.DataFrame({"pairs": [60, 40], "beyond": [2, 3]})
-    write_csv(Store(config).path(paths.AUDIT_TABLE, paper="sprint"), audit)
+    audit = pd.DataFrame({"pairs": [100], "beyond": 5, "luck": 2.7, "luck_high": 7, "p": 0.2})
+    write_csv(Store(config).path(paths.AUDIT_TABLE, paper="total"), audit)
     return config
 
 
-def told(config, section):
+def outcome(config, section):
     return next(each for each in verdicts(config) if each.section == section)
 
 
@@ -45,13 +49,66 @@ def change(config, template, changes, **names):
     rewrite_checksums(path)
 
 
+def test_a_gain_made_of_answers_cut_at_the_limit_is_told_and_not_counted(config):
+    # As a real model at 160 tokens: 24 questions, 10 right; a head right on six whose answers
+    # by the base model were cut. At 256 tokens there is no gain.
+    variants = list(map(str, read_z(config, "demo")[1]))
+    z = pd.DataFrame({"question_id": [f"q{i:02}" for i in range(24)], "level": None})
+    base = np.repeat(np.int8([1, 0]), [10, 14])
+    z = z.assign(subject=None, **dict.fromkeys(variants, base)).astype({"level": "Int8"})
+    z.loc[10:15, "L02H03"] = 1
+    answers = simulation.graded(z, variants).assign(sample=0)
+    z["subject"] = z["subject"].astype("string")
+    of_base = (answers["variant"] == "base") & answers["question_id"].between("q10", "q18")
+    for cut, wanted in (
+        (True, "! No head is shown to help when lost"),
+        (False, "– No head is shown to help when lost"),
+    ):
+        answers["stop_reason"] = np.where(of_base & cut, "length", "eos")
+        store = Store(config)
+        write_table(store.of_sweep("demo"), z, accuracy_schema(variants))
+        write_table(store.of_sweep("demo", paths.GRADED), answers, GRADED)
+        placebos = config.sweeps["demo"].model_copy(update={"placebos": "none"})
+        bare = config.model_copy(update={"sweeps": {"demo": placebos}, "selectors": {}})
+        jobs.write_controls(bare, "demo")
+        jobs.write_tables(bare, "demo", simulation.PUBLISHED)
+        found = outcome(bare, "heads")
+        assert f"{found.mark} {found.answer}" == wanted
+        assert "Best of 24: +25.0 (" in str(found.effect)
+        told = "Answers cut at 2,048 tokens may make it: 0.0 without them."
+        assert str(found).endswith(told) == cut  # a run's last lines say it, too
+        table = Source.read(config, paths.TABLE, sweep="demo").rows
+        assert bool(note(table)) == cut
+
+
 LEADS = [
     ((-0.1, -0.02), (-0.1, 0.02), "▼ Sampling beats choosing heads on 1 of 2"),
     ((-0.1, -0.02), (-0.2, -0.1), "▼ Sampling beats choosing heads on 2 of 2"),
-    ((0.01, 0.2), (-0.1, 0.1), "▲ Choosing heads beats sampling on 1 of 2"),
+    ((0.02, 0.2), (-0.1, 0.1), "▲ Choosing heads beats sampling on 1 of 2"),
+    # Of two entries, one that alone leaves out zero by so little is not shown.
+    ((0.01, 0.2), (-0.1, 0.1), "– Choosing heads is not shown to beat sampling"),
     ((-0.1, 0.1), (-0.1, 0.1), "– Choosing heads is not shown to beat sampling"),
     ((0.01, 0.2), (-0.2, -0.1), "! Choosing heads beats sampling on 1, worse on 1"),
 ]
+
+
+def test_of_several_entries_without_an_effect_one_is_named_in_no_more_than_5_percent():
+    draw, named, alone = np.random.default_rng(6), 0, 0
+    draws, errors = 1500, np.array([0.01, 0.02, 0.03, 0.05])
+    for _ in range(draws):
+        differences = draw.normal(0, errors)
+        half = 1.959964 * errors
+        rows = [
+            Source("a.csv", pd.DataFrame({"low": [value - end], "high": [value + end]}))
+            for value, end in zip(differences, half, strict=True)
+        ]
+        mark, reported, _ = _told(rows, "nothing", "better", "worse")
+        named += mark != "–"
+        alone += any(row.direction("low", "high") != "–" for row in rows)
+        if mark in "▲▼":  # the interval that is shown says the same
+            assert reported.jointly(len(rows)).direction("low", "high") == mark
+    assert named <= binom.isf(1e-4, draws, 0.05)
+    assert alone > 0.15 * draws
 
 
 def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
@@ -59,31 +116,41 @@ def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
         for name, (low, high) in (("one", one), ("two", two)):
             ends = {"difference": (low + high) / 2, "low": low, "high": high}
             change(config, paths.PAIRED, ends, selector=name)
-        found = told(config, "sampling")
+        found = outcome(config, "sampling")
         assert f"{found.mark} {found.answer}" == wanted
         assert "picked afterwards" not in str(found)  # there is one temperature
         assert "16 answers" in str(found)
-    for p, low, mark in ((0.001, 0.01, "▲"), (0.2, -0.01, "–")):
+    for p, low, mark in ((0.001, 0.1, "▲"), (0.04, 0.01, "–"), (0.2, -0.01, "–")):
         for name in ("one", "two"):
             change(config, paths.EMBEDDING_VALUE, {"low": low, "p": p}, selector=name)
-        assert told(config, "question").mark == mark
+        assert outcome(config, "question").mark == mark
 
 
 def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     heads = Source.read(config, paths.CONTROLS, sweep="demo", table="heads").rows
     pruned = heads[heads["variant"] != "base"]
     best = pruned.loc[pruned["gain"].idxmax()]
-    found = told(config, "heads")
+    found = outcome(config, "heads")
     assert found.answer == "No head is shown to help when lost"
     hurt = ((pruned["q"] < 0.05) & (pruned["gain"] < 0)).sum()
-    assert f"Best of 24: {FORMS['points'](best['gain'])} points" in str(found)
+    ends = (FORMS["points"](best[name]) for name in ("gain", "band_low", "band_high"))
+    assert "Best of 24: {} ({} to {}) points".format(*ends) in str(found)
+    # The bound is that of all heads, not that of the one picked.
+    assert f"above {FORMS['points'](pruned['band_high'].max())} are" in str(found)
+    assert pruned["band_high"].max() > best["high"] + 0.01
     assert f"{hurt} hurt" in str(found)
     change(config, paths.CONTROLS, {"q": 0.001, "gain": 0.1}, sweep="demo", table="heads")
-    assert told(config, "heads").answer == "24 heads help when lost"
+    assert outcome(config, "heads").answer == "24 heads help when lost"
+    decided = {"cut_decides": [None, True, *[False] * 23]}
+    change(config, paths.CONTROLS, decided, sweep="demo", table="heads")
+    found = outcome(config, "heads")
+    assert found.answer == "23 heads help when lost"
+    assert str(found).endswith("test. 1 more may come from answers that were cut.")
+    change(config, paths.CONTROLS, {"cut_decides": False}, sweep="demo", table="heads")
     folder = Store(config).path(paths.CONTROLS, sweep="demo", table="heads").parent
     shutil.copytree(folder, folder.with_name("again"))
     both = config.model_copy(update={"sweeps": config.sweeps | {"again": config.sweeps["demo"]}})
-    assert str(told(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
+    assert str(outcome(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
 
 
 FAMILIES = [
@@ -104,7 +171,7 @@ def test_families_are_judged_and_coloured_after_holm_s_correction(config):
             file = Store(both).path(paths.FRONTIER, frontier=name, table=table)
             write_csv(file, pd.DataFrame([row | {"adjusted": adjusted}]))
             write_record(file, Stopwatch(), {"primary_budget": 4})
-        found = told(both, "families")
+        found = outcome(both, "families")
         assert f"{found.mark} {found.answer}" == answer
         assert str(found.effect) == "MATH-like. 4 answers' tokens: +3.0 (+1.0 to +5.0) points."
         fill(both, section := Section("families", ""))
@@ -153,14 +220,17 @@ def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
 
 
 def test_published_gains_are_held_against_luck_and_verdicts_are_lines_of_the_page_s_numbers(config):
-    found = told(config, "published")
+    found = outcome(config, "published")
     assert (found.mark, found.answer) == ("!", "Published gains: 5 beat chance")
-    assert "Of 100 " in str(found) and "luck gives 5." in str(found)
+    told = "Of 100 best heads; luck alone gives 2.70 on average, up to 7 in 95% of draws."
+    assert str(found.effect) == told
+    assert str(found.so) == "Selection alone may give as many."
     for verdict in verdicts(config):
         assert re.sub("<[^>]*>", "", verdict.effect.__html__()) == str(verdict.effect)
         assert not re.search(r"nan|L\d\dH", str(verdict))
-    change(config, paths.AUDIT_TABLE, {"beyond": 30}, paper="sprint")
-    assert told(config, "published").mark == "▲"
+    for beyond, mark in ((7, "!"), (8, "▲")):
+        change(config, paths.AUDIT_TABLE, {"beyond": beyond}, paper="total")
+        assert outcome(config, "published").mark == mark
 
 
 def test_numbers_have_intervals_and_marks_and_text_stays_text():
@@ -184,7 +254,7 @@ def test_titles_and_sprint_s_rival_are_what_the_config_names(config):
     for versus, method in wanted.items():
         one["versus"] = versus
         assert rival(found := parse(values), "one") == (method, 16)
-    assert "the other method" in told(found, "sampling").answer
+    assert "the other method" in outcome(found, "sampling").answer
     assert [title(config, "selectors", name) for name in ("one", "two")] == ["MATH-like"] * 2
     values["questions"]["math_test"]["title"] = "Sums"
     values["selectors"]["two"]["title"] = "By question"

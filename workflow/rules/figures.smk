@@ -10,6 +10,7 @@ PUBLISHED_CONTENT = published.content(PUBLISHED)
 rule table:
     input:
         lambda wildcards: RULES.sweep_table(wildcards.sweep),
+        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.GRADED),
     output:
         tex=of_run(paths.TABLE, suffix="tex"),
         csv=exhibits.shown(

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 from markupsafe import Markup
+from scipy.special import ndtri
 
 from headsweep import paths
 from headsweep.config import Config
@@ -39,6 +40,11 @@ FORMS: dict[str, Callable[[float], str]] = {
 }
 """Formats of numbers: fractions as percent, as percent without the sign, and as percentage points;
 counts; three digits; p-values; ratios."""
+
+
+def joint_factor(entries: int) -> float:
+    """Return by how much 95% intervals widen to hold for so many entries at once (Bonferroni)."""
+    return float(ndtri(1 - LEVEL / 2 / entries) / ndtri(1 - LEVEL / 2))
 
 
 def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
@@ -78,7 +84,8 @@ class Number:
     """Below the run's folder."""
     key: str
     """``column@row``; over several rows ``column@row,row:sum``, over all ``column@*:sum``. Rows are
-    counted from 0."""
+    counted from 0. An end of an interval that holds for 4 entries at once (`Source.jointly`) has
+    ``:of 4`` behind it."""
     text: str
 
     def __str__(self) -> str:
@@ -119,6 +126,8 @@ class Source:
     rows: pd.DataFrame
     """All rows or some, numbered from 0 as in the file."""
     whole: bool = False
+    entries: int = 1
+    """How many entries' intervals ``low`` to ``high`` are widened to hold for at once."""
 
     @classmethod
     def read(
@@ -146,7 +155,7 @@ class Source:
 
     def of(self, rows: pd.DataFrame) -> "Source":
         """Return some of its rows as a source."""
-        return Source(self.file, rows)
+        return Source(self.file, rows, entries=self.entries)
 
     def __iter__(self) -> Iterator["Source"]:
         """Yield each row as a table of its own."""
@@ -165,15 +174,15 @@ class Source:
         return float(self.first[column])
 
     def number(self, column: str, form: str = "plain", how: str = "") -> Number:
-        """Return a number of the first row, or over all rows: `how` is pandas' name of it, or
-        ``luck``, how many of so many tests chance alone would pass.
-        """
+        """Return a number of the first row, or over all rows: `how` is pandas' name of it."""
         index, values = self.rows.index, self.rows[column]
         if how:
             key = f"{column}@{'*' if self.whole else ','.join(map(str, index))}:{how}"
-            value = float(LEVEL * values.sum() if how == "luck" else values.agg(how))
+            value = float(values.agg(how))
         else:
             key, value = f"{column}@{index[0]}", self.value(column)
+            if self.entries > 1 and column in ("low", "high"):
+                key += f":of {self.entries}"
         return Number(value, self.file, key, "" if pd.isna(value) else FORMS[form](value))
 
     def interval(self, column: str, form: str, low: str, high: str) -> Sentence:
@@ -181,6 +190,17 @@ class Source:
         value, lower, upper = (self.number(each, form) for each in (column, low, high))
         said = "{value} ({low} to {high})" if lower else "{value}"
         return Sentence(said, value=value, low=lower, high=upper)
+
+    def jointly(self, entries: int) -> "Source":
+        """Return its rows with intervals ``low`` to ``high`` that hold for so many entries at once.
+
+        Bonferroni's: each leaves out a share of the error. Intervals are taken as symmetric around
+        an estimate with a normal error.
+        """
+        middle = (self.rows["low"] + self.rows["high"]) / 2
+        wider = (self.rows["high"] - self.rows["low"]) / 2 * joint_factor(entries)
+        rows = self.rows.assign(low=middle - wider, high=middle + wider)
+        return Source(self.file, rows, entries=entries)
 
     def say(self, template: str, **parts: object) -> Sentence:
         """Return a sentence with cells of the first row (see `Cell`) in braces, and other parts."""

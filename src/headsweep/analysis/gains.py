@@ -17,13 +17,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headsweep.analysis.cut import UNCUT, cut_answers, without_cut
 from headsweep.analysis.facts import LEVEL
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.batches import placebos, pool
 from headsweep.planning.store import Store
+from headsweep.sprint.evaluation import simultaneous
 from headsweep.statistics.answers import loops
-from headsweep.statistics.intervals import false_discovery, mcnemar, paired_interval, wilson
+from headsweep.statistics.intervals import (
+    Bootstrap,
+    false_discovery,
+    mcnemar,
+    paired_interval,
+    wilson,
+)
 from headsweep.statistics.selection import (
     HeadVariance,
     against_placebos,
@@ -46,9 +54,12 @@ otherwise. `base`: accuracy of the base model. `placebo`: noise placebos; `numer
 decoded again; each as many as heads, empty if the sweep has none."""
 
 HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
-HEADS += ["p", "q", "no_answer", "truncated", "fragile", "tokens"]
-"""Columns of the table of heads; base comes first, without a test. `fragile`: the share of answers
-with a margin that rounding can reverse."""
+HEADS += ["p", "q", "band_low", "band_high", *UNCUT]
+HEADS += ["no_answer", "truncated", "fragile", "tokens"]
+"""Columns of the table of heads; base comes first, without a test. `low` to `high`: the interval of
+one head; `band_low` to `band_high`: that holds for all heads at once. `truncated`: the share of
+answers cut at the limit of tokens, and the columns `headsweep.analysis.cut.UNCUT`. `fragile`: the
+share of answers with a margin that rounding can reverse."""
 
 FAILURES = ["variant", "accuracy", "gain", "no_answer", "truncated", "loops", "tokens"]
 FAILURES += ["mode", "mode_share", "norm_share", "norm_rank"]
@@ -70,6 +81,7 @@ largest gain in accuracy over the base model; the mean norm of the output of a h
 in its place, after the output projection: equal where they stand for the same heads."""
 
 _RESAMPLES = 10_000  # sign patterns for each expectation and p-value by chance
+_BOOTSTRAP = 4000  # resamples of questions for the intervals that hold for all heads at once
 _SPLITS = 100  # random halves for each held-out gain
 _FEWEST = 4  # smallest number of questions to split into halves
 _SHOWN = 20  # largest number of heads in the table of failures
@@ -132,6 +144,21 @@ def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
     return table.assign(q=adjusted(table))
 
 
+def cut_cells(z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
+    """Count the answers of each of `cells` that were cut at the limit of tokens.
+
+    Returns:
+        Columns ``by``, ``group``, ``variant`` and ``cut``.
+    """
+    names = list(map(str, variants))
+    cut = pd.DataFrame(cut_answers(z, graded, names), index=z.index)
+    tables = []
+    for by, group, part in groups_of(z):
+        table = pd.DataFrame({"variant": names, "cut": cut.loc[part.index].sum().to_numpy()})
+        tables.append(table.assign(by=by, group=group))
+    return pd.concat(tables, ignore_index=True)
+
+
 def adjusted(table: pd.DataFrame, p: str = "p") -> pd.Series:
     """Return the p-values of a column, adjusted for all of a kind of group (Benjamini-Hochberg)."""
     known = table[table[p].notna()].groupby("by")[p]
@@ -170,6 +197,9 @@ def controls(
     }
     tested = cells(z, variants).query("by == 'overall'").drop(columns=["low", "high"])
     tested = tested.rename(columns={"gain_low": "low", "gain_high": "high"})
+    tested = tested.join(
+        _of_all_heads(z, graded, variants[1:], seed).set_index("variant"), "variant"
+    )
     answers = graded.assign(
         no_answer=graded["answer"].isna(),
         truncated=graded["stop_reason"] == "length",
@@ -182,9 +212,31 @@ def controls(
     }
 
 
+def _of_all_heads(
+    z: pd.DataFrame, graded: pd.DataFrame, pruned: Sequence[Variant], seed: int
+) -> pd.DataFrame:
+    """Return the intervals that hold for all heads at once, and what cut answers could decide."""
+    names = list(map(str, pruned))
+    paired = differences(z, names)
+    low, high = paired_interval(paired)
+    middle = (low + high) / 2
+    half = (high - low) / 2 * simultaneous(paired, Bootstrap(len(z), _BOOTSTRAP, seed))
+    ends = {
+        "band_low": np.maximum(middle - half, -1.0),
+        "band_high": np.minimum(middle + half, 1.0),
+    }
+    of_base, of_heads = (cut_answers(z, graded, each) for each in ([str(BASE)], names))
+    uncut = without_cut(paired, of_base, of_heads)
+    return pd.DataFrame({"variant": names, **ends}).join(uncut)
+
+
 def shown(heads: pd.DataFrame, sign: int) -> pd.DataFrame:
-    """Return the heads whose removal is shown to help (1) or to hurt (-1), the strongest first."""
-    found = heads[(heads["q"] < LEVEL) & (sign * heads["gain"] > 0)]
+    """Return the heads whose removal is shown to help (1) or to hurt (-1), the strongest first.
+
+    A gain that answers cut at the limit of tokens could decide is not shown.
+    """
+    decided = heads["cut_decides"].eq(True)  # empty for the base model
+    found = heads[(heads["q"] < LEVEL) & (sign * heads["gain"] > 0) & ~decided]
     return found.sort_values("gain", ascending=sign < 0, kind="stable")
 
 

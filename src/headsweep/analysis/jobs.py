@@ -7,11 +7,11 @@ from typing import Any
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis import latex
+from headsweep.analysis import latex, unlike
 from headsweep.analysis.claims import claims
 from headsweep.analysis.compressions import tables
 from headsweep.analysis.facts import record
-from headsweep.analysis.gains import cells, changes, controls, failures, read_z
+from headsweep.analysis.gains import cells, changes, controls, cut_cells, failures, read_z
 from headsweep.analysis.published import audit, beside, conditions, cuts, head_pruning
 from headsweep.analysis.trials import read_trial
 from headsweep.config import Config
@@ -37,14 +37,18 @@ from headsweep.tables import (
 def write_tables(config: Config, sweep: str, published: Path) -> None:
     """Write Pass@1 by subject, layer and head, and by level, as CSV and LaTeX (Tables 1-4)."""
     stopwatch = Stopwatch()
-    own = cells(*read_z(config, sweep))
+    z, variants = read_z(config, sweep)
+    store = Store(config)
+    sources = [store.of_sweep(sweep), store.of_sweep(sweep, paths.GRADED)]
+    cut = cut_cells(z, read_table(sources[1], GRADED), variants)
+    own = cells(z, variants).merge(cut, on=["by", "group", "variant"], validate="one_to_one")
     how = config.decodings[config.sweeps[sweep].decoding].prompt, config.grading_of(sweep)
     table = beside(config, sweep, own, published).assign(prompt=how[0], grading=how[1])
-    store = Store(config)
+    table["unlike"] = unlike.of_sweep(config, sweep)
     tex = store.path(paths.TABLE, sweep=sweep, suffix="tex")
     write_text(tex, latex.of_sweep(own, title(config, "sweeps", sweep), *how))
     csv = write_csv(tex.with_suffix(".csv"), table, 6)
-    record([tex, csv], stopwatch, [store.of_sweep(sweep)])
+    record([tex, csv], stopwatch, sources)
 
 
 def write_controls(config: Config, sweep: str) -> None:
@@ -67,8 +71,8 @@ def write_controls(config: Config, sweep: str) -> None:
 def write_audit(config: Config, published: Path) -> None:
     """Write the published tables of a folder held against chance and arithmetic."""
     stopwatch = Stopwatch()
-    pairs, summary = audit(head_pruning(published), config.seed)
-    found = {"pairs": pairs, "sprint": summary, "compression": cuts(conditions(published))}
+    found = audit(head_pruning(published), config.seed)
+    found["compression"] = cuts(conditions(published))
     path = partial(Store(config).path, paths.AUDIT_TABLE)
     made = [write_csv(path(paper=name), table, 6) for name, table in found.items()]
     record(made, stopwatch, [published.name])
@@ -90,7 +94,8 @@ def write_compression_tables(config: Config, published: Path) -> None:
         made.append(write_csv(file, table, 6))
         if name in PRINTED_TABLES:
             called = table["compression"].map(titles(config, "compressions"))
-            text = latex.of_study(name, table.assign(title=called))
+            notes = unlike.of_table(config, table)
+            text = latex.of_study(name, table.assign(title=called), notes)
             write_text(made[-1].with_suffix(".tex"), text)
     record(made, stopwatch, Shown(config).studied())
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headsweep.analysis import cut
 from headsweep.analysis.facts import Source, cells_of, columns, rows_of
 from headsweep.text import part, plain, wrapped
 
@@ -54,8 +55,7 @@ PRINTED = columns(
 
 _STUDY = (
     "Right: mean over seeds, change: against the unpruned model, both with 95% bootstrap intervals "
-    "over seeds and examples. Parameters, FLOPs and bytes: removed. Published: arXiv 2511.17577, "
-    "with solvers and divisions of its own."
+    "over seeds and examples. Parameters, FLOPs and bytes: removed. Published: arXiv 2511.17577."
 )
 
 
@@ -114,10 +114,12 @@ def longtable(
 def of_sweep(cells: pd.DataFrame, sweep: str, prompt: str, grading: str) -> str:
     """Return Tables 1-4 of a sweep's `headsweep.analysis.gains.cells`: Pass@1, No Prune first.
 
+    The cells have how many of their answers were ``cut``, too.
+
     Two tables per layer: rows are heads, columns are all questions and subjects, or MATH levels.
     Prompt and grading rules of the sweep are named below.
     """
-    notes = f"Prompt: {prompt}; grading: {grading}. {_CELL}"
+    notes = f"Prompt: {prompt}; grading: {grading}. {_CELL} {cut.note(cells)}".rstrip()
     cells = cells.assign(
         head=cells["head"].fillna(-1),  # No Prune comes first
         kind=np.where(cells["by"] == "level", "MATH level", "subject"),
@@ -139,9 +141,14 @@ def of_sweep(cells: pd.DataFrame, sweep: str, prompt: str, grading: str) -> str:
     return "\n".join(made)
 
 
-def of_study(name: str, table: pd.DataFrame) -> str:
+def of_study(name: str, table: pd.DataFrame, unlike: str = "") -> str:
     """Return a table of the second paper, named as in `headsweep.analysis.compressions.COLUMNS`,
-    with the `title` of each row's compression.
+    with the `title` of each row's compression. The notes say what is `unlike` the paper.
     """
     titles, rows = cells_of(Source("", table), {"compression": "title", **PRINTED})
-    return longtable(titles, rows, f"Second paper, {name.replace('table', 'Table ')}", _STUDY)
+    return longtable(
+        titles,
+        rows,
+        f"Second paper, {name.replace('table', 'Table ')}",
+        f"{_STUDY} {unlike}".rstrip(),
+    )

@@ -16,6 +16,7 @@ import pandas as pd
 from headsweep.analysis.facts import read_csv
 from headsweep.analysis.gains import OVERALL
 from headsweep.config import Config, Model
+from headsweep.planning.batches import pool
 from headsweep.statistics.intervals import unpaired_difference, wilson
 from headsweep.statistics.selection import contested, gains_by_chance
 
@@ -34,6 +35,12 @@ EXHIBITS = {
     "Qwen2.5-7B-Instruct": "Table 4",
 }
 """The table of each model in the SPRINT paper, by the model's name on the hub."""
+
+LAYERS = dict.fromkeys(EXHIBITS, (0, 5, 15, 27)) | {"Meta-Llama-3-8B-Instruct": (5, 10, 15, 31)}
+"""The layers of each model in these tables."""
+
+FIGURE_MODEL, FIGURE_LAYER = "Qwen2.5-Math-1.5B-Instruct", 21
+"""The model and the layer of Figure 5."""
 
 SIZES = {
     "Algebra": 124,
@@ -61,7 +68,7 @@ _RESAMPLES = 4000
 BESIDE = ["published_n", "published_correct", "published", "exhibit"]
 BESIDE += ["difference", "difference_low", "difference_high"]
 """Columns of published numbers beside a cell, null where none is legible: questions, right answers,
-accuracy and place; and the reproduced accuracy minus the published one, with its interval."""
+accuracy and place; and the measured accuracy minus the published one, with its interval."""
 
 _NUMBERS = {
     "baseline_accuracy_pct": "published_baseline",
@@ -143,7 +150,7 @@ def head_pruning(folder: Path) -> pd.DataFrame:
     return table.reset_index(drop=True)[[*keys, "n", "correct", "accuracy"]]
 
 
-def audit(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
     """Compare the published gains of each table, and of Figure 5, with those by chance.
 
     Outcomes of single questions are not published: base model and heads are taken to agree on all
@@ -152,36 +159,59 @@ def audit(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     noise and heads that clearly hurt are left out; an effect of one head on one subject alone looks
     like noise, so chance is an upper bound. The table is that of `head_pruning`.
 
+    Gains are counts of questions, so fewer than 5% of those by chance exceed their own 95% point:
+    how many pairs do by luck, on average and in 95% of draws, is counted in the same resamples, in
+    which the pairs of a model and subject share the base model's answers.
+
     Returns:
-        One row per (exhibit, subject, layer) pair: the gain of the best and of the median head, and
-        whether the best is ``beyond`` 95% of those by chance. And one per exhibit and model: the
-        ``pairs``, their median ``gain``, what chance gives with its 95% range, how many are
-        ``beyond``, and the mean gain of the ``median_head``, which is free of selection.
+        ``pairs``: one row per (exhibit, subject, layer): the gain of the best and of the median
+        head, and whether the best is ``beyond`` 95% of those by chance. ``sprint``: one per exhibit
+        and model: the ``pairs``, their median ``gain``, what chance gives with its 95% range, how
+        many are ``beyond``, how many luck alone gives, on average (``luck``) and up to
+        (``luck_high``) in 95% of draws, and the mean gain of the ``median_head``, which is free of
+        selection; ``p`` is the share of draws with as many. ``total``: one row, likewise of all.
     """
-    parts, summary = [], []
-    for (exhibit, model), part in table.groupby(["exhibit", "model"], sort=False):
-        pairs = _pairs(part)
+    parts, rows, total = [], [], np.zeros(_RESAMPLES)
+    for place, (model, of_model) in enumerate(table.groupby("model", sort=False)):
+        exhibits = of_model.groupby("exhibit", sort=False)
+        pairs = pd.concat([pairs_of(part).assign(exhibit=str(name)) for name, part in exhibits])
         best = gains_by_chance(
             pairs["n"].to_numpy(),
             pairs.pop("contested").to_numpy(),
             pairs.pop("ordinary").to_numpy(),
             pd.factorize(pairs["subject"])[0],
             _RESAMPLES,
-            seed,
+            seed + place,
         )
-        beyond = pairs["gain"] > np.quantile(best, 0.95, axis=0) + 1e-9
-        parts.append(pairs.assign(exhibit=str(exhibit), model=str(model), beyond=beyond))
-        medians = np.median(best, axis=1)
-        low, high = np.quantile(medians, [0.025, 0.975])
-        found = {"exhibit": exhibit, "model": model, "pairs": len(pairs)}
-        found |= {"gain": pairs["gain"].median(), "by_chance": medians.mean(), "chance_low": low}
-        found |= {"chance_high": high, "beyond": beyond.sum()}
-        summary.append({**found, "median_head": pairs["median_head"].mean()})
-    return pd.concat(parts, ignore_index=True), pd.DataFrame(summary)
+        most = np.quantile(best, 0.95, axis=0) + 1e-9
+        pairs = pairs.assign(model=str(model), beyond=pairs["gain"] > most)
+        parts.append(pairs)
+        total += (best > most).sum(axis=1)
+        for exhibit, own in pairs.groupby("exhibit", sort=False):
+            within = (pairs["exhibit"] == exhibit).to_numpy()
+            medians, lucky = np.median(best[:, within], axis=1), (best > most)[:, within]
+            low, high = np.quantile(medians, [0.025, 0.975])
+            row = {"exhibit": exhibit, "model": model, "pairs": len(own)}
+            row |= {"gain": own["gain"].median(), "by_chance": medians.mean(), "chance_low": low}
+            row |= {"chance_high": high, **_counted(own["beyond"].sum(), lucky.sum(axis=1))}
+            rows.append({**row, "median_head": own["median_head"].mean()})
+    found = pd.concat(parts, ignore_index=True)
+    whole = {"pairs": len(found), **_counted(found["beyond"].sum(), total)}
+    return {"pairs": found, "sprint": pd.DataFrame(rows), "total": pd.DataFrame([whole])}
 
 
-def _pairs(part: pd.DataFrame) -> pd.DataFrame:
-    """Return the pairs of a model that are legible enough."""
+def _counted(beyond: float, lucky: np.ndarray) -> dict[str, float]:
+    """Return how many gains are beyond chance, and how many resamples without an effect have."""
+    found = {"beyond": beyond, "luck": lucky.mean(), "p": (lucky >= beyond).mean()}
+    return found | {"luck_high": np.quantile(lucky, 0.95, method="higher")}
+
+
+def pairs_of(part: pd.DataFrame) -> pd.DataFrame:
+    """Return the (subject, layer) pairs of a model's `head_pruning` that are legible enough.
+
+    Beside each gain stand the number of ``ordinary`` heads, which do not clearly hurt, and how many
+    questions are ``contested``.
+    """
     base = part[part["head"].isna()].set_index(["layer", "subject"])["accuracy"]
     pruned = part.dropna(subset="head")
     all_heads = pruned["head"].max() + 1
@@ -243,6 +273,18 @@ def published_name(model: Model) -> str | None:
     """Return a model's name in the SPRINT paper, the last part of its hub id or folder; or None."""
     name = Path(model.source).name
     return name if name in EXHIBITS else None
+
+
+def is_printed(config: Config, sweep: str) -> bool:
+    """Return whether a sweep is one of the SPRINT paper's Tables 1-4, whose gains are its Figure 2:
+    a model, all heads of its layers, on MATH-500, graded by the run's rules.
+    """
+    section = config.sweeps[sweep]
+    model = published_name(config.models[section.model])
+    same = config.questions[section.questions].benchmark == "math500" and section.heads == "all"
+    layers = {head.layer for head in pool(config, section)}
+    graded = config.grading_of(sweep) == config.grading
+    return model is not None and same and graded and layers == set(LAYERS[model])
 
 
 def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.DataFrame:

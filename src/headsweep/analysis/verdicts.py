@@ -1,13 +1,16 @@
 """A run's verdicts, one per question, shown on the page and in the terminal.
 
 A verdict says *helps* or *hurts* only if its test is significant; otherwise it says that no effect
-is shown, and what the interval leaves open.
+is shown, and what the interval leaves open. Where a verdict speaks of several entries of the
+config, it is corrected for their number: the chance that any is named without an effect stays at
+5%.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from headsweep import paths
 from headsweep.analysis.facts import LEVEL, Sentence, Source
@@ -18,6 +21,7 @@ from headsweep.planning.titles import title
 from headsweep.sprint import evaluation
 from headsweep.sprint.evaluation import MEAN, PAIRED
 from headsweep.sprint.methods import COVER, SPRINT, sampling
+from headsweep.statistics.intervals import holm
 from headsweep.variants import BASE
 
 
@@ -64,25 +68,38 @@ def rival(config: Config, selector: str) -> tuple[str, int]:
 
 
 def _heads(config: Config) -> Iterator[Verdict]:
-    for sweep in config.sweeps:
+    for sweep, section in config.sweeps.items():
         table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
-        rows = table.rows[table.rows["variant"] != str(BASE)]
-        helps, hurts = (table.of(shown(rows, sign)) for sign in (1, -1))
-        best = helps or table.of(rows.loc[[rows["gain"].idxmax()]])
+        pruned = table.of(table.rows[table.rows["variant"] != str(BASE)])
+        helps, hurts = (pruned.of(shown(pruned.rows, sign)) for sign in (1, -1))
+        best = helps or pruned.of(pruned.rows.loc[[pruned.rows["gain"].idxmax()]])
+        # The best is picked among all heads, so its interval is the one that holds for all.
+        named = "{of}: " if len(config.sweeps) > 1 else ""
         said = best.say(
-            "{of}: "
-            * (len(config.sweeps) > 1)
-            + "Best of {heads}: {gain points} points ({low points} to {high points}), {n count} "
-            "questions; {hurt} hurt.",
+            named
+            + "Best of {heads}: {gain points band_low band_high} points, {n count} questions; "
+            "{hurt} hurt.",
             of=title(config, "sweeps", sweep),
-            heads=table.of(rows).number("variant", "count", "count"),
+            heads=pruned.number("variant", "count", "count"),
             hurt=hurts.number("variant", "count", "count"),
         )
-        answer, so = "No head is shown to help when lost", "Gains above {high points} are unlikely."
+        limit = config.decodings[section.decoding].max_new_tokens
         if helps:
             many = "1 head helps" if len(helps) == 1 else f"{len(helps)} heads help"
-            answer, so = f"{many} when lost", "Its gain passes the corrected test."
-        yield Verdict("heads", "▲" if helps else "–", answer, said, best.say(so))
+            told = "Its gain passes the corrected test."
+            decided = pruned.query(f"cut_decides == True and q < {LEVEL}")
+            if len(decided):
+                told += " {others} more may come from answers that were cut."
+            so = Sentence(told, others=decided.number("variant", "count", "count"))
+            yield Verdict("heads", "▲", f"{many} when lost", said, so)
+        elif best.first["cut_decides"]:
+            told = "Answers cut at {limit} tokens may make it: {uncut_gain points} without them."
+            so = best.say(told, limit=f"{limit:,}")
+            yield Verdict("heads", "!", "No head is shown to help when lost", said, so)
+        else:
+            bound = pruned.number("band_high", "points", "max")
+            so = Sentence("Gains above {bound} are unlikely.", bound=bound)
+            yield Verdict("heads", "–", "No head is shown to help when lost", said, so)
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:
@@ -103,6 +120,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
         f"{other[0].upper()}{other[1:]} beats choosing heads",
     )
     name, method = held[row]
+    row = row.jointly(len(held))
     section = config.selectors[name]
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
     asked = Source.read(config, paths.ACCURACY, **names)
@@ -128,11 +146,11 @@ def _question(config: Config) -> Iterator[Verdict]:
         return
     answers = "Knowing the question helps", "Knowing the question hurts"
     mark, row, answer = _told(list(held), "The question is not shown to matter", *answers)
-    said = row.say(
+    said = row.jointly(len(held)).say(
         "Against shuffled questions: {difference points low high} points, p {sign} {p p}.",
         sign="" if row.value("p") < 0.001 else "=",
     )
-    fixed = held[row].value("low") > 0
+    fixed = held[row].jointly(len(held)).value("low") > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads are not shown to be worse."
     yield Verdict("question", mark, answer, said, Sentence(so))
 
@@ -192,23 +210,45 @@ def _compression(config: Config) -> Iterator[Verdict]:
 
 
 def _published(config: Config) -> Iterator[Verdict]:
-    table = Source.read(config, paths.AUDIT_TABLE, ["pairs", "beyond"], paper="sprint")
-    beyond, luck = table.number("beyond", "count", "sum"), table.number("pairs", "count", "luck")
-    many = beyond.value > luck.value + 1.645 * np.sqrt(luck.value * (1 - LEVEL))
-    said = table.say("Of {pairs count sum} best heads; luck gives {pairs count luck}.")
-    answer = f"Published gains: {beyond} beat chance"
-    so = "More than selection alone." if many else "Selection alone gives as many."
+    wanted = ["pairs", "beyond", "luck", "luck_high", "p"]
+    table = Source.read(config, paths.AUDIT_TABLE, wanted, paper="total")
+    said = table.say(
+        "Of {pairs count} best heads; luck alone gives {luck ratio} on average, up to "
+        "{luck_high count} in 95% of draws."
+    )
+    many = table.value("beyond") > table.value("luck_high")
+    so = "More than selection alone." if many else "Selection alone may give as many."
+    answer = f"Published gains: {table.number('beyond', 'count')} beat chance"
     yield Verdict("published", "▲" if many else "!", answer, said, Sentence(so))
 
 
 def _told(rows: Sequence[Source], nothing: str, better: str, worse: str) -> tuple[str, Source, str]:
-    """Return what the rows' intervals show together: mark, row to report, answer."""
-    marks = [row.direction("low", "high") for row in rows]
+    """Return what several entries' intervals show together: mark, row to report, answer.
+
+    An entry counts where Holm's test over all of them finds a difference. Reported is the one that
+    is shown best, or else the first.
+    """
+    marks = _marks(rows)
     wins, losses = marks.count("▲"), marks.count("▼")
-    mark, row = next(
-        (pair for pair in zip(marks, rows, strict=True) if pair[0] != "–"), ("–", rows[0])
-    )
+    first = int(np.argmin(_p(rows))) if wins or losses else 0
+    mark, row = marks[first], rows[first]
     if wins and losses:
         return "!", row, f"{better} on {wins}, worse on {losses}"
     share = f" on {wins or losses} of {len(rows)}" if len(rows) > 1 else ""
     return mark, row, {"▲": better + share, "▼": worse + share, "–": nothing}[mark]
+
+
+def _marks(rows: Sequence[Source]) -> list[str]:
+    """Return each entry's mark: its direction, if Holm's test over all entries finds one."""
+    adjusted = holm(_p(rows))
+    return [
+        row.direction("low", "high") if p < LEVEL else "–"
+        for row, p in zip(rows, adjusted, strict=True)
+    ]
+
+
+def _p(rows: Sequence[Source]) -> np.ndarray:
+    """Return the two-sided p-values that belong to the rows' 95% intervals, by normal errors."""
+    low, high = (np.array([row.value(end) for row in rows]) for end in ("low", "high"))
+    half = np.maximum((high - low) / 2, np.finfo(float).tiny)
+    return 2 * ndtr(-ndtri(1 - LEVEL / 2) * np.abs(low + high) / 2 / half)

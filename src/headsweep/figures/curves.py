@@ -28,7 +28,7 @@ from headsweep.figures.style import (
     VERMILLION,
     method_line,
 )
-from headsweep.sprint.methods import BASE, COVER, ORACLE, RIVALS, SPRINT
+from headsweep.sprint.methods import ORACLE, RANDOM, RIVALS, SPRINT
 from headsweep.text import percent, plain, points, short
 
 _COVERED = {
@@ -44,10 +44,11 @@ _OUTCOMES = {"pass": ("any answer right", "-", "o"), "majority": ("vote right", 
 
 
 def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
-    """Draw Pass@N of at most five methods, and SPRINT's paired difference from each method.
+    """Draw Pass@N of the methods in the paper's Figure 4, and SPRINT's paired difference from each.
 
-    Simpler ways to match questions with heads (`RIVALS`) are only in the data and in tables, to
-    keep the figure readable. The tables are `headsweep.tables.CURVES` and
+    These are SPRINT, random heads, and samples at each temperature. On the right stand all methods
+    but simpler ways to match questions with heads (`RIVALS`), which are in the data and in tables.
+    The tables are `headsweep.tables.CURVES` and
     `headsweep.sprint.evaluation.PAIRED`, of a number of test questions.
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
@@ -57,7 +58,7 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     ends = within.groupby("method", sort=False)["pass_at_n"].last()
     sampled = ends[ends.index.str.startswith("sampling")]
     best = [str(sampled.idxmax())] if len(sampled) else []
-    drawn = ends.reindex([SPRINT, *best, COVER, BASE, ORACLE]).dropna()
+    drawn = ends.reindex([SPRINT, RANDOM, *sampled.index]).dropna()
     powers = sorted({*(2**power for power in range(limit.bit_length())), limit})
     for method in drawn.index:
         own = within[within["method"] == method]

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure as Image
 
 from headsweep.analysis.facts import read_csv, record
 from headsweep.analysis.gains import GAINS, read_z
+from headsweep.analysis.published import is_printed
 from headsweep.analysis.trials import read_trial
 from headsweep.config import Config
 from headsweep.errors import ConfigError
@@ -68,8 +69,10 @@ Needs = tuple[Any, ...]  # positional arguments of the function that draws a fig
 
 
 def _gains(config: Config, _: str, *files: Path) -> Needs:
-    named = zip(titles(config, "sweeps").items(), files, strict=True)
-    parts = [read_csv(file, GAINS).assign(sweep=name, title=own) for (name, own), file in named]
+    parts = []
+    for (name, called), file in zip(titles(config, "sweeps").items(), files, strict=True):
+        table = read_csv(file, GAINS).assign(sweep=name, title=called)
+        parts.append(table.assign(printed=is_printed(config, name)))
     return (pd.concat(parts),)
 
 

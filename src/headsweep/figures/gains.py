@@ -39,8 +39,10 @@ def violins(gains: pd.DataFrame) -> Figure:
     """Draw the gains of each sweep side by side, over all its (subject, layer) pairs.
 
     `gains` are `headsweep.analysis.gains.GAINS` of all sweeps, with the columns `sweep`, its name,
-    and `title`, what it is called.
+    `title`, what it is called, and `printed`, whether the paper's Figure 2 has it, with one violin
+    a model. Others are left out where any is printed.
     """
+    gains = gains[gains["printed"]] if gains["printed"].any() else gains
     by_subject = gains["sweep"].isin(gains.loc[gains["by"] == "subject", "sweep"])
     data = gains[gains["by"] == np.where(by_subject, "subject", "overall")]
     sweeps = _by_title(data)

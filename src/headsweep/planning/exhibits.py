@@ -162,9 +162,11 @@ EMPTY = "An empty figure."
 
 PRINTED_TABLES = ("table1", "table2", "table3a", "table3b", "table4")
 """The second paper's tables; they are written as LaTeX, too."""
+JUDGED_TABLES = ("table1", "table3a", "table3b", "table4")
+"""Those that the second paper's claims are judged by."""
 COMPRESSION_TABLES = (*PRINTED_TABLES, "variations", "knee", "quantisation", "speed", "cost")
 CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")
-AUDIT_TABLES = ("pairs", "sprint", "compression")
+AUDIT_TABLES = ("pairs", "sprint", "total", "compression")
 _OF_SELECTOR = (
     *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.VOTES, paths.SENSITIVITY, paths.ABLATION),
     *(paths.SELECTOR_CARD, paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING),
@@ -252,9 +254,13 @@ class Shown:
 
     def judged(self) -> list[str]:
         """Return the run's files that the papers' claims are judged from."""
-        paired = [self.store.fill(paths.PAIRED, selector=name) for name in self.config.selectors]
-        swept = dict.fromkeys(map(self.sweep_table, self.config.sweeps))
-        return [*swept, *paired, *self.studied()]
+        fill, selectors = self.store.fill, self.config.selectors
+        files = list(dict.fromkeys(map(self.sweep_table, self.config.sweeps)))
+        for template in (paths.PAIRED, paths.DIVERSITY):
+            files += [fill(template, selector=name) for name in selectors]
+        for table in JUDGED_TABLES if self.config.compressions else ():
+            files.append(fill(paths.COMPRESSION_TABLE, exhibit=table, suffix="csv"))
+        return [*files, *self.studied()]
 
     def reported(self) -> list[str]:
         """Return all files that the run's report shows."""

@@ -18,6 +18,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from headsweep import paths
+from headsweep.analysis import cut, unlike
 from headsweep.analysis.facts import Columns, Sentence, Source, cells_of, columns
 from headsweep.analysis.latex import PRINTED
 from headsweep.analysis.verdicts import rival
@@ -218,12 +219,16 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
             for variant in source.rows["variant"].unique()
         ]
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
-        caption = f"{names['of']}. Right answers in percent."
+        caption = f"{names['of']}. Right answers in percent. {cut.note(source.rows)}".rstrip()
         found.setdefault(heading, []).append(Table(titles, rows, caption, source.file))
     for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
         name = exhibit.replace("table", "Table ").capitalize()
         for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):
-            found[f"Second paper, {name}"] = table(source, {"compression": "title", **PRINTED})
+            shown, caption = (
+                {"compression": "title", **PRINTED},
+                unlike.of_table(config, source.rows),
+            )
+            found[f"Second paper, {name}"] = table(source, shown, caption)
     return {name: blocks for name, blocks in found.items() if blocks}
 
 

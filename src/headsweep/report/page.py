@@ -20,6 +20,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headsweep import __version__, paths
+from headsweep.analysis import unlike
+from headsweep.analysis.claims import UNDECIDED, UNMEASURED
 from headsweep.analysis.facts import LEVEL, Sentence, Source, columns, record
 from headsweep.analysis.gains import GAINS
 from headsweep.analysis.trials import METHOD, causal_arm
@@ -204,7 +206,7 @@ def _against_time(pruned: list[Source]) -> list[Block]:
 
 def published(config: Config, section: Section) -> None:
     """Count the papers' claims that hold, and set published accuracies beside the run's."""
-    claims = Source.read(config, paths.CLAIMS, ["claim", "published", "run"])
+    claims = Source.read(config, paths.CLAIMS, ["claim", "published", "run", "run_why"])
     judged = {
         f"{where}_{verdict}": claims.where(**{where: verdict}).number("claim", "count", "count")
         for where in ("published", "run")
@@ -213,8 +215,13 @@ def published(config: Config, section: Section) -> None:
     said = (
         "Of {claim count count} claims the papers' own tables bear out {published_holds} and "
         "contradict {published_fails}; this run bears out {run_holds} and contradicts {run_fails}. "
-        "No number decides the others."
+        "{absent} are about what this run does not have; no number decides {undecided}."
     )
+    why = claims.rows["run_why"].fillna("")
+    judged |= {
+        name: claims.of(claims.rows[why == reason]).number("claim", "count", "count")
+        for name, reason in (("absent", UNMEASURED.why), ("undecided", UNDECIDED.why))
+    }
     section.lead.append(claims.say(said, **judged))
     shown = columns(
         "head=variant, questions=group, published (%)=published part, this run (%)=accuracy part, "
@@ -223,11 +230,8 @@ def published(config: Config, section: Section) -> None:
     for sweep in config.sweeps:
         cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
         both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
-        caption = (
-            f"{title(config, 'sweeps', sweep)}. Published under the authors' prompt and grading, "
-            f"reproduced under prompt {cells.first['prompt']}, grading {cells.first['grading']}; "
-            "the largest differences first."
-        )
+        caption = f"{title(config, 'sweeps', sweep)}, the largest differences first. "
+        caption += unlike.of_sweep(config, sweep)
         section.blocks += table(cells.of(both[::-1]), shown, caption, limit=12)
 
 

@@ -259,6 +259,25 @@ def gains_by_chance(
 ) -> Float[np.ndarray, "resamples pairs"]:
     """Simulate the gain of the best head over base if pruning has no effect.
 
+    Arguments are those of `heads_by_chance`.
+    """
+    best = np.zeros((resamples, len(sizes)))
+    arguments = sizes, contested_questions, heads, groups, resamples, seed
+    for pair, gains in heads_by_chance(*arguments):
+        best[:, pair] = gains.max(axis=0)
+    return best
+
+
+def heads_by_chance(
+    sizes: Int[np.ndarray, " pairs"],
+    contested_questions: Float[np.ndarray, " pairs"],
+    heads: Int[np.ndarray, " pairs"],
+    groups: Int[np.ndarray, " pairs"],
+    resamples: int,
+    seed: int,
+) -> Iterator[tuple[int, Float[np.ndarray, "heads resamples"]]]:
+    """Simulate the gains of all heads over base if pruning has no effect, pair by pair.
+
     Pairs of one group share questions and base model: the contested questions of the layer with
     fewer are also contested in the other layers, and the base model answers each question once.
 
@@ -266,7 +285,6 @@ def gains_by_chance(
     whole, is contested; `groups` are labels.
     """
     draw = np.random.default_rng(seed)
-    best = np.zeros((resamples, len(sizes)))
     for group in np.unique(groups):
         fraction = draw.random(resamples)  # for random rounding of numbers of questions
         base, tossed = np.zeros((2, resamples), dtype=np.int64)
@@ -277,5 +295,4 @@ def gains_by_chance(
             tossed = number
             shape = (heads[pair], resamples)
             right = draw.binomial(np.broadcast_to(number, shape), 0.5)
-            best[:, pair] = (right.max(axis=0) - base) / sizes[pair]
-    return best
+            yield int(pair), (right - base) / sizes[pair]

@@ -1,0 +1,89 @@
+"""What the second paper's claims are judged by: its own tables and a run's, in the same columns."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from headsweep import paths
+from headsweep.analysis.compression_judges import BASE, MATH, Compressed
+from headsweep.analysis.facts import Source
+from headsweep.analysis.published import DATA, ENCODER_NAMES
+from headsweep.analysis.trials import METHOD
+from headsweep.config import Config
+from headsweep.planning.exhibits import JUDGED_TABLES
+from headsweep.planning.titles import titles
+
+_MEASURED = {
+    "published_change": "change",
+    "published_accuracy": "accuracy",
+    "published_parameters": "parameters_removed",
+    "published_flops": "flops_removed",
+    "published_speedup": "faster_large",
+    "published_memory": "weight_removed",
+}
+"""A run's names of what the paper prints."""
+
+
+def of_run(config: Config) -> list[Compressed]:
+    """Return the compressions of a run.
+
+    Raises:
+        TableError: a table is missing or damaged.
+    """
+    if not config.compressions:
+        return []
+    read = {
+        name: Source.read(config, paths.COMPRESSION_TABLE, exhibit=name).rows
+        for name in JUDGED_TABLES
+    }
+    return [
+        Compressed(
+            title=title,
+            condition=condition(config, name),
+            tables={of: rows[rows["compression"] == name] for of, rows in read.items()},
+        )
+        for name, title in titles(config, "compressions").items()
+    ]
+
+
+def condition(config: Config, name: str) -> tuple[str, str] | None:
+    """Return the paper's names of a compression's solver and data, if both are the paper's."""
+    study = config.compressions[name]
+    if study.solver is None:
+        return None
+    encoder = config.solver_of(study).encoder.source
+    model = ENCODER_NAMES.get(Path(encoder).name) if encoder else None
+    data = DATA.get(config.problems[study.data or ""].dataset)
+    return (model, data) if model and data else None
+
+
+def printed(conditions: pd.DataFrame) -> list[Compressed]:
+    """Return the paper's compressions, from its `headsweep.analysis.published.conditions`."""
+    names = _MEASURED | {f"{one}_at_most": f"{two}_at_most" for one, two in _MEASURED.items()}
+    known = conditions.rename(columns=names)
+    ratios = known[known["of"] == "ratio"]
+    alphas = known[known["of"] == "alpha"]
+    alphas = alphas.assign(alpha=alphas["key"].astype(float), distilled=True)
+    alphas = _with_gap(alphas, alphas["alpha"] == 0.5)
+    arms = known[known["of"] == "arm"].assign(arm=lambda rows: rows["key"])
+    arms["ratio"] = np.where(arms["parameters_removed"] > 0, arms["ratio"], 0.0)
+    main = {
+        "table3a": alphas,
+        "table3b": known[known["of"] == "stratum"].assign(stratum=lambda rows: rows["key"]),
+        "table4": _with_gap(arms, arms["arm"] == METHOD),
+    }
+    found = []
+    for (model, data), rows in ratios.groupby(["published_model", "data"]):
+        # Tables 3 and 4 are of one solver and its data.
+        is_main = (model, data) == (BASE, MATH)
+        others = {name: rows if is_main else rows.head(0) for name, rows in main.items()}
+        tables = {"table1": rows, **others}
+        found.append(Compressed(f"{model}, {data}", (str(model), str(data)), tables))
+    return found
+
+
+def _with_gap(rows: pd.DataFrame, of: pd.Series) -> pd.DataFrame:
+    """Add the accuracy minus that of one row."""
+    gap = (rows["accuracy"] - rows.loc[of, "accuracy"].iloc[0]).round(9)
+    return rows.assign(gap=gap.mask(of))

@@ -1,0 +1,342 @@
+"""Judges of the second paper's claims, by the claim's words.
+
+Each judges one compression by its tables (`headsweep.analysis.compressions.COLUMNS`), or the
+paper's own, put into the same columns. Where the claim states numbers of the paper's solvers, these
+are judged on such a solver and the paper's data alone; another solver can only bear out, or
+contradict, the direction.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headsweep.analysis.judges import OPEN, Judgement, sign_of
+from headsweep.config.compression import NOTABLE
+from headsweep.statistics.intervals import unpaired_difference
+from headsweep.text import percent, points
+
+BASE, LARGE, MATH, ASDIV = "ATHENA-base", "ATHENA-large", "Math23k", "ASDiv-A"
+
+_LAST = 0.00051  # half of the last digit that the paper prints
+_WITHIN = 0.005  # by which a cut may fall short of what is stated
+_METHOD_CHANGE = -0.004  # the paper's, ATHENA-base on Math23k at 25%
+
+Found = tuple[float, float, float]
+"""A number with the ends of its interval; equal if it is printed."""
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """One compression, measured or printed."""
+
+    title: str
+    condition: tuple[str, str] | None
+    """The paper's names of solver and data, if it is the paper's; of a compression that differs in
+    either there is none."""
+    tables: Mapping[str, pd.DataFrame]
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is what the paper's Tables 3 and 4 are of."""
+        return self.condition == (BASE, MATH)
+
+    def found(self, table: str, column: str, **wanted: Any) -> Found | None:
+        """Return a number of a table, the first in which columns have the wanted values."""
+        rows = self.tables[table]
+        for name, value in wanted.items():
+            equal = rows[name] == value
+            if isinstance(value, float):
+                equal = (rows[name].astype(float) - value).abs() < 1e-9
+            rows = rows[equal]
+        if rows.empty or column not in rows or pd.isna(rows[column].iloc[0]):
+            return None
+        value = float(rows[column].iloc[0])
+        ends = [f"{column}_low", f"{column}_high"]
+        if ends[0] not in rows:
+            return value, value, value
+        low, high = rows[ends].iloc[0].astype(float)
+        return (value, value, value) if np.isnan(low) else (value, low, high)
+
+
+Judge = Callable[[Compressed], Judgement | None]
+"""Returns None where a compression has nothing of what the claim is about."""
+
+
+def judged(judge: Judge, compressions: Sequence[Compressed]) -> Judgement | None:
+    """Return the judgement of all compressions: one word where those that decide agree."""
+    known = [(each.title, found) for each in compressions if (found := judge(each)) is not None]
+    if not known:
+        return None
+    why = "; ".join(f"{title}: {found.why}" for title, found in known)
+    words = {found.word for _, found in known} - {OPEN}
+    numbers = known[0][1][2:] if len(known) == 1 else ()
+    return Judgement(words.pop() if len(words) == 1 else OPEN, why, *numbers)
+
+
+def _told(found: Found) -> str:
+    value, low, high = found
+    return points(value) if low == high else f"{points(value)} ({points(low)} to {points(high)})"
+
+
+def _difference(first: Found, second: Found) -> Found:
+    """Return the second number minus the first, with the interval of independent ones."""
+    one, two = np.array(first), np.array(second)
+    low, high = unpaired_difference(one[0], (one[1], one[2]), two[0], (two[1], two[2]))
+    return second[0] - first[0], float(low), float(high)
+
+
+def _holds(found: Found, stated: float) -> bool:
+    """Return whether a stated number is the printed one, or within the measured interval."""
+    _, low, high = found
+    slack = _LAST if low == high else 0.0
+    return low - slack <= stated <= high + slack
+
+
+def _changes(table: str, column: str, key: str, stated: Mapping[str | float, float]) -> Judge:
+    """Return the judge of changes of accuracy, stated by what a key names: of an arm, say.
+
+    Of another solver than the paper's, all must have the stated sign.
+    """
+
+    def judge(own: Compressed) -> Judgement | None:
+        found = {name: own.found(table, column, **{key: name}) for name in stated}
+        known = {name: numbers for name, numbers in found.items() if numbers is not None}
+        if not known:
+            return None
+        why = ", ".join(f"{name} {_told(numbers)}" for name, numbers in known.items()) + " points"
+        ends = next(iter(known.values())) if len(known) == 1 else ()
+        signs = [
+            sign_of(low, high) if stated[name] > 0 else sign_of(-high, -low)
+            for name, (_, low, high) in known.items()
+        ]
+        if not own.is_main:
+            why = f"{why}, not the paper's solver and data: the direction alone"
+        elif not all(_holds(numbers, stated[name]) for name, numbers in known.items()):
+            return Judgement("fails", why, *ends)
+        if "fails" in signs:
+            return Judgement("fails", why, *ends)
+        whole = len(known) == len(stated) and set(signs) == {"holds"}
+        return Judgement("holds" if whole else OPEN, why, *ends)
+
+    return judge
+
+
+def _best_alpha(own: Compressed) -> Judgement | None:
+    """Judge: no other mixture than 0.5 is as good, with distillation."""
+    table = own.tables["table3a"]
+    alphas = [float(alpha) for alpha in table.loc[table["distilled"].eq(True), "alpha"]]
+    distilled = Compressed(own.title, own.condition, {"": table[table["distilled"].eq(True)]})
+    gaps = {
+        alpha: gap
+        for alpha in alphas
+        if alpha != 0.5 and (gap := distilled.found("", "gap", alpha=alpha))
+    }
+    if not gaps or 0.5 not in alphas:
+        return None
+    best = max(gaps, key=lambda alpha: gaps[alpha][0])
+    why = f"the best other alpha, {best:g}, against 0.5: {_told(gaps[best])} points"
+    if any(low > 0 for _, low, _ in gaps.values()):
+        return Judgement("fails", why, *gaps[best])
+    worse = all(high < 0 for *_, high in gaps.values())
+    return Judgement("holds" if worse else OPEN, why, *gaps[best])
+
+
+def _between(own: Compressed) -> Judgement | None:
+    """Judge: at alpha 0.3 to 0.7 accuracy is above 83.5%, 0.9 points below the unpruned solver."""
+    found = [own.found("table3a", "change", alpha=alpha) for alpha in (0.3, 0.5, 0.7)]
+    known = [numbers for numbers in found if numbers is not None]
+    if len(known) < len(found):
+        return None
+    least = min(known)
+    why = f"at least {_told(least)} points against the unpruned solver; above −0.9 is stated"
+    if any(high <= -0.009 for *_, high in known):
+        return Judgement("fails", why, *least)
+    above = all(low > -0.009 for _, low, _ in known)
+    return Judgement("holds" if above else OPEN, why, *least)
+
+
+def _by_complexity(own: Compressed) -> Judgement | None:
+    """Judge: complex problems lose more (0.7 points) than simple ones (0.3)."""
+    low, high = (own.found("table3b", "change", stratum=name) for name in ("low", "high"))
+    if low is None or high is None:
+        return None
+    why = f"simple {_told(low)}, complex {_told(high)} points"
+    if own.is_main and not (_holds(low, -0.003) and _holds(high, -0.007)):
+        return Judgement("fails", why)
+    more = _difference(low, high)
+    return Judgement(sign_of(-more[2], -more[1]), why, *more)
+
+
+def _comparable(own: Compressed) -> Judgement | None:
+    """Judge: norm alone and entropy alone differ by no more than `NOTABLE`."""
+    norm, entropy = (
+        own.found("table4", "change", arm=arm) for arm in ("without_entropy", "without_norm")
+    )
+    if norm is None or entropy is None:
+        return None
+    # The arms answer the same problems: taken as independent, the interval is too wide.
+    apart = _difference(entropy, norm)
+    why = f"norm alone minus entropy alone {_told(apart)} points; comparable: within "
+    why += f"{100 * NOTABLE:g}"
+    if apart[1] > -NOTABLE and apart[2] < NOTABLE:
+        return Judgement("holds", why, *apart)
+    beyond = apart[1] > NOTABLE or apart[2] < -NOTABLE
+    return Judgement("fails" if beyond else OPEN, why, *apart)
+
+
+def _recursion(own: Compressed) -> Judgement | None:
+    """Judge: a teacher of each round gains 0.4 points over one teacher throughout.
+
+    The paper prints single rounds with one kind of distillation; a run has the arm with both.
+    """
+    gaps = [
+        gap
+        for arm in ("joint_single_teacher", "response_distillation", "feature_distillation")
+        if (gap := own.found("table4", "gap", arm=arm))
+    ]
+    if not gaps:
+        return None
+    value, low, high = gaps[0]
+    gain = -value, -high, -low
+    why = f"recursive minus single-round distillation {_told(gain)} points; 0.4 is stated"
+    if gain[2] < 0.004 - _LAST:
+        return Judgement("fails", why, *gain)
+    return Judgement("holds" if gain[1] > 0 else OPEN, why, *gain)
+
+
+def _more_saves_more(own: Compressed) -> Judgement | None:
+    """Judge: every higher ratio saves more parameters, memory and computation."""
+    rows = own.tables["table1"].query("ratio > 0").sort_values("ratio")
+    columns = ["parameters_removed", "weight_removed", "flops_removed"]
+    known = [column for column in columns if rows[column].notna().all()]
+    if len(rows) < 2 or not known:
+        return None
+    rising = all(low < high for column in known for low, high in pairwise(rows[column]))
+    told = ", ".join(
+        f"{percent(rows[column].iloc[0])} to {percent(rows[column].iloc[-1])} of "
+        f"{column.removesuffix('_removed').replace('weight', 'the bytes of weights')}"
+        for column in known
+    )
+    return Judgement("holds" if rising else "fails", told)
+
+
+def _alike(own: Compressed) -> Judgement | None:
+    """Judge: all pruned arms have one speed-up and one saving of memory."""
+    rows = own.tables["table4"].query("ratio > 0")
+    rows = rows[rows["arm"] != "small_from_scratch"]
+    rows = rows.dropna(subset=["faster_large", "weight_removed"])
+    if len(rows) < 2:
+        return None
+    ranges = {
+        told: (rows[column].min(), rows[column].max())
+        for told, column in (("faster", "faster_large"), ("fewer bytes", "weight_removed"))
+    }
+    alike = all(high - low < 2 * _LAST for low, high in ranges.values())
+    why = ", ".join(
+        f"{percent(low)} to {percent(high)} {told}" for told, (low, high) in ranges.items()
+    )
+    return Judgement("holds" if alike else "fails", f"{len(rows)} pruned arms, {why}")
+
+
+def _condition(model: str, data: str, ratio: float, change: float | None, **cuts: float) -> Judge:
+    """Return the judge of one ratio on one of the paper's solvers and data.
+
+    Stated are the change of accuracy and, by column, cuts, which have to come within half a point
+    or above; no cut may exceed what arithmetic allows.
+    """
+
+    def judge(own: Compressed) -> Judgement | None:
+        if own.condition != (model, data):
+            return None
+        return _stated(own, "table1", {"ratio": ratio}, change, cuts)
+
+    return judge
+
+
+def _stated(
+    own: Compressed,
+    table: str,
+    row: Mapping[str, Any],
+    change: float | None,
+    cuts: Mapping[str, float],
+) -> Judgement | None:
+    """Return the judgement of a row's stated change of accuracy and cuts."""
+    changed, parts, words = own.found(table, "change", **row), [], []
+    if changed is None:
+        return None
+    if change is not None:
+        parts.append(f"accuracy {_told(changed)} points")
+        _, low, high = changed
+        shown = low == high or low > 0 or high < 0
+        words.append("fails" if not _holds(changed, change) else "holds" if shown else OPEN)
+    for column, stated in cuts.items():
+        cut = own.found(table, column, **row)
+        if cut is None:
+            return None
+        parts.append(f"{column.replace('_', ' ')} {percent(cut[0])}")
+        words.append("fails" if cut[0] < stated - _WITHIN else "holds")
+        most = own.found(table, f"{column}_at_most", **row)
+        if most and cut[0] > most[0] + _LAST:
+            parts.append(f"removing these heads saves at most {percent(most[0])} (arithmetic)")
+            words.append("fails")
+    word = next((each for each in ("fails", OPEN) if each in words), "holds")
+    return Judgement(word, "; ".join(parts), *(changed if change is not None else ()))
+
+
+def _overall(own: Compressed) -> Judgement | None:
+    """Judge: 25% cost 0.4 points and save about 16% of parameters, 22% of time, 12% of memory."""
+    if not own.is_main:
+        return None
+    cuts = {"parameters_removed": 0.16, "faster_large": 0.22, "weight_removed": 0.12}
+    return _stated(own, "table4", {"arm": "full", "ratio": 0.25}, _METHOD_CHANGE, cuts)
+
+
+JUDGES: Mapping[str, Judge] = {
+    "Math23k, increasing the ratio reduces parameters, memory and computation": _more_saves_more,
+    "Math23k, 30% pruning: parameter reduction": _condition(
+        BASE, MATH, 0.3, None, parameters_removed=0.187
+    ),
+    "Math23k, 30% pruning: speedup": _condition(BASE, MATH, 0.3, None, faster_large=0.275),
+    "Math23k, 30% pruning: FLOPs reduction": _condition(BASE, MATH, 0.3, None, flops_removed=0.193),
+    "Math23k, 30% pruning: accuracy": _condition(BASE, MATH, 0.3, -0.007),
+    "ASDiv-A, 25% pruning: accuracy": _condition(BASE, ASDIV, 0.25, -0.005),
+    "ASDiv-A, 25% pruning: parameter reduction / speedup": _condition(
+        BASE, ASDIV, 0.25, None, parameters_removed=0.162, faster_large=0.213
+    ),
+    "ATHENA-large, Math23k, 25%: accuracy drop / parameters / speed": _condition(
+        LARGE, MATH, 0.25, -0.005, parameters_removed=0.174, faster_large=0.238
+    ),
+    "ATHENA-base, Math23k, 25%: accuracy drop / parameters / speed": _condition(
+        BASE, MATH, 0.25, _METHOD_CHANGE, parameters_removed=0.158, faster_large=0.227
+    ),
+    "ATHENA-large, ASDiv-A, 25%: accuracy / parameters / speed": _condition(
+        LARGE, ASDIV, 0.25, -0.006, parameters_removed=0.181, faster_large=0.225
+    ),
+    "best alpha": _best_alpha,
+    "alpha = 0 / alpha = 1": _changes("table3a", "change", "alpha", {0.0: -0.013, 1.0: -0.132}),
+    "accuracy for alpha between 0.3 and 0.7": _between,
+    "simple / complex problems: accuracy drop": _by_complexity,
+    'Table 3(b) "All" row': _changes("table3b", "change", "stratum", {"all": -0.004}),
+    "removing entropy": _changes("table4", "change", "arm", {"without_entropy": -0.132}),
+    "weight norm and entropy contribute comparably": _comparable,
+    "pruning only / without norm": _changes(
+        "table4", "gap", "arm", {"pruning_only": -0.004, "without_norm": -0.009}
+    ),
+    "response / feature distillation": _changes(
+        "table4", "gap", "arm", {"response_distillation": -0.002, "feature_distillation": -0.001}
+    ),
+    "random / global threshold / attention visualization pruning": _changes(
+        "table4",
+        "gap",
+        "arm",
+        {"random": -0.025, "global": -0.011, "attention_visualisation": -0.004},
+    ),
+    "distillation only": _changes("table4", "change", "arm", {"distillation_only": 0.001}),
+    "overall at 25%: accuracy loss / parameters / speed / memory": _overall,
+    "all pruned variants of Table 4 share speed and memory figures": _alike,
+    "recursive distillation gain over single-round distillation": _recursion,
+}

@@ -1,0 +1,67 @@
+"""Answers cut at the limit of new tokens: how many, and which gains they could decide.
+
+An answer that is cut counts as wrong, but might have become right. Where the base model's answer to
+a question was cut and the head's was not, the question may count as gained for that alone.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Int
+
+from headsweep.statistics.intervals import paired_interval
+from headsweep.text import percent
+from headsweep.variants import BASE
+
+NOTABLE_SHARE = 0.02
+"""Largest share of cut answers that a table does not mention."""
+
+UNCUT = ["uncut_gain", "uncut_low", "uncut_high", "cut_decides"]
+"""Columns: a head's gain without the changed questions whose wrong answer was cut, with its 95%
+interval; whether that turns its sign, or brings its interval over zero."""
+
+
+def cut_answers(
+    z: pd.DataFrame, graded: pd.DataFrame, names: Sequence[str]
+) -> Bool[np.ndarray, "questions variants"]:
+    """Return which answers of variants were cut, in the order of Z's questions.
+
+    Tables are `headsweep.tables.ACCURACY` and `headsweep.tables.GRADED`.
+    """
+    cut = graded.assign(cut=graded["stop_reason"] == "length")
+    table = cut.pivot(index="question_id", columns="variant", values="cut")
+    return table.loc[z["question_id"], list(names)].to_numpy(bool)
+
+
+def without_cut(
+    differences: Int[np.ndarray, "questions heads"],
+    of_base: Bool[np.ndarray, "questions 1"],
+    of_heads: Bool[np.ndarray, "questions heads"],
+) -> pd.DataFrame:
+    """Return what gains are if cut answers decide no question: columns `UNCUT`, a row a head."""
+    by_cut = np.where(differences > 0, of_base, (differences < 0) & of_heads)
+    kept = np.where(by_cut, 0, differences)
+    low, _ = paired_interval(differences)
+    kept_low, kept_high = paired_interval(kept)
+    gained = differences.mean(axis=0) > 0
+    decides = gained & ((kept.mean(axis=0) <= 0) | ((low > 0) & (kept_low <= 0)))
+    columns = (kept.mean(axis=0), kept_low, kept_high, decides)
+    return pd.DataFrame(dict(zip(UNCUT, columns, strict=True)))
+
+
+def note(cells: pd.DataFrame) -> str:
+    """Say how many answers of base and heads were cut, given `headsweep.analysis.gains.cells` with
+    the column ``cut``; nothing if no more than `NOTABLE_SHARE` of both.
+    """
+    overall = cells[cells["by"] == "overall"]
+    is_base = overall["variant"] == str(BASE)
+    counts = overall.groupby(is_base)[["cut", "n"]].sum()
+    shares = counts["cut"] / counts["n"]
+    if not (shares > NOTABLE_SHARE).any():
+        return ""
+    of_base, of_heads = (percent(shares.get(key, np.nan)) for key in (True, False))
+    return (
+        f"Cut at the limit of tokens, and counted as wrong: {of_base} of the base model's answers, "
+        f"{of_heads} of those without a head."
+    )

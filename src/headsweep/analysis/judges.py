@@ -1,0 +1,186 @@
+"""Judges of the SPRINT paper's claims that more than one number decides, by the claim's words.
+
+A claim about gains holds only beyond what placebos, or else chance, give: a rule that noise
+satisfies is no judge (`headsweep.analysis.excess`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from headsweep.analysis.excess import Excess
+from headsweep.analysis.published import EXHIBITS
+from headsweep.text import percent, points
+
+OPEN = "cannot be judged"
+
+HARMLESS, INCREASED, BEST, MEDIAN = "harmless", "increased", "best", "median"
+CONTRAST, FIGURE = "contrast", "figure"
+"""What is counted of a model's heads: see `headsweep.analysis.excess`; the last is `INCREASED` of
+the layer of Figure 5."""
+
+_OVERHEAD = 0.01  # share of a sampled answer's cost that still counts as none
+
+
+class Judgement(NamedTuple):
+    """What is said of a claim, why, and the number that decides it, with its interval."""
+
+    word: str
+    why: str
+    value: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+
+    def cells(self) -> dict[str, Any]:
+        """Return it by the ends of names of columns."""
+        numbers = {"_value": self.value, "_low": self.low, "_high": self.high}
+        return {"": self.word, "_why": self.why, **numbers}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known under one prompt and one set of grading rules."""
+
+    excesses: Mapping[str, Mapping[str, Excess]] = field(default_factory=dict)
+    """By model, as the paper calls it, and by what is counted."""
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    """Those that `headsweep.analysis.claims.judge` is given rows of, and ``overhead``."""
+    printed: bool = False
+    """Whether these are the paper's own numbers."""
+
+    def of(self, counted: str) -> dict[str, Excess]:
+        """Return what is counted, by model, where it is known."""
+        known = {model: found.get(counted) for model, found in self.excesses.items()}
+        return {model: excess for model, excess in known.items() if excess is not None}
+
+
+Judge = Callable[[Evidence], Judgement | None]
+"""Returns None where nothing was measured of the claim."""
+
+
+def sign_of(low: float, high: float) -> str:
+    """Return whether a claim that a number is above zero holds, by its interval."""
+    return "holds" if low > 0 else "fails" if high < 0 else OPEN
+
+
+def _pooled(found: Mapping[str, Excess]) -> Excess:
+    """Return the mean over models."""
+    parts = list(found.values())
+    of_heads, value = (
+        np.mean([getattr(each, of) for each in parts]) for of in ("of_heads", "value")
+    )
+    null = np.mean([each.null for each in parts], axis=0)
+    against = " and ".join(dict.fromkeys(each.against for each in parts))
+    pooled = Excess(float(of_heads), float(value), 0.0, 0.0, against, null)
+    low, high = pooled.ends(null)
+    return pooled._replace(low=low, high=high)
+
+
+def _more_often(counted: str, told: str, stated: float) -> Judge:
+    """Return the judge of a claim that something is true of a share of the heads and subjects.
+
+    It holds where the share is as large as stated, and larger than without an effect; it fails
+    where the share is smaller.
+    """
+
+    def judge(evidence: Evidence) -> Judgement | None:
+        if not (found := evidence.of(counted)):
+            return None
+        whole = _pooled(found)
+        why = f"{percent(whole.of_heads)} {told}; taken: at least {percent(stated)}, and more than "
+        why += f"{whole.against} {_shown(whole)}"
+        # A measured share varies by as much as without an effect.
+        possible = whole.of_heads + (0 if evidence.printed else whole.high - whole.value)
+        holds = whole.of_heads >= stated and whole.low > 0
+        word = "holds" if holds else "fails" if possible < stated else OPEN
+        return Judgement(word, why, whole.value, whole.low, whole.high)
+
+    return judge
+
+
+def _challenging(evidence: Evidence) -> Judgement | None:
+    if not (found := evidence.of(CONTRAST)):
+        return None
+    whole = _pooled(found)
+    why = f"the best head of a layer gains {points(whole.of_heads)} points more at levels 4 and 5 "
+    why += f"than at 1 and 2; beyond {whole.against} {_shown(whole)}"
+    word = sign_of(whole.low, whole.high)
+    return Judgement(word, why, whole.value, whole.low, whole.high)
+
+
+def _shown(excess: Excess) -> str:
+    return f"{points(excess.value)} points ({points(excess.low)} to {points(excess.high)})"
+
+
+def _consistently(evidence: Evidence) -> Judgement | None:
+    pairs, found = evidence.tables.get("pairs"), evidence.of(BEST)
+    if pairs is None:
+        return None
+    most = pairs["gain_high"].fillna(pairs["gain"])
+    without = int((most <= 0).sum())
+    whole = _pooled(found) if found else None
+    ends = (whole.value, whole.low, whole.high) if whole else ()
+    why = f"{without} of {len(pairs)} pairs have no head with a gain"
+    why += f"; beyond {whole.against} {_shown(whole)}" if whole else ""
+    lacking = ", ".join(sorted(set(EXHIBITS) - set(found)))
+    if without:
+        return Judgement("fails", why, *ends)
+    beyond = all(each.low > 0 for each in found.values())
+    known = not pairs["gain_high"].notna().any() and not lacking
+    why = f"nothing on {lacking}; {why}" if lacking else why
+    return Judgement("holds" if beyond and known else OPEN, why, *ends)
+
+
+def _medians(evidence: Evidence) -> Judgement | None:
+    found = evidence.of(MEDIAN)
+    if not found:
+        return None
+    if lacking := ", ".join(sorted(set(EXHIBITS) - set(found))):
+        return Judgement(OPEN, f"nothing on {lacking}")
+    leads = []
+    for math in (model for model in EXHIBITS if "Math" in model):
+        for general in (model for model in EXHIBITS if "Math" not in model):
+            one, two = found[math], found[general]
+            lead = one._replace(value=one.value - two.value)
+            plain = one.of_heads - two.of_heads
+            leads.append((plain, lead.value, *lead.ends(one.null - two.null)))
+    plain, _, low, high = np.transpose(leads)
+    least = leads[int(np.argmin(low))][1:]
+    why = f"the least of {len(leads)} leads, beyond {found[math].against}, "
+    why += f"{points(least[0])} points ({points(least[1])} to {points(least[2])})"
+    refuted = (plain <= 0).any() if evidence.printed else (high < 0).any()
+    word = "fails" if refuted else "holds" if (low > 0).all() else OPEN
+    return Judgement(word, why, *least)
+
+
+def _overhead(evidence: Evidence) -> Judgement | None:
+    table = evidence.tables.get("overhead")
+    if table is None:
+        return None
+    most = table.iloc[int(table["overhead"].argmax())]
+    share = float(most["overhead"])
+    why = f"{percent(share)} more computed at most, N = {most['n']:g}, against {most['method']}"
+    why += "; to embed a question and to rank heads is not counted"
+    return Judgement("holds" if share <= _OVERHEAD else "fails", why, share)
+
+
+JUDGES: Mapping[str, Judge] = {
+    "gains arise particularly on challenging tasks": _challenging,
+    "head pruning consistently produces positive gains for all evaluated models": _consistently,
+    "specialised math models show higher median gains, general-purpose models more modest gains": (
+        _medians
+    ),
+    "pruning individual heads often does not reduce accuracy": _more_often(
+        HARMLESS, "of heads and subjects lose nothing", 0.5
+    ),
+    "pruning individual heads in many cases increases accuracy": _more_often(
+        INCREASED, "of heads and subjects gain", 0.25
+    ),
+    "Figure 5: pruning a head mostly leads to improvement in accuracy at 1": _more_often(
+        FIGURE, "of the heads and subjects of layer 21 gain", 0.501
+    ),
+    "inference-time overhead": _overhead,
+}

@@ -1,0 +1,64 @@
+"""What differs between a run and the papers: said beside published numbers.
+
+A number beside a published one invites to be read as a replication. It is one only where model,
+precision, layers, prompt and grading, or solver and data, are the paper's.
+"""
+
+import pandas as pd
+
+from headsweep.analysis.compression_evidence import condition
+from headsweep.analysis.published import (
+    FIGURE_LAYER,
+    FIGURE_MODEL,
+    LAYERS,
+    published_name,
+)
+from headsweep.config import Config
+from headsweep.planning.batches import pool
+from headsweep.planning.titles import title
+
+_DTYPE = "float16"  # of the SPRINT paper's models, by its code
+_ATTENTION = "flash_attention_2"
+_OWN = "decoder, training and division of the data are this project's"
+
+
+def of_sweep(config: Config, sweep: str) -> str:
+    """Return what differs between a sweep and the SPRINT paper's tables, in one sentence."""
+    section = config.sweeps[sweep]
+    model, decoding = config.models[section.model], config.decodings[section.decoding]
+    name = published_name(model)
+    if name is None:
+        return f"{title(config, 'models', section.model)} is no model of the paper."
+    here = {
+        "prompt": (decoding.prompt, "authors"),
+        "grading": (config.grading_of(sweep), "authors"),
+        "precision": (model.dtype, _DTYPE),
+        "attention": (model.attention, _ATTENTION),
+    }
+    found = [f"{what} {own}, not {theirs}" for what, (own, theirs) in here.items() if own != theirs]
+    layers = {head.layer for head in pool(config, section) if head.layer is not None}
+    printed = {*LAYERS[name], FIGURE_LAYER} if name == FIGURE_MODEL else set(LAYERS[name])
+    if more := sorted(layers - printed):
+        found.append(f"layers {', '.join(map(str, more))} are not printed")
+    if config.questions[section.questions].n is not None:
+        found.append(f"{config.questions[section.questions].n} of its 500 questions")
+    return f"No replication: {'; '.join(found)}." if found else "Settings are the paper's."
+
+
+def of_compression(config: Config, name: str) -> str:
+    """Return what differs between a compression and the second paper's, in one sentence."""
+    study, called = config.compressions[name], title(config, "compressions", name)
+    if study.solver is None:
+        return f"{called} is no solver of the paper."
+    encoder = config.solver_of(study).encoder
+    if own := condition(config, name):
+        return f"No replication: {called} has the encoder of {own[0]}; {_OWN}."
+    source = encoder.source or f"an encoder of {encoder.layers} layers, trained here,"
+    return f"No replication: {called} has {source} for ATHENA's; {_OWN}."
+
+
+def of_table(config: Config, table: pd.DataFrame) -> str:
+    """Return the sentences on the compressions in a table that have published numbers beside."""
+    printed = table.filter(like="published_").select_dtypes("number").notna().any(axis=1)
+    names = table.loc[printed, "compression"].unique()
+    return " ".join(of_compression(config, str(name)) for name in names)
