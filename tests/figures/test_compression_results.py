@@ -54,8 +54,14 @@ def test_accuracy_and_its_paired_change_are_means_over_seeds_and_examples(trial)
     wanted |= {"change_low": ends[0], "change_high": ends[1]}
     found = accuracy(trial, "full")
     assert found.pop("low") < found["accuracy"] < found.pop("high")
+    longer = rows[rows["arm"] == "trained_on"].set_index(keys)
+    trained = (pruned["strict"].astype(float) - longer["strict"]).unstack("example_id").to_numpy()
+    ends = SeedBootstrap(3, 240, 2000, trial.seed).interval(trained)
+    wanted |= {"change_trained": trained.mean()}
+    wanted |= {"change_trained_low": ends[0], "change_trained_high": ends[1]}
     assert found == pytest.approx(wanted)
     assert np.isnan(accuracy(trial, "baseline")["change"])
+    assert np.isnan(accuracy(trial, "trained_on")["change_trained"])
     eight = trial.outcomes.query("arm == 'baseline' and quantised")["strict"].mean()
     quantised = accuracy(trial, "baseline", quantised=True)
     assert quantised["accuracy"] == pytest.approx(eight)
@@ -106,6 +112,38 @@ def test_families_of_arms_differ_in_one_setting(trial):
 )
 def test_the_knee_is_the_last_ratio_before_a_loss_is_shown(shares, wanted):
     assert list(knee(small({"baseline": 0.8, **shares})).values()) == wanted
+
+
+@pytest.mark.parametrize(("examples", "there"), [(1, False), (19, False), (20, True)])
+def test_few_examples_have_no_interval(examples, there):
+    shares = {"baseline": 0.5, "trained_on": 0.5, "full": 0.3, "ratio_10": 0.5}
+    few = small(shares, examples=examples)
+    found = pd.Series(accuracy(few, "full"))
+    ends = [
+        f"{name}{end}" for name in ("", "change_", "change_trained_") for end in ("low", "high")
+    ]
+    assert found[ends].notna().tolist() == [there] * 6
+    assert found[["accuracy", "change", "change_trained"]].notna().all()
+    assert bool(knee(few)) == there
+    if examples > 1:
+        (text,) = warned(few, "full")
+        assert "nan" not in text and ("19 examples" in text) != there
+    assert tables([few], conditions(PUBLISHED))["table4"]["gap_low"].notna().any() == there
+
+
+def test_an_arm_that_lost_no_head_is_not_told_to_prune_less():
+    shares = {"baseline": 0.5, "full": 0.4, "trained_on": 0.4, "random": 0.4}
+    own = small(shares)
+    for arm in shares:
+        for history in own.histories[arm].values():
+            history["warnings"] = []
+    advice = {arm: " ".join(warned(own, arm)).partition("); ")[2] for arm in shares}
+    assert advice == {
+        "baseline": "",
+        "full": "look at alpha, or lower the ratio",
+        "trained_on": "no head was removed; train for fewer epochs, or lower learning_rate",
+        "random": "lower the ratio",
+    }
 
 
 def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(trial):
