@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tiny_models
 import torch
+import transformers
 from huggingface_hub import ModelCard
 from tiny_models import ALL, DECODERS, encoder, named, outputs, prompts
 from torch import nn
@@ -261,6 +262,9 @@ def test_a_uniform_model_loads_with_plain_from_pretrained(name, query, save, tmp
     assert plain.config.num_key_value_heads == (2 if query else 1)
     assert not hasattr(plain.config, "kept_heads")
     assert model.config.num_attention_heads == 6
+    card = ModelCard.load(folder / "README.md").text
+    assert f"transformers {transformers.__version__} was seen" in card and "was not tried" in card
+    assert "any model" not in card and "vLLM loads" not in card
 
 
 def test_a_free_model_can_be_pruned_and_saved_again(save, tmp_path):

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import torch
+import transformers
 from accelerate import init_empty_weights
 from huggingface_hub import ModelCardData
 from torch import nn
@@ -35,12 +36,15 @@ PRUNED_HEADS = "pruned_heads.json"
 """What was removed, as JSON; the model card beside it describes the same in words."""
 
 _LOADING = {
-    "zeroed": "Loads as any model: the heads' weights are zero, all shapes those of the source.",
-    "uniform": "Loads as any model: every layer kept the same number of heads.",
+    "zeroed": "Loads as its source does: the heads' weights are zero, all shapes are the source's.",
+    "uniform": (
+        "Loads with plain `from_pretrained`: every layer kept the same number of heads. "
+        "transformers {version} was seen to build these shapes from the config. Other software was "
+        "not tried; what takes the width of a head for `hidden_size` by `num_attention_heads`, as "
+        "vLLM's Qwen2 does, cannot load it."
+    ),
     "free": "Loads only with headsweep: layers kept different numbers of heads.",
 }
-_READ_HEAD_DIM = ("LlamaForCausalLM", "MistralForCausalLM")
-"""Architectures for which vLLM reads the width of a head from the config."""
 
 
 class Pruning(NamedTuple):
@@ -236,12 +240,12 @@ def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
         if form == "free"
         else f"from transformers import {kind}\n\nmodel = {kind}.from_pretrained(folder)"
     )
+    how = _LOADING[form].format(version=transformers.__version__)
     revision = f" (revision {facts['revision']})" if facts["revision"] else ""
     measured = "".join(f"| {key} | {value} |\n" for key, value in facts["measured"].items())
     table = f"\n| measured | |\n|---|---|\n{measured}\n{facts['how']}" if measured else ""
-    vllm = " vLLM loads it, too." if form == "uniform" and kind in _READ_HEAD_DIM else ""
     return (
-        f"---\n{data.to_yaml()}\n---\n# {name}\n\n{_LOADING[form]}{vllm}\n\n"
+        f"---\n{data.to_yaml()}\n---\n# {name}\n\n{how}\n\n"
         f"```python\n{loading}\n```\n\n"
         f"`{source}`{revision} without {len(facts['removed'])} of its attention heads, counted "
         f"from 0:\n\n{', '.join(facts['removed'])}\n\n"
