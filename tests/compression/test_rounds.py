@@ -209,6 +209,14 @@ def test_the_literal_schedule_takes_one_head_after_a_step(run):
         assert sum(warning.startswith(late) for warning in own.warnings("mixed")) == count
 
 
+@pytest.mark.parametrize("criterion", ["mixed", "causal"])
+def test_a_solver_s_heads_are_scored_anew_in_each_round(run, criterion):
+    _, history = run(method(importance=Importance(criterion=criterion, scale="raw")))
+    first, second = (each.removals[0].scores for each in history.rounds)
+    assert second.keys() < first.keys()
+    assert all(abs(score - first[head]) > 1e-7 for head, score in second.items())
+
+
 def test_the_literal_schedule_stops_at_a_size_or_a_loss_of_accuracy(run, solver, monkeypatch):
     size = parameters(solver.network) - 2 * A_HEAD
     _, history = run(LITERAL.model_copy(update={"smallest": size}))
