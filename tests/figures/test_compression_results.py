@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import simulated_trials
 from headsweep.analysis.compressions import COLUMNS, knee, tables, warnings
 from headsweep.analysis.published import conditions
 from headsweep.analysis.trials import (
+    AGAINST_TRAINED,
     BASELINE,
     accuracy,
     mixtures_of,
@@ -17,8 +19,10 @@ from headsweep.analysis.trials import (
 )
 from headsweep.config.experiments import ARMS
 from headsweep.statistics.intervals import SeedBootstrap
+from headsweep.text import part, points
 from simulation import PUBLISHED
 
+ROOT = Path(__file__).parents[2]
 RATIOS = {f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 40, 50)}
 
 
@@ -245,3 +249,24 @@ def test_a_run_with_one_arm_has_some_tables():
     found = tables([simulated_trials.trial(own, examples=31)], conditions(PUBLISHED))
     assert {name for name, table in found.items() if len(table)} == {"table4", "speed", "cost"}
     assert found["table4"]["change"].isna().all()
+
+
+def test_what_the_configs_page_says_of_asdiv_stands_in_the_gallery():
+    table = pd.read_csv(ROOT / "results/gallery/asdiv/table4.csv").set_index("arm")
+    assert set(table["n"]) == {238} and set(table["seeds"]) == {3}
+    said = " ".join((ROOT / "config/README.md").read_text(encoding="utf-8").split())
+    for arm in ("baseline", "trained_on", "full"):
+        assert f"{100 * table['accuracy'][arm]:.1f} ± {100 * table['sd'][arm]:.1f}%" in said
+    pruned, alone, drawn = (table.loc[arm] for arm in ("full", "pruning_only", "random"))
+    lost = f"{part(-pruned['change_trained'])} points less than trained on as long "
+    lost += f"({part(-pruned['change_trained_high'])} to {part(-pruned['change_trained_low'])})"
+    value, low, high = (points(alone[name]) for name in AGAINST_TRAINED)
+    kept = f"({value}, {low} to {high})"
+    worse = (
+        f"by {part(alone['gap'])} points ({part(alone['gap_low'])} to {part(alone['gap_high'])})"
+    )
+    value, low, high = (points(drawn[name]) for name in ("gap", "gap_low", "gap_high"))
+    chance = f"({value}, {low} to {high})"
+    share = f"hold {100 * pruned['parameters_removed']:.1f}% of the encoder's parameters"
+    for each in (lost, kept, worse, chance, share):
+        assert each in said, each
