@@ -10,6 +10,8 @@ from headsweep.analysis import jobs
 from headsweep.analysis.verdicts import verdicts
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
+from headsweep.report.blocks import Section
+from headsweep.report.page import compression
 from headsweep.tables import write_csv
 
 OF_MODEL = {"solver": None, "data": None, "model": "reasoner"}
@@ -17,17 +19,23 @@ OF_MODEL |= {"train": "math_train", "test": "math_test", "seeds": [2], "int8": [
 OF_MODEL |= {"arms": ["baseline", "full", "trained_on"], "variations": {}}
 
 
-@pytest.fixture
-def compressed(tmp_path, monkeypatch):
-    """Return the config of a run with one compression of a model."""
+def write(tmp_path, monkeypatch, *, examples):
+    """Write the tables of a run with one compression of a model, and return its config."""
     monkeypatch.chdir(tmp_path)
-    trial = simulated_trials.trial(simulated_trials.study(**OF_MODEL), name="model", examples=97)
+    trial = simulated_trials.trial(
+        simulated_trials.study(**OF_MODEL), name="model", examples=examples
+    )
     gone = {key: {} for key in ("sweeps", "selectors", "frontiers", "comparisons")}
     config = simulation.whole().model_copy(update=gone | {"compressions": {"model": trial.study}})
     simulated_trials.write(Store(config), trial)
     jobs.write_compression_tables(config, simulation.PUBLISHED)
     jobs.write_audit(config, simulation.PUBLISHED)
     return config
+
+
+@pytest.fixture
+def compressed(tmp_path, monkeypatch):
+    return write(tmp_path, monkeypatch, examples=97)
 
 
 def change_method(config, changes):
@@ -82,3 +90,17 @@ def test_pruning_is_held_against_training_as_long(compressed, changes, answer, s
     if so is not None:
         assert str(verdict.so) == so
     assert "nan" not in str(verdict)
+
+
+@pytest.mark.parametrize(("examples", "drawn"), [(11, 0), (97, 1)])
+def test_few_questions_are_told_and_drawn_without_intervals(tmp_path, monkeypatch, examples, drawn):
+    config = write(tmp_path, monkeypatch, examples=examples)
+    verdict = next(each for each in verdicts(config) if each.section == "compression")
+    assert verdict.answer.endswith("too few questions to tell") == (not drawn)
+    assert ("points against training as long, 11 questions." in str(verdict.effect)) != drawn
+    compression(config, section := Section("compression", ""))
+    chart, rows = section.blocks
+    arms = len(rows.rows)
+    assert chart.svg.count('class="interval"') == drawn * arms and arms == 2
+    assert rows.rows[0][1].count('class="interval"') == drawn
+    assert "nan" not in str(chart.svg) + str(rows.rows)
