@@ -108,7 +108,7 @@ class Chart:
         self.labels.append((*self._at(*points[-1]), label, kind))
 
     def point(self, x: float, ends: Sequence[float], kind: str, label: str) -> None:
-        """Draw a mark, its label and its interval on the y axis: value, low, high; NaN is left out."""
+        """Draw a mark, its label and its interval on the y axis (value, low, high), if known."""
         at, bottom, top = (self._at(x, each) for each in ends)
         if not any(map(math.isnan, ends)):
             self.parts.append(_line(*bottom, *top, "interval"))
