@@ -23,11 +23,13 @@ def working_in(folder, *words):
 
 
 def wait_until(condition, seconds=300.0):
+    """Wait until a condition holds, and return its value."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (value := condition()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds} s")
         time.sleep(0.02)
+    return value
 
 
 def python(*arguments, cwd=None, **variables):

@@ -16,7 +16,7 @@ from headsweep.figures import draw
 from headsweep.frontier import compare
 from headsweep.planning.batches import batches, pool
 from headsweep.planning.store import Store, mark_version
-from headsweep.record import Stopwatch, write_record
+from headsweep.record import RECORD, Stopwatch, described, write_record
 from headsweep.sprint import choosing, evaluation
 from headsweep.tables import (
     ACTIVATIONS,
@@ -91,6 +91,14 @@ def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):
         compared = numbers(product(["greedy", "authors"], both), ["decoding", "grading"], columns)
         write_csv(store.path(paths.COMPARISON, comparison=name), compared)
     simulated_trials.fill(store)
+
+
+def record():
+    """Give each file of the run that no record describes one of its own, as its job does."""
+    for file in sorted(Path(paths.RESULTS).rglob("*")):
+        is_result = file.suffix in (".csv", ".json", ".parquet") and RECORD not in file.name
+        if is_result and not described(file):
+            write_record(file, Stopwatch(), {})
 
 
 def _fill_selector(config, file, section):

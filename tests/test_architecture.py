@@ -28,6 +28,41 @@ FLOORS = (
 ROOMS = " ".join(FLOORS).split()
 CODE_READERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 CODE_RUNNERS = {"eval", "exec", "torch.load", "numpy.load", "np.load", "yaml.load", "os.system"}
+OPENERS = {"open", "safe_open", "load_file", "ParquetFile"}
+METHODS = {"read_text", "read_bytes", "open", "load_file", "read_csv", "read_parquet", "read_json"}
+METHODS |= {"ParquetFile", "read_schema", "pq.read_table", "pq.read_metadata"}
+"""Functions that open files: by their names alone, and as attributes of a path or a library."""
+
+OWN_READERS = {
+    "record": "the readers: JSON, text, tensors, and records with a checksum of their own",
+    "tables": "the readers: Parquet tables, which hold a checksum",
+    "analysis/facts": "the reader of CSV",
+    "compression/checkpoint": "states of trainings, which hold a checksum",
+    "generation/journal": "journals, whose lines hold a checksum each",
+    "generation/client": "the config, of which the engine computes the keys again",
+    "planning/session": "journals, to count answers for a line of the plan",
+    "planning/store": "the store's version and users, which are not results",
+    "config/files": "configs: users' own, and those of runs, compared with their records",
+    "tool/upgrade": "files of version 1, whose checksum has another name",
+    "tool/export": "the card of an earlier export, to know it again",
+    "tool/command": "a profile of the user's, and a text to solve",
+    "tool/pilot": "the kernel's files, and the log of a SLURM job",
+    "report/page": "the page's own style and script",
+    "report/blocks": "the page's own declarations",
+    "models/files": "headers of models, foreign ones too, before they are loaded",
+    "models/source": "models, to take their fingerprints",
+    "models/gguf": "GGUF files, which are foreign",
+    "models/gguf_header": "GGUF files, which are foreign",
+    "benchmarks/sources": "benchmarks, which are foreign",
+    "recovery/texts": "texts of the user's",
+    "planning/inputs": "models and benchmarks of the user's",
+    "grading/worker": "devices and files of the kernel",
+    "bench/grading": "benchmarks' answers",
+    "cli": "a device of the kernel",
+}
+"""Modules that open files themselves, and which files these are. All others read through the first
+three, so that damage to a file of a run or the store never passes unseen."""
+
 OUTSIDE = ["..", "../other", "a/b", "/etc", "a\x00b", "", ".hidden", "a b", "a\nb", "~", "a" * 65]
 
 
@@ -84,6 +119,27 @@ def test_nothing_reads_pickles_or_runs_what_it_reads(file):
             for keyword in node.keywords:
                 if keyword.arg in ("trust_remote_code", "allow_pickle", "shell"):
                     assert ast.unparse(keyword.value) == "False", ast.unparse(node)
+
+
+def openings(file):
+    """Yield the calls by which a module opens files."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        # A function that is handed on opens files, too.
+        if isinstance(node, ast.Name) and node.id in OPENERS:
+            yield node.id
+        if isinstance(node, ast.Attribute) and METHODS & {node.attr, ast.unparse(node)}:
+            yield ast.unparse(node)
+
+
+def test_only_the_readers_open_files_of_a_run():
+    opening = {
+        str(file.relative_to(SOURCE).with_suffix("")): found
+        for file in FILES
+        if (found := sorted({*openings(file)}))
+    }
+    unknown = {name: found for name, found in opening.items() if name not in OWN_READERS}
+    assert not unknown, "read through record.py, tables.py or facts.read_csv"
+    assert OWN_READERS.keys() == opening.keys(), "these open nothing any more"
 
 
 @pytest.mark.parametrize("name", OUTSIDE)

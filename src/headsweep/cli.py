@@ -10,11 +10,13 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from headsweep import __version__, jobs
 from headsweep.errors import HeadsweepError
+from headsweep.text import Visible, one_line, visible
 
 _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
@@ -36,8 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log = options.pop("log", None)
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
     _set_up_logging(log)
+    shown: Any = Visible(sys.stdout)
     try:
-        options.pop("handler")(**options)
+        with redirect_stdout(shown):
+            options.pop("handler")(**options)
     except HeadsweepError as error:
         _LOG.error("error: %s", error)
         return 2
@@ -48,11 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        if log is None:
-            raise
         message = " ".join(str(error).split())
-        _LOG.error("failed: %s: %s (traceback in %s)", type(error).__name__, message, log)
-        _LOG.debug("traceback", exc_info=True)
+        place = f"in {log}" if log else "above"
+        _LOG.log(logging.DEBUG if log else logging.ERROR, "traceback", exc_info=True)
+        _LOG.error("failed: %s: %s (traceback %s)", type(error).__name__, message, place)
         return 1
     return 0
 
@@ -163,6 +166,17 @@ def engine(action: Literal["status", "stop"]) -> None:
         print(none)
 
 
+class _Formatter(logging.Formatter):
+    """Puts a message on one line, so that it looks like no other, and makes all of it visible."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = one_line(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return visible(super().formatException(ei))
+
+
 def _set_up_logging(log: Path | None) -> None:
     """Log progress to the terminal, and everything, including tracebacks, to the log file.
 
@@ -174,12 +188,12 @@ def _set_up_logging(log: Path | None) -> None:
     terminal = logging.StreamHandler()
     terminal.setLevel(logging.ERROR if quiet else logging.INFO)
     clear = "\r\x1b[K" if quiet and sys.stderr.isatty() else ""  # of the run's status line
-    terminal.setFormatter(logging.Formatter(f"{clear}headsweep: %(message)s"))
+    terminal.setFormatter(_Formatter(f"{clear}headsweep: %(message)s"))
     _LOG.handlers = [terminal]
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         file = logging.FileHandler(log, mode="w", encoding="utf-8")
-        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        file.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
         _LOG.addHandler(file)
 
 

@@ -27,7 +27,7 @@ class HeadsweepError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        line = re.sub(r"\s*[\r\n]\s*", " ", message)
+        line = " ".join(map(str.strip, re.split(r"[\r\n]+", message)))
         if len(line) > _HEAD + _TAIL:
             line = f"{line[:_HEAD]} ... {line[-_TAIL:]}"
         shown = (each if each.isprintable() else ascii(each)[1:-1] for each in line)

@@ -1,10 +1,13 @@
-"""Provenance: how a file was made.
+"""Provenance: how a file was made, and whether it is still as it was made.
 
-Each result ``name.parquet`` has a record ``name.parquet.run.json``: settings, revisions, versions,
-seeds, git commit, and, only here, times and hosts. It also holds checksums of the result and of the
-files that belong to it, so that damage is noticed when a result is read.
+Each result ``name.csv`` has a record ``name.csv.run.json``: settings, revisions, versions, seeds,
+git commit, and, only here, times and hosts. Results that a job makes together may share one. It
+also holds checksums of the result and of the files that belong to it, and its own. Whatever a run
+or the store holds is read by the functions here, which compare it with them; Parquet tables, which
+hold their own checksum, by those of `headsweep.tables`.
 """
 
+import copy
 import hashlib
 import importlib.metadata
 import json
@@ -14,14 +17,19 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headsweep.errors import TableError
-from headsweep.tables import unreadable, write_json
+from headsweep.tables import count_rows, unreadable, write_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LIBRARIES = (
     "headsweep torch transformers accelerate datasets tokenizers sentence-transformers math-verify "
@@ -31,6 +39,11 @@ _LIBRARIES = (
 
 RECORD = ".run.json"
 """Ends the name of a record, after that of its result."""
+
+_CHECKSUM = "crc32"
+"""Key of the checksum that facts hold of themselves."""
+_DEPTH = 3
+"""A record describes files of its folder and of two levels below: ``model/encoder/config.json``."""
 
 
 class Stopwatch:
@@ -51,7 +64,11 @@ def record_path(path: Path) -> Path:
 
 
 def write_record(
-    path: Path, stopwatch: Stopwatch, facts: Mapping[str, Any], folder: Path | None = None
+    path: Path,
+    stopwatch: Stopwatch,
+    facts: Mapping[str, Any],
+    folder: Path | None = None,
+    together: Iterable[Path] = (),
 ) -> None:
     """Write the record of a result.
 
@@ -61,9 +78,11 @@ def write_record(
         facts: what decided the result: resolved settings, revisions, seeds, devices, counts.
         folder: further files of the result, such as weights that a JSON file describes; beside the
             result or around it.
+        together: further results that were made with this one, in the same folder.
     """
     beside = () if folder is None else folder.rglob("[!.]*")
-    files = {path, *(f for f in beside if f.is_file() and f.suffixes[-2:] != [".run", ".json"])}
+    files = {path, *together}
+    files |= {f for f in beside if f.is_file() and f.suffixes[-2:] != [".run", ".json"]}
     record = {
         "file": path.name,
         **facts,
@@ -75,24 +94,52 @@ def write_record(
         "host": socket.gethostname(),
         "process": os.getpid(),
     }
-    write_json(record_path(path), record)
+    replace_record(path, record)
+
+
+def replace_record(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write facts as the record of a result."""
+    write_facts(record_path(path), facts)
+
+
+def write_facts(file: Path, facts: Mapping[str, Any]) -> None:
+    """Write facts as JSON that holds its own checksum, so that no record has to be written, too."""
+    written = json.loads(json.dumps(facts))
+    write_json(file, {**written, _CHECKSUM: _checksum_of(written)})
+
+
+def read_facts(file: Path) -> dict[str, Any]:
+    """Return the facts that `write_facts` wrote; empty if the file is missing.
+
+    Raises:
+        TableError: the file is damaged. One without a checksum is taken as it is.
+    """
+    try:
+        return copy.deepcopy(_facts(file, _state(file)))
+    except FileNotFoundError:
+        return {}
 
 
 def rewrite_checksums(path: Path) -> None:
-    """Have the record of a result, if it has one, describe its files as they are now."""
-    facts = read_record(path)
-    for name in facts.get("sha256", {}):
-        if (file := path.parent / name).exists():
+    """Have the record that describes a file, if there is one, fit its files as they are now."""
+    found = described(path)
+    if found is None:
+        return
+    result = found[0].with_name(found[0].name.removesuffix(RECORD))
+    facts = read_record(result)
+    for name in facts["sha256"]:
+        if (file := result.parent / name).exists():
             facts["sha256"][name] = digest_of(file)
-    if facts:
-        write_json(record_path(path), facts)
+    replace_record(result, facts)
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the record of a result; empty if it has none."""
-    record = record_path(path)
-    facts: Any = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
-    return facts
+    """Return the record of a result; empty if it has none.
+
+    Raises:
+        TableError: the record is damaged.
+    """
+    return read_facts(record_path(path))
 
 
 def peak_resident() -> int:
@@ -104,44 +151,112 @@ def peak_resident() -> int:
     return 1024 * int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0])
 
 
-def intact(path: Path) -> Path:
-    """Return the path of a result after comparing its files with the checksums of its record.
+def described(path: Path) -> tuple[Path, str] | None:
+    """Return the record that describes a file, and the sha256 that it gives; None without one.
 
-    It need not have one. Parquet tables hold their own checksums.
+    The record is the file's own, or that of a result made with it, or that of a result whose folder
+    it lies in.
+
+    Raises:
+        TableError: a record among which it is looked for is damaged.
+    """
+    path = path.absolute()
+    folders = path.parents[:_DEPTH]
+    around = (sorted(folder.glob(f"*{RECORD}")) for folder in folders)
+    for record in chain([record_path(path)], chain.from_iterable(around)):
+        try:
+            checksums = _facts(record, _state(record)).get("sha256", {})
+        except FileNotFoundError:
+            continue
+        if written := checksums.get(path.relative_to(record.parent).as_posix()):
+            return record, written
+    return None
+
+
+def contradicted(path: Path) -> Path | None:
+    """Return the record that says that a file's content was another, if there is one."""
+    found = described(path)
+    return found[0] if found and _digest(path, _state(path)) != found[1] else None
+
+
+def damaged(path: Path) -> Path | None:
+    """Return a damaged file among a result and those that its record describes, if there is one."""
+    written = read_record(path).get("sha256", {})
+    if not written:
+        return path if path.exists() and contradicted(path) else None
+    for name, checksum in written.items():
+        file = path.parent / name
+        if file.exists() and _digest(file, _state(file)) != checksum:
+            return file
+    return None
+
+
+def intact(path: Path) -> Path:
+    """Return the path of a result after checking it and the files that its record describes.
+
+    A Parquet table is held against the checksum in it. A file without record or checksum is taken
+    as it is.
 
     Raises:
         TableError: a file is damaged.
     """
     if file := damaged(path):
-        removed = "it" if file == path else path
-        raise TableError(
-            f"{file} cannot be read (it is damaged: its checksum differs); remove {removed} and "
-            f"run again"
-        )
+        record = record_path(path)
+        raise _is_damaged(file, record if record.exists() else contradicted(path) or record)
+    if path.suffix == ".parquet":
+        count_rows(path)
     return path
 
 
-def damaged(path: Path, suffix: str = "") -> Path | None:
-    """Return a file of a result whose checksum is not that of the result's record, if there is one.
-
-    `suffix` names the kind of files that are compared, by default all.
-    """
-    for name, written in read_record(path).get("sha256", {}).items():
-        file = path.parent / name
-        if name.endswith(suffix) and file.exists() and digest_of(file) != written:
-            return file
-    return None
-
-
-def read_json(path: Path) -> Any:
-    """Return the value of a JSON result, after comparing it with its record.
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file of a run or the store, compared with its record, if it has one.
 
     Raises:
         TableError: it is missing or damaged.
     """
     try:
-        return json.loads(intact(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError) as error:
+        content = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    found = described(path)
+    if found and hashlib.sha256(content).hexdigest() != found[1]:
+        raise _is_damaged(path, found[0])
+    return content
+
+
+def read_text(path: Path) -> str:
+    """Return a text of a run or the store; otherwise as `read_bytes`."""
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise unreadable(path, error) from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON result, after checking all files that its record describes.
+
+    Raises:
+        TableError: it is missing, or one of them is damaged.
+    """
+    try:
+        return json.loads(read_bytes(intact(path)))
+    except (ValueError, RecursionError) as error:
+        raise unreadable(path, error) from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, "Tensor"]]:
+    """Return metadata and tensors of a safetensors file of a run or the store.
+
+    Raises:
+        TableError: it is missing or damaged.
+    """
+    from safetensors import SafetensorError, safe_open  # with torch, which few jobs need
+
+    try:
+        with safe_open(intact(path), framework="pt") as file:
+            names = file.keys()
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in names}
+    except (OSError, SafetensorError) as error:
         raise unreadable(path, error) from error
 
 
@@ -149,6 +264,62 @@ def digest_of(path: Path) -> str:
     """Return the sha256 of a file, as records hold it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_State = tuple[int, ...]
+"""What changes when a file is replaced or written to."""
+
+
+def _state(path: Path) -> _State:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: Path, _: _State) -> str:
+    """Return the sha256 of a file in some state; one process computes it once."""
+    return digest_of(path)
+
+
+@lru_cache(maxsize=4096)
+def _facts(file: Path, _: _State) -> dict[str, Any]:
+    """Return the facts in a file in some state, compared with their checksum."""
+    try:
+        facts: dict[str, Any] = json.loads(file.read_bytes())
+        if facts.pop(_CHECKSUM, None) not in (None, _checksum_of(facts)):
+            raise ValueError("it is damaged: its checksum differs")
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        file = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+        removed, result = "it", file.with_name(file.name.removesuffix(RECORD))
+        if result != file:  # without its record nobody knows whether the result is whole
+            removed = f"it and {result}"
+        raise TableError(f"{file} cannot be read ({reason}); remove {removed} and run again") from (
+            error
+        )
+    return facts
+
+
+def _checksum_of(facts: Mapping[str, Any]) -> str:
+    """Return the CRC-32 of facts, without their checksum, as 8 hex digits."""
+    return f"{zlib.crc32(json.dumps(facts, sort_keys=True).encode()):08x}"
+
+
+def _is_damaged(file: Path, record: Path) -> TableError:
+    """Return what to raise where a record contradicts a file.
+
+    A result is made again alone. A file of its folder is not: the result has to go.
+    """
+    result = record.with_name(record.name.removesuffix(RECORD))
+    removed: str | Path = result
+    if file.name in (result.name, *_facts(record, _state(record)).get("files", ())):
+        removed = "it"
+    elif result.is_absolute() and not file.is_absolute():
+        removed = os.path.relpath(result)
+    return TableError(
+        f"{file} cannot be read (it is damaged: its checksum differs); remove {removed} and run "
+        f"again"
+    )
 
 
 @cache

@@ -9,9 +9,10 @@ so equal content gives equal bytes.
 import io
 import json
 import os
+import re
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,6 +164,10 @@ OUTCOMES = _schema(
 STUDY_OUTCOMES = pa.schema([*_schema(arm=_TEXT, seed=_INT64), *OUTCOMES])
 """The answers of all arms of a compression, by the arms' names in the config."""
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a formula in a spreadsheet begins with."""
+_SIGNED_NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?")
+
 _CHECKSUM = b"headsweep.crc32"
 """Metadata key of a file's CRC-32, which is computed with zeros in its place."""
 _NO_CHECKSUM = b"0" * 8
@@ -204,11 +209,22 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_csv(path: Path, data: "pd.DataFrame", digits: int | None = None) -> Path:
-    """Write a table as CSV, atomically, with some significant digits or all; return its path."""
+    """Write a table as CSV, atomically, with some significant digits or all; return its path.
+
+    Text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
     form = f"%.{digits}g" if digits else None
+    data = data.rename(columns=_inert)
+    for name in data.select_dtypes(exclude=["number", "bool"]):
+        data[name] = data[name].map(_inert)
     with atomic(path) as temporary:
         data.to_csv(temporary, index=False, lineterminator="\n", float_format=form)
     return path
+
+
+def _inert(cell: Any) -> Any:
+    begins = isinstance(cell, str) and cell.startswith(_FORMULA)
+    return f"'{cell}" if begins and not _SIGNED_NUMBER.fullmatch(cell) else cell
 
 
 def write_table(
@@ -259,55 +275,81 @@ def write_table(
         temporary.write_bytes(content)
 
 
-def read_table(path: Path, schema: pa.Schema, *, exact: bool = True) -> "pd.DataFrame":
+def read_table(
+    path: Path, schema: pa.Schema, *, exact: bool = True, columns: Sequence[str] | None = None
+) -> "pd.DataFrame":
     """Read a table into pandas; otherwise as `read_arrow`."""
-    return read_arrow(path, schema, exact=exact).to_pandas()
+    return read_arrow(path, schema, exact=exact, columns=columns).to_pandas()
 
 
-def read_arrow(path: Path, schema: pa.Schema, *, exact: bool = True) -> pa.Table:
-    """Read a table and check its columns.
+def read_arrow(
+    path: Path, schema: pa.Schema, *, exact: bool = True, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Read a table and check its content and its columns.
 
     Args:
         path: a Parquet file.
         schema: the columns expected.
         exact: whether further columns are an error (the accuracy matrix has some).
+        columns: the columns to read; all by default.
 
     Raises:
-        TableError: the file is missing, is not Parquet, or has other columns or types.
+        TableError: the file is missing, damaged, is not Parquet, or has other columns or types.
     """
-    try:
-        content = path.read_bytes()
-        start = _place(content)  # a file without a checksum is accepted
-        zeros = content[:start] + _NO_CHECKSUM + content[start + 8 :]
-        if start >= 0 and content[start : start + 8] != b"%08x" % zlib.crc32(zeros):
-            raise pa.ArrowInvalid("it is damaged: its checksum differs")
-        with pq.ParquetFile(io.BytesIO(content)) as file:  # `read_table` would import pandas
-            table = file.read()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable(path, error) from error
+    with _opened(path) as file:
+        present, names = file.schema_arrow, columns and list(columns)
+        table = file.read(names)  # `pq.read_table` would import pandas
     for field in schema:
-        if field.name not in table.column_names:
+        if field.name not in present.names:
             raise TableError(f"{path}: column {field.name!r} is missing; remove the file and rerun")
-        found = table.schema.field(field.name).type
+        found = present.field(field.name).type
         if found != field.type:
             raise TableError(f"{path}: column {field.name!r} is {found}, not {field.type}")
-    extra = sorted(set(table.column_names) - set(schema.names))
+    extra = sorted(set(present.names) - set(schema.names))
     if exact and extra:
         raise TableError(f"{path}: unknown columns {extra}; remove the file and rerun")
     return table
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Return the facts that `write_table` kept in a file."""
-    try:
-        metadata = pq.read_schema(path).metadata or {}
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable(path, error) from error
+    """Return the facts that `write_table` kept in a file, whose content is checked."""
+    with _opened(path) as file:
+        metadata = file.schema_arrow.metadata or {}
     return {
         key.decode(): json.loads(value)
         for key, value in metadata.items()
         if not key.startswith((b"ARROW:", b"pandas", _CHECKSUM))
     }
+
+
+def count_rows(path: Path) -> int:
+    """Return the number of rows of a table, whose content is checked."""
+    with _opened(path) as file:
+        rows: int = file.metadata.num_rows
+    return rows
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file, read once and compared with the checksum in it.
+
+    A file without a checksum is accepted.
+
+    Raises:
+        TableError: the file is missing or damaged, or is not Parquet.
+    """
+    try:
+        content = path.read_bytes()
+        start = _place(content)
+        if start >= 0:
+            before, after = memoryview(content)[:start], memoryview(content)[start + 8 :]
+            computed = zlib.crc32(after, zlib.crc32(_NO_CHECKSUM, zlib.crc32(before)))
+            if content[start : start + 8] != b"%08x" % computed:
+                raise pa.ArrowInvalid("it is damaged: its checksum differs")
+        with pq.ParquetFile(io.BytesIO(content)) as file:
+            yield file
+    except (OSError, pa.ArrowInvalid) as error:
+        raise unreadable(path, error) from error
 
 
 def _place(content: bytes | bytearray) -> int:

@@ -1,11 +1,13 @@
 """Text for people: escaped names, uniformly formatted numbers.
 
-Subjects come from a benchmark file and may contain anything.
+Answers come from a model, questions and subjects from a benchmark file; they may contain anything.
 """
 
+import json
 import re
 import textwrap
 import unicodedata
+from typing import Any, TextIO
 
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
@@ -25,6 +27,32 @@ def visible(text: str) -> str:
     Nothing in the result can reorder or hide the text around it.
     """
     return _UNSEEN.sub(lambda match: f"[U+{ord(match[0]):04X}]", text)
+
+
+def one_line(text: str) -> str:
+    """Return text on one line, otherwise as `visible`."""
+    return visible(re.sub(r"[\r\n]", " ", text))
+
+
+def json_line(value: Any) -> str:
+    """Return a value as JSON on one line; control and direction characters are escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+class Visible:
+    """A stream that writes text as `visible`; in all else the stream that it is made of."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text, and return its length."""
+        self._stream.write(visible(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def short(text: str, width: int = 40) -> str:

@@ -3,6 +3,8 @@
 import os
 from typing import TextIO
 
+from headsweep.text import one_line, visible
+
 _CLEAR = "\r\x1b[K"
 _SECONDS = 30.0  # least time between status lines in a log
 _SHARE = 0.05  # the same as a share of the run's time, so that logs of long runs stay short
@@ -25,13 +27,13 @@ class Screen:
     def say(self, text: str) -> None:
         """Print lines that stay."""
         clear = _CLEAR if self.terminal else ""
-        self._stream.write(f"{clear}{text}\n{self._status}")
+        self._stream.write(f"{clear}{visible(text)}\n{self._status}")
         self._stream.flush()
 
     def status(self, text: str, now: float) -> None:
         """Update the status line; in a log, print it as a line now and then."""
         if self.terminal:
-            self._status = text[: self._width() - 1]
+            self._status = one_line(text)[: self._width() - 1]
             self._stream.write(f"{_CLEAR}{self._status}")
             self._stream.flush()
         elif now - self._printed >= max(_SECONDS, _SHARE * (now - self._start)):

@@ -301,7 +301,8 @@ SIZES = (31, 29, 23, 19, 17, 11, 5)
 def split():
     groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(SIZES)), SIZES))
     ids = [f"test/{index}" for index in range(len(groups))]
-    return pd.DataFrame({"question_id": ids, "subject": groups.astype(str)})
+    levels = [None if index % 11 == 0 else index % 3 for index in range(len(groups))]
+    return pd.DataFrame({"question_id": ids, "subject": groups.astype(str), "level": levels})
 
 
 @pytest.fixture
@@ -317,7 +318,7 @@ def asking(n, sampling="uniform", seed=0):
     return Questions(benchmark="math500", split="test", **how)
 
 
-@pytest.mark.parametrize("sampling", ["first", "uniform", "clusters"])
+@pytest.mark.parametrize("sampling", ["first", "uniform", "clusters", "stratified"])
 def test_growing_n_keeps_the_questions_drawn_before(split, vectors, sampling):
     pd.testing.assert_frame_equal(draw(split, asking(None, sampling), None), split)
     before = set()
@@ -330,7 +331,7 @@ def test_growing_n_keeps_the_questions_drawn_before(split, vectors, sampling):
 
 
 def test_the_seed_decides_the_draw_and_not_the_order_of_the_source(split, vectors):
-    for sampling in ("uniform", "clusters"):
+    for sampling in ("uniform", "clusters", "stratified"):
         drawn = [draw(split, asking(30, sampling, seed), vectors) for seed in (0, 0, 1, 2)]
         first, again, *others = (frozenset(rows["question_id"]) for rows in drawn)
         assert first == again and len({first, *others}) == 3
@@ -345,6 +346,16 @@ def test_clusters_give_the_same_number_until_they_run_out(split, vectors):
     taken = drawn["subject"].value_counts()
     assert taken.pop("6") == 5
     assert sorted(taken) == [7, 7, 7, 7, 8, 8]
+
+
+@pytest.mark.parametrize("n", [1, 20, 61, 134])
+def test_a_stratified_draw_has_of_every_subject_and_level_its_share(split, n):
+    drawn = draw(split, asking(n, "stratified"), None)
+    for columns in (["subject", "level"], ["subject"], ["level"]):
+        sizes = split.groupby(columns, dropna=False).size()
+        taken = drawn.groupby(columns, dropna=False).size().reindex(sizes.index, fill_value=0)
+        strata = len(split.groupby(["subject", "level"], dropna=False)) / len(sizes)
+        assert (taken - n * sizes / len(split)).abs().max() <= strata
 
 
 def test_the_number_of_clusters_is_the_config_s(split, vectors):

@@ -12,10 +12,12 @@ import pytest
 import yaml
 from small import save_decoder
 
+from damage import damaged
 from headsweep import paths
 from headsweep.analysis import jobs
 from headsweep.compression import arm_jobs, arm_measurements
 from headsweep.config import parse
+from headsweep.errors import HeadsweepError, TableError
 from headsweep.generation import prepare
 from headsweep.planning.batches import arms
 from headsweep.planning.store import Store
@@ -124,6 +126,35 @@ def test_measurements_are_of_the_models_that_were_left():
     assert ratio.tolist() == pytest.approx((seconds / seconds.iloc[0]).tolist(), rel=1e-4)
     for inside in (times["test_time_low"] < ratio, ratio < times["test_time_high"]):
         assert inside.tolist() == [False, True, True]
+
+
+def learner():
+    return arm_jobs.learner_of(CONFIG, FULL, SEED)
+
+
+READ = {
+    paths.HISTORY: [learner, lambda: jobs.gather(CONFIG, "own")],
+    paths.OUTCOMES: [lambda: jobs.gather(CONFIG, "own")],
+    f"{paths.COMPRESSED}/model.safetensors": [learner],
+    f"{paths.COMPRESSED}/config.json": [learner],
+    f"{paths.COMPRESSED}/tokenizer.json": [learner],
+    f"{paths.HISTORY}.run.json": [learner, lambda: jobs.gather(CONFIG, "own")],
+}
+
+
+@pytest.mark.parametrize("template", READ)
+def test_a_damaged_file_of_an_arm_is_refused(template):
+    file = Path(FULL.file(template, SEED))
+    for read in READ[template]:
+        with damaged(file), pytest.raises(HeadsweepError, match="remove") as error:
+            read()
+        assert file.name in str(error.value)
+
+
+def test_damaged_notes_of_attempts_are_refused(tmp_path):
+    arm_jobs.earlier_seconds(tmp_path)
+    with damaged(tmp_path / "attempts.json"), pytest.raises(TableError, match="remove it and run"):
+        arm_jobs.earlier_seconds(tmp_path)
 
 
 def test_seconds_are_those_of_all_attempts(tmp_path):

@@ -11,12 +11,14 @@ from tiny_models import Architecture, outputs
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 import headsweep
+from damage import damaged
 from headsweep.cli import main
 from headsweep.compression import pruning
 from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import word_tokenizer
 from headsweep.models.masks import edited_weights
+from headsweep.record import read_record
 from headsweep.tables import accuracy_schema, write_table
 from headsweep.variants import Variant
 
@@ -58,6 +60,21 @@ def test_the_command_makes_a_model_that_loads(form, qwen2, tmp_path, capsys):
     assert (loaded.num_parameters() < whole.num_parameters()) is (form != "zero")
     assert f"{out}: 12 heads removed" in capsys.readouterr().out
     assert json.loads((out / "pruned_heads.json").read_text())["removed"] == names
+
+
+def test_the_result_has_a_record_and_a_damaged_file_of_it_is_refused(qwen2, tmp_path):
+    out = tmp_path / "out"
+    headsweep.prune(str(qwen2), out, ratio=0.2)
+    record = read_record(out / "pruned_heads.json")
+    assert record["pruning"]["source"] == str(qwen2) and record["pruning"]["form"] == "free"
+    files = {file.name for file in out.iterdir() if not file.name.endswith(".run.json")}
+    assert record["sha256"].keys() == files
+    for name in sorted(files - {"README.md"}):
+        with damaged(out / name), pytest.raises(ModelError) as error:
+            headsweep.load_model(str(out))
+        assert name in str(error.value)
+    with damaged(out / "README.md"):  # the card is the user's to change
+        headsweep.load_model(str(out))
 
 
 def test_a_ratio_takes_the_lowest_heads(bert, qwen2, tmp_path):

@@ -17,17 +17,14 @@ from itertools import count, islice
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
 
 from comparing import assert_same
 from headsweep import paths
 from headsweep.config import parse
 from headsweep.errors import TableError
-from headsweep.planning.batches import batches
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store
-from headsweep.record import intact, record_path
-from headsweep.tables import read_arrow
+from headsweep.record import RECORD, described, intact, read_facts
 from mini import MINIATURE, REASONER, Snakemake, left_over
 from processes import working_in
 
@@ -85,21 +82,22 @@ class Run:
                 made = (self.folder / self.target).exists()
                 assert made, f"the run after the fault makes nothing:\n{done.stdout}\n{done.stderr}"
                 return removed
-            advice = re.findall(r"(results/\S+) cannot be read .*?; remove (\S+) and run", said)
-            named = {file if what == "it" else what for file, what in advice}
+            advice = re.findall(r"(results/\S+) cannot be read .*?; remove (.+?) and run", said)
+            words = [(file, word) for file, what in advice for word in what.split(" and ")]
+            named = {file if word == "it" else word for file, word in words}
             assert named, f"the run after the fault fails:\n{done.stdout}\n{done.stderr}"
             for file in named:
-                (self.folder / file).unlink()
-            removed += sorted(named)
+                (self.folder / file).unlink(missing_ok=True)
+            removed += sorted(file for file in named if not file.endswith(RECORD))
         raise AssertionError(f"after removing {removed} the run still fails")
 
     def _unreadable(self):
         """Yield what is said to whoever reads the files that no step of the run has read."""
         for file in self.results(checked):
             try:
-                if file.suffix == ".parquet":
-                    read_arrow(file, pa.schema([]), exact=False)
-                else:
+                if file.name.endswith(RECORD):
+                    read_facts(file)
+                elif ".journal" not in file.parts:  # answers again what it cannot read
                     intact(file)
             except TableError as error:
                 yield str(error).replace(f"{self.folder}/", "")
@@ -117,10 +115,26 @@ class Run:
         return sorted(file for file in (self.folder / "results").rglob("*") if wanted(file))
 
 
+UNREAD = {".tex", ".log", ".tmp", ".part"}
+"""Suffixes of files that nothing reads."""
+
+
 def checked(file):
-    """Tell whether whoever reads a file would notice damage."""
-    of_a_result = file.suffix == ".parquet" or record_path(file).exists()
-    return file.is_file() and (of_a_result or file.suffix == ".safetensors")
+    """Tell whether whoever reads a file would notice damage: all but the store's own notes."""
+    own = {paths.LOG.rsplit("/")[-1], Path(paths.STORE_USERS).name}
+    return (
+        file.is_file()
+        and not own & {*file.parts}
+        and file.suffix not in UNREAD
+        and file.name != Path(paths.STORE_VERSION).name
+    )
+
+
+def kind_of(file):
+    """Return what a file is, as far as its way of being read goes."""
+    if file.name.endswith(RECORD):
+        return "record"
+    return "journal" if ".journal" in file.parts else f"{file.parent.parent.name}{file.suffix}"
 
 
 def kill(run, *words):
@@ -164,10 +178,11 @@ def make_immutable(run):
 
 
 def damage(run):
-    """Kill everything; cut a table or a file with a record short, or flip a bit of it."""
+    """Kill everything; cut a file of some kind short, or flip a bit of it."""
     kill_everything(run)
     if files := run.results(checked):
-        file = run.draw.choice(files)
+        kind = run.draw.choice(sorted({*map(kind_of, files)}))
+        file = run.draw.choice([file for file in files if kind_of(file) == kind])
         content = bytearray(file.read_bytes())
         place = run.draw.randrange(len(content))
         if run.draw.random() < 0.5:
@@ -215,13 +230,15 @@ def can_befall(fault):
 def test_no_fault_loses_or_spoils_anything(tmp_path, monkeypatch, capsys):
     assert FIRST >= 0 and ROUNDS > 0, f"{ROUNDS} rounds from {FIRST} are none"
     config = resolve(parse(SWEEP))
-    (batch,) = batches(config)
-    target = str(Store(config).path(paths.ACCURACY, run="mini", **batch.names))
+    target = str(Store(config).path(paths.CONTROLS, run="mini", sweep="math", table="heads"))
     quiet = tmp_path / "quiet"
     quiet.mkdir()
     begin = time.monotonic()
     Snakemake(quiet)(SWEEP, "--cores", "2", target)
     seconds = time.monotonic() - begin
+    whole = [file for file in sorted((quiet / "results").rglob("*")) if checked(file)]
+    unknown = [file for file in whole if not (file.suffix == ".parquet" or described(file))]
+    assert [file for file in unknown if not file.name.endswith(RECORD)] == []
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # what the quiet run has compiled is kept
     with capsys.disabled():
         print(f"\nmake faults FROM={FIRST} ROUNDS={ROUNDS}", flush=True)

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from headsweep.grading import pool
+from headsweep.grading.graders import BENCHMARKS, GRADERS
 from headsweep.grading.matrix import grade_answers
 from headsweep.grading.pool import Limits
 
@@ -104,8 +105,14 @@ def used():
     return children.ru_utime + children.ru_stime
 
 
-@pytest.mark.parametrize("preset", ["default", "authors"])
-def test_hostile_answers_are_graded_and_harm_nothing(preset, tmp_path, monkeypatch, capsys):
+RULES = [*BENCHMARKS, *((name, "default") for name in GRADERS)]
+SOUND = {"choice": ("A", "a", "B"), "exact": ("{n} up", "{n}  UP", "{n} down")}
+"""A gold answer, a right and a wrong answer to the question of a number; others have numbers."""
+
+
+@pytest.mark.parametrize("rules", RULES, ids=" ".join)
+def test_hostile_answers_are_graded_and_harm_nothing(rules, tmp_path, monkeypatch, capsys):
+    family, preset = rules
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pool, "Limits", lambda: LIMITS)
     draw = random.Random(1)
@@ -113,15 +120,19 @@ def test_hostile_answers_are_graded_and_harm_nothing(preset, tmp_path, monkeypat
         port = str(listener.getsockname()[1])
         hostile = [KINDS[n % len(KINDS)](draw).replace("{port}", port) for n in range(COUNT)]
         # Beside each a right and a wrong answer, near it in the order of judging.
-        rows = [row for n, own in enumerate(hostile) for row in (own, f"{n}.0", f"{n}.5")]
+        gold, right, wrong = SOUND.get(family, ("{n}", "{n}.0", "{n}.5"))
+        rows, golds = [], []
+        for n, own in enumerate(hostile):
+            rows += [own, right.format(n=n), wrong.format(n=n)]
+            golds += 3 * [gold.format(n=n)]
         ids = [f"q{place}" for place in range(len(rows))]
-        golds = [str(place // 3) for place in range(len(rows))]
         answers = pd.DataFrame({"question_id": ids, "sample": 0, "token_ids": [[1]] * len(ids)})
-        answers["text"] = [rf"so it is \boxed{{{row}}}" for row in rows]
+        box = "{}" if rules == ("gsm8k", "authors") else r"so it is \boxed{{{}}}"
+        answers["text"] = list(map(box.format, rows))
         given = {"base": answers.assign(stop_reason="eos", margin=1.0)}
         before, begin = used(), time.monotonic()
         asked = pd.DataFrame({"question_id": ids, "answer": golds})
-        graded = grade_answers(asked, given, family="math", preset=preset)
+        graded = grade_answers(asked, given, family, preset)
         seconds = time.monotonic() - begin
         listener.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -138,4 +149,4 @@ def test_hostile_answers_are_graded_and_harm_nothing(preset, tmp_path, monkeypat
     assert not any(Path(folder, PWNED).exists() for folder in (tmp_path, "/", "/tmp"))
     assert not list(tmp_path.iterdir())
     with capsys.disabled():
-        print(f"\n{preset}: {COUNT:,} hostile answers, {seconds:.0f} s, {dict(found)}")
+        print(f"\n{family} {preset}: {COUNT:,} hostile answers, {seconds:.0f} s, {dict(found)}")

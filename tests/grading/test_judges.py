@@ -106,7 +106,7 @@ CASES += [(*pair, False, False) for pair in WRONG]
 @pytest.mark.parametrize(("preset", "column"), [("default", 2), ("authors", 3)])
 def test_the_judges_give_the_verdicts_of_the_table(preset, column):
     limits = Limits(cpu_seconds=1, wall_seconds=20, memory_mib=512)
-    judged = judge_pairs([case[:2] for case in CASES], preset, workers=2, limits=limits)
+    judged = judge_pairs([case[:2] for case in CASES], "math", preset, workers=2, limits=limits)
     found = dict(zip((case[:2] for case in CASES), judged, strict=True))
     assert {case[:2]: case[column] for case in CASES} == {p: j.correct for p, j in found.items()}
     assert {pair for pair, each in found.items() if each.verdict != "judged"} <= {*WRONG[:4]}
@@ -122,7 +122,7 @@ def test_the_shortcut_gives_the_verdict_of_the_judge_or_none(preset):
     pairs = [(str(a), str(b)) for a in integers + near for b in integers]
     pairs = [pair for pair in pairs if shortcut(*pair) is not None]
     assert len(pairs) > 600
-    judged = judge_pairs(pairs, preset, workers=2)
+    judged = judge_pairs(pairs, "math", preset, workers=2)
     assert [("judged", shortcut(*pair)) for pair in pairs] == judged
     for text in ("-0", "05", "1.0", "1e3", "٣", "1_000", "", "1" * 16, " 5", "5\n"):
         assert shortcut(text, text) is shortcut(text, "5") is shortcut("5", text) is None
@@ -141,7 +141,7 @@ def golds(headsweep_data):
 def test_all_gold_answers_of_math_are_judged_equal_to_themselves(golds, preset, exceptions):
     # The judge itself is asked, integers too. math-verify finds no answer in the empty one.
     distinct = sorted({*exceptions, *sorted(set(golds))[::PART]})
-    judged = judge_pairs([(gold, gold) for gold in distinct], preset, workers=2)
+    judged = judge_pairs([(gold, gold) for gold in distinct], "math", preset, workers=2)
     assert {judgement.verdict for judgement in judged} == {"judged"}
     pairs = zip(distinct, judged, strict=True)
     assert [gold for gold, judgement in pairs if not judgement.correct] == exceptions
@@ -158,7 +158,9 @@ def test_the_canonical_form_never_changes_a_verdict(golds, preset):
     sample = [(form, canonical(form)) for form in random.Random(2).sample(sorted(forms), 300)]
     pairs = [*sample, *(pair[::-1] for pair in sample)]
     plain = [(form, form) for _, form in sample]
-    assert judge_pairs(pairs, preset, workers=2) == 2 * judge_pairs(plain, preset, workers=2)
+    assert judge_pairs(pairs, "math", preset, workers=2) == 2 * judge_pairs(
+        plain, "math", preset, workers=2
+    )
 
 
 HARD = [

@@ -1,6 +1,7 @@
 """Extraction and comparison of answers, graded answers and the accuracy matrix."""
 
-import time
+import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 from unittest.mock import Mock
@@ -13,9 +14,10 @@ from example_config import VALUES
 from headsweep import paths, tables
 from headsweep.config import parse
 from headsweep.errors import TableError
-from headsweep.grading import matrix
-from headsweep.grading.graders import BENCHMARKS, GRADERS, find_grader
+from headsweep.grading import matrix, pool
+from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader
 from headsweep.grading.matrix import accuracy_matrix, grade, grade_answers
+from headsweep.grading.pool import Limits
 from headsweep.planning.batches import batches
 from headsweep.planning.store import Store
 from headsweep.tables import ACCURACY, ANSWERS, read_table, write_table
@@ -28,6 +30,8 @@ EQUAL = {
         (r"25\%", "25", True),
         ("007", "7", True),
         ("1000001", "1000000", False),
+        ("-123456789", "-123456788", False),
+        ("-0,012", "-12", True),
         ("3.1415926", "3.14159265", True),
         ("3.14", "3.14159265", False),
         ("-5", "5", False),
@@ -108,6 +112,11 @@ FOUND = {
         ("Option B would need more. Answer: e", "E"),
         ("Neither (A) nor (B), hence (C)", "C"),
         (" b. ", "B"),
+        (r"**\text{ (b) }**", "B"),
+        ("-" * 50 + " b", "B"),
+        ("text{b}", None),
+        ("The answer is: (is", None),
+        ("The answer  is  (b", "B"),
         ("I do not know", None),
         (r"\boxed{12}", None),
     ],
@@ -123,16 +132,6 @@ FOUND = {
 def test_the_final_answer_is_found(rules):
     extract = find_grader(*rules).extract
     assert [(text, extract(text)) for text, _ in FOUND[rules]] == FOUND[rules]
-
-
-@pytest.mark.parametrize("unit", [*"{}1-.\\\x00", r"\boxed{", r"\boxed ", "1,", "answer is: "])
-def test_time_is_linear_in_the_length_of_hostile_text(unit):
-    text = unit * (1_000_000 // len(unit))
-    for grader in (*BENCHMARKS.values(), *GRADERS.values()):
-        start = time.process_time()
-        grader.extract(text)
-        # A quadratic rule would need minutes for a megabyte.
-        assert time.process_time() - start < 3
 
 
 def test_answers_of_all_gold_solutions_of_math_and_gsm8k_are_found(headsweep_data):
@@ -210,6 +209,50 @@ def test_samples_of_the_base_model_have_a_column_each():
     table = grade_answers(QUESTIONS, {"base": answers(texts, samples=2)}, "math", "authors")
     z = accuracy_matrix(table, QUESTIONS)
     assert z[["S00", "S01"]].to_numpy().tolist() == [[1, 1], [1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("rules", [*BENCHMARKS, *((name, "default") for name in GRADERS)])
+def test_only_the_workers_read_and_judge(rules, monkeypatch):
+    for graders in (GRADERS, BENCHMARKS):
+        for name in graders:
+            monkeypatch.setitem(graders, name, Grader(None, None))  # here, not in the workers
+    questions = QUESTIONS.assign(answer="B" if rules[0] == "choice" else "2")
+    texts = [r"\boxed{B}", "(A) it is", "2"] if rules[0] == "choice" else [r"\boxed{2}", "2.5", ""]
+    table = grade_answers(questions, {"base": answers(texts)}, *rules)
+    right = table.set_index("question_id")["correct"]
+    assert right.to_dict() == {"q1": True, "q2": False, "q3": False}
+
+
+HANGING = """
+from headsweep.grading import worker
+
+def loaded(step, family, preset, load=worker.load):
+    perform = load(step, family, preset)
+
+    def hang(text, *gold):
+        while text == "hang":
+            pass
+        return perform(text, *gold)
+
+    return hang
+
+worker.load = loaded
+worker.main()
+"""
+
+
+def test_a_text_that_cannot_be_read_in_time_counts_and_takes_no_other_with_it(monkeypatch):
+    monkeypatch.setattr(pool, "_COMMAND", [sys.executable, "-P", "-c", HANGING])
+    monkeypatch.setattr(pool, "Limits", partial(Limits, cpu_seconds=0.2))
+    texts = ["5.0", "hang", "9.0"]
+    table = grade_answers(
+        QUESTIONS.assign(answer="5"), {"base": answers(texts)}, "numeric", "default"
+    )
+    rows = table.set_index("question_id")[["verdict", "correct", "group"]]
+    assert rows.loc["q1"].tolist() == ["judged", True, 0]
+    assert rows.loc["q2"].tolist() == ["timeout", False, -1]
+    assert rows.loc["q3"].tolist() == ["judged", False, 1]
+    assert table["answer"].isna().tolist() == [False, False, True]
 
 
 def test_a_batch_is_graded_by_two_rules_side_by_side(tmp_path, monkeypatch):

@@ -14,11 +14,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from words import HELD_OUT, TEXTS, count_steps
 
 import headsweep
+from damage import damaged
 from headsweep.cli import main
 from headsweep.compression.criteria import loss_rises
 from headsweep.errors import HeadsweepError
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
+from headsweep.record import read_record
 from headsweep.recovery import training
 from headsweep.recovery.evaluation import perplexity, text_losses
 from headsweep.recovery.texts import cut
@@ -105,6 +107,33 @@ def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, m
     assert len(calls) == 5 - (step - 1)
     assert same(*(load_file(each / "model.safetensors") for each in (out, done.folder)))
     assert again.removed == done.removed
+
+
+def test_a_damaged_file_of_an_unfinished_run_is_refused(llama, tmp_path, monkeypatch):
+    """Killed in the second round, with the decoder of the first and a state of the training."""
+    monkeypatch.setattr(training, "_SECONDS_BETWEEN_STATES", 0)
+    out, work = tmp_path / "out", tmp_path / "out.partial"
+    killed_at(5, lambda count: (count_steps(monkeypatch, count), recovered(llama, out)))
+    files = sorted(file for file in work.rglob("*") if file.is_file())
+    kinds = {"call.json", "removal_1.json", "recovery.json", "training_1.safetensors"}
+    assert kinds | {"model.safetensors", "config.json"} <= {file.name for file in files}
+    read = [file for file in files if file.suffix != ".md" and file.parent != work / "made"]
+    done = {"removal_0.json", "removal_0.json.run.json", "pruned_heads.json.run.json"}
+    for file in read:
+        if file.name in done:  # not read again
+            continue
+        with damaged(file), pytest.raises(HeadsweepError) as error:
+            recovered(llama, out)
+        assert file.name in str(error.value) and "remove" in str(error.value)
+        assert not out.exists()
+
+
+def test_the_result_has_a_record_of_all_its_files(done):
+    record = read_record(done.folder / "recovery.json")
+    files = {file.name for file in done.folder.iterdir() if not file.name.endswith(".run.json")}
+    assert record["sha256"].keys() == files
+    with damaged(done.folder / "model.safetensors"), pytest.raises(HeadsweepError, match="damaged"):
+        headsweep.load_model(str(done.folder))
 
 
 def test_the_causal_score_is_the_rise_without_a_group(llama):

@@ -15,7 +15,7 @@ from headsweep.analysis.verdicts import rival, verdicts
 from headsweep.config import parse
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
-from headsweep.record import Stopwatch, write_record
+from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section, fill
 from headsweep.report.page import compression
 from headsweep.report.svg import Scale
@@ -42,6 +42,7 @@ def told(config, section):
 def change(config, template, changes, **names):
     path = Store(config).path(template, **names)
     pd.read_csv(path).assign(**changes).to_csv(path, index=False)
+    rewrite_checksums(path)
 
 
 LEADS = [

@@ -1,5 +1,6 @@
 import pytest
 
+from headsweep.grading.graders import GRADERS, Grader
 from headsweep.tool.solve import Solved, count_votes, to_json, to_text
 
 HEADS = ["L03H01", "L00H05", "L02H02", "L01H04", "L02H00"]
@@ -22,6 +23,13 @@ def test_equal_answers_are_one_candidate_and_a_verifier_outvotes_them_but_not_wi
     candidates, _ = count_votes(HEADS, TEXTS, *NUMBERS, scores)
     found = [(one.answer, one.score) for one in candidates]
     assert found == [("6/2", -0.5), ("7", -3.0), (None, 9.0)]
+
+
+@pytest.mark.parametrize("family", ["numeric", "exact"])
+def test_only_the_workers_read_and_compare_what_heads_answer(family, monkeypatch):
+    monkeypatch.setitem(GRADERS, family, Grader(None, None))  # here, not in the workers
+    candidates, _ = count_votes(HEADS[:3], ["3", "03", "3.0"], family, "default")
+    assert [one.votes for one in candidates] == ([3] if family == "numeric" else [1, 1, 1])
 
 
 def test_mathematical_answers_are_compared_by_the_judge():

@@ -3,6 +3,7 @@
 A `Sentence` is plain text where a run prints its findings, and HTML on the page.
 """
 
+import io
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, intact, write_record
+from headsweep.record import Stopwatch, read_bytes, write_record
 from headsweep.tables import CURVES, read_table, unreadable
 from headsweep.text import part, percent, plain, points
 
@@ -40,15 +41,15 @@ FORMS: dict[str, Callable[[float], str]] = {
 counts; three digits; p-values; ratios."""
 
 
-def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
     """Read a CSV file that must have some columns.
 
     Raises:
-        TableError: the file is missing, empty, or lacks a column.
+        TableError: the file is missing, damaged, empty, or lacks a column.
     """
     try:
-        table = pd.read_csv(intact(path))
-    except (FileNotFoundError, ValueError) as error:
+        table = pd.read_csv(io.BytesIO(read_bytes(path)))
+    except ValueError as error:
         raise unreadable(path, error) from error
     missing = [column for column in columns if column not in table.columns]
     if missing:
@@ -62,9 +63,9 @@ def rows_of(table: pd.DataFrame) -> Iterator[Any]:
 
 
 def record(made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path | str]) -> None:
-    """Write one record for files made together, beside the last one."""
+    """Write one record for files made together in a folder, beside the last one."""
     facts = {"files": [path.name for path in made], "sources": [str(path) for path in sources]}
-    write_record(made[-1], stopwatch, facts)
+    write_record(made[-1], stopwatch, facts, together=made)
     _LOG.info("%s", ", ".join(path.name for path in made))
 
 

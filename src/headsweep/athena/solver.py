@@ -5,7 +5,6 @@ leniently by the rule of ATHENA's released code.
 """
 
 import copy
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ import numpy as np
 import safetensors.torch
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
@@ -27,10 +25,11 @@ from headsweep.athena.expressions import Expander, Op, harvest, schedule
 from headsweep.athena.networks import Athena, Output, Progress, ThoughtHead
 from headsweep.athena.problems import complexity
 from headsweep.config.compression import Solver, Training
-from headsweep.errors import BenchmarkError, ModelError
+from headsweep.errors import BenchmarkError, ModelError, TableError
 from headsweep.models.geometry import HeadGeometry, evaluating
 from headsweep.models.learner import Verdict, move, quantised
 from headsweep.models.load import load_encoder, new_encoder
+from headsweep.record import read_json, read_tensors
 from headsweep.tables import atomic, write_json
 
 ACCEPTED_FROM = 0.5
@@ -308,14 +307,14 @@ def load_solver(folder: Path) -> MathSolver:
     """
     encoder, tokenizer = load_encoder(str(folder / _ENCODER))
     try:
-        facts = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+        facts = read_json(folder / _SETTINGS)
         known = {k: v for k, v in facts["settings"].items() if k in Solver.model_fields}
         settings = Solver.model_validate(known)
         constants = tuple(map(float, facts["constants"]))
         width, heads, inner = encoder.config.hidden_size, facts["heads"], facts["inner"]
         head = ThoughtHead(width, heads, inner, settings.dropout, len(constants))
-        head.load_state_dict(safetensors.torch.load_file(folder / _HEAD))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        head.load_state_dict(read_tensors(folder / _HEAD)[1])
+    except (TableError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ModelError(f"{folder} is not a solver ({reason:.200}); train it again") from None
     return MathSolver(Athena(encoder, head), tokenizer, constants, settings)

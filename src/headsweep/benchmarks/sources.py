@@ -323,6 +323,8 @@ def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None)
       next question in the order of ``uniform``. All thus give the same number where they can, as in
       the authors' code (HieuNT91/attention_pruning, ``cluster_and_subsample.py``), which chooses
       within a cluster by a determinantal point process that is not published.
+    - ``stratified``: of every subject and level its share of n, to within one question; inside
+      them in the order of ``uniform``.
 
     Args:
         source: a split, in the columns of `tables.QUESTIONS`.
@@ -350,7 +352,20 @@ def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None)
             members = pd.Series(_clusters(vectors, questions)[order])
             turn = members.groupby(members).cumcount()
             order = order[np.lexsort((members, turn))]
+        elif questions.sampling == "stratified":
+            order = order[_by_share(source[["subject", "level"]].iloc[order])]
     return source.iloc[np.sort(order[:n])].reset_index(drop=True)
+
+
+def _by_share(strata: pd.DataFrame) -> np.ndarray:
+    """Return an order of rows of which every first part has each stratum's share.
+
+    The k-th row of a stratum of s rows comes where (k - 1/2) / s of all rows have been taken.
+    """
+    grouped = strata.groupby(list(strata.columns), dropna=False)
+    size = grouped.transform("size")
+    share = (grouped.cumcount() + 0.5) / size
+    return np.argsort(share.to_numpy(), kind="stable")
 
 
 def _clusters(vectors: np.ndarray, questions: Questions) -> np.ndarray:

@@ -32,7 +32,7 @@ from headsweep.models.load import check_device, load_model
 from headsweep.models.source import fetch_model
 from headsweep.planning.batches import Arm, all_arms, encoders, find, solvers
 from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, intact, read_json, write_record
+from headsweep.record import Stopwatch, intact, read_facts, read_json, write_facts, write_record
 from headsweep.tables import OUTCOMES, QUESTIONS, read_table, write_json, write_table
 from headsweep.variants import BASE
 
@@ -195,11 +195,10 @@ def earlier_seconds(journal: Path) -> float:
     A killed attempt is taken to have ended with the last file that it wrote.
     """
     file, seconds = journal / "attempts.json", 0.0
-    if file.exists():
-        told = read_json(file)
+    if told := read_facts(file):
         last = max(each.stat().st_mtime for each in journal.iterdir())
         seconds = told["seconds"] + max(0.0, last - told["begun"])
-    write_json(file, {"seconds": seconds, "begun": time.time()})
+    write_facts(file, {"seconds": seconds, "begun": time.time()})
     return seconds
 
 

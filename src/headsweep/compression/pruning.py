@@ -18,6 +18,7 @@ from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads, zero_heads
 from headsweep.models.source import fetch_model, fingerprint
+from headsweep.record import Stopwatch
 from headsweep.tables import ACCURACY, read_table
 from headsweep.variants import Variant
 
@@ -97,7 +98,7 @@ def prune(
         ModelError: an argument is not allowed, the model cannot be loaded or pruned as asked, or
             the folder cannot be written.
     """
-    out = Path(out)
+    stopwatch, out = Stopwatch(), Path(out)
     check_target(out)
     if (heads is None) == (ratio is None):
         raise ModelError("say which heads are to go, by `heads` or by `ratio`, not by both")
@@ -149,7 +150,7 @@ def prune(
         for field, name in _SIZES.items()
     }
     facts = Pruning(source, revision_of(folder), chosen, about, measured, _HOW)
-    save_pruned(model, geometry, out, form, facts, folder)
+    save_pruned(model, geometry, out, form, facts, folder, stopwatch)
     return Pruned(out, form, tuple(chosen), before, after)
 
 

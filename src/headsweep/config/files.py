@@ -37,12 +37,14 @@ def read_values(path: Path) -> dict[str, Any]:
     """Return the values of a config file, unchecked.
 
     Raises:
-        ConfigError: the file is missing, is not YAML or JSON, gives a key twice, or has no keys.
+        ConfigError: the file is missing, is not YAML or JSON, gives a key twice, has no keys, or is
+            not what a run wrote.
     """
     kind = "JSON" if path.suffix == ".json" else "YAML"
     try:
         text = path.read_text(encoding="utf-8")
         if kind == "JSON":
+            _compare(path)
             values = json.loads(text, object_pairs_hook=_unique)
         else:
             values = _Loader(text).get_single_data()
@@ -55,6 +57,18 @@ def read_values(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"config file {path} holds no keys; see config/demo.yaml for an example")
     return values
+
+
+def _compare(path: Path) -> None:
+    """Compare a config with the record of the run that wrote it, if there is one."""
+    from headsweep.record import contradicted, record_path  # slow to import
+
+    record = record_path(path)
+    if record.exists() and contradicted(path):
+        raise ConfigError(
+            f"config file {path} is damaged or was edited: its checksum differs from that in "
+            f"{record.name}; make it again by its run, or, to use it as it is, remove {record}"
+        )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

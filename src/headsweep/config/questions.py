@@ -124,8 +124,9 @@ class Questions(Section):
     """Hub: commit hash (default: the pinned one). File: its sha256, filled in when absent."""
     n: Count | None = None
     """Number of questions; default: all. A larger n keeps finished answers."""
-    sampling: Literal["first", "uniform", "clusters"] = "uniform"
-    """How the n are drawn: the first n, uniformly, or from clusters of question embeddings."""
+    sampling: Literal["first", "uniform", "clusters", "stratified"] = "uniform"
+    """How the n are drawn: the first n, uniformly, from clusters of question embeddings, or
+    stratified: each subject and level in proportion."""
     embedder: str | None = None
     """Embedder whose vectors are clustered; needed by `clusters`."""
     clusters: Count = _CLUSTERS

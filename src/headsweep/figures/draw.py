@@ -91,7 +91,7 @@ READERS: Mapping[str, Callable[..., Needs]] = {
     "curves": _curves,
     "points": _points,
     "trial": lambda config, compression, *_: (read_trial(config, compression),),
-    "frontier": lambda config, _, *files: tuple(map(pd.read_csv, files)),
+    "frontier": lambda config, _, *files: tuple(map(read_csv, files)),
 }
 """Readers of a figure's data by `Exhibit.needs`: functions of the config, the name of the
 subject, and the files that `headsweep.planning.exhibits.Shown.files` lists."""

@@ -14,7 +14,7 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.models.source import BUILTIN
 from headsweep.planning.store import Store, settings, split_key
-from headsweep.record import Stopwatch, peak_resident, read_json, write_record
+from headsweep.record import Stopwatch, intact, peak_resident, read_json, write_record
 from headsweep.tables import EMBEDDINGS, QUESTIONS, atomic, read_table, write_json, write_table
 
 _LOG = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def _copy(folder: Path, to: Path) -> None:
     with atomic(to, folder=True) as made:
         for file in folder.iterdir():
             if not file.name.endswith(".run.json"):  # this run's record vouches for the copy
-                shutil.copyfile(file, made / file.name)
+                shutil.copyfile(intact(file), made / file.name)
 
 
 def prepare_embedder(config: Config, embedder: str) -> None:

@@ -1,12 +1,13 @@
-"""Graders: how to extract a benchmark's answer from a text, and when it is right.
+r"""Graders: how to extract a benchmark's answer from a text, and when it is right.
 
-Extraction takes time linear in the text's length, whatever the text is, and never evaluates it. To
-add a grader, add an entry to `GRADERS` and its name to `Grader` in `config/questions.py`; both of
-its functions must expect hostile text.
+To add a grader, add an entry to `GRADERS` and its name to `Grader` in `config/questions.py`. Both
+of its functions must expect hostile text: they take time linear in its length, and never evaluate
+it. `pool`'s workers call them, within limits; other processes call only `canonical` and `shortcut`.
+A pattern here is linear however it is applied: what repeats gives nothing back (``++``) where
+something else could take it, and the pattern of a whole text begins with ``\A``.
 
 Mathematical answers are compared by a judge: math-verify under the ``default`` preset, the rules of
-PRM800K's grader under ``authors``. Both may run forever or use all memory on a hostile answer, so
-they are called in `pool`'s workers only. All functions here are cheap and safe in any process.
+PRM800K's grader under ``authors``. Both may run forever or use all memory on a hostile answer.
 """
 
 import math
@@ -26,16 +27,17 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text, not a b
 _ANY_BRACE = re.compile(r"[{}]")
 _END = re.compile(r"[\s$]")  # of an answer without braces
 _FRACTION = re.compile(r"\\[dt]frac")
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,14}")
+_INTEGER = re.compile(r"\A(?:0|-?[1-9][0-9]{0,14})\Z")
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
 
 _LONGEST_NUMBER = 400  # characters; a float has fewer
-_LONGEST_CHOICE = 40  # characters; bounds the time of matching a lone letter
+_SLASH = re.compile(r"\A(0|-?[1-9][0-9]*+)/(0|-?[1-9][0-9]*+)\Z")
 _DECORATION = re.compile(r"[\s,$%\\]")
-_RATIO = re.compile(r"([^/]+)/([^/]+)")
 
-_LETTER = re.compile(r"\W*(?:\\text\s*\{)?\W*([A-Za-z])\W*")
-_STATED = re.compile(r"\b(?:answer|option|choice)\b(?:\s+is)?\s*:?\s*\(?([A-Z])\b", re.IGNORECASE)
+_LETTER = re.compile(r"\A\W*+(?:(?<=\\)text\s*+\{\W*+)?+([A-Za-z])\W*+\Z")
+_STATED = re.compile(
+    r"\b(?:answer|option|choice)\b(?:\s++is)?+\s*+:?+\s*+\(?+([A-Z])\b", re.IGNORECASE
+)
 _IN_BRACKETS = re.compile(r"\(([A-Z])\)")
 
 
@@ -45,7 +47,7 @@ class Grader(NamedTuple):
     extract: Callable[[str], str | None]
     """Returns the final answer of a text, None if there is none."""
     equal: Judge | None
-    """Returns whether an answer is right. None: the preset's judge decides, in `pool`'s workers."""
+    """Returns whether an answer is right. None: the preset's judge decides."""
 
 
 def last_boxed(text: str) -> str | None:
@@ -115,8 +117,8 @@ def same_number(answer: str, gold: str) -> bool:
     Commas, dollar and percent signs are ignored; ``3/4`` is a number.
     """
     first, second = _plain(answer), _plain(gold)
-    if first.isdecimal() and second.isdecimal():
-        return first.lstrip("0") == second.lstrip("0")
+    if first.removeprefix("-").isdecimal() and second.removeprefix("-").isdecimal():
+        return int(first) == int(second)
     return math.isclose(_value(first), _value(second), rel_tol=1e-6)
 
 
@@ -127,8 +129,9 @@ def within_tolerance(answer: str, gold: str) -> bool:
 
 def chosen_letter(text: str) -> str | None:
     """Return a multiple-choice letter: boxed, stated, in brackets, or alone in the text."""
-    boxed = _letter(last_boxed(text) or "")
-    found = boxed or last_match(_STATED, text) or last_match(_IN_BRACKETS, text) or _letter(text)
+    boxed = _LETTER.match(last_boxed(text) or "")
+    found = boxed or last_match(_STATED, text) or last_match(_IN_BRACKETS, text)
+    found = found or _LETTER.match(text)
     return found[1].upper() if found else None
 
 
@@ -164,22 +167,24 @@ def find_grader(family: str, preset: str) -> Grader:
     return GRADERS.get(family) or BENCHMARKS[family, preset]
 
 
-def _letter(text: str) -> re.Match[str] | None:
-    return _LETTER.fullmatch(text.strip()) if len(text) <= _LONGEST_CHOICE else None
-
-
 def _plain(number: str) -> str:
     return _DECORATION.sub("", number[:_LONGEST_NUMBER])
 
 
 def _value(number: str) -> float:
     """Return the value of a number or of a ratio of two; NaN, which equals nothing, otherwise."""
-    ratio = _RATIO.fullmatch(number)
+    above, slash, below = number.partition("/")
     try:
-        value = float(ratio[1]) / float(ratio[2]) if ratio else float(number)
+        value = float(above) / float(below) if slash else float(above)
     except (ValueError, ZeroDivisionError):
         return math.nan
     return value if math.isfinite(value) else math.nan
+
+
+def read(grader: Grader, text: str) -> tuple[str, str, str] | None:
+    """Return the final answer of a text, its canonical form and Hendrycks' form of it, if any."""
+    answer = grader.extract(text)
+    return None if answer is None else (answer, canonical(answer), hendrycks(answer))
 
 
 def canonical(answer: str) -> str:
@@ -193,10 +198,10 @@ def canonical(answer: str) -> str:
 def shortcut(answer: str, gold: str) -> bool | None:
     """Return the verdict on two plain integers of at most 15 digits, None for anything else.
 
-    math-verify compares them as integers; PRM800K's rules compare the strings, then the integers,
-    which 64-bit floats hold exactly. Under both they are equal if and only if the strings are.
+    All graders compare them as strings or integers, or as 64-bit floats, which hold them exactly.
+    They are equal if and only if the strings are.
     """
-    if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(gold):
+    if _INTEGER.match(answer) and _INTEGER.match(gold):
         return answer == gold
     return None
 
@@ -232,7 +237,7 @@ def hendrycks(answer: str) -> str:
         return answer
     if text == "0.5":
         return r"\frac{1}{2}"
-    if slash := re.fullmatch(r"(0|-?[1-9]\d*)/(0|-?[1-9]\d*)", text, re.ASCII):
+    if slash := _SLASH.match(text):
         return rf"\frac{{{slash[1]}}}{{{slash[2]}}}"
     return text
 

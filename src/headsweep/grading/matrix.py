@@ -12,8 +12,8 @@ import pandas as pd
 from headsweep import paths, tables
 from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
-from headsweep.grading.graders import canonical, find_grader, hendrycks, shortcut
-from headsweep.grading.pool import Judgement, Pair, judge_pairs
+from headsweep.grading.graders import canonical, shortcut
+from headsweep.grading.pool import Judgement, Pair, Reading, judge_pairs, read_texts
 from headsweep.planning.batches import Batch, find_batch
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
@@ -21,6 +21,7 @@ from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
 _PAIRS_A_WORKER = 250  # take about as long as starting another
+_CHARACTERS_A_WORKER = 4_000_000  # of texts to read, likewise
 
 
 def grade_answers(
@@ -45,27 +46,26 @@ def grade_answers(
         TableError: a variant's answers are not those of the question set.
         GradingError: no worker can be started.
     """
-    grader = find_grader(family, preset)
     names = sorted(answers, key=Variant.parse)
     parts = [_ordered(name, answers[name], questions).assign(variant=name) for name in names]
     table = pd.concat(parts, ignore_index=True)
-    found = [grader.extract(text) for text in table["text"]]
+    by_text = _read({*table["text"]}, family, preset)
+    readings = [by_text[text] for text in table["text"]]
     gold = questions.set_index("question_id")["answer"].map(canonical)[table["question_id"]]
     pairs = [
-        None if answer is None else (canonical(answer), right)
-        for answer, right in zip(found, gold, strict=True)
+        None if reading.canonical is None else (reading.canonical, right)
+        for reading, right in zip(readings, gold, strict=True)
     ]
-    distinct = {pair for pair in pairs if pair}
-    judgements = (
-        {pair: Judgement("judged", grader.equal(*pair)) for pair in distinct}
-        if grader.equal
-        else judge(distinct, preset)
-    )
-    outcomes = [judgements[pair] if pair else Judgement("no_answer", False) for pair in pairs]
+    judgements = judge({pair for pair in pairs if pair}, family, preset)
+    outcomes = [
+        judgements[pair] if pair else Judgement(reading.verdict, False)
+        for reading, pair in zip(readings, pairs, strict=True)
+    ]
     table = table.join(pd.DataFrame(outcomes))  # verdict and correct
-    table["answer"] = pd.Series(found, dtype="str")
+    table["answer"] = pd.Series([reading.answer for reading in readings], dtype="str")
     table["tokens"] = table["token_ids"].map(len).astype(np.int32)
-    wrong = table["answer"].mask(table["correct"]).map(hendrycks, na_action="ignore")
+    normal = pd.Series([reading.normal for reading in readings], dtype="str")
+    wrong = normal.mask(table["correct"])
     first = table.index.to_series().groupby([table["question_id"], wrong]).transform("min")
     group = first.groupby(table["question_id"]).rank("dense").fillna(0)
     table["group"] = group.mask(table["answer"].isna(), -1).astype(np.int32)
@@ -103,15 +103,29 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
     return answers.iloc[given.get_indexer(wanted)]
 
 
-def judge(pairs: Set[Pair], preset: str, workers: int | None = None) -> dict[Pair, Judgement]:
+def judge(
+    pairs: Set[Pair], family: str, preset: str, workers: int | None = None
+) -> dict[Pair, Judgement]:
     """Judge pairs in canonical form; workers, as many as pay by default, where no shortcut does."""
     known = {pair: shortcut(*pair) for pair in pairs}
     # Sorted by gold answer, so that a worker parses each gold answer once.
     hard = sorted((pair for pair in pairs if known[pair] is None), key=lambda pair: pair[::-1])
     easy = {pair: Judgement("judged", right) for pair, right in known.items() if right is not None}
-    cores = len(os.sched_getaffinity(0))
-    workers = workers or min(cores, 1 + len(hard) // _PAIRS_A_WORKER)
-    return easy | dict(zip(hard, judge_pairs(hard, preset, workers=workers), strict=True))
+    workers = workers or _paying(len(hard) / _PAIRS_A_WORKER)
+    judged = judge_pairs(hard, family, preset, workers=workers)
+    return easy | dict(zip(hard, judged, strict=True))
+
+
+def _read(texts: Set[str], family: str, preset: str) -> dict[str, Reading]:
+    """Read each distinct text once."""
+    ordered = sorted(texts)
+    workers = _paying(sum(map(len, ordered)) / _CHARACTERS_A_WORKER)
+    return dict(zip(ordered, read_texts(ordered, family, preset, workers=workers), strict=True))
+
+
+def _paying(loads: float) -> int:
+    """Return how many workers pay, given how many times the work of starting one there is."""
+    return min(len(os.sched_getaffinity(0)), 1 + int(loads))
 
 
 def grade_batch(

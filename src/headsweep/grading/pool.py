@@ -1,31 +1,37 @@
-"""Judging in worker processes that may die.
+"""Grading in worker processes that may die.
 
-Each worker takes batches of pairs. A pair that exceeds a limit ends the worker's child process. The
-number of replies before shows which pair it was; the next child judges the rest of the batch.
-Results do not depend on the number of workers or on the batches: each child starts with the same
-hash seed and memory, CPU time is limited (wall time only as a last resort), and a pair that ended a
-child other than by time is tried again in a fresh child before it counts as failed.
+Each worker takes batches of items: texts to read, or pairs to judge. An item that exceeds a limit
+ends the worker's child process. The number of replies before shows which item it was; the next
+child works on the rest of the batch. Results do not depend on the number of workers or on the
+batches: each child starts with the same hash seed and memory, CPU time is limited (wall time only
+as a last resort), and an item counts as failed only on proof, as `_PROOF` says. What is killed from
+outside is tried again.
 """
 
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
 from itertools import chain
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headsweep.errors import GradingError
+from headsweep.grading.worker import FROM_OUTSIDE, Limits
 
-_BATCH_PAIRS = 64
-_BATCH_CHARACTERS = 16_384  # so that a batch fits into a pipe, unless a single pair does not
+_BATCH_ITEMS = 64
+_BATCH_CHARACTERS = 16_384  # so that a batch fits into a pipe, unless a single item does not
 _LEAVING_SECONDS = 10.0
+_PATIENCE_SECONDS = 10.0  # for a reply after twice the wall time of an item
+_STARTS = 5  # in a row that may be killed from outside
 _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+_COMMAND = (sys.executable, "-P", "-m", "headsweep.grading.worker")
 
 Pair = tuple[str, str]
 """An answer and the gold answer."""
@@ -40,50 +46,101 @@ class Judgement(NamedTuple):
     """Whether the answer equals the gold answer; False unless `verdict` is ``judged``."""
 
 
-_REPLIES = {
-    b"1": Judgement("judged", True),
-    b"0": Judgement("judged", False),
-    b"e": Judgement("error", False),
+class Reading(NamedTuple):
+    """What a text answers."""
+
+    verdict: str
+    """``read``, ``no_answer``, or ``timeout``, ``memory``, ``error`` if reading failed."""
+    answer: str | None = None
+    """The final answer; this and the forms are None unless `verdict` is ``read``."""
+    canonical: str | None = None
+    """Its form for judging."""
+    normal: str | None = None
+    """Its form for telling wrong answers apart."""
+
+
+class _Outcome(NamedTuple):
+    failure: str | None  # `timeout`, `memory` or `error`
+    value: Any = None
+
+
+_PROOF = {
+    "cpu": ("timeout", 0),
+    "all cpu": ("timeout", 1),
+    "wall": ("timeout", 2),  # here and below the machine may have been busy
+    "silent": ("timeout", 2),
+    "memory": ("memory", 1),
+    "fault": ("error", 1),
+    "killed": ("memory", 5),  # by the kernel, when memory runs out again and again
 }
-_CAUSES = {b"t": "timeout", b"m": "memory"}  # why a child ended; anything else is an error
+"""By the cause of a child's end: what it proves of the item at work, and how many children in a row
+it has to end as the first of their items; 0: it need not be the first."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits for one pair."""
+def read_texts(
+    texts: Sequence[str],
+    family: str,
+    preset: str,
+    *,
+    workers: int = 1,
+    limits: Limits | None = None,
+) -> list[Reading]:
+    """Extract the final answers of texts, in order, in processes that can be killed.
 
-    cpu_seconds: float = 5.0
-    wall_seconds: float = 30.0
-    memory_mib: int = 512
-
-
-def judge_pairs(
-    pairs: Sequence[Pair], preset: str, *, workers: int = 1, limits: Limits | None = None
-) -> list[Judgement]:
-    """Judge pairs of (answer, gold), in order, in processes that can be killed.
-
-    The preset is ``default`` (math-verify) or ``authors`` (PRM800K's rules); the texts are any.
+    Family and preset are those of `find_grader`; the texts are any.
 
     Raises:
         GradingError: no worker can be started.
     """
-    batches = _batches(pairs, workers)
+    outcomes = _perform(("read", family, preset), [(text,) for text in texts], workers, limits)
+    return [
+        Reading(failure or "no_answer") if value is None else Reading("read", *value)
+        for failure, value in outcomes
+    ]
+
+
+def judge_pairs(
+    pairs: Sequence[Pair],
+    family: str,
+    preset: str,
+    *,
+    workers: int = 1,
+    limits: Limits | None = None,
+) -> list[Judgement]:
+    """Judge pairs of (answer, gold), in order, in processes that can be killed.
+
+    Family and preset are those of `find_grader`; the texts are any.
+
+    Raises:
+        GradingError: no worker can be started.
+    """
+    outcomes = _perform(("judge", family, preset), pairs, workers, limits)
+    return [Judgement(failure or "judged", value is True) for failure, value in outcomes]
+
+
+def _perform(
+    step: tuple[str, str, str],
+    items: Sequence[tuple[str, ...]],
+    workers: int,
+    limits: Limits | None,
+) -> list[_Outcome]:
+    batches = _batches(items, workers)
     everyone: list[_Worker] = []
     free: SimpleQueue[_Worker] = SimpleQueue()
 
-    def judged(batch: list[Pair]) -> list[Judgement]:
+    def performed(batch: list[tuple[str, ...]]) -> list[_Outcome]:
         worker = free.get()
         try:
-            return worker.judge(batch)
+            return worker.perform(batch)
         finally:
             free.put(worker)
 
     with ThreadPoolExecutor(workers) as threads:
         try:
             for _ in range(min(workers, len(batches))):
-                everyone.append(_Worker(preset, limits or Limits()))
+                everyone.append(_Worker(step, limits or Limits()))
                 free.put(everyone[-1])
-            return list(chain.from_iterable(threads.map(judged, batches)))
+            return list(chain.from_iterable(threads.map(performed, batches)))
         finally:
             for worker in everyone:
                 worker.end()
@@ -92,10 +149,12 @@ def judge_pairs(
 class _Worker:
     """A worker process; if it is killed from outside, another takes its place."""
 
-    def __init__(self, preset: str, limits: Limits) -> None:
-        arguments = (preset, *map(str, astuple(limits)))
-        self.command = [sys.executable, "-P", "-m", "headsweep.grading.worker", *arguments]
+    def __init__(self, step: tuple[str, str, str], limits: Limits) -> None:
+        self.command = [*_COMMAND, *step, *map(str, limits)]
+        self.patience = 2 * limits.wall_seconds + _PATIENCE_SECONDS
         self.busy = self.ended = False
+        self.starts = 0  # in a row without getting ready
+        self.causes: Counter[str] = Counter()  # of the ends of children with the same first item
         self.start()
 
     def start(self) -> None:
@@ -111,49 +170,88 @@ class _Worker:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.unread = b""
         self.ready = False
-        self.answered = 0  # pairs, by the latest child
-        self._write("")  # the child reads what comes behind this line
+        self.starts += 1
+        self.child = 0
+        self.answered = 0  # items, by the latest child
+        self._write(f"{self.child}")
         if self.ended:  # meanwhile
             self.end()
 
-    def judge(self, batch: list[Pair]) -> list[Judgement]:
-        """Judge a batch; its end is missing if `end` is called meanwhile."""
-        found: list[Judgement] = []
+    def perform(self, batch: list[tuple[str, ...]]) -> list[_Outcome]:
+        """Work on a batch; its end is missing if `end` is called meanwhile."""
+        found: list[_Outcome] = []
         self.busy = True
-        self.give(batch)
-        while len(found) < len(batch) and not self.ended:
-            reply = self.stdout.read(1)
-            if reply == b"r":
-                self.ready = True
-            elif reply in _REPLIES:
-                found.append(_REPLIES[reply])
-                self.answered += 1
-            elif not self.ended:
-                # The child has ended; a pair that was not its first is tried again.
-                if reply == b"t" or not self.answered:
-                    found.append(Judgement(_CAUSES.get(reply, "error"), False))
-                self.answered = 0
-                if reply:
-                    self._write("")
-                else:
-                    self._replace()
-                self.give(batch[len(found) :])
-        self.busy = False
+        try:
+            self.give(batch)
+            while len(found) < len(batch) and not self.ended:
+                found += self._next(batch[len(found) :])
+        finally:
+            self.busy = False
+            if self.ended:  # `end` leaves it open to who reads from it
+                self._close()
         return found
 
-    def give(self, batch: list[Pair]) -> None:
+    def _next(self, rest: list[tuple[str, ...]]) -> list[_Outcome]:
+        """Return the outcome of the first item of the rest, if the next reply tells it."""
+        outcomes: list[_Outcome] = []
+        match self._reply():
+            case ["ready"]:
+                self.ready, self.starts = True, 0
+            case ["done" | "failed" as state, *value]:
+                outcomes.append(_Outcome("error") if state == "failed" else _Outcome(None, *value))
+                self.answered += 1
+                self.causes.clear()
+            case ["ended" | "gone" as state, cause] if not self.ended:
+                outcomes += self._proved(cause)
+                if state == "gone":
+                    self._replace()
+                else:
+                    self.child += 1
+                    self.answered = 0
+                    self._write(f"{self.child}")
+                self.give(rest[len(outcomes) :])
+        return outcomes
+
+    def give(self, batch: list[tuple[str, ...]]) -> None:
         self._write(json.dumps(batch))
 
+    def _proved(self, cause: str) -> list[_Outcome]:
+        """Return the outcome of the item at work if the end of its child proves one."""
+        self.causes[cause] += not self.answered
+        failure, times = _PROOF[cause]
+        if self.causes[cause] < times:
+            return []
+        self.causes.clear()
+        return [_Outcome(failure)]
+
+    def _reply(self) -> list[Any]:
+        """Return the next reply, or ["gone", cause] if there is none."""
+        while b"\n" not in self.unread:
+            pipe = select.poll()
+            pipe.register(self.stdout, select.POLLIN)
+            if not pipe.poll(1000 * self.patience if self.ready else None):
+                os.killpg(self.process.pid, signal.SIGKILL)
+                return ["gone", "silent"]
+            if not (read := os.read(self.stdout.fileno(), 65536)):
+                return ["gone", "killed"]
+            self.unread += read
+        line, _, self.unread = self.unread.partition(b"\n")
+        try:
+            return list(json.loads(line))
+        except ValueError:  # what a killed child has left
+            return []
+
     def _write(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has died: `judge` sees its closed output
+        with contextlib.suppress(BrokenPipeError):  # it has died: `_reply` sees its closed output
             self.stdin.write(f"{line}\n".encode())
             self.stdin.flush()
 
     def _replace(self) -> None:
         """Start another process after this one has ended, which happens only by a kill."""
         status = self.process.wait()
-        if not self.ready:
+        if not self.ready and (-status not in FROM_OUTSIDE or self.starts == _STARTS):
             raise GradingError(
                 f"a grading worker ended with status {status} before its first answer; "
                 "see its message above, and check the installation of math-verify"
@@ -176,17 +274,18 @@ class _Worker:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-        self._close()
+        if not self.busy:
+            self._close()
 
 
-def _batches(pairs: Sequence[Pair], workers: int) -> list[list[Pair]]:
-    size = min(_BATCH_PAIRS, 1 + len(pairs) // (4 * workers))
-    batches: list[list[Pair]] = []
+def _batches(items: Sequence[tuple[str, ...]], workers: int) -> list[list[tuple[str, ...]]]:
+    size = min(_BATCH_ITEMS, 1 + len(items) // (4 * workers))
+    batches: list[list[tuple[str, ...]]] = []
     room = -1
-    for pair in pairs:
-        room -= sum(map(len, pair))
+    for item in items:
+        room -= sum(map(len, item))
         if room < 0 or len(batches[-1]) == size:
             batches.append([])
-            room = _BATCH_CHARACTERS - sum(map(len, pair))
-        batches[-1].append(pair)
+            room = _BATCH_CHARACTERS - sum(map(len, item))
+        batches[-1].append(item)
     return batches

@@ -27,6 +27,7 @@ from headsweep.errors import ModelError
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.removal import absent_heads, cut_layers, find_cuts, without
 from headsweep.models.source import tokenizer_files
+from headsweep.record import Stopwatch, write_record
 from headsweep.tables import atomic, write_json, write_text
 from headsweep.variants import Variant
 
@@ -65,10 +66,12 @@ def save_pruned(
     form: Form,
     pruning: Pruning,
     tokenizer: Path | None = None,
+    stopwatch: Stopwatch | None = None,
 ) -> None:
     """Save a model after `zero_heads` or `remove_heads`; the folder appears whole or not at all.
 
-    The geometry has its present heads; the tokenizer's files are copied from another folder.
+    The geometry has its present heads; the tokenizer's files are copied from another folder. Given
+    a stopwatch, which started with the work, the folder gets a record of all its files.
 
     Raises:
         ModelError: the folder exists, or the model cannot be saved in that form.
@@ -105,6 +108,8 @@ def save_pruned(
         }
         write_json(made / PRUNED_HEADS, facts)
         write_text(made / "README.md", _card(folder.name, type(model).__name__, facts))
+        if stopwatch is not None:
+            write_record(made / PRUNED_HEADS, stopwatch, {"pruning": facts}, made)
 
 
 def plainest_form(model: PreTrainedModel, geometry: HeadGeometry) -> Form:

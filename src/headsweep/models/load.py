@@ -33,12 +33,13 @@ from headsweep.models.checkpoints import read_pretrained
 from headsweep.models.geometry import LoadedModel, find_heads
 from headsweep.models.guard import read_config
 from headsweep.models.source import fetch_model
-from headsweep.record import RECORD, damaged
+from headsweep.record import contradicted
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BALANCED = "balanced"
 _SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 _CONTEXT = 512
+_READ = (".safetensors", ".json", ".model", ".txt", ".jinja")
 
 
 def load_model(
@@ -206,9 +207,9 @@ def load_weights(
 
 
 def _check_records(folder: Path) -> None:
-    """Compare a folder's weights with the records in it, as trained models have one."""
-    for record in sorted(folder.glob(f"*{RECORD}")):
-        if file := damaged(folder / record.name.removesuffix(RECORD), ".safetensors"):
+    """Compare what loading reads in a folder with the records of what a run or a command made."""
+    for file in sorted(each for each in folder.iterdir() if each.suffix in _READ):
+        if record := contradicted(file):
             raise ModelError(
                 f"{file} is damaged: its checksum differs from that in {record.name}; remove "
                 f"{folder} and make it again"

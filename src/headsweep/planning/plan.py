@@ -7,6 +7,7 @@ from headsweep.config.compression import SCORED_AT_ONCE
 from headsweep.planning import cost, memory
 from headsweep.planning.batches import batches
 from headsweep.planning.cost import CARDS, CPU_SHARE, Cost
+from headsweep.text import one_line
 
 _START_SECONDS = 30.0  # start of a job and loading of a model
 
@@ -83,6 +84,7 @@ def _trained(config: Config, compression: str) -> memory.TrainingMemory:
 
 def aligned(rows: Sequence[Sequence[str]], left: int) -> str:
     """Return a table as text, its first `left` columns aligned left, the others right."""
+    rows = [list(map(one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = "<" * left + ">" * (len(widths) - left)
     lines = (zip(row, sides, widths, strict=True) for row in rows)

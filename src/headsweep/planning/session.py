@@ -13,8 +13,6 @@ from logging import Logger
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient
 
@@ -22,13 +20,14 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
-from headsweep.errors import HeadsweepError
+from headsweep.errors import HeadsweepError, TableError
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.store import mark_version
 from headsweep.planning.workflow import Rules
-from headsweep.tables import write_json
+from headsweep.record import Stopwatch, read_text, write_record
+from headsweep.tables import count_rows, write_json
 
 
 def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Config:
@@ -136,7 +135,9 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
             f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
         )
     mark_version()
-    write_json(rules.store.path(paths.CONFIG), config.model_dump(mode="json"))
+    file = rules.store.path(paths.CONFIG)
+    write_json(file, config.model_dump(mode="json"))
+    write_record(file, Stopwatch(), {})
     logger.info(held(rules))
     dag = workflow.dag
     local = bool(workflow.local_exec)
@@ -157,15 +158,15 @@ def planned_answers(workflow: Any) -> list[Path]:
 def held(rules: Rules) -> str:
     """Say how much of what a config needs is in the store already, in one line.
 
-    Answers in journals count. No table is read: a table that is there holds all of its answers, and
-    how many these are is in the question set's footer, or is what `headsweep plan` assumes.
+    Answers in journals count. No table of answers is read: one that is there holds all of them, and
+    how many these are says the question set, or else what `headsweep plan` assumes.
     """
     total = found = 0
     config, path = rules.config, rules.store.path
     for batch in rules.batches:
         try:
-            questions = pq.read_metadata(path(paths.QUESTIONS, questions=batch.questions)).num_rows
-        except (OSError, pa.ArrowInvalid):  # not drawn yet; or damaged, as its first reader says
+            questions = count_rows(path(paths.QUESTIONS, questions=batch.questions))
+        except TableError:  # not drawn yet; or damaged, as its first reader says
             questions = question_count(config.questions[batch.questions])
         each = questions * config.decodings[batch.decoding].samples
         total += each * len(batch.variants)
@@ -190,7 +191,7 @@ def held(rules: Rules) -> str:
 def tell_findings(rules: Rules, logger: Logger) -> None:
     """Log the findings of a finished run and the path of its report."""
     if (findings := rules.store.path(paths.FINDINGS)).exists():
-        lines = findings.read_text(encoding="utf-8").splitlines()
+        lines = read_text(findings).splitlines()
         logger.info("\n  ".join(["Findings", *lines]))
         logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
 

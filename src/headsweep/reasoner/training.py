@@ -34,8 +34,7 @@ from headsweep.benchmarks import generated
 from headsweep.benchmarks.templates import Problem
 from headsweep.grading.matrix import grade_answers
 from headsweep.models.source import BUILTIN, fingerprint
-from headsweep.record import Stopwatch, read_record, record_path, write_record
-from headsweep.tables import write_json
+from headsweep.record import Stopwatch, read_record, replace_record, write_record
 
 _LOG = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ def make(folder: Path = FOLDER, settings: Settings = SETTINGS) -> None:
     write_record(weights, stopwatch, facts, folder)
     of_this_machine = {"host", "process"}  # the record is published
     published = {k: v for k, v in read_record(weights).items() if k not in of_this_machine}
-    write_json(record_path(weights), published)
+    replace_record(weights, published)
     _LOG.info("%d of %d test questions are answered right", facts["right"], len(recorded))
 
 

@@ -31,7 +31,7 @@ from headsweep.models.guard import read_config
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model, stated_geometry
-from headsweep.record import Stopwatch, damaged, read_json, write_record
+from headsweep.record import Stopwatch, damaged, read_json, record_path, write_record
 from headsweep.recovery.evaluation import as_rows, measured, text_losses
 from headsweep.recovery.options import Recovery, recovery
 from headsweep.recovery.texts import Piece, Text, cut
@@ -181,6 +181,7 @@ class _Run:
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
             write_json(known, self.call)
+            write_record(known, self.stopwatch, {})
 
     def after(self, number: int) -> Path:
         """Return the folder of the decoder after so many rounds."""
@@ -198,9 +199,11 @@ class _Run:
         try:
             return read_json(file)
         except TableError:
-            raise ModelError(
-                f"{damaged(file) or file} is damaged; remove {self.work} and run again"
-            ) from None
+            try:
+                spoiled = damaged(file) or file
+            except TableError:
+                spoiled = record_path(file)
+            raise ModelError(f"{spoiled} is damaged; remove {self.work} and run again") from None
 
     def round(self, number: int) -> None:
         """Remove heads and train the rest, unless that is done."""

@@ -25,7 +25,7 @@ from headsweep.config import Config
 from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, Shown, find_exhibit
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
-from headsweep.record import read_json, read_record
+from headsweep.record import read_json, read_record, read_text
 from headsweep.report.svg import Scale, ruler, strip
 from headsweep.text import part, points, short
 
@@ -149,7 +149,7 @@ def images(pictures: Iterable[str]) -> list[Block]:
         path = Path(template.format(suffix="svg"))
         words = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
         if not words["alt"].startswith(EMPTY):
-            image = _smaller(path.read_text(encoding="utf-8"))
+            image = _smaller(read_text(path))
             uri = Markup(image.replace("%", "%25").replace("#", "%23").replace("&", "&amp;"))
             svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(words["alt"], uri)
             found.append(Picture(svg, f"In print: {path.with_suffix('.pdf')}", "image"))

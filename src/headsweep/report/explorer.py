@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from headsweep import paths
@@ -26,7 +25,7 @@ from headsweep.analysis.trials import METHOD, read_trial
 from headsweep.config import Config
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
-from headsweep.tables import QUESTIONS, read_table
+from headsweep.tables import ANSWERS, QUESTIONS, read_table
 from headsweep.text import plain, points, visible
 from headsweep.variants import BASE, Variant
 
@@ -142,7 +141,7 @@ def _answers(file: Path, z: pd.DataFrame) -> Answers:
     """Return a variant's answers in the order of Z; none if they are not stored."""
     if not file.exists():
         return []
-    table = pq.read_table(file, columns=["question_id", "text", "margin"]).to_pandas()
+    table = read_table(file, ANSWERS, columns=["question_id", "text", "margin"])
     table = table.set_index("question_id").loc[z["question_id"]]
     margins = [round(float(m), 4) if math.isfinite(m) else None for m in table["margin"]]
     return list(zip(map(_cut, table["text"]), margins, strict=True))

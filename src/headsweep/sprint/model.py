@@ -21,12 +21,11 @@ import pandas as pd
 import safetensors.torch
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from headsweep.config.experiments import Geometry
 from headsweep.errors import TableError
-from headsweep.record import intact
+from headsweep.record import read_tensors
 from headsweep.sprint.validation import Order
 from headsweep.tables import atomic
 
@@ -149,13 +148,12 @@ def load(path: Path) -> tuple[HeadSelector, dict[str, Any]]:
     Raises:
         TableError: the file is missing, damaged or not a selector.
     """
+    metadata, state = read_tensors(path)
     try:
-        with safe_open(intact(path), framework="pt") as file:
-            facts: dict[str, Any] = json.loads(file.metadata()[_FACTS])
-        state = safetensors.torch.load_file(path)
+        facts: dict[str, Any] = json.loads(metadata[_FACTS])
         pool, embedding_dim = len(state["heads"]), state["theta_weight"].shape[1]
         selector = HeadSelector(embedding_dim, pool, Setting(**facts["setting"]), seed=0)
         selector.load_state_dict(state)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise TableError(f"{path} is not a head selector ({error}); remove it and rerun") from None
     return selector, facts

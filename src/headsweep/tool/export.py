@@ -17,7 +17,7 @@ from headsweep.models.source import local_folder
 from headsweep.planning.batches import batches, histories, seeded_arms
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, check_version, mark_version
-from headsweep.record import rewrite_checksums
+from headsweep.record import intact, rewrite_checksums
 from headsweep.tables import (
     QUESTIONS,
     read_metadata,
@@ -72,6 +72,7 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     Raises:
         ConfigError: the run has no config.json, answers or outcomes of arms are missing, or the
             folder holds anything but an earlier export of the run.
+        TableError: a file is damaged.
     """
     file = run / "config.json"
     if not file.is_file():
@@ -96,6 +97,7 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     every = dict.fromkeys([*stored, *listed, *_of_run(config)])
     wanted = [each for each in every if (here / each).exists()]
     for each in wanted:
+        intact(here / each)
         for name in (each, Path(f"{each}.run.json")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(here / name, folder / name)

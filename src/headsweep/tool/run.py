@@ -7,10 +7,12 @@ from typing import Any
 import pandas as pd
 
 from headsweep import paths
+from headsweep.analysis.facts import read_csv
 from headsweep.config import Config
 from headsweep.config import load as load_config
 from headsweep.errors import ConfigError
 from headsweep.planning.store import Store, check_version
+from headsweep.record import read_text
 from headsweep.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, read_table
 
 
@@ -67,7 +69,7 @@ class Run:
     def heads(self, sweep: str | None = None) -> pd.DataFrame:
         """Return a sweep's heads: accuracy, gain with its interval, exact test, failures."""
         name = self.one("sweeps", sweep)
-        return pd.read_csv(self.path(paths.CONTROLS, sweep=name, table="heads"))
+        return read_csv(self.path(paths.CONTROLS, sweep=name, table="heads"))
 
     def pass_at_n(self, selector: str | None = None) -> pd.DataFrame:
         """Return Pass@N of a selector and its baselines, with intervals."""
@@ -88,7 +90,7 @@ class Run:
     def findings(self) -> list[str]:
         """The verdicts of the run's report, one line per question; empty without a report."""
         file = self.path(paths.FINDINGS)
-        return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        return read_text(file).splitlines() if file.exists() else []
 
     def __repr__(self) -> str:
         config = self.config

@@ -6,7 +6,6 @@ verifier of the user's chooses.
 """
 
 import importlib
-import json
 import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
@@ -19,12 +18,12 @@ from headsweep.embeddings import embed, load_embedder
 from headsweep.errors import ConfigError
 from headsweep.generation.work import Unit
 from headsweep.generation.worker import Worker
-from headsweep.grading.graders import canonical, find_grader
-from headsweep.grading.pool import judge_pairs
+from headsweep.grading.pool import judge_pairs, read_texts
 from headsweep.models.load import load_model
 from headsweep.planning.plan import aligned
 from headsweep.record import read_json
 from headsweep.sprint.model import rank
+from headsweep.text import json_line, one_line, visible
 from headsweep.tool.run import Run
 from headsweep.variants import BASE, Variant
 
@@ -60,15 +59,12 @@ def count_votes(
     most votes; the nearest head breaks ties. A text without an answer has no vote. Agreement is the
     share of pairs of heads with equal answers; None for a single head.
     """
-    extract, equal = find_grader(family, preset)
-    answers = [extract(text) for text in texts]
-    plain = [None if answer is None else canonical(answer) for answer in answers]
+    readings = read_texts(texts, family, preset)
+    answers = [reading.answer for reading in readings]
+    plain = [reading.canonical for reading in readings]
     distinct = [answer for answer in dict.fromkeys(plain) if answer is not None]
     pairs = [(later, earlier) for earlier, later in combinations(distinct, 2)]
-    if equal is not None:
-        same = [equal(*pair) for pair in pairs]
-    else:
-        same = [found.correct for found in judge_pairs(pairs, preset)]
+    same = [judged.correct for judged in judge_pairs(pairs, family, preset)]
     leader: dict[str | None, str | None] = {answer: answer for answer in plain}
     for (later, earlier), verdict in zip(pairs, same, strict=True):
         if verdict and leader[later] == later:
@@ -191,14 +187,15 @@ class Solver:
                     f"has to return a number for each"
                 )
         votes = count_votes([*map(str, heads)], written, *self._grading, scores)
-        return Solved(question, *votes, find_grader(*self._grading).extract(texts[BASE]))
+        (base,) = read_texts([texts[BASE]], *self._grading)
+        return Solved(question, *votes, base.answer)
 
 
 def to_json(solved: Solved) -> str:
     """Return a result as one line of JSON."""
     candidates = [candidate._asdict() for candidate in solved.candidates]
     values = {"answer": solved.answer, **solved._asdict(), "candidates": candidates}
-    return json.dumps(values, ensure_ascii=False)
+    return json_line(values)
 
 
 def to_text(solved: Solved) -> str:
@@ -210,8 +207,9 @@ def to_text(solved: Solved) -> str:
         rows.append((answer, ", ".join(found.heads), f"{found.votes}", score))
     if not any(score for *_, score in rows[1:]):
         rows = [row[:3] for row in rows]  # type: ignore[misc]
-    lines = [solved.question, "", aligned(rows, left=2), ""]
-    lines += [f"chosen: {solved.answer or 'none'}; the unpruned model: {solved.base or 'none'}"]
+    lines = [visible(solved.question), "", aligned(rows, left=2), ""]
+    chosen, base = (one_line(answer or "none") for answer in (solved.answer, solved.base))
+    lines += [f"chosen: {chosen}; the unpruned model: {base}"]
     if solved.agreement is not None:
         lines += [f"{solved.agreement:.0%} of the pairs of heads agree"]
     return "\n".join(lines) + "\n"

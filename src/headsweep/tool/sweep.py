@@ -88,12 +88,12 @@ def sweep(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
-    import pandas as pd
-
-    from headsweep.analysis.jobs import write_controls  # slow to import
+    from headsweep.analysis.facts import read_csv  # slow to import
+    from headsweep.analysis.jobs import write_controls
     from headsweep.generation import activations
     from headsweep.grading.matrix import grade
     from headsweep.planning.inputs import check_devices, preflight, resolve
+    from headsweep.record import Stopwatch, write_record
     from headsweep.tables import write_json
 
     gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
@@ -118,14 +118,16 @@ def sweep(
         config = resolve(config)
         preflight(config)
         check_devices(config)
-        write_json(Path(paths.CONFIG.format(run=RUN)), config.model_dump(mode="json"))
+        file = Path(paths.CONFIG.format(run=RUN))
+        write_json(file, config.model_dump(mode="json"))
+        write_record(file, Stopwatch(), {})
         store = answer(config, cores)
         names = (MODEL, "greedy", QUESTIONS)
         _once(store.of_sweep(SWEEP, paths.ACTIVATIONS), activations.run, config, *names)
         grade(config, *names)
         write_controls(config, SWEEP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
-        return pd.read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))
+        return read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))
 
 
 def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":

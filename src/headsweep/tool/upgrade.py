@@ -27,7 +27,7 @@ from headsweep.config import Config, parse
 from headsweep.errors import ConfigError, HeadsweepError, TableError
 from headsweep.planning import store
 from headsweep.planning.inputs import resolve
-from headsweep.record import digest_of, rewrite_checksums
+from headsweep.record import digest_of, read_facts, replace_record, rewrite_checksums
 from headsweep.tables import atomic, write_json, write_table, write_text
 from headsweep.tool import former_keys
 from headsweep.tool.store import (
@@ -81,6 +81,7 @@ def upgrade(named: Iterable[Path]) -> None:
     for file, config in configs.items():
         if file.suffix == ".json":
             write_json(file, config.model_dump(mode="json"))
+            rewrite_checksums(file)
     store.mark_version(upgraded=True)
     _tell(outdated, damaged, names)
 
@@ -218,7 +219,7 @@ def _write(file: Path, place: Path, names: _Names) -> None:
     elif file.suffix == ".safetensors" and f'"{_FORMER}"'.encode() in content:
         _write_tensors(content, place, names)
     elif file.name in _DESCRIPTIONS or file.parent == STORE / "embedders":
-        write_text(place, _in_words_of_today(file, names))
+        write_text(place, _in_words_of_today(content.decode(), names))
     elif not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         os.link(file, place)
@@ -253,12 +254,13 @@ def _write_tensors(content: bytes, place: Path, names: _Names) -> None:
 
 def _write_record(record: Path, place: Path, names: _Names) -> None:
     """Write a record that describes the files of its group as they are now."""
-    write_text(place, _in_words_of_today(record, names))
-    rewrite_checksums(place.with_name(place.name.removesuffix(_RECORD)))
+    result = place.with_name(place.name.removesuffix(_RECORD))
+    replace_record(result, json.loads(_in_words_of_today(json.dumps(read_facts(record)), names)))
+    rewrite_checksums(result)
 
 
-def _in_words_of_today(file: Path, names: _Names) -> str:
-    return re.sub(rf"\b{_FORMER}\b", _NAME, names.replaced(file.read_text(encoding="utf-8")))
+def _in_words_of_today(text: str, names: _Names) -> str:
+    return re.sub(rf"\b{_FORMER}\b", _NAME, names.replaced(text))
 
 
 def _is_of_today(file: Path) -> bool:

@@ -1,0 +1,81 @@
+"""What meets hostile text takes time linear in its length: functions and patterns of grading."""
+
+import itertools
+import re
+import time
+from functools import partial
+
+import pytest
+
+from headsweep import text
+from headsweep.errors import HeadsweepError
+from headsweep.grading import graders, prm800k_judge
+from headsweep.grading.graders import BENCHMARKS, GRADERS
+
+LENGTHS = (400, 1_600, 6_400, 25_600, 102_400)
+UNITS = [
+    *" 1{}-,.x\n\\$/(A^_",
+    *(r"\boxed{", r"\boxed ", r"\text{", r"\frac", r"\sqrt", r"^\circ", "answer ", "answer is "),
+    *("1,", "1,000,", "1/", "--", "- ", "^ ", "{.", "degree ", " or "),
+]
+ENDS = (("", ""), ("The answer", "?"), (r"\text{", "x"), (r"\boxed{", "}"))
+
+
+def find_all(pattern, hostile):
+    for _ in pattern.finditer(hostile):
+        pass
+
+
+FUNCTIONS = {
+    "canonical": graders.canonical,
+    "hendrycks": graders.hendrycks,
+    "shortcut": partial(graders.shortcut, gold="12"),
+    "normalise": prm800k_judge._normalise,
+    "elements": prm800k_judge._elements,
+    "error": HeadsweepError,
+    "visible": text.visible,
+    "plain": text.plain,
+}
+for name, grader in (GRADERS | BENCHMARKS).items():
+    FUNCTIONS[f"extract, {name}"] = grader.extract
+    if grader.equal:
+        FUNCTIONS[f"equal, {name}"] = partial(grader.equal, gold="12")
+for module in (graders, prm800k_judge):
+    for name, value in vars(module).items():
+        if isinstance(value, re.Pattern):
+            FUNCTIONS[f"{module.__name__}.{name}"] = partial(find_all, value)
+
+
+def seconds(function, hostile):
+    begin = time.process_time()
+    function(hostile)
+    return time.process_time() - begin
+
+
+def too_long(function, unit, start="", end=""):
+    """Return the length at which a text takes much more than four times as long as a quarter of it.
+
+    A quadratic function takes 16 times as long. What only seems to take long is measured again.
+    """
+    before = None
+    for length in LENGTHS:
+        hostile = start + (unit * length)[:length] + end
+        took = seconds(function, hostile)
+        while before is not None and took > 8 * before + 0.03:
+            again = seconds(function, hostile)
+            if again > 0.8 * took:
+                return length
+            took = again
+        before = took
+    return None
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_time_grows_with_the_length_of_hostile_text_and_not_with_its_square(name):
+    for unit, ends in itertools.product(UNITS, ENDS):
+        assert too_long(FUNCTIONS[name], unit, *ends) is None, (unit, ends)
+
+
+def test_the_measure_tells_a_quadratic_pattern_from_a_linear_one():
+    assert too_long(re.compile(r"answer\s*\s*\(").search, " ", "answer") in LENGTHS
+    assert too_long(re.compile(r"answer\s*+\s*+\(").search, " ", "answer") is None

@@ -1,0 +1,140 @@
+"""A changed digit or bit in any file of a run is noticed by whoever reads the file."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import headsweep
+import simulation
+from damage import damaged
+from headsweep import paths
+from headsweep.analysis.trials import read_trial
+from headsweep.config import load, parse
+from headsweep.errors import HeadsweepError
+from headsweep.figures import draw
+from headsweep.planning.inputs import resolve
+from headsweep.planning.store import Store
+from headsweep.record import Stopwatch, described, write_record
+from headsweep.report.page import write_report
+from headsweep.sprint import model
+from headsweep.tables import write_json
+from headsweep.tool import export
+from headsweep.tool.compare import compare
+
+RUN = Path("results/small")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return the folder and the config of a simulated run, with a record of each file."""
+    config = resolve(parse(small()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("damage"))
+        simulation.fill(config)
+        store = Store(config)
+        selector = model.HeadSelector(4, 8, model.Setting("ball", 2, 0.0), seed=0)
+        file = store.path(paths.SELECTOR, selector="math")
+        model.save(file, selector, {"heads": ["L00H00"]})
+        write_record(file, Stopwatch(), {})
+        write_json(store.path(paths.CONFIG), config.model_dump(mode="json"))
+        simulation.record()
+        simulation.write(config, figures=False)
+        draw.draw(config, "sweep", "demo")
+        write_report(config)
+        yield config
+
+
+def small():
+    """Return the values of a config of every kind of result, with few of each."""
+    values = simulation.whole().model_dump(mode="json", exclude_unset=True)
+    for questions in values["questions"].values():
+        questions["n"] = 40
+    values["run"] = "small"
+    values["problems"]["asdiv_a"]["revision"] = "0" * 64  # so that its file is not asked for
+    values["sweeps"]["demo"]["layers"] = values["selectors"]["math"]["layers"] = [0]
+    return values
+
+
+def page(config):
+    write_report(config)
+
+
+def again(config):
+    """Compute the tables and the claims once more, as the run's jobs do."""
+    simulation.write(config, figures=False)
+
+
+def drawn(config):
+    draw.draw(config, "frontier", "math")
+
+
+def trial(config):
+    read_trial(config, "asdiv")
+
+
+def exported(config):
+    """Export the run, but for its compressions, whose arms were not trained."""
+    values = config.model_dump(mode="json") | {"compressions": {}, "problems": {}, "solvers": {}}
+    write_json(Path("results/others/config.json"), values)
+    shutil.rmtree("out", ignore_errors=True)
+    export.export(Path("results/others"), Path("out"))
+
+
+def run(read):
+    return lambda config: read(headsweep.load(RUN))
+
+
+READ = {
+    f"{RUN}/controls/demo/heads.csv": [page, run(lambda found: found.heads())],
+    f"{RUN}/controls/demo/gains.csv": [page, lambda config: draw.draw(config, "run")],
+    f"{RUN}/controls/demo/failures.csv": [page],
+    f"{RUN}/controls/demo/placebos.csv": [page],
+    f"{RUN}/tables/demo.csv": [page],
+    f"{RUN}/tables/claims.csv": [page],
+    f"{RUN}/tables/compression_table4.csv": [page],
+    f"{RUN}/audit/sprint.csv": [page],
+    f"{RUN}/comparisons/prompts.csv": [page],
+    f"{RUN}/sprint/math/paired.csv": [page],
+    f"{RUN}/sprint/math/choosing.csv": [page],
+    f"{RUN}/sprint/math/pass_at_n.parquet": [page, run(lambda found: found.pass_at_n())],
+    f"{RUN}/sprint/math/points.parquet": [lambda config: draw.draw(config, "selector", "math")],
+    f"{RUN}/sprint/math/selector.safetensors": [run(lambda found: found.selector()), exported],
+    f"{RUN}/frontier/math/curves.csv": [page, drawn],
+    f"{RUN}/frontier/math/families.csv.run.json": [page],
+    f"{RUN}/compression/asdiv/histories.json": [again, trial],
+    f"{RUN}/compression/asdiv/measurements.csv": [
+        again,
+        trial,
+    ],
+    f"{RUN}/figures/heatmap_demo_L00.svg": [page],
+    f"{RUN}/figures/heatmap_demo_L00.json": [page],
+    f"{RUN}/figures/heatmap_demo_L00.json.run.json": [page],
+    f"{RUN}/graded/*/greedy-*/math_test-*.parquet": [again, lambda _: compare(RUN, RUN)],
+    f"{RUN}/accuracy/*/greedy-*/math_test-*.parquet": [page, run(lambda found: found.z())],
+    f"{RUN}/findings.txt": [run(lambda found: found.findings)],
+    f"{RUN}/config.json": [run(lambda found: found.config), lambda _: load(RUN / "config.json")],
+    "results/store/questions/math_test-*.parquet": [page, exported],
+    "results/store/activations/*/greedy-*/math_test-*.parquet": [again],
+    "results/store/*/greedy-*/math_test-*/L00H01.parquet": [page, again, exported],
+}
+
+
+@pytest.mark.parametrize("form", READ)
+def test_whoever_reads_a_damaged_file_refuses_and_names_it(form, finished):
+    file = next(Path().glob(form))
+    for read in READ[form]:
+        with damaged(file), pytest.raises(HeadsweepError) as error:
+            read(finished)
+        assert str(file) in str(error.value) and "remove" in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_every_file_of_the_run_has_a_checksum(finished):
+    files = [file for file in RUN.rglob("*") if file.is_file()]
+    unknown = [
+        file
+        for file in files
+        if not (file.suffix == ".parquet" or file.name.endswith(".run.json") or described(file))
+    ]
+    assert [file for file in unknown if file.suffix != ".tex"] == []
