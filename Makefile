@@ -2,6 +2,7 @@
 # make real     the report of a real model, from its answers in results/gallery; about a minute;
 #               MODEL=qwen2.5-coder-0.5b-families: the comparison of families
 # make prune-example  a real model pruned and recovered, in an hour or two: GGUF=, DATA=
+# make asdiv    small solvers compressed on ASDiv-A, results/gallery/asdiv: an hour of a core; DATA=
 # make test     the tests and the linters, in the same environment
 # make nightly  what takes hours: every step of NIGHTLY below, each to the end, each with a log
 # Its steps alone:
@@ -32,7 +33,7 @@ LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
 
-.PHONY: demo real prune-example test lint reasoner readme nightly $(NIGHTLY) lock reference architectures clean
+.PHONY: demo real prune-example asdiv test lint reasoner readme nightly $(NIGHTLY) lock reference architectures clean
 
 # Some images forbid it for all: then every job would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -53,6 +54,15 @@ real: $(INSTALLED)
 prune-example: $(DEVELOPED)
 	PATH="$(abspath $(BIN)):$$PATH" sh results/gallery/smollm2-135m-pruned/make.sh $(GGUF) \
 		$(DATA)/math_train.jsonl.gz $(DATA)/math500.jsonl results/prune-example
+
+# DATA is a folder with asdiv_a.jsonl, as ATHENA prepares it. Kept is Table 4 without the columns
+# after `whole_removed`: times are those of one machine.
+ASDIV := results/asdiv-gallery
+asdiv: $(INSTALLED)
+	mkdir -p $(ASDIV)/data
+	cp $(DATA)/asdiv_a.jsonl $(ASDIV)/data
+	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --directory $(ASDIV) --configfile results/gallery/asdiv/config.yaml
+	cut -d , -f 1-26 $(ASDIV)/results/asdiv/tables/compression_table4.csv > results/gallery/asdiv/table4.csv
 
 # The linters work beside pytest; what they say is printed at the end. Files are handed out in the
 # order of collection (xdist's own order is by number of tests, which says nothing of their length).

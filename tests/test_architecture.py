@@ -49,7 +49,6 @@ OWN_READERS = {
     "tool/pilot": "the kernel's files, and the log of a SLURM job",
     "report/page": "the page's own style and script",
     "report/blocks": "the page's own declarations",
-    "models/checkpoints": "weights of a folder that loading has compared with its record",
     "models/files": "headers of models, foreign ones too, before they are loaded",
     "models/source": "models, to take their fingerprints",
     "models/gguf": "GGUF files, which are foreign",

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerFast
 
 from headsweep.athena.generated import generate
 from headsweep.athena.solver import MathSolver, new_solver
 from headsweep.benchmarks.generated import corpus
+from headsweep.compression.decoder import Decoder
+from headsweep.config import Decoding
 from headsweep.config.compression import Encoder, Solver
+from headsweep.models.geometry import LoadedModel, find_heads
 from headsweep.models.learner import Learner
 from headsweep.reasoner.training import Settings, new_model, train_tokenizer
 
@@ -32,9 +36,22 @@ def certain_solver(n: int) -> MathSolver:
     return solver
 
 
+def small_tokenizer() -> PreTrainedTokenizerFast:
+    return train_tokenizer((text for one in corpus(60, seed=1) for text in one[:2]), 300)
+
+
+def decoder(shape: Settings) -> Decoder:
+    """Return a decoder that knows nothing, in training."""
+    tokenizer = small_tokenizer()
+    model = new_model(shape, tokenizer).train()
+    where = Path("nowhere"), model.device, model.dtype
+    loaded = LoadedModel(model, tokenizer, find_heads(model), *where, 0, (1,))
+    return Decoder(loaded, "decoder", Decoding(max_new_tokens=5), "math")
+
+
 def save_decoder(folder: Path) -> Path:
     """Write a decoder that knows nothing."""
-    tokenizer = train_tokenizer((text for one in corpus(60, seed=1) for text in one[:2]), 300)
+    tokenizer = small_tokenizer()
     heads = {"query_heads": 6, "kv_heads": 3, "head_dim": 10}
     shape = Settings(layers=2, hidden=20, intermediate=28, vocabulary=300, **heads)
     for part in (new_model(shape, tokenizer), tokenizer):

@@ -15,7 +15,7 @@ from small import save_decoder
 from damage import damaged
 from headsweep import paths
 from headsweep.analysis import jobs
-from headsweep.compression import arm_jobs, arm_measurements, footprint
+from headsweep.compression import arm_jobs, arm_measurements
 from headsweep.config import parse
 from headsweep.errors import HeadsweepError, TableError
 from headsweep.generation import prepare
@@ -52,8 +52,6 @@ FULL = arms(CONFIG, "own")[1]
 def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("jobs"))
-        # A process of its own measures it: see test_footprint.
-        patch.setattr(footprint, "peak_bytes", lambda *_: 7)
         prepare_decoder()
         for arm in arms(CONFIG, "own"):
             arm_jobs.compress_arm(CONFIG, **arm.wildcards, seed=SEED)
@@ -121,6 +119,8 @@ def test_measurements_are_of_the_models_that_were_left():
     assert base - full == gone and quantised == full
     assert rows["weight_bytes"].iloc[::2].is_monotonic_decreasing
     times = rows.dropna(subset="test_time").set_index(["arm", "quantised"])
+    held = times["peak_bytes"] - times["weight_bytes"]  # what a pass holds beside the weights
+    assert 0 < held["full", False] <= held["baseline", False]
     assert times["batch"].tolist() == [3, 3, 3]
     seconds, ratio = times["end_to_end_seconds"], times["test_time"]
     assert ratio.tolist() == pytest.approx((seconds / seconds.iloc[0]).tolist(), rel=1e-4)

@@ -1,30 +1,30 @@
 """Sizes against the closed form, the counter and known bytes; clocks that are ours."""
 
-import itertools
-
 import numpy as np
 import pytest
+import small
 import tiny_models
 import torch
 from scipy.stats import ttest_rel
 from tiny_models import Architecture, encoder, wide
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
-from transformers import AutoModelForSequenceClassification, BertModel
-from transformers.initialization import no_init_weights
+from transformers import AutoModelForSequenceClassification
 
 from example_config import config
 from headsweep.compression import footprint
-from headsweep.compression.arm_measurements import relative
+from headsweep.compression.arm_measurements import narrowed, relative
 from headsweep.compression.calibration import calibrate
+from headsweep.compression.decoder import Example, Question
+from headsweep.compression.distillation import distilled, frozen
 from headsweep.config import Study
 from headsweep.config.compression import Compression, Importance
-from headsweep.errors import ModelError
+from headsweep.models.checkpoints import Pruning, save_pruned
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import quantised
-from headsweep.models.load import word_tokenizer
+from headsweep.models.load import load_checkpoint, word_tokenizer
 from headsweep.models.removal import remove_heads
-from headsweep.planning.cost import scoring_memory
+from headsweep.planning.memory import scoring_memory, training_memory
+from headsweep.reasoner.training import Settings
 from headsweep.variants import Variant
 
 TOKENS, WIDTH, INNER = 7, 48, 56
@@ -93,29 +93,60 @@ def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithm
     assert relative(seconds[:, :1], base=0).tolist() == [[1, 1, 1]]
 
 
-def test_a_fresh_process_tells_its_peak(tmp_path):
-    """At least the weights, and not what the libraries take."""
-    least, names = [], ("wide", "widest")
-    for inner, name in zip((20_000, 150_000), names, strict=True):
-        shape = tiny_models.build_config(encoder("Bert", intermediate_size=inner))
-        with no_init_weights():
-            model = BertModel(shape, add_pooling_layer=False)
-        model.save_pretrained(tmp_path / name)
-        word_tokenizer(["some words"], 1).save_pretrained(tmp_path / name)
-        least.append(footprint.weight_bytes(model))
-    peaks = [footprint.peak_bytes(tmp_path / name, 2, TOKENS) for name in names]
-    assert all(weights < peak for weights, peak in zip(least, peaks, strict=True))
-    # How much the libraries' buffers add hangs on the machine's threads; the weights are far more.
-    assert peaks[0] < 0.75 * least[1]
-    with pytest.raises(ModelError, match=r"of \S*nowhere cannot be measured \("):
-        footprint.peak_bytes(tmp_path / "nowhere", 2, TOKENS)
+def test_turns_go_on_until_the_ratio_s_interval_is_narrow_or_time_is_up():
+    draw = np.random.default_rng(0)
+
+    def turns(spread, seconds, number=1):
+        both = np.exp(draw.normal(0, spread, (number, 2)))
+        return both * [seconds, 0.9 * seconds]
+
+    def wide(found):
+        ratio, _, high = relative(found, 0)[1]
+        return high > 1.05 * ratio
+
+    steady = turns(0.01, 0.5, number=4)
+    assert narrowed(steady, lambda: 1 / 0) is steady  # no turn is wanted
+    noisy = narrowed(turns(0.08, 0.05, number=4), lambda: turns(0.08, 0.05))
+    assert len(noisy) > 8 and wide(noisy[:-1]) and not wide(noisy)
+    hopeless = narrowed(turns(1.0, 0.5, number=4), lambda: turns(1.0, 0.5))
+    assert wide(hopeless) and hopeless[4:].sum() <= 10
+    slow = turns(1.0, 30, number=4)
+    assert narrowed(slow, lambda: 1 / 0) is slow  # one more would take too long
+
+
+def test_the_most_that_is_held_at_once_is_counted():
+    def call():
+        held = torch.empty(1000)
+        torch.empty(5000)  # gone at once
+        return held + torch.empty(2000)[:1000]  # three at once
+
+    torch.empty(9000)
+    assert footprint.most_allocated(call) == pytest.approx(4 * 6000, abs=1000)
+    assert footprint.most_allocated(lambda: None) == 0
+
+
+def test_a_peak_is_the_weights_and_a_pass_however_they_were_loaded(tmp_path):
+    """A layer's widest states are alive together: of the feed-forward, its input and output."""
+    model = tiny_models.build(encoder("Bert", intermediate_size=20_000))
+    geometry = remove_heads(model, find_heads(model), [Variant(1, 0), Variant(2, 3)])
+    pruning = Pruning("some/model", None, [], "none")
+    word_tokenizer(["some words"], 1).save_pretrained(tmp_path)
+    save_pruned(model, geometry, tmp_path / "free", "free", pruning, tmp_path)
+    peaks = [
+        footprint.peak_bytes(each, batch, TOKENS) - footprint.weight_bytes(each)
+        for each in (model, load_checkpoint(str(tmp_path / "free")))
+        for batch in (4, 8)
+    ]
+    assert peaks[:2] == peaks[2:]
+    wide = 4 * 20_000 * TOKENS  # bytes of a text in the feed-forward
+    for batch, peak in zip((4, 8), peaks[:2], strict=True):
+        assert 2 * batch * wide <= peak < 2.2 * batch * wide
 
 
 def test_the_peak_of_scoring_is_what_the_plan_says():
     """Within a quarter; all layers' attention at once would be six times one layer's.
 
-    The tensors are counted, since resident memory hangs on what the allocator keeps. Logits are not
-    computed but of the few tokens that show which rows a head reads.
+    Logits are not computed but of the few tokens that show which rows a head reads.
     """
     texts, tokens, heads = 6, 640, 8
     shape = {"vocab_size": 900, "hidden_size": 1024, "intermediate_size": 1500, "head_dim": 128}
@@ -124,12 +155,7 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
     geometry, ids = find_heads(model), torch.randint(900, (texts, tokens))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     model.lm_head.register_forward_pre_hook(lambda _, seen: 1 / 0 if seen[0].shape[1] > 8 else None)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        calibrate(model, geometry, [batch])
-    events = profiled.profiler.kineto_results.events()
-    changes = [each for each in events if each.name() == "[memory]"]
-    changes.sort(key=lambda each: each.start_ns())
-    peak = max(itertools.accumulate(each.nbytes() for each in changes))
+    peak = footprint.most_allocated(lambda: calibrate(model, geometry, [batch]))
     own = config(
         models={"big": {"heads": heads, "billions": model.num_parameters() / 1e9}},
         sweeps={"table": {"heads": [1]}},
@@ -139,3 +165,51 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
     study = Study(model="big", train="train", test="test", method=method)
     planned = 1e9 * scoring_memory(own, study, method)
     assert peak + footprint.weight_bytes(model) == pytest.approx(planned, rel=0.25)
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+@pytest.mark.parametrize(
+    ("tokens", "prompt", "rows", "shape"),
+    [
+        (1100, 120, 1, {"layers": 2, "intermediate": 300}),  # attention is most of it
+        (160, 120, 6, {"layers": 3, "intermediate": 900}),  # states are
+    ],
+)
+def test_training_keeps_what_the_plan_says(tokens, prompt, rows, shape, precision):
+    """Within half, by the tensors that the backward pass is given; the teacher's maps are gone."""
+    heads = {"hidden": 256, "query_heads": 2, "kv_heads": 1, "head_dim": 128}
+    decoder = small.decoder(Settings(**shape, **heads, vocabulary=300))
+    weights = {each.untyped_storage().data_ptr() for each in decoder.network.parameters()}
+    saved = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = tensor.nbytes
+        return tensor
+
+    ids = torch.arange(tokens).remainder(90).add(5).numpy()
+    question = Question("id", "all", "text", "gold")
+    batch = decoder.collate([Example(question, "id", ids, prompt)] * rows)
+    method = Compression(training={"batch_size": rows, "precision": precision})
+    teach = distilled(frozen(decoder), decoder.loaded.geometry, method.distillation)
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"),
+    ):
+        losses = teach(decoder, batch)
+    assert len(losses) == 3
+    size = decoder.network.num_parameters() / 1e9
+    model = {"layers": shape["layers"], "heads": 2, "kv_heads": 1, "billions": size}
+    own = config(
+        models={"big": model},
+        sweeps={"table": {"layers": [0], "heads": [1]}},
+        decodings={"greedy": {"max_new_tokens": tokens - 120}},  # a prompt is taken for 120
+    )
+    study = Study(model="big", train="train", test="test", method=method)
+    planned = training_memory(own, study, method)
+    kept = sum(saved.values()) / 1e9
+    assert 1 / 1.5 < kept / (planned.maps + planned.states) < 1.5
+    assert planned.weights + planned.teacher == pytest.approx(
+        size * (20 + 2 * (precision == "bf16"))
+    )

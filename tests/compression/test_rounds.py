@@ -206,7 +206,15 @@ def test_the_literal_schedule_takes_one_head_after_a_step(run):
     assert [epoch.steps for epoch in only.epochs] == [3, 6, 9]
     late = "1 of the removed heads went after the last step"
     for own, count in ((history, 1), (run(METHOD)[1], 0)):
-        assert sum(warning.startswith(late) for warning in own.warnings()) == count
+        assert sum(warning.startswith(late) for warning in own.warnings("mixed")) == count
+
+
+@pytest.mark.parametrize("criterion", ["mixed", "causal"])
+def test_a_solver_s_heads_are_scored_anew_in_each_round(run, criterion):
+    _, history = run(method(importance=Importance(criterion=criterion, scale="raw")))
+    first, second = (each.removals[0].scores for each in history.rounds)
+    assert second.keys() < first.keys()
+    assert all(abs(score - first[head]) > 1e-7 for head, score in second.items())
 
 
 def test_the_literal_schedule_stops_at_a_size_or_a_loss_of_accuracy(run, solver, monkeypatch):
@@ -259,12 +267,21 @@ def test_warnings_name_what_to_look_at():
         made = [Round(epochs=[epoch(*one) for one in enumerate(own)], **rest) for own in rounds]
         return History(dev_strict=0.5, heads=8, parameters=99, rounds=made)
 
-    assert history((2.0, 1.0), (3.0, 3.0), after=0.486).warnings() == []
-    assert history((2.0, 1.0), (1.0, 3.0), after=0.484).warnings() == [
+    assert history((2.0, 1.0), (3.0, 3.0), after=0.486).warnings("mixed") == []
+    worse = history((2.0, 1.0), (1.0, 3.0), after=0.484)
+    assert worse.warnings("mixed") == [
         "accuracy fell by 1.6 points; look at alpha, or lower the ratio",
         "the loss rose in round 2, from 2 to 4; lower exponent, or learning_rate",
     ]
-    assert history(after=0.0).warnings() == []
+    assert worse.warnings("random")[0].endswith("points; lower the ratio")
+    for each in worse.rounds:
+        each.heads = 8  # none was removed
+    assert worse.warnings("mixed") == [
+        "accuracy fell by 1.6 points; no head was removed; train for fewer epochs, or lower "
+        "learning_rate",
+        "the loss rose in round 2, from 2 to 4; lower learning_rate",
+    ]
+    assert history(after=0.0).warnings("mixed") == []
 
 
 LONGER = METHOD.training.model_copy(update={"epochs": 4, "checkpoint_steps": 2})

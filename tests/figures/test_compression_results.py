@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import simulated_trials
 from headsweep.analysis.compressions import COLUMNS, knee, tables, warnings
 from headsweep.analysis.published import conditions
 from headsweep.analysis.trials import (
+    AGAINST_TRAINED,
     BASELINE,
     accuracy,
     mixtures_of,
@@ -17,8 +19,10 @@ from headsweep.analysis.trials import (
 )
 from headsweep.config.experiments import ARMS
 from headsweep.statistics.intervals import SeedBootstrap
+from headsweep.text import part, points
 from simulation import PUBLISHED
 
+ROOT = Path(__file__).parents[2]
 RATIOS = {f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 40, 50)}
 
 
@@ -54,8 +58,14 @@ def test_accuracy_and_its_paired_change_are_means_over_seeds_and_examples(trial)
     wanted |= {"change_low": ends[0], "change_high": ends[1]}
     found = accuracy(trial, "full")
     assert found.pop("low") < found["accuracy"] < found.pop("high")
+    longer = rows[rows["arm"] == "trained_on"].set_index(keys)
+    trained = (pruned["strict"].astype(float) - longer["strict"]).unstack("example_id").to_numpy()
+    ends = SeedBootstrap(3, 240, 2000, trial.seed).interval(trained)
+    wanted |= {"change_trained": trained.mean()}
+    wanted |= {"change_trained_low": ends[0], "change_trained_high": ends[1]}
     assert found == pytest.approx(wanted)
     assert np.isnan(accuracy(trial, "baseline")["change"])
+    assert np.isnan(accuracy(trial, "trained_on")["change_trained"])
     eight = trial.outcomes.query("arm == 'baseline' and quantised")["strict"].mean()
     quantised = accuracy(trial, "baseline", quantised=True)
     assert quantised["accuracy"] == pytest.approx(eight)
@@ -106,6 +116,38 @@ def test_families_of_arms_differ_in_one_setting(trial):
 )
 def test_the_knee_is_the_last_ratio_before_a_loss_is_shown(shares, wanted):
     assert list(knee(small({"baseline": 0.8, **shares})).values()) == wanted
+
+
+@pytest.mark.parametrize(("examples", "there"), [(1, False), (19, False), (20, True)])
+def test_few_examples_have_no_interval(examples, there):
+    shares = {"baseline": 0.5, "trained_on": 0.5, "full": 0.3, "ratio_10": 0.5}
+    few = small(shares, examples=examples)
+    found = pd.Series(accuracy(few, "full"))
+    ends = [
+        f"{name}{end}" for name in ("", "change_", "change_trained_") for end in ("low", "high")
+    ]
+    assert found[ends].notna().tolist() == [there] * 6
+    assert found[["accuracy", "change", "change_trained"]].notna().all()
+    assert bool(knee(few)) == there
+    if examples > 1:
+        (text,) = warned(few, "full")
+        assert "nan" not in text and ("19 examples" in text) != there
+    assert tables([few], conditions(PUBLISHED))["table4"]["gap_low"].notna().any() == there
+
+
+def test_an_arm_that_lost_no_head_is_not_told_to_prune_less():
+    shares = {"baseline": 0.5, "full": 0.4, "trained_on": 0.4, "random": 0.4}
+    own = small(shares)
+    for arm in shares:
+        for history in own.histories[arm].values():
+            history["warnings"] = []
+    advice = {arm: " ".join(warned(own, arm)).partition("); ")[2] for arm in shares}
+    assert advice == {
+        "baseline": "",
+        "full": "look at alpha, or lower the ratio",
+        "trained_on": "no head was removed; train for fewer epochs, or lower learning_rate",
+        "random": "lower the ratio",
+    }
 
 
 def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(trial):
@@ -207,3 +249,24 @@ def test_a_run_with_one_arm_has_some_tables():
     found = tables([simulated_trials.trial(own, examples=31)], conditions(PUBLISHED))
     assert {name for name, table in found.items() if len(table)} == {"table4", "speed", "cost"}
     assert found["table4"]["change"].isna().all()
+
+
+def test_what_the_configs_page_says_of_asdiv_stands_in_the_gallery():
+    table = pd.read_csv(ROOT / "results/gallery/asdiv/table4.csv").set_index("arm")
+    assert set(table["n"]) == {238} and set(table["seeds"]) == {3}
+    said = " ".join((ROOT / "config/README.md").read_text(encoding="utf-8").split())
+    for arm in ("baseline", "trained_on", "full"):
+        assert f"{100 * table['accuracy'][arm]:.1f} ± {100 * table['sd'][arm]:.1f}%" in said
+    pruned, alone, drawn = (table.loc[arm] for arm in ("full", "pruning_only", "random"))
+    lost = f"{part(-pruned['change_trained'])} points less than trained on as long "
+    lost += f"({part(-pruned['change_trained_high'])} to {part(-pruned['change_trained_low'])})"
+    value, low, high = (points(alone[name]) for name in AGAINST_TRAINED)
+    kept = f"({value}, {low} to {high})"
+    worse = (
+        f"by {part(alone['gap'])} points ({part(alone['gap_low'])} to {part(alone['gap_high'])})"
+    )
+    value, low, high = (points(drawn[name]) for name in ("gap", "gap_low", "gap_high"))
+    chance = f"({value}, {low} to {high})"
+    share = f"hold {100 * pruned['parameters_removed']:.1f}% of the encoder's parameters"
+    for each in (lost, kept, worse, chance, share):
+        assert each in said, each

@@ -7,15 +7,18 @@ import copy
 import json
 import shutil
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 import tiny_models
 import torch
+import transformers
 from huggingface_hub import ModelCard
 from tiny_models import ALL, DECODERS, encoder, named, outputs, prompts
 from torch import nn
 from transformers import AutoModel, AutoModelForCausalLM
 
+from headsweep.compression.footprint import most_allocated, weight_bytes
 from headsweep.errors import ModelError
 from headsweep.models.checkpoints import Pruning, read_pretrained, save_pruned
 from headsweep.models.geometry import find_heads
@@ -216,6 +219,31 @@ def test_what_was_saved_is_loaded_to_the_bit(name, form, save, tmp_path):
     assert all(torch.equal(tensor, state[key]) for key, tensor in loaded.state_dict().items())
 
 
+def test_a_free_model_is_read_into_its_final_shapes(save, tmp_path, monkeypatch):
+    """The unpruned model is never in memory, so that a peak says what the pruned one takes."""
+    monkeypatch.setenv("HF_DEACTIVATE_ASYNC_LOAD", "1")  # threads are not counted
+    sizes = {"hidden_size": 252, "head_dim": 64, "intermediate_size": 16}
+    model = tiny_models.build(tiny_models.wide("Llama", **sizes))
+    whole = weight_bytes(model)
+    save(model, "free", [Variant(layer, head) for layer in (0, 1, 2) for head in (0, 1, 2)])
+    folder, pruned = tmp_path / "pruned", weight_bytes(model)
+    loaded: list[Any] = []
+    peak = most_allocated(lambda: loaded.append(load_checkpoint(str(folder))))
+    assert weight_bytes(loaded[0]) == pruned < 0.7 * whole
+    assert pruned <= peak < 1.1 * pruned
+
+
+def test_weights_that_do_not_fit_the_heads_are_refused(save, tmp_path):
+    folder = tmp_path / "pruned"
+    save(tiny_models.build(named("Llama")), "free", GROUP)
+    config = json.loads((folder / "config.json").read_text())
+    config["kept_heads"]["2"] = [0, 1, 2]  # the file has all six
+    (folder / "config.json").write_text(json.dumps(config))
+    wanted = r"layers\.2\.self_attn\.k_proj\.weight has shape \(20, 48\), not \(10, 48\)"
+    with pytest.raises(ModelError, match=rf"^.*{wanted}.*again$"):
+        load_checkpoint(str(folder))
+
+
 def uniform(query):
     """The second group of every layer, or the middle query of every group."""
     lost = (1, 4) if query else (3, 4, 5)
@@ -234,6 +262,9 @@ def test_a_uniform_model_loads_with_plain_from_pretrained(name, query, save, tmp
     assert plain.config.num_key_value_heads == (2 if query else 1)
     assert not hasattr(plain.config, "kept_heads")
     assert model.config.num_attention_heads == 6
+    card = ModelCard.load(folder / "README.md").text
+    assert f"transformers {transformers.__version__} was seen" in card and "was not tried" in card
+    assert "any model" not in card and "vLLM loads" not in card
 
 
 def test_a_free_model_can_be_pruned_and_saved_again(save, tmp_path):

@@ -7,6 +7,7 @@ from headsweep.config import Questions, parse
 from headsweep.config.compression import Importance
 from headsweep.planning import cost
 from headsweep.planning.batches import Batch, batches, family_members, find_batch, placebos
+from headsweep.planning.memory import training_memory
 from headsweep.planning.plan import describe
 from headsweep.variants import BASE
 
@@ -45,11 +46,13 @@ def test_an_arm_s_time_counts_its_test_and_its_scoring():
 def test_the_plan_names_cards_that_cannot_hold_a_model_and_says_what_scoring_it_takes():
     own = {"model": "big", "train": "train", "test": "test"}
     studies = {"own": own, "few": own | {"method": {"importance": {"batch_size": 3}}}}
-    lines = describe(config(models={"big": {"billions": 30.0}}, compressions=studies)).splitlines()
+    models = {"big": {"billions": 30.0}}
+    lines = describe(config(models=models)).splitlines()
     told = {line.split("  ")[0]: line for line in lines}
     assert told["A100 40 GB"].split()[-3:] == ["62", "not", "big"]
     assert told["H200"].endswith("yes")
     assert "this CPU" in told
+    lines = describe(config(models=models, compressions=studies)).splitlines()
     # Weights, three maps of 12 heads and six states of 12 heads of 128, for 120 + 64 tokens.
     scoring = [line for line in lines if line.startswith("Scoring")]
     for line, name, rows in zip(scoring, studies, (16, 3), strict=True):
@@ -57,6 +60,27 @@ def test_the_plan_names_cards_that_cannot_hold_a_model_and_says_what_scoring_it_
         gigabytes = 4e-9 * (30e9 + maps + states)
         assert line.startswith(f"Scoring the heads of {name}: at most {gigabytes:.1f} GB")
         assert f"{rows} texts of 184 tokens" in line
+
+
+def test_the_plan_says_what_training_takes_and_which_card_is_too_small_for_it():
+    training = {"batch_size": 32, "micro_batches": 16, "precision": "bf16"}
+    own = {"model": "big", "train": "train", "test": "test", "method": {"training": training}}
+    own |= {"arms": ["baseline", "full", "trained_on"]}
+    shape = {"billions": 1.54, "layers": 28, "heads": 12, "kv_heads": 2}
+    limits = {"greedy": {"max_new_tokens": 2048}}
+    planned = config(models={"big": shape}, compressions={"own": own}, decodings=limits)
+    lines = describe(planned).splitlines()
+    study = planned.compressions["own"]
+    peak = training_memory(planned, study, study.method)
+    assert peak.weights == pytest.approx((16 + 2) * 1.54) and peak.teacher == pytest.approx(6.16)
+    # Two texts of 120 + 2048 tokens: the weights of 12 heads in 28 layers, 10 bytes each.
+    assert peak.maps == pytest.approx(2 * 2168**2 * 12 * 28 * 10 / 1e9)
+    (line,) = (line for line in lines if line.startswith("Training own"))
+    assert line.startswith(f"Training own: at most {sum(peak):.1f} GB") and "above 16 fewer" in line
+    told = {line.split("  ")[0]: line for line in lines}
+    assert told["A100 40 GB"].endswith("not training own") and told["H200"].endswith("yes")
+    alone = training_memory(planned, study, study.settings["trained_on"])
+    assert (alone.teacher, alone.maps) == (0, 0) and alone.states == peak.states
 
 
 def test_the_questions_of_a_file_of_ones_own_are_counted(tmp_path):

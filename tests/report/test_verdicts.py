@@ -202,13 +202,15 @@ def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
     assert (first.section, second.section) == ("compression", "compression")
     assert str(first.effect).startswith("ASDiv-A: ") and "Causal" not in str(first.effect)
     table = Source.read(config, paths.COMPRESSION_TABLE, exhibit="variations")
-    told = str(table.where(arm="by.loss-1").number("change", "points"))
-    method = str(table.where(compression="model", arm="full").number("change", "points"))
-    assert told != method
+    causal, full = table.where(arm="by.loss-1"), table.where(compression="model", arm="full")
+    told, method = (str(row.number("change_trained", "points")) for row in (causal, full))
+    assert told != method != str(full.number("change", "points"))
     assert str(second.effect).startswith(f"MATH-like: {method} (")
-    assert f"97 questions. Causal scores, taken once: {told}. Trained as" in str(second.effect)
+    said = f" points against training as long, 97 questions. Causal scores, taken once: {told}."
+    assert str(second.effect).endswith(said)
     assert len(re.findall(r"\w\S*", f"{second.effect} {second.so}")) <= 32
 
+    told, method = (str(row.number("change", "points")) for row in (causal, full))
     compression(config, section := Section("compression", ""))
     rows = [row[0].partition(" ")[2] for row in section.blocks[-1].rows]
     whole, causal = "25% gone, taught", "25% gone by causal scores"

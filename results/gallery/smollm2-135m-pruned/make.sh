@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes table.csv again: SmolLM2-135M without a quarter of its heads, recovered on MATH's solutions.
+# Makes table.csv again: SmolLM2-135M-Instruct without a quarter of its heads, recovered on MATH's solutions.
 #
 #   sh make.sh SmolLM2-135M-Instruct.Q4_1.gguf math_train.jsonl.gz math500.jsonl RUNS
 #

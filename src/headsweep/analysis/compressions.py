@@ -15,6 +15,8 @@ from headsweep.analysis.facts import rows_of
 from headsweep.analysis.trials import (
     ACCURACY,
     BASELINE,
+    CHANGE,
+    LEAST,
     METHOD,
     SAVINGS,
     Trial,
@@ -25,7 +27,7 @@ from headsweep.analysis.trials import (
     ratios_of,
     savings,
 )
-from headsweep.config.compression import NOTABLE
+from headsweep.config.compression import NOTABLE, advised
 from headsweep.config.experiments import ARMS
 from headsweep.text import percent, points
 
@@ -170,11 +172,15 @@ def _told(changes: Mapping[str, Any], path: str = "") -> str:
 
 
 def knee(trial: Trial) -> dict[str, float]:
-    """Return where the method breaks down; empty without a baseline and two ratios."""
+    """Return where the method breaks down; empty without a baseline, two ratios and enough examples
+    for an interval.
+    """
     found = ratios_of(trial)
     if len(found) < 2 or BASELINE not in trial.settings:
         return {}
     ratios, base = np.array(list(found)), trial.right(BASELINE)
+    if base.shape[1] < LEAST:
+        return {}
     changes = np.stack([(trial.right(arm) - base).to_numpy() for arm in found.values()], axis=-1)
     resampled = bootstrap(*changes.shape[:2], trial.seed)
     kept = (ratios * (resampled.means(changes) >= -NOTABLE)).max(axis=-1)
@@ -200,12 +206,14 @@ def _cost(trial: Trial, measured: Any) -> dict[str, Any]:
 
 def warnings(trial: Trial, measured: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a user should look at in an arm: lost accuracy, no speed-up, unstable training."""
-    change, low, high = (measured[name] for name in ACCURACY[-3:])
+    change, low, high = (measured[name] for name in CHANGE)
     if change < -NOTABLE:
-        yield (
-            f"accuracy changed by {points(change)} points (95% interval {points(low)} to "
-            f"{points(high)}); look at alpha, or lower the ratio"
+        known = f"95% interval {points(low)} to {points(high)}"
+        about = f"{measured['n']} examples" if measured["n"] < LEAST else known
+        advice = advised(
+            measured["heads_removed"], trial.settings[measured["arm"]].importance.criterion
         )
+        yield f"accuracy changed by {points(change)} points ({about}); {advice}"
     batches = {"small": min(trial.study.batches), "large": max(trial.study.batches)}
     faster = {batch: measured.get(f"faster_{size}", 1) for size, batch in batches.items()}
     slow = [f"batch {batch} ({points(own)}%)" for batch, own in faster.items() if own <= 0]

@@ -40,6 +40,7 @@ PRINTED = columns(
     "setting=arm, questions=stratum, ratio (%)=ratio part, alpha=alpha plain, "
     "taught=distilled, eight bits=quantised, heads gone=heads_removed count, "
     "right (%)=accuracy part low high, change=change points change_low change_high, "
+    "against training as long=change_trained points change_trained_low change_trained_high, "
     "differs in=changed, tokens=tokens count, texts at once=batch count, "
     "against the method=gap points gap_low gap_high, faster (%)=faster part, "
     "new tokens a second=tokens_per_second count, bytes of a token's keys and values=cache_bytes "
@@ -55,7 +56,8 @@ PRINTED = columns(
 
 _STUDY = (
     "Right: mean over seeds, change: against the unpruned model, both with 95% bootstrap intervals "
-    "over seeds and examples. Parameters, FLOPs and bytes: removed. Published: arXiv 2511.17577."
+    "over seeds and examples, from 20 examples on; against training as long: all heads kept, as "
+    "many steps. Parameters, FLOPs and bytes: removed. Published: arXiv 2511.17577."
 )
 
 

@@ -23,15 +23,25 @@ from headsweep.tables import STUDY_OUTCOMES, read_table
 BASELINE, METHOD = "baseline", "full"
 """The arm without pruning, and the arm of which the others are variations."""
 
+TRAINED_ON = "trained_on"
+"""The arm that makes as many steps as the method with all heads: what pruning is held against."""
+
 MEASUREMENTS = ["arm", "quantised", "tokens", "batch", "seconds", "parameters", "whole_parameters"]
 MEASUREMENTS += ["flops", "weight_bytes", "peak_bytes"]
 """Columns of speed and size, one row per arm, quantised or not, text length and batch size."""
 
 ACCURACY = ["n", "seeds", "accuracy", "sd", "low", "high", "lenient"]
-ACCURACY += ["change", "change_low", "change_high"]
+CHANGE = ["change", "change_low", "change_high"]
+AGAINST_TRAINED = ["change_trained", "change_trained_low", "change_trained_high"]
+ACCURACY += [*CHANGE, *AGAINST_TRAINED]
 """Columns: examples; seeds; strict accuracy (mean over seeds), its standard deviation over seeds
-(empty for one) and its 95% interval; lenient accuracy; difference from the baseline on the same
-seeds and examples, with its interval."""
+(empty for one) and its 95% interval; lenient accuracy; ``change``: difference from the baseline on
+the same seeds and examples, with its interval; ``change_trained``: likewise from `TRAINED_ON`, so
+that training longer is not taken for an effect of pruning. Below `LEAST` examples there are no
+intervals."""
+
+LEAST = 20
+"""Examples below which no interval is given: resamples of a few are too narrow, of one alike."""
 
 SAVINGS = ["heads_removed", "heads", "parameters_removed", "parameters_at_most", "whole_removed"]
 SAVINGS += ["flops_removed", "speedup_at_most", "faster_small", "saved_small", "faster_large"]
@@ -158,24 +168,30 @@ def accuracy(
     trial: Trial, arm: str, quantised: bool = False, stratum: str | None = None
 ) -> dict[str, Any]:
     """Return the columns `ACCURACY` of an arm, compared with the baseline that is not quantised."""
-    own, base = trial.right(arm, quantised, stratum), trial.right(BASELINE, stratum=stratum)
-    if arm == BASELINE and not quantised:
-        base = base.head(0)
-    mean, change = compared(trial, own), compared(trial, own, base)
-    lenient = trial.tested(arm, quantised, stratum)["lenient"].mean()
-    found = (*own.shape[::-1], mean[0], own.mean(axis=1).std(), *mean[1:], lenient, *change)
-    return dict(zip(ACCURACY, found, strict=True))
+    own = trial.right(arm, quantised, stratum)
+
+    def against(other: str) -> tuple[float, float, float]:
+        beside = trial.right(other, stratum=stratum)
+        same = arm == other and not quantised
+        return compared(trial, own, beside.head(0) if same else beside)
+
+    mean, lenient = compared(trial, own), trial.tested(arm, quantised, stratum)["lenient"].mean()
+    found = (*own.shape[::-1], mean[0], own.mean(axis=1).std(), *mean[1:], lenient)
+    changes = (*against(BASELINE), *against(TRAINED_ON))
+    return dict(zip(ACCURACY, (*found, *changes), strict=True))
 
 
 def compared(
     trial: Trial, own: pd.DataFrame, other: pd.DataFrame | float = 0.0
 ) -> tuple[float, float, float]:
     """Return the mean of [seeds, examples] outcomes, or of their differences to others over common
-    cells, and its 95% interval; NaN of none.
+    cells, and its 95% interval; NaN of none, and for the interval of fewer than `LEAST` examples.
     """
     values = own.sub(other).dropna(how="all").dropna(axis=1, how="all").to_numpy()
     if not values.size:
         return np.nan, np.nan, np.nan
+    if values.shape[1] < LEAST:
+        return float(values.mean()), np.nan, np.nan
     low, high = bootstrap(*values.shape, trial.seed).interval(values)
     return float(values.mean()), float(low), float(high)
 

@@ -93,7 +93,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     epochs = sum(len(each.epochs) for each in history.rounds)
     noted = {
         **history.model_dump(),
-        "warnings": history.warnings(),
+        "warnings": history.warnings(settings.importance.criterion),
         "seconds": before + stopwatch.seconds,
         "tokens": epochs * sum(len(example.input_ids) for example in examples),
     }

@@ -12,8 +12,9 @@ from scipy.special import stdtrit
 
 from headsweep import paths
 from headsweep.compression import footprint
-from headsweep.compression.arm_jobs import folder_of, learner_of, tested_on
+from headsweep.compression.arm_jobs import learner_of, tested_on
 from headsweep.config import Config
+from headsweep.config.compression import NARROW
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import Learner
 from headsweep.planning.batches import arms
@@ -21,10 +22,10 @@ from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.tables import write_csv
 
-_BASELINE = "baseline"
-_ENCODER = "encoder"
+_PAIR = (("baseline", False), ("full", False))  # of whose times the report speaks
 _WARM_UPS = 3  # before a pass is timed
 _TEST_TURNS = 4  # the whole test takes far longer than a pass
+_MORE_SECONDS = 10  # for further turns of the pair
 _NEW_TOKENS, _DECODE_TURNS = 16, 3
 _SECONDS = ("seconds", "seconds_low", "seconds_high")
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
@@ -46,10 +47,11 @@ def measure(config: Config, compression: str) -> None:
     Writes one row per arm (quantised or not), text length and batch size, with the median and
     quartiles of the seconds of one forward pass of the encoder or decoder; for a decoder also the
     new tokens a second after such a text, its own pass not counted, and the bytes of a token's keys
-    and values. The row of the first length and the largest batch also has the peak memory, the
-    seconds to answer the whole test part (without grading) and these seconds relative to the arm
-    `baseline` (see `relative`). Weights are quantised after loading, so the peak of 8-bit weights
-    is not measured; they run on a CPU only, so they are not timed where there is a GPU.
+    and values. The row of the first length and the largest batch also has the peak memory (weights
+    and what a pass holds, see `footprint.peak_bytes`), the seconds to answer the whole test part
+    (without grading) and these seconds relative to the arm `baseline` (see `_answering`). 8-bit
+    weights run on a CPU only, so they are not timed where there is a GPU; their peak is not
+    counted.
     """
     stopwatch = Stopwatch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -59,23 +61,17 @@ def measure(config: Config, compression: str) -> None:
     first, most = study.tokens[0], max(study.batches)
     measured: list[_Measured] = []
     for arm in chosen:
-        folder = folder_of(config, arm, study.seeds[0])
-        folder = folder / _ENCODER if (folder / _ENCODER).is_dir() else folder
         whole = learner_of(config, arm, study.seeds[0])
         whole.network.to(device)
         whole = whole.finished()
-        computed = str(whole.encoder.dtype).removeprefix("torch.")
-        peak = footprint.peak_bytes(folder, most, first, device, computed)
+        peak = footprint.peak_bytes(whole.encoder, most, first)
         measured.append(_Measured(arm.name, False, whole, whole, peak))
         if arm.name in study.int8:
             measured.append(_Measured(arm.name, True, whole.quantised(), whole, None))
 
     examples = measured[0].learner.prepare(tested_on(config, chosen[0]))
     _timed(measured, lambda one: one.answers(examples[: one.at_once]), 1)  # a warm-up
-    answering = _timed(measured, lambda one: one.answers(examples), _TEST_TURNS)
-    names = [(one.arm, one.quantised) for one in measured]
-    base = names.index((_BASELINE, False)) if (_BASELINE, False) in names else None
-    test = np.column_stack([np.exp(np.log(answering).mean(0)), relative(answering, base)])
+    test = _answering(measured, lambda one: one.answers(examples))
 
     rows = []
     for tokens in study.tokens:
@@ -125,6 +121,43 @@ def _speeds(
 
     seconds = np.median(_timed(measured, decode, _DECODE_TURNS, warm_ups=1), axis=0)
     return np.vstack([passes, _NEW_TOKENS * batch / seconds]).T
+
+
+def _answering(
+    measured: Sequence[_Measured], answer: Callable[[Learner], Any]
+) -> Float[np.ndarray, "measured 4"]:
+    """Return the seconds that each learner takes to answer the test, and these relative to the
+    baseline's with a 95% interval (see `relative`).
+
+    Turns of all are followed by turns of the baseline and the method (see `narrowed`).
+    """
+    names = [(one.arm, one.quantised) for one in measured]
+    base = names.index(_PAIR[0]) if _PAIR[0] in names else None
+    turns = _timed(measured, answer, _TEST_TURNS)
+    seconds, ratios = np.exp(np.log(turns).mean(axis=0)), relative(turns, base)
+    if base is not None and _PAIR[1] in names:
+        method = names.index(_PAIR[1])
+        pair = [measured[base], measured[method]]
+        more = narrowed(turns[:, [base, method]], lambda: _timed(pair, answer, 1))
+        ratios[method] = relative(more, 0)[1]
+        seconds[method] = seconds[base] * ratios[method, 0]
+    return np.column_stack([seconds, ratios])
+
+
+def narrowed(
+    seconds: Float[np.ndarray, "turns 2"], turn: Callable[[], Float[np.ndarray, "1 2"]]
+) -> Float[np.ndarray, "more_turns 2"]:
+    """Add turns of two calls until the interval of their ratio is narrower than ±`NARROW`, or until
+    another turn would take them beyond `_MORE_SECONDS`.
+    """
+    spent = 0.0
+    while spent + seconds[-1].sum() <= _MORE_SECONDS:
+        ratio, _, high = relative(seconds, 0)[1]
+        if high <= (1 + NARROW) * ratio:
+            break
+        seconds = np.vstack([seconds, turn()])
+        spent += seconds[-1].sum()
+    return seconds
 
 
 def _timed(

@@ -226,7 +226,7 @@ class Decoder:
         """Write the decoder, in its own type, in place of what the folder holds.
 
         Plain `from_pretrained` loads it where all layers kept equal numbers of heads, else
-        `headsweep.load_model`; the model card says so.
+        `headsweep.load_model`; the model card says so, and what was not tried.
         """
         network, geometry = self.network, find_heads(self.network)
         heads = range(network.config.get_text_config().num_attention_heads)

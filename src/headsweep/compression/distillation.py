@@ -53,8 +53,13 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
             parts["response"] = settings.distill_weight * loss
         if maps:
             valid = batch.inputs["attention_mask"].bool()
-            layers = zip(output.attentions, taught.attentions, survivors, strict=True)
-            losses = [_feature_loss(*layer, valid, settings) for layer in layers]
+            students, teachers = list(output.attentions), list(taught.attentions)
+            del output, taught  # a layer's maps are freed when they were compared
+            losses = []
+            for heads in survivors:
+                student_map, teacher_map = students.pop(0), teachers.pop(0)
+                losses.append(_feature_loss(student_map, teacher_map, heads, valid, settings))
+                del student_map, teacher_map
             parts["feature"] = settings.distill_weight * settings.beta * torch.stack(losses).mean()
         return parts
 

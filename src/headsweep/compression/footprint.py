@@ -3,10 +3,9 @@
 The operations saved bound the possible speed-up, so both are reported.
 """
 
+import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
-from headsweep.errors import HeadsweepError, ModelError
 from headsweep.models.geometry import HeadGeometry, is_linear, seconds_of
-from headsweep.models.load import load_checkpoint
-from headsweep.record import peak_resident
 
 
 class Size(NamedTuple):
@@ -121,31 +118,32 @@ def in_turns(
     return np.array(every[warm_ups:])
 
 
-def peak_bytes(
-    folder: Path, batch: int, tokens: int, device: str = "cpu", dtype: str | None = None
-) -> int:
-    """Return the peak memory, in bytes, that loading a model and one pass add to a process.
+def peak_bytes(model: PreTrainedModel, batch: int, tokens: int) -> int:
+    """Return the bytes of a model's weights and the most that a pass holds beside them.
 
-    A pass reads `batch` texts of `tokens` tokens. On a GPU it is the peak of the memory allocated
-    there. Without a `dtype`, weights have that of their files.
-
-    Raises:
-        ModelError: the model cannot be loaded or run.
+    A pass reads `batch` texts of `tokens` tokens. Bytes of tensors are counted, so that neither the
+    way in which weights were loaded nor what the allocator keeps is taken for the model's own.
     """
-    # A fork of a server that has loaded the libraries, which takes longer than everything else.
-    context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    with ProcessPoolExecutor(1, context) as pool:
-        try:
-            return pool.submit(_peak, folder, batch, tokens, device, dtype).result()
-        except (HeadsweepError, RuntimeError) as error:
-            raise ModelError(f"the peak memory of {folder} cannot be measured ({error})") from None
-
-
-def _peak(folder: Path, batch: int, tokens: int, device: str, dtype: str | None) -> int:
-    peak = peak_resident if device == "cpu" else torch.cuda.max_memory_allocated
-    before = peak()
-    model = load_checkpoint(str(folder), device=device, dtype=dtype)
+    texts = dummy_texts(model, batch, tokens)
     with torch.inference_mode():
-        model(**dummy_texts(model, batch, tokens))
-    return peak() - before
+        return weight_bytes(model) + most_allocated(lambda: model(**texts))
+
+
+def most_allocated(call: Callable[[], Any]) -> int:
+    """Return the most bytes of new tensors that a call holds at once, on the GPU if there is one.
+
+    On a CPU those of the calling thread are counted.
+    """
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        return torch.cuda.max_memory_allocated() - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would print when it starts and stops
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        call()
+    assert profiled.profiler is not None and profiled.profiler.kineto_results is not None
+    events = profiled.profiler.kineto_results.events()
+    changes = [each for each in events if each.name() == "[memory]"]
+    changes.sort(key=lambda each: each.start_ns())
+    return max(itertools.accumulate((each.nbytes() for each in changes), initial=0))

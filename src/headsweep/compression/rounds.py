@@ -27,7 +27,7 @@ from headsweep.compression.criteria import (
 from headsweep.compression.distillation import distilled, frozen, without_attention_dropout
 from headsweep.compression.footprint import parameters
 from headsweep.compression.training import Between, Fit, Objective, task, train
-from headsweep.config.compression import NOTABLE, Compression, Training
+from headsweep.config.compression import NOTABLE, Compression, Training, advised
 from headsweep.errors import ModelError
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.learner import Example, Learner, accuracy, copied
@@ -77,15 +77,14 @@ class History(BaseModel):
     parameters: int
     rounds: list[Round] = []
 
-    def warnings(self) -> list[str]:
-        """Return warnings for the user, one line each."""
+    def warnings(self, criterion: str) -> list[str]:
+        """Return warnings for the user, one line each, where a criterion chose the heads."""
         found, done = [], 0
+        removed = self.heads - (self.rounds[-1].heads if self.rounds else self.heads)
         after = self.rounds[-1].dev_strict if self.rounds else self.dev_strict
         drop = (self.dev_strict or 0.0) - (after or 0.0)
         if drop > NOTABLE:
-            found.append(
-                f"accuracy fell by {100 * drop:.1f} points; look at alpha, or lower the ratio"
-            )
+            found.append(f"accuracy fell by {100 * drop:.1f} points; {advised(removed, criterion)}")
         for number, each in enumerate(self.rounds, start=1):
             done += each.epochs[-1].steps
             late = sum(len(one.heads) for one in each.removals if one.step >= done)
@@ -96,9 +95,9 @@ class History(BaseModel):
                 )
             first, last = (sum(each.epochs[place].losses.values()) for place in (0, -1))
             if last > first:
+                lower = "lower exponent, or learning_rate" if removed else "lower learning_rate"
                 found.append(
-                    f"the loss rose in round {number}, from {first:.3g} to {last:.3g}; lower "
-                    f"exponent, or learning_rate"
+                    f"the loss rose in round {number}, from {first:.3g} to {last:.3g}; {lower}"
                 )
         return found
 
@@ -142,7 +141,7 @@ def compress(
     run = _Run(learner, examples, dev, settings, seed, layout, folder, whole)
     if settings.rounds:
         run.to_the_end()
-    for warning in run.history.warnings():
+    for warning in run.history.warnings(own.criterion):
         _LOG.warning(warning)
     return run.learner, run.history
 

@@ -12,6 +12,9 @@ MATH23K = "Gxg/Math23K"
 NOTABLE = 0.015
 """Loss of accuracy (0 to 1) above which a user is warned."""
 
+NARROW = 0.05
+"""Relative half-width of the interval of a ratio of times above which no sentence speaks of it."""
+
 SCORED_AT_ONCE = 16
 """Texts that a model is scored on together, if `Importance.batch_size` does not say."""
 
@@ -195,6 +198,13 @@ class Solver(Section):
         }
         changed = merged(known, self.model_dump())
         return Solver.model_validate({**changed, "profile": None})
+
+
+def advised(removed: int, criterion: str) -> str:
+    """Return what to try where a training that removed some heads, or none, lost accuracy."""
+    if not removed:
+        return "no head was removed; train for fewer epochs, or lower learning_rate"
+    return "look at alpha, or lower the ratio" if criterion == "mixed" else "lower the ratio"
 
 
 def unit_size(heads: int, kv_heads: int, unit: str) -> int:

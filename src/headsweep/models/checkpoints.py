@@ -3,8 +3,8 @@
 There are three forms. A *zeroed* model keeps all its shapes and loads everywhere. A *uniform* model
 has the same number of heads in every layer; its config states the number, so that plain
 `from_pretrained` loads it, too. A *free* model has layers with different numbers of heads. Its
-config lists the heads that each layer kept; `read_pretrained` builds the whole model, removes the
-other heads and reads the weights. Plain `from_pretrained` refuses it because shapes do not match.
+config lists the heads that each layer kept; `read_pretrained` builds layers with these heads and
+reads the weights. Plain `from_pretrained` refuses it because shapes do not match.
 """
 
 import copy
@@ -15,16 +15,18 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import torch
+import transformers
+from accelerate import init_empty_weights
 from huggingface_hub import ModelCardData
-from safetensors import safe_open
+from torch import nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from headsweep import __version__
 from headsweep.errors import ModelError
-from headsweep.models.geometry import HeadGeometry, kept_heads
-from headsweep.models.removal import keep_heads
-from headsweep.models.source import tokenizer_files, weight_files
+from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
+from headsweep.models.removal import absent_heads, cut_layers, find_cuts, without
+from headsweep.models.source import tokenizer_files
 from headsweep.record import Stopwatch, write_record
 from headsweep.tables import atomic, write_json, write_text
 from headsweep.variants import Variant
@@ -35,12 +37,15 @@ PRUNED_HEADS = "pruned_heads.json"
 """What was removed, as JSON; the model card beside it describes the same in words."""
 
 _LOADING = {
-    "zeroed": "Loads as any model: the heads' weights are zero, all shapes those of the source.",
-    "uniform": "Loads as any model: every layer kept the same number of heads.",
+    "zeroed": "Loads as its source does: the heads' weights are zero, all shapes are the source's.",
+    "uniform": (
+        "Loads with plain `from_pretrained`: every layer kept the same number of heads. "
+        "transformers {version} was seen to build these shapes from the config. Other software was "
+        "not tried; what takes the width of a head for `hidden_size` by `num_attention_heads`, as "
+        "vLLM's Qwen2 does, cannot load it."
+    ),
     "free": "Loads only with headsweep: layers kept different numbers of heads.",
 }
-_READ_HEAD_DIM = ("LlamaForCausalLM", "MistralForCausalLM")
-"""Architectures for which vLLM reads the width of a head from the config."""
 
 
 class Pruning(NamedTuple):
@@ -135,44 +140,66 @@ def read_pretrained(
     """
     safe = {"local_files_only": True, "trust_remote_code": False}
     options |= {**safe, "use_safetensors": True, "output_loading_info": True}
-    if not kept_heads(AutoConfig.from_pretrained(folder, **safe)):
+    config = AutoConfig.from_pretrained(folder, **safe)
+    if not kept_heads(config):
         return kind.from_pretrained(folder, **options)
+    smaller = _class_with_heads(kind, config)
     level = logging.get_verbosity()
-    logging.set_verbosity_error()  # weights whose shapes do not match are read below
+    logging.set_verbosity_error()  # weights whose shapes do not match are refused below
     try:
-        with torch.random.fork_rng(devices=[]):
-            model, info = kind.from_pretrained(folder, ignore_mismatched_sizes=True, **options)
+        model, info = smaller.from_pretrained(folder, ignore_mismatched_sizes=True, **options)
     finally:
         logging.set_verbosity(level)
-    # Remove the heads that the config does not list as kept, whatever weights they have now.
-    config = model.config.get_text_config()
-    kept, config.kept_heads = kept_heads(config), {}
-    keep_heads(model, kept)
-    _read_into(model, {name for name, *_ in info.pop("mismatched_keys")}, folder)
+    model.__class__ = smaller.__base__
+    for name, stored, wanted in sorted(info["mismatched_keys"]):
+        raise ModelError(
+            f"{folder}: {name} has shape {tuple(stored)}, not {tuple(wanted)}, as kept_heads in "
+            f"config.json requires; fetch the model again"
+        )
     return model, info
 
 
-def _read_into(model: PreTrainedModel, wanted: set[str], folder: Path) -> None:
-    for file in weight_files(folder):
-        with safe_open(file, framework="pt") as weights:
-            for stored in weights.keys():  # noqa: SIM118
-                for name in {name for name in wanted if _same(name, stored)}:
-                    parameter, tensor = model.get_parameter(name), weights.get_tensor(stored)
-                    if parameter.shape != tensor.shape:
-                        raise ModelError(
-                            f"{file}: {stored} has shape {tuple(tensor.shape)}, not "
-                            f"{tuple(parameter.shape)}, as kept_heads in config.json requires; "
-                            f"fetch the model again"
-                        )
-                    parameter.data.copy_(tensor)
-                    wanted.remove(name)
-    if wanted:
-        raise ModelError(f"{folder} lacks {min(wanted)}; fetch the model again")
+def _class_with_heads(kind: Any, config: PretrainedConfig) -> Any:
+    """Return a subclass whose new models have only the heads that a config lists as kept.
+
+    So transformers reads weights into their final shapes; the unpruned model is never in memory.
+    """
+    whole = copy.deepcopy(config)
+    whole.get_text_config().kept_heads = {}
+    model = _without_memory(kind, whole)
+    geometry = find_heads(model)
+    gone = absent_heads(geometry, kept_heads(config))
+    cuts = find_cuts(model, geometry, without(geometry, gone))
+
+    class Smaller(type(model)):  # type: ignore[misc]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            with torch.device("cpu"):  # transformers builds models on the device meta
+                cut_layers(self, cuts)
+
+    return Smaller
 
 
-def _same(name: str, stored: str) -> bool:
-    """Return whether two names are equal but for a prefix, which models with a task head add."""
-    return f".{name}".endswith(f".{stored}") or f".{stored}".endswith(f".{name}")
+def _without_memory(kind: Any, config: PretrainedConfig) -> PreTrainedModel:
+    """Return an untrained model whose weights are views of a few random numbers.
+
+    Entry (i, j) of a matrix is number i + j of its own: rows and columns differ, so that data can
+    be watched on its way, and n + m numbers make n x m entries.
+    """
+    draw = torch.Generator().manual_seed(0)
+    # Fused kernels of experts refuse such views.
+    plain = {"experts_implementation": "eager"}
+    with init_empty_weights(include_buffers=False):
+        if hasattr(kind, "from_config"):  # an auto class
+            model = kind.from_config(config, trust_remote_code=False, **plain)
+        else:
+            model = kind._from_config(config, **plain)
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            numbers = 0.1 * torch.randn(1 + sum(parameter.shape) - parameter.ndim, generator=draw)
+            entries = numbers.as_strided(parameter.shape, [1] * parameter.ndim)
+            setattr(module, name, nn.Parameter(entries, requires_grad=False))
+    return model.eval()
 
 
 def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> PretrainedConfig:
@@ -218,12 +245,12 @@ def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
         if form == "free"
         else f"from transformers import {kind}\n\nmodel = {kind}.from_pretrained(folder)"
     )
+    how = _LOADING[form].format(version=transformers.__version__)
     revision = f" (revision {facts['revision']})" if facts["revision"] else ""
     measured = "".join(f"| {key} | {value} |\n" for key, value in facts["measured"].items())
     table = f"\n| measured | |\n|---|---|\n{measured}\n{facts['how']}" if measured else ""
-    vllm = " vLLM loads it, too." if form == "uniform" and kind in _READ_HEAD_DIM else ""
     return (
-        f"---\n{data.to_yaml()}\n---\n# {name}\n\n{_LOADING[form]}{vllm}\n\n"
+        f"---\n{data.to_yaml()}\n---\n# {name}\n\n{how}\n\n"
         f"```python\n{loading}\n```\n\n"
         f"`{source}`{revision} without {len(facts['removed'])} of its attention heads, counted "
         f"from 0:\n\n{', '.join(facts['removed'])}\n\n"

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -37,6 +37,15 @@ from headsweep.variants import Variant
 Readers = dict[str, Bool[Tensor, "rows query_heads"]]
 """By name of a linear layer before attention: which heads read each row of its weight, that is,
 each entry of its output."""
+
+
+class Cut(NamedTuple):
+    """What `remove_heads` does to a layer."""
+
+    old: AttentionLayer
+    new: AttentionLayer
+    left: Int[Tensor, " query_heads"]  # present numbers of the heads that stay
+    rows: Readers
 
 
 def _counts(layer: AttentionLayer) -> dict[str, int]:
@@ -75,16 +84,13 @@ def remove_heads(
     """
     heads = set(heads)
     smaller = without(geometry, heads)
-    rows = find_readers(model, geometry)
+    cuts = find_cuts(model, geometry, smaller)
     with ExitStack() as masks:
         for head in heads:
             masks.enter_context(pruned(model, geometry, head))
         masked = _outputs(model)
-    places = surviving_heads(geometry, smaller)
     try:
-        for old, new in zip(geometry.layers, smaller.layers, strict=True):
-            if new != old:
-                _cut(model, old, new, torch.tensor(places[old.index]), rows[old.index])
+        cut_layers(model, cuts)
         cut = _outputs(model)
     except (RuntimeError, ValueError, IndexError) as error:  # shapes do not fit any more
         raise _cannot_cut(model, str(error).partition("\n")[0]) from error
@@ -104,14 +110,18 @@ def keep_heads(model: PreTrainedModel, kept: Mapping[str, Sequence[int]]) -> Non
         ModelError: the model cannot be cut so (see `remove_heads`).
     """
     geometry = find_heads(model)
-    gone = [
+    if gone := absent_heads(geometry, kept):
+        remove_heads(model, geometry, gone)
+
+
+def absent_heads(geometry: HeadGeometry, kept: Mapping[str, Sequence[int]]) -> list[Variant]:
+    """Return the heads that are not among the `kept_heads` of a smaller model's config."""
+    return [
         Variant(layer.index, place)
         for layer in geometry.layers
         for place, head in enumerate(layer.original_heads)
         if head not in kept.get(str(layer.index), [head])
     ]
-    if gone:
-        remove_heads(model, geometry, gone)
 
 
 def without(geometry: HeadGeometry, heads: Iterable[Variant]) -> HeadGeometry:
@@ -180,6 +190,26 @@ def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant
     """
     for layer, head in list(_checked(geometry, heads)):
         geometry.weights_that_read(model, layer.index, head).zero_()
+
+
+def find_cuts(model: PreTrainedModel, before: HeadGeometry, after: HeadGeometry) -> list[Cut]:
+    """Return how the layers that lose heads are to be cut.
+
+    Raises:
+        ModelError: heads are mixed before attention, so that rows do not belong to single heads.
+    """
+    rows, places = find_readers(model, before), surviving_heads(before, after)
+    return [
+        Cut(old, new, torch.tensor(places[old.index]), rows[old.index])
+        for old, new in zip(before.layers, after.layers, strict=True)
+        if new != old
+    ]
+
+
+def cut_layers(model: PreTrainedModel, cuts: Iterable[Cut]) -> None:
+    """Cut heads out of a model, in place; its weights may be on the device ``meta``."""
+    for cut in cuts:
+        _cut(model, *cut)
 
 
 def _cut(

@@ -10,7 +10,7 @@ The savings from verifying a base model's answers are not counted.
 Training: a step takes about six operations per weight and token, and two more for the teacher.
 Testing on the development part after each epoch takes half as long again. Scoring takes a pass over
 the calibration texts before each removal; the test at the end is a model's answers, or a solver's
-judgements at each depth. Scoring a model holds one layer's attention weights (`scoring_memory`).
+judgements at each depth. The memory of scoring and training is in `headsweep.planning.memory`.
 """
 
 import math
@@ -23,9 +23,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headsweep.config import Config, Model, Questions, Study
-from headsweep.config.compression import SCORED_AT_ONCE, Compression, Training
+from headsweep.config.compression import Compression, Training
 from headsweep.errors import HeadsweepError
 from headsweep.planning.batches import Batch
+from headsweep.planning.memory import (
+    HEAD_DIM,
+    LENGTHS,
+    parameters,
+    scoring_memory,
+    training_memory,
+)
 from headsweep.variants import BASE
 
 
@@ -64,16 +71,6 @@ ANY_CARD = CARDS["A100 80 GB"]
 ANY_CORE = Card(0, 1e10, 3e10, launch=3e-5, training=0.7, training_launch=0.05)
 """One CPU core, likewise."""
 
-_TOKENS = {
-    "math500": (120, 550),
-    "math_train": (120, 550),
-    "gsm8k": (120, 300),
-    "generated_math": (25, 45),
-    "generated_gsm8k": (25, 45),
-    "custom": (120, 200),
-}
-"""Assumed mean lengths of a prompt and an answer; the decoding's limit caps the latter."""
-
 SPLIT_SIZES = {
     ("math500", "test"): 500,
     ("math_train", "train"): 12_000,
@@ -91,7 +88,6 @@ CPU_SHARE = 0.7
 
 _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _ROWS = 64  # decoded together, if the engine sizes its batch from memory
-_HEAD_DIM = 128
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
@@ -99,11 +95,8 @@ _TEXT_TOKENS = 35
 _PASSES = 4  # of two operations per weight and token: three for the student, one for its teacher
 _DEVELOPMENT = 1.5
 _SOLVING = 10  # passes of the thought head over a problem of the test part
-_MAPS = 3  # of one layer's attention: logits, logits with the mask, weights
-_STATES = 6  # of all tokens beside them: the residual stream, queries, keys and values
 _TEST_TURNS = 5  # of a measurement; the first is a warm-up
 _SMALL = 5e6  # parameters below which a GPU is not faster
-_BASE, _LARGE = 1.8e8, 4.5e8  # parameters of a solver with a base or large encoder from the hub
 
 
 class Cost(NamedTuple):
@@ -185,7 +178,7 @@ def generation_cost(config: Config, batch: Batch) -> Cost:
 def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> float:
     """Return the seconds that a card takes to generate a batch, without job starts."""
     model, length = config.models[batch.model], answer_length(config, batch)
-    prompt, _ = _TOKENS[config.questions[batch.questions].benchmark]
+    prompt, _ = LENGTHS[config.questions[batch.questions].benchmark]
     answers = generation_cost(config, batch).answers
     rows = min(model.batch_size or _ROWS, answers)
     token = 2e9 * model.billions / card.flops
@@ -211,7 +204,7 @@ def generation_request(config: Config, batch: Batch) -> Request:
 
 def answer_length(config: Config, batch: Batch) -> int:
     """Return the assumed mean length of a batch's answers, in tokens."""
-    _, length = _TOKENS[config.questions[batch.questions].benchmark]
+    _, length = LENGTHS[config.questions[batch.questions].benchmark]
     return min(length, config.decodings[batch.decoding].max_new_tokens)
 
 
@@ -271,19 +264,8 @@ def training_request(config: Config, study: Study, settings: Compression | None 
     megabytes = 8000 + 30 * size / 1e6  # weights, gradients, moments, teacher; a text's activations
     if not on_gpu and settings is not None:
         megabytes += 1000 * scoring_memory(config, study, settings)
+        megabytes = max(megabytes, 8000 + 1000 * sum(training_memory(config, study, settings)))
     return Request(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
-
-
-def parameters(config: Config, study: Study) -> float:
-    """Return roughly how many parameters are trained; a hub encoder's name tells its size."""
-    if study.model is not None:
-        return config.models[study.model].billions * 1e9
-    encoder = config.solver_of(study).encoder
-    if encoder.source is not None:
-        return _LARGE if "large" in encoder.source else _BASE
-    # An encoder from scratch with 3,000 words; the thought head is as large as eight layers.
-    layer = 4 * encoder.width**2 + 2 * encoder.width * encoder.intermediate
-    return (encoder.layers + 8) * layer + 3000 * encoder.width
 
 
 def memory(model: Model, card: Card) -> float:
@@ -304,29 +286,7 @@ def _width(model: Model) -> int:
 
 def _cached(model: Model) -> int:
     """Return the bytes of a token's keys and values."""
-    return 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model)
-
-
-def scoring_memory(config: Config, study: Study, settings: Compression) -> float:
-    """Return the GB that scoring a model's heads takes with a batch of the longest texts.
-
-    They are the float32 weights and the attention of one layer, of which the weights, the logits
-    and the logits with the mask are there at once, and the layer's activations. 0 for a solver,
-    whose texts are short, and where no attention is read.
-    """
-    if study.model is None or settings.importance.criterion not in ("mixed", "attention"):
-        return 0.0
-    model, tokens = config.models[study.model], longest_text(config, study)
-    rows = settings.importance.batch_size or SCORED_AT_ONCE
-    maps = _MAPS * rows * model.heads * tokens**2
-    states = _STATES * rows * tokens * model.heads * _HEAD_DIM
-    return 4e-9 * (1e9 * model.billions + maps + states)
-
-
-def longest_text(config: Config, study: Study) -> int:
-    """Return the tokens of a model's longest training text: a prompt and an answer."""
-    prompt, _ = _TOKENS[config.questions[str(study.train)].benchmark]
-    return prompt + config.decodings[study.decoding].max_new_tokens
+    return 2 * model.layers * model.kv_heads * HEAD_DIM * _width(model)
 
 
 def _recipe(config: Config, study: Study, settings: Compression) -> Training:
@@ -341,6 +301,6 @@ def _training_part(config: Config, study: Study) -> tuple[int, int]:
     """Return the rows of a training part, and the tokens of each."""
     if study.train is not None:
         questions = config.questions[study.train]
-        return question_count(questions), _TEXT_TOKENS + _TOKENS[questions.benchmark][1]
+        return question_count(questions), _TEXT_TOKENS + LENGTHS[questions.benchmark][1]
     problems = config.problems[str(study.data)]
     return problems.n or ROWS[problems.dataset], _TEXT_TOKENS

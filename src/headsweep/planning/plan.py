@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from headsweep.config import Config
 from headsweep.config.compression import SCORED_AT_ONCE
-from headsweep.planning import cost
+from headsweep.planning import cost, memory
 from headsweep.planning.batches import batches
 from headsweep.planning.cost import CARDS, CPU_SHARE, Cost
 from headsweep.text import one_line
@@ -29,7 +29,8 @@ def describe(config: Config) -> str:
     for names, each in [*costs, (("total", "", ""), total)]:
         amounts = (f"{each.jobs:,}", f"{each.answers:,}", f"{each.tokens / 1e6:,.1f}")
         rows.append((*names, *amounts, f"{each.disk_gigabytes:,.2f}"))
-    hours = [("card", "generation", "training", "GB", "models fit")]
+    trainings = {name: _trained(config, name) for name in config.compressions}
+    hours = [("card", "generation", "training", "GB", "fits")]
     for name, card in {**CARDS, "this CPU": cost.this_cpu()}.items():
         generated = sum(cost.generation_seconds(config, batch, card) for batch in asked)
         trained = sum(
@@ -38,15 +39,23 @@ def describe(config: Config) -> str:
             for own in (*study.settings.values(), *((None,) if study.solver else ()))
         )
         needed = {each: cost.memory(model, card) for each, model in config.models.items()}
+        needed |= {f"training {each}": sum(peak) for each, peak in trainings.items()}
         large = ", ".join(each for each, size in needed.items() if size > 0.9 * card.gigabytes)
         room, most = f"not {large}" if large else "yes", f"{max(needed.values(), default=0):.0f}"
         hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
     scored = "".join(
         f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with importance.batch_size: "
         f"{study.method.importance.batch_size or SCORED_AT_ONCE} texts of "
-        f"{cost.longest_text(config, study):,} tokens at once\n"
+        f"{memory.longest_text(config, study):,} tokens at once\n"
         for name, study in config.compressions.items()
-        if (peak := cost.scoring_memory(config, study, study.method))
+        if (peak := memory.scoring_memory(config, study, study.method))
+    )
+    kept = "".join(
+        f"\nTraining {name}: at most {sum(peak):,.1f} GB: weights, gradients and moments "
+        f"{peak.weights:,.1f}, teacher {peak.teacher:,.1f}, attention {peak.maps:,.1f}, the "
+        f"rest {peak.states:,.1f}; with training.micro_batches above "
+        f"{config.compressions[name].method.training.micro_batches} fewer texts at once\n"
+        for name, peak in trainings.items()
     )
     found = sorted({cost.answer_length(config, batch) for batch in asked})
     lengths = ", ".join(map(str, found)) or "no"
@@ -57,12 +66,20 @@ run {config.run!r} (counts everything; what the store already holds is not made 
 {aligned(rows, left=3)}
 
 {aligned(hours, left=1)}
-{scored}
+{scored}{kept}
 Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
 in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
 0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%} of it assumed. On a
 cluster each job also takes 30 s to start, {starts:,.1f} h in all. `headsweep pilot` measures the
 models themselves."""
+
+
+def _trained(config: Config, compression: str) -> memory.TrainingMemory:
+    """Return what the arm of a compression that takes most holds while it is trained."""
+    study = config.compressions[compression]
+    arms = [settings for settings in study.settings.values() if settings.rounds]
+    peaks = [memory.training_memory(config, study, settings) for settings in arms]
+    return max(peaks, key=sum, default=memory.TrainingMemory(0, 0, 0, 0))
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int) -> str:

@@ -108,9 +108,11 @@ class Chart:
         self.labels.append((*self._at(*points[-1]), label, kind))
 
     def point(self, x: float, ends: Sequence[float], kind: str, label: str) -> None:
-        """Draw a mark with its label and its interval on the y axis: value, low, high."""
+        """Draw a mark, its label and its interval on the y axis (value, low, high), if known."""
         at, bottom, top = (self._at(x, each) for each in ends)
-        self.parts += [_line(*bottom, *top, "interval"), _mark(kind, *at)]
+        if not any(map(math.isnan, ends)):
+            self.parts.append(_line(*bottom, *top, "interval"))
+        self.parts.append(_mark(kind, *at))
         self.labels.append((*at, label, kind))
 
     def level(self, y: float, label: str) -> None:
