@@ -1,7 +1,7 @@
 """Graders: how to extract a benchmark's answer from a text, and when it is right.
 
 Extraction takes time linear in the text's length, whatever the text is, and never evaluates it. To
-add a grader, add an entry to `GRADERS` and its name to `Grader` in `config/questions.py`; both of
+add a grader, add an entry to `GRADERS` and its name to `Grader` in `config/questions.py`; all of
 its functions must expect hostile text.
 
 Mathematical answers are compared by a judge: math-verify under the ``default`` preset, the rules of
@@ -13,6 +13,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable
+from fractions import Fraction
 from typing import NamedTuple
 
 Judge = Callable[[str, str], bool]
@@ -29,6 +30,11 @@ _FRACTION = re.compile(r"\\[dt]frac")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,14}")
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
 
+_DECIMAL = re.compile(r"-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?(?<=[0-9])")
+_FRACTION_OF_INTEGERS = re.compile(
+    r"(?P<minus>-?)\\frac\{(?P<above>-?[0-9]+)\}\{(?P<below>[0-9]+)\}"
+)
+
 _LONGEST_NUMBER = 400  # characters; a float has fewer
 _LONGEST_CHOICE = 40  # characters; bounds the time of matching a lone letter
 _DECORATION = re.compile(r"[\s,$%\\]")
@@ -39,6 +45,32 @@ _STATED = re.compile(r"\b(?:answer|option|choice)\b(?:\s+is)?\s*:?\s*\(?([A-Z])\
 _IN_BRACKETS = re.compile(r"\(([A-Z])\)")
 
 
+def value_or_text(answer: str) -> str:
+    r"""Return a form in which equal answers are mostly equal: a number's value, or Hendrycks' form.
+
+    Numbers are plain decimals, with or without thousands commas, dollar or percent sign, and ratios
+    of integers: ``6/2``, ``\frac{6}{2}`` and ``3.00`` have one form, ``1,2`` is no number. The form
+    takes linear time and no gold answer, and unlike a judge's verdicts it never makes a equal to b
+    and b to c but not a to c.
+    """
+    text = hendrycks(answer)
+    number = text.strip("$%")
+    if len(number) > _LONGEST_NUMBER:
+        return text
+    if _DECIMAL.fullmatch(number):
+        return str(Fraction(number.replace(",", "")))
+    ratio = _FRACTION_OF_INTEGERS.fullmatch(number)
+    if ratio and int(ratio["below"]):
+        value = Fraction(int(ratio["above"]), int(ratio["below"]))
+        return str(-value if ratio["minus"] else value)
+    return text
+
+
+def folded(answer: str) -> str:
+    """Return a text without differences of case and white space."""
+    return " ".join(answer.casefold().split())
+
+
 class Grader(NamedTuple):
     """How the answers to one kind of benchmark are graded."""
 
@@ -46,6 +78,8 @@ class Grader(NamedTuple):
     """Returns the final answer of a text, None if there is none."""
     equal: Judge | None
     """Returns whether an answer is right. None: the preset's judge decides, in `pool`'s workers."""
+    form: Callable[[str], str] = value_or_text
+    """Returns a form of an answer: those of equal form vote together, right or wrong."""
 
 
 def last_boxed(text: str) -> str | None:
@@ -134,7 +168,7 @@ def chosen_letter(text: str) -> str | None:
 
 def same_text(answer: str, gold: str) -> bool:
     """Return whether two texts are equal, ignoring case and repeated white space."""
-    return answer.casefold().split() == gold.casefold().split()
+    return folded(answer) == folded(gold)
 
 
 def boxed_or_line(text: str) -> str | None:
@@ -145,8 +179,8 @@ def boxed_or_line(text: str) -> str | None:
 
 GRADERS = {
     "numeric": Grader(boxed_or_number, same_number),
-    "choice": Grader(chosen_letter, same_text),
-    "exact": Grader(boxed_or_line, same_text),
+    "choice": Grader(chosen_letter, same_text, folded),
+    "exact": Grader(boxed_or_line, same_text, folded),
 }
 """The graders of custom benchmarks, the same under every preset."""
 

@@ -10,8 +10,8 @@ choose. These rules work without the oracle and are compared with it:
 - ``verifier``: the answer that a logistic regression on votes, rank and length rates most likely to
   be right. It is trained on training questions that the selector had not seen.
 
-Grading decides which answers are equal: all right answers to a question count as one, however they
-are written, which slightly favours every rule that counts votes.
+Answers are equal if the grader's form of them is (`headsweep.grading.graders`): no gold answer
+merges the right ones, and `headsweep solve` counts votes alike.
 """
 
 from collections.abc import Mapping, Sequence
