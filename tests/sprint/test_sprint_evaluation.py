@@ -1,4 +1,5 @@
 from itertools import combinations, permutations
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 from simulated_heads import made, of_groups, options
 
 from headsweep import frontier
-from headsweep.config import Decoding
+from headsweep.benchmarks import sources
+from headsweep.config import Decoding, load
 from headsweep.frontier import Family, choose, curve
 from headsweep.sprint import choosing, evaluation, methods
 from headsweep.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
@@ -486,3 +488,14 @@ def test_where_training_texts_are_missing_no_test_question_counts_as_apart():
     assert "unknown: their texts are missing" in likeness(
         overlap(bare, bare.assign(question_id=["c", "d"]))
     )
+
+
+@pytest.mark.parametrize("name", ["math", "gsm8k"])
+def test_the_demo_s_test_questions_resemble_none_that_its_selector_learns_from(name):
+    config = load(Path(__file__).parents[2] / "config/demo.yaml")
+    selector = config.selectors[name]
+    learnt, asked = (config.questions[each] for each in (selector.train, selector.test))
+    train, test = (sources.draw(sources.read_source(each), each, None) for each in (learnt, asked))
+    assert len(test) == asked.n
+    assert (overlap(train, test)["degree"] == "none").all()
+    assert (overlap(train, train)["degree"] == "same id").all()
