@@ -186,6 +186,28 @@ def test_shuffled_questions_pass_as_often_as_over_all_permutations():
         assert found[:, n - 1].mean() == pytest.approx(np.mean(passed))
 
 
+def test_the_chance_of_shuffled_questions_is_that_of_questions_as_rows_and_as_rankings():
+    """Held against the jackknife over questions; every second ranking is good for all questions."""
+    draw, count = np.random.default_rng(6), 150
+    correct = draw.random((count, 5)) < np.linspace(0.1, 0.9, 5)
+    order = draw.permuted(np.tile(np.arange(5), (count, 1)), axis=1)
+    order[::2] = [4, 3, 2, 1, 0]
+    right = np.take_along_axis(correct, order, 1)[:, 0].astype(float)
+    crossed = correct[:, order[:, 0]].astype(float)
+
+    def lead(kept):
+        return right[kept].mean() - crossed[np.ix_(kept, kept)].mean()
+
+    rows = np.arange(count)
+    without = np.array([lead(rows != row) for row in rows])
+    jackknife = np.sqrt((count - 1) ** 2 / count * without.var())
+    found = right - shuffle(correct, order, 1)[:, 0]
+    assert found.mean() == pytest.approx(lead(rows >= 0))
+    assert found.std() / np.sqrt(count) == pytest.approx(jackknife, rel=0.05)
+    by_question = right - crossed.mean(axis=1)
+    assert by_question.std() / np.sqrt(count) != pytest.approx(jackknife, rel=0.15)
+
+
 def test_shuffling_is_told_from_the_question_only_where_rankings_know_it():
     """A ranking of its question finds the right head first; a ranking at random does not."""
     draw = np.random.default_rng(8)

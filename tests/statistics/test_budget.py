@@ -18,30 +18,39 @@ def test_values_at_a_budget_are_linear_and_end_where_the_curve_ends():
     assert at_budgets(VALUES[:, :1], TOKENS[:, :1], BASE, [1]).tolist() == [[0.2], [0.2]]
 
 
-def family(draw, questions=150):
+def family(draw, questions=150, spread=0.2):
+    """A family whose answers to a question are long or short together."""
     hardness = draw.beta(1, 1, (questions, 1))
     values = np.maximum.accumulate(draw.random((questions, 8)) > hardness, axis=1).astype(float)
-    tokens = (draw.integers(20, 60, (questions, 8)) * (0.5 + hardness)).cumsum(axis=1)
-    return values, tokens
+    length = draw.lognormal(0, spread, (questions, 1))
+    return values, (draw.integers(20, 60, (questions, 8)) * length).cumsum(axis=1)
 
 
 def test_the_mean_is_the_curve_s_value_and_the_spread_that_of_resampled_curves():
+    """Families whose tokens vary much: their places on the curves move with the questions."""
     draw = np.random.default_rng(3)
-    (values, tokens), (others, spent) = family(draw), family(draw)
+    families = [family(draw, spread=1.0), family(draw, spread=1.0)]
     base = draw.integers(20, 60, 150).astype(float)
-    budgets = (2, 3.3, 4.5)
-    one, other = at_budgets(values, tokens, base, budgets), at_budgets(others, spent, base, budgets)
+    budgets = np.array([1.5, 2.2, 3])
     bootstrap = Bootstrap(150, 4000, seed=0)
     asked = np.multiply.outer(bootstrap.means(base), budgets)
-    curves = []
-    for reached, of in ((values, tokens), (others, spent)):
-        means = zip(asked, bootstrap.means(of), bootstrap.means(reached), strict=True)
+    curves, numbers, unmoved = [], [], []
+    for values, tokens in families:
+        means = zip(asked, bootstrap.means(tokens), bootstrap.means(values), strict=True)
         curves.append(np.array([np.interp(*each) for each in means]))
-        plain = np.interp(np.array(budgets) * base.mean(), of.mean(axis=0), reached.mean(axis=0))
-        found = at_budgets(reached, of, base, budgets).mean(axis=0)
-        np.testing.assert_allclose(found, plain)
-    spread = (curves[0] - curves[1]).std(axis=0)
-    np.testing.assert_allclose((one - other).std(axis=0) / np.sqrt(150), spread, rtol=0.08)
+        numbers.append(at_budgets(values, tokens, base, budgets.tolist()))
+        at = budgets * base.mean()
+        plain = np.interp(at, tokens.mean(axis=0), values.mean(axis=0))
+        np.testing.assert_allclose(numbers[-1].mean(axis=0), plain)
+        places = np.interp(at, tokens.mean(axis=0), np.arange(8))
+        low = places.astype(int)
+        mixed = values[:, low] + (places - low) * (values[:, low + 1] - values[:, low])
+        unmoved.append(mixed)
+    resampled = (curves[0] - curves[1]).std(axis=0)
+    found = (numbers[0] - numbers[1]).std(axis=0) / np.sqrt(150)
+    np.testing.assert_allclose(found, resampled, rtol=0.1)
+    still = (unmoved[0] - unmoved[1]).std(axis=0) / np.sqrt(150)
+    assert (np.abs(still / resampled - 1) > 0.15).any()  # where places stay, it is another
 
 
 def test_a_curve_is_said_to_miss_a_budget_in_the_resamples_in_which_it_does():
