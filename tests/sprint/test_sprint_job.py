@@ -20,6 +20,7 @@ from headsweep.sprint import choosing, evaluation, job, methods, model, validati
 from headsweep.sprint.card import card
 from headsweep.sprint.experiment import GradedAnswers
 from headsweep.tables import EMBEDDINGS, GRADED, read_table, write_table
+from headsweep.text import points
 
 LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9
 VARIANTS = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in range(HEADS)]
@@ -238,9 +239,16 @@ def test_a_selector_has_a_model_card(done, curves):
     alike = table_of(paths.OVERLAP)
     assert validation.likeness(alike) in written.text
     bare = alike.assign(degree="unknown", equal=np.nan, resembles=np.nan)
-    again = ModelCard(card(of_hub, "math", facts, curves.reset_index(), bare))
+    paired = table_of(paths.PAIRED)
+    again = ModelCard(card(of_hub, "math", facts, curves.reset_index(), bare, paired))
     assert again.data.base_model == "some/model"
     assert "training questions is unknown" in again.text
+    lead = paired.query("method == 'greedy cover' and n == 8").iloc[0]
+    told = "{} ({} to {}) | {:.3f} |".format(*map(points, lead.iloc[2:5]), lead["adjusted"])
+    assert f"| greedy cover | {told}\n" in written.text
+    cut = paired.assign(difference_apart=0.123, low_apart=-0.045, high_apart=0.2)
+    again = card(of_hub, "math", facts, curves.reset_index(), alike, cut)
+    assert f"| greedy cover | {told} +12.3 (−4.5 to +20.0) |" in again
 
 
 def test_every_file_has_a_record(done):

@@ -1,6 +1,6 @@
 """The model card of a trained selector."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,6 +10,7 @@ from headsweep.config import Config, Questions
 from headsweep.models.source import local_folder
 from headsweep.sprint.evaluation import POINTS
 from headsweep.sprint.validation import likeness
+from headsweep.text import points
 
 _CARD = """\
 ---
@@ -34,6 +35,12 @@ counts as solved if any of N answers is right. Heads answer greedily, of at most
 {tokens:,} tokens; grading: {grading}. {likeness}
 
 {passes}
+
+SPRINT minus each method with {most} answers, in points, with 95% intervals over questions, seeds \
+and draws of training questions, and p after Holm's correction; apart: on questions that resemble \
+no training question.
+
+{leads}
 """
 
 
@@ -43,11 +50,13 @@ def card(
     facts: Mapping[str, Any],
     curves: pd.DataFrame,
     alike: pd.DataFrame,
+    paired: pd.DataFrame,
 ) -> str:
     """Return the model card of a trained selector of a resolved config.
 
     `facts` is the metadata saved with it; `curves` its Pass@N (`headsweep.tables.CURVES`); `alike`
-    says which test questions resemble training questions (`headsweep.sprint.validation.overlap`).
+    says which test questions resemble training questions (`headsweep.sprint.validation.overlap`);
+    `paired` are the differences (`headsweep.sprint.evaluation.paired`).
     """
     options, chosen = config.selectors[name], facts["setting"]
     model = config.models[options.model]
@@ -78,7 +87,25 @@ def card(
         grading=config.grading,
         likeness=likeness(alike),
         passes=_markdown(["", *(f"N = {n}" for n in rows["n"].unique())], *passes),
+        most=paired["n"].max(),
+        leads=_leads(paired[paired["n"] == paired["n"].max()]),
     )
+
+
+def _leads(paired: pd.DataFrame) -> str:
+    """Return differences at one N; without those apart where there are none."""
+    rows = []
+    for row in paired.to_dict("records"):
+        cells = [row["method"], _interval(row, ""), f"{row['adjusted']:.3f}"]
+        if not pd.isna(row["difference_apart"]):
+            cells.append(_interval(row, "_apart"))
+        rows.append(cells)
+    return _markdown(["", "difference", "p", "apart"][: len(rows[0])], *rows)
+
+
+def _interval(row: Mapping[Hashable, Any], suffix: str) -> str:
+    value, low, high = (points(row[f"{name}{suffix}"]) for name in ("difference", "low", "high"))
+    return f"{value} ({low} to {high})"
 
 
 def _markdown(head: Sequence[str], *rows: Sequence[str]) -> str:

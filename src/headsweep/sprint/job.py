@@ -132,11 +132,11 @@ def evaluate(config: Config, name: str) -> None:
     curves, diversity = evaluation.curves(means, bootstrap, prompt)
     experiment.save(paths.CURVES, curves, facts, tables.CURVES)
     alike = validation.overlap(experiment.texts(options.train), experiment.texts(options.test))
-    results = _differences(asked, scores, facts["setting"], alike, bootstrap)
-    results[paths.OVERLAP] = alike
-    results[paths.SELECTOR_CARD] = card(config, name, facts, curves, alike)
-    for template, content in results.items():
-        experiment.save(template, content, facts)
+    compared = _differences(asked, scores, facts["setting"], alike, bootstrap)
+    for template, table in {**compared, paths.OVERLAP: alike}.items():
+        experiment.save(template, table, facts)
+    told = card(config, name, facts, curves, alike, compared[paths.PAIRED])
+    experiment.save(paths.SELECTOR_CARD, told, facts)
     experiment.save(paths.DIVERSITY, diversity, facts, **_costs(experiment, facts))
     solved = curves[curves["n"] == asked.max_n].set_index("method")["pass_at_n"]
     rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
@@ -154,7 +154,7 @@ def _differences(
     setting: Mapping[str, Any],
     alike: pd.DataFrame,
     bootstrap: Bootstrap,
-) -> dict[str, pd.DataFrame | str]:
+) -> dict[str, pd.DataFrame]:
     """Return the tables of paired differences, by the template of their path."""
     families = evaluation.families(scores, scoring.shuffled(asked))
     table = evaluation.compared(families)
