@@ -182,9 +182,9 @@ def _smaller(svg: str) -> str:
 
 def fill(config: Config, section: Section) -> None:
     """Add the declared tables and images to a section."""
-    declared = pd.read_csv(_DECLARED, dtype=str, keep_default_na=False)
     opened: list[Block] = []
-    for row in declared.query("section == @section.anchor").itertuples():
+    rows = declared()
+    for row in rows[rows["section"] == section.anchor].itertuples():
         to = section.folds.setdefault(str(row.fold), []) if row.fold else opened
         for source, names in _sources(config, getattr(paths, str(row.path)), str(row.table)):
             _check(source, row)
@@ -203,20 +203,30 @@ def fill(config: Config, section: Section) -> None:
     section.folds = {name: blocks for name, blocks in section.folds.items() if blocks}
 
 
+def declared() -> pd.DataFrame:
+    """Return the declarations of ``tables.csv``, a row each."""
+    return pd.read_csv(_DECLARED, dtype=str, keep_default_na=False)
+
+
+def named(row: Any) -> list[str]:
+    """Return the columns that a declaration names in cells, marks, ends and label."""
+    cells = [*columns(row.columns).values(), *row.ends.split()]
+    if row.marks:
+        cells += columns(row.marks.replace(" ", ", ")).values()
+    found = [name for _, name, _, _ in Formatter().parse(row.label) if name]
+    for cell in cells:
+        column, *form = cell.split()
+        found += [column, *form[1:]]  # a form, then perhaps the ends of an interval
+    return found
+
+
 def _check(source: Source, row: Any) -> None:
-    """Raise an error if a table lacks a column that its declaration names.
+    """Refuse a table that lacks a column which its declaration names.
 
     Raises:
         TableError: columns are missing.
     """
-    cells = [*columns(row.columns).values(), *row.ends.split()]
-    if row.marks:
-        cells += columns(row.marks.replace(" ", ", ")).values()
-    named = [name for _, name, _, _ in Formatter().parse(row.label) if name]
-    for cell in cells:
-        column, *form = cell.split()
-        named += [column, *form[1:]]  # a form, then perhaps the ends of an interval
-    missing = sorted({name for name in named if name not in source.rows})
+    missing = sorted({*named(row)} - {*source.rows})
     if missing:
         raise TableError(
             f"{source.file} lacks {missing}, which the page shows; remove the file and rerun"
