@@ -120,6 +120,7 @@ def _fill_selector(config, file, section):
         paths.SENSITIVITY: numbers(
             shortlists, ["criterion", "k", "n", "chosen"], evaluation.SENSITIVITY
         ),
+        paths.TRANSFER: pd.DataFrame(columns=evaluation.TRANSFER),
         paths.OVERLAP: alike.assign(equal=0, resembles=0),
         paths.PAIRED: paired,
         paths.VOTES: paired,

@@ -14,11 +14,13 @@ from simulated_heads import simulate
 from headsweep import paths, tables
 from headsweep.config import parse
 from headsweep.errors import TableError
+from headsweep.planning.batches import at_home
 from headsweep.planning.store import Store, key
 from headsweep.record import record_path
 from headsweep.sprint import choosing, evaluation, job, methods, model, validation
 from headsweep.sprint.card import card
-from headsweep.sprint.experiment import GradedAnswers
+from headsweep.sprint.experiment import Experiment, GradedAnswers
+from headsweep.sprint.scoring import passed
 from headsweep.tables import EMBEDDINGS, GRADED, read_table, write_table
 from headsweep.text import points
 
@@ -297,3 +299,31 @@ def test_the_prompts_length_is_known_from_the_variant_that_took_over_least(tmp_p
         tables.write_text(file, "")
         tables.write_json(record_path(file), facts)
     assert graded.prompt_tokens("greedy", "test") == 43.5
+
+
+def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(shutil.copytree(finished, tmp_path / "copy"))
+    values = yaml.safe_load(CONFIG)
+    values["questions"]["other"] = {"benchmark": "generated_gsm8k", "split": "train", "n": 40}
+    moved = values["selectors"]["math"] | {"train": "other", "seeds": [4, 5, 6], "max_n": 6}
+    values["selectors"]["moved"] = moved
+    config = parse(values)
+    assert (at_home(config, "moved"), at_home(config, "math")) == (["math"], [])
+    write_questions(config, "other", simulate(40, pool=len(VARIANTS), clusters=4, seed=7))
+    for step in (job.train, job.rank, job.evaluate):
+        step(config, "moved")
+    file = Path(paths.TRANSFER.format(run="simulated", selector="moved"))
+    table = pd.read_csv(file)
+    assert list(table.columns) == evaluation.TRANSFER
+    assert table["n"].tolist() == ["1", "2", "4", "mean"]
+    assert (table["against"] == "math").all()
+    home = table_of(paths.CURVES, tables.CURVES).set_index(["method", "n"])["pass_at_n"]
+    assert table["other"][2] == pytest.approx(home[methods.SPRINT, 4], abs=1e-5)
+    np.testing.assert_allclose(table["sprint"] - table["other"], table["difference"], atol=2e-6)
+    assert table["difference"].between(table["low"], table["high"]).all()
+    job.evaluate(config, "math")
+    assert table_of(paths.TRANSFER).empty
+    ranking = read_table(file.with_name("ranking.parquet"), tables.RANKING)
+    write_table(file.with_name("ranking.parquet"), ranking[::-1], tables.RANKING)
+    with pytest.raises(TableError, match="other questions"):
+        passed(Experiment(config, "moved"), GradedAnswers(config, "tiny"), ranking["question_id"])

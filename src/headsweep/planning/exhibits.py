@@ -168,6 +168,7 @@ AUDIT_TABLES = ("pairs", "sprint", "compression")
 _OF_SELECTOR = (
     *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.VOTES, paths.SENSITIVITY, paths.ABLATION),
     *(paths.SELECTOR_CARD, paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING, paths.OVERLAP),
+    paths.TRANSFER,
 )
 
 

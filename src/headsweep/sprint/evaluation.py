@@ -70,6 +70,12 @@ SENSITIVITY = ["criterion", "k", "n", "held_out", "test", "chosen", *TESTED]
 questions and on test questions, and the difference of the latter from the chosen shortlist."""
 
 
+TRANSFER = ["against", "title", "n", "sprint", "other", *TESTED]
+"""Columns of the table of a selector that learnt from another benchmark: its Pass@N, that of one
+that learnt from the benchmark it is tested on, and the difference. `n` is one of `POINTS` or
+`MEAN`."""
+
+
 def curves(
     scores: Mapping[str, Scores], bootstrap: Bootstrap, prompt_tokens: float
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -284,3 +290,33 @@ def sensitivity(
         ]
     keys = ["criterion", "k", "n"]
     return pd.DataFrame(rows).merge(tested[[*keys, *TESTED]], on=keys, how="left")[SENSITIVITY]
+
+
+def transfer(
+    own: Outcomes, others: Mapping[str, Outcomes], titles: Mapping[str, str]
+) -> pd.DataFrame:
+    """Return what a selector from elsewhere reaches less than those at home, columns `TRANSFER`.
+
+    Args:
+        own: its Pass@N.
+        others: those of selectors at home, by name. Where they have fewer answers, seeds or draws,
+            the others count no more.
+        titles: what the page calls them.
+    """
+    every = [own, *others.values()]
+    draws, seeds = min(map(len, every)), min(len(passed[0]) for passed in every)
+    most = min(passed[0][0].shape[1] for passed in every)
+    cut = {
+        name: with_mean([[values[:, :most] for values in of[:seeds]] for of in passed[:draws]])
+        for name, passed in {"": own, **others}.items()
+    }
+    labels = [*range(1, most + 1), MEAN]
+    table = compare(cut, [("", name) for name in others], labels)
+    table = table[table["n"].isin([*POINTS, MEAN])].copy()
+    for column, side in (("sprint", "method"), ("other", "against")):
+        table[column] = [
+            np.mean(cut[name][0], axis=(0, 1))[labels.index(n)]
+            for name, n in zip(table[side], table["n"], strict=True)
+        ]
+    table["title"] = table["against"].map(titles)
+    return table[TRANSFER]

@@ -13,6 +13,8 @@ import pandas as pd
 from headsweep import paths, tables
 from headsweep.config import Config
 from headsweep.errors import RESULT, TableError
+from headsweep.planning.batches import at_home
+from headsweep.planning.titles import titles
 from headsweep.record import Stopwatch, peak_resident, read_record, write_record
 from headsweep.sprint import choosing, evaluation, methods, rankers, scoring, validation
 from headsweep.sprint.card import card
@@ -112,7 +114,8 @@ def evaluate(config: Config, name: str) -> None:
     `max_n` or the size of the pool. Writes `paths.CURVES`, `paths.PAIRED`, `paths.VOTES`,
     `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the loss),
     `paths.OVERLAP` (test questions that resemble training questions), `paths.EMBEDDING_VALUE`
-    (whether knowing the question matters), `paths.CHOOSING` (one answer chosen without the oracle)
+    (whether knowing the question matters), `paths.CHOOSING` (one answer chosen without the oracle),
+    `paths.TRANSFER` (beside selectors that learnt from the benchmark itself, if this one did not)
     and the selector's model card, `paths.SELECTOR_CARD`. The record of diversity holds wall time
     and memory of embedding the test questions and of ranking the heads for them.
     """
@@ -133,6 +136,12 @@ def evaluate(config: Config, name: str) -> None:
     experiment.save(paths.CURVES, curves, facts, tables.CURVES)
     alike = validation.overlap(experiment.texts(options.train), experiment.texts(options.test))
     compared = _differences(asked, scores, facts["setting"], alike, bootstrap)
+    elsewhere = {
+        other: scoring.passed(Experiment(config, other), graded, asked.questions)
+        for other in at_home(config, name)
+    }
+    own = scoring.passed(experiment, graded, asked.questions)
+    compared[paths.TRANSFER] = evaluation.transfer(own, elsewhere, titles(config, "selectors"))
     for template, table in {**compared, paths.OVERLAP: alike}.items():
         experiment.save(template, table, facts)
     told = card(config, name, facts, curves, alike, compared[paths.PAIRED])

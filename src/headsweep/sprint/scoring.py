@@ -8,6 +8,7 @@ import numpy as np
 
 from headsweep import paths, tables
 from headsweep.config import Config, Selector
+from headsweep.errors import TableError
 from headsweep.sprint import choosing, methods, rankers, validation
 from headsweep.sprint.evaluation import shuffle
 from headsweep.sprint.experiment import Experiment, GradedAnswers
@@ -60,13 +61,7 @@ def load(config: Config, experiment: Experiment, graded: GradedAnswers) -> Asked
         TableError: a table is missing or damaged, or lacks an answer.
     """
     options, heads, base = experiment.options, experiment.heads, [str(BASE)]
-    ranking = tables.read_table(experiment.output(paths.RANKING), tables.RANKING)
-    questions = list(ranking["question_id"])
-    rankings = defaultdict[str, dict[str, list[Order]]](dict)
-    table = tables.read_table(experiment.output(paths.TRAININGS), tables.TRAININGS)
-    for (method, training, _), part in table.groupby(["method", "training", "seed"], sort=False):
-        of_seeds = rankings[str(method)].setdefault(str(training), [])
-        of_seeds.append(np.stack(part["heads"].tolist()))
+    questions, rankings = _rankings(experiment)
     known, z = experiment.z(options.train)
     sampled = {
         method: graded.of(decoding, options.test, base, questions)
@@ -82,6 +77,39 @@ def load(config: Config, experiment: Experiment, graded: GradedAnswers) -> Asked
         base=graded.of(options.decoding, options.test, base, questions),
         rankings=rankings,
     )
+
+
+def _rankings(experiment: Experiment) -> tuple[list[str], dict[str, dict[str, list[Order]]]]:
+    """Return ids of the test questions, and rankings by method and by training."""
+    ranking = tables.read_table(experiment.output(paths.RANKING), tables.RANKING)
+    rankings = defaultdict[str, dict[str, list[Order]]](dict)
+    table = tables.read_table(experiment.output(paths.TRAININGS), tables.TRAININGS)
+    for (method, training, _), part in table.groupby(["method", "training", "seed"], sort=False):
+        of_seeds = rankings[str(method)].setdefault(str(training), [])
+        of_seeds.append(np.stack(part["heads"].tolist()))
+    return list(ranking["question_id"]), rankings
+
+
+def passed(experiment: Experiment, graded: GradedAnswers, questions: Sequence[str]) -> Outcomes:
+    """Return SPRINT's Pass@N of a selector on test questions that it shares with another.
+
+    Raises:
+        TableError: it ranked heads for other questions.
+    """
+    options = experiment.options
+    ranked, rankings = _rankings(experiment)
+    if ranked != list(questions):
+        path = experiment.output(paths.RANKING)
+        raise TableError(f"{path} is about other questions; remove it and rerun")
+    answers = graded.of(options.decoding, options.test, experiment.heads, ranked)
+    max_n = min(options.max_n, len(experiment.heads))
+    return [
+        [
+            pass_at_n_ordered(answers.select(order).correct, max_n)
+            for order in rankings[methods.SPRINT][draw]
+        ]
+        for draw in validation.draws(options)
+    ]
 
 
 def score(asked: Asked) -> dict[str, Trained]:

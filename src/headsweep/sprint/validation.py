@@ -107,10 +107,15 @@ def redraws(questions: int, options: Selector) -> dict[str, Rows]:
     """
     size = max(2, round(questions * SUBSAMPLE))  # a setting is chosen on a split of them
     found = {ALL: np.arange(questions)}
-    for number in range(options.redraws):
+    for number, name in enumerate(draws(options)[1:]):
         draw = np.random.default_rng([number, questions])
-        found[f"redraw {number}"] = np.sort(draw.choice(questions, size, replace=False))
+        found[name] = np.sort(draw.choice(questions, size, replace=False))
     return found
+
+
+def draws(options: Selector) -> list[str]:
+    """Return the names of `redraws`."""
+    return [ALL, *(f"redraw {number}" for number in range(options.redraws))]
 
 
 def folds(questions: int, options: Selector) -> dict[str, Rows]:
