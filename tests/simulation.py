@@ -110,15 +110,26 @@ def _fill_selector(config, file, section):
     points = pd.DataFrame({"kind": kinds, "name": heads + asked})
     vectors = list(np.random.default_rng(5).normal(size=(len(kinds), 5)))
     write_table(file(paths.POINTS), points.assign(vector=vectors), POINTS)
-    chosen = [("sphere", "mean", True), ("ball", "1", False)]
-    setting = numbers(chosen, ["geometry", "n", "chosen"], ["pass_at_4"])
-    others = (evaluation.SHUFFLED, "greedy cover", evaluation.DRAWN)
-    weighed = product(
-        ["SPRINT"], ["test"], [evaluation.WHOLE_POOL], others, ["1", "2", evaluation.MEAN]
-    )
+    of_setting = ["geometry", "embedder", "seed", "chosen"]
+    of_choice = ["dimension", "diversity", "weight_decay", "learning_rate", "epochs"]
+    of_choice += ["pass_at_1", "pass_at_4", "mean_pass"]
+    settings = [("sphere", "mean", 0, True), ("ball", "mean", 0, False)]
+    of_n = ["1", "2", evaluation.MEAN]
+    weighed = product(["SPRINT"], ["test"], [evaluation.WHOLE_POOL], evaluation.IGNORING, of_n)
+    readings = product(["sphere, λ = 0.1"], ["sphere"], ["mean"], of_n, ["sphere, λ = 0"])
+    of_reading = ["reading", "geometry", "embedder", "n", "against"]
+    shortlists = [("joint cover", 16, 16, True), ("joint cover", 32, 16, False)]
     rules = product(["SPRINT"], [choosing.MAJORITY, choosing.VERIFIER], [1, 8, 16])
     of_weighed = ["method", "questions", "pool", "against", "n"]
-    tables = dict.fromkeys((paths.CHOICE, paths.SENSITIVITY, paths.ABLATION), setting) | {
+    alike = pd.DataFrame({"question_id": asked, "degree": "none", "training_id": None})
+    tables = {
+        paths.CHOICE: numbers(settings, of_setting, of_choice),
+        paths.ABLATION: numbers(readings, of_reading, evaluation.ABLATION),
+        paths.SENSITIVITY: numbers(
+            shortlists, ["criterion", "k", "n", "chosen"], evaluation.SENSITIVITY
+        ),
+        paths.TRANSFER: pd.DataFrame(columns=evaluation.TRANSFER),
+        paths.OVERLAP: alike.assign(equal=0, resembles=0),
         paths.PAIRED: paired,
         paths.VOTES: paired,
         paths.EMBEDDING_VALUE: numbers(weighed, of_weighed, evaluation.WORTH),
@@ -141,7 +152,10 @@ def numbers(keys, of, columns):
 
 
 def simulated_curves(limit=16):
-    """Return curves that rise from first to last of `METHODS`, and differences of one seed."""
+    """Return curves that rise from first to last of `METHODS`, and differences of one seed.
+
+    The oracle, which comes last, has none.
+    """
     n = np.arange(1, limit + 1)
     curves, paired = [], []
     for method, (first, last) in METHODS.items():
@@ -152,9 +166,10 @@ def simulated_curves(limit=16):
         lead = curves[0]["pass_at_n"] - value
         ends = {"difference": lead, "low": lead - 0.03, "high": lead + 0.028}
         ends |= {"band_low": ends["low"], "band_high": ends["high"]}
-        ends |= {"peak": 2, "peak_low": 1, "peak_high": 4, "by_questions": 0.01, "resembling": 0}
+        ends |= {"peak": 2, "peak_low": 1, "peak_high": 4, "by_questions": 0.01}
+        ends |= {"p": 0.04, "adjusted": 0.04, "resembling": 0, "unknown": 0}
         paired.append(own[["method", "n"]].assign(**ends))
-    differences = pd.concat(paired[1:], ignore_index=True).reindex(columns=evaluation.PAIRED)
+    differences = pd.concat(paired[1:-1], ignore_index=True).reindex(columns=evaluation.PAIRED)
     return pd.concat(curves, ignore_index=True), differences
 
 

@@ -7,20 +7,18 @@ N of the order, a greedy cover of the training questions. Samples have no order:
 is the drawn one.
 
 Families are compared at equal numbers of generated tokens, b times the mean of the base model's
-answer. Between N and N + 1 a curve is linear, which mixing the two achieves; it is not continued
-beyond its ends.
+answer, where their curves are linear between N and N + 1 (`headsweep.statistics.budget`).
 """
 
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import combinations, permutations, product
+from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.special import ndtr
 
 from headsweep import paths
 from headsweep.config import Config
@@ -28,11 +26,13 @@ from headsweep.errors import RESULT
 from headsweep.planning.batches import family_members
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
-from headsweep.sprint.evaluation import Answers, Scores, drawn, estimated, ordered
 from headsweep.sprint.experiment import GradedAnswers
 from headsweep.sprint.rankers import greedy_cover
+from headsweep.sprint.scores import Answers, Scores, drawn, estimated, ordered
 from headsweep.statistics.answers import pass_at_n_drawn
-from headsweep.statistics.intervals import Bootstrap, holm, interval_of
+from headsweep.statistics.budget import at_budgets, misses, reaches
+from headsweep.statistics.differences import compare as paired
+from headsweep.statistics.intervals import Bootstrap
 from headsweep.tables import write_csv
 from headsweep.variants import BASE, FAMILIES
 
@@ -43,6 +43,14 @@ BUDGETS = (1, 2, 4, 8, 16)
 
 OUTCOMES = {"pass": "pass_at_n", "majority": "majority"}
 """Score by outcome: whether one of N answers is right; whether their majority is."""
+
+UNREACHED = 0.05
+"""A difference is left out where a curve misses its budget in a larger share of the resamples."""
+
+DIFFERENCES = ["family", "versus", "outcome", "budget", "value", "other"]
+DIFFERENCES += ["difference", "low", "high", "p", "adjusted", "unreached"]
+"""Columns of the table of paired differences; `unreached` is the share of resamples of the
+questions in which one of the two curves does not reach the budget."""
 
 SAMPLING = "sampling"
 """The family that all others are held against: samples of the base model. They have no order."""
@@ -92,79 +100,82 @@ def curve(family: Family, prompts: float, max_n: int, *, by_order: bool) -> Scor
     return scores | {"computed": scores["computed"] + prompts * scores["prompts"]}
 
 
-def at_budget(
-    values: Float[np.ndarray, " n"], tokens: Float[np.ndarray, " n"], budgets: np.ndarray | float
-) -> Float[np.ndarray, "*budgets"]:
-    """Return mean values at numbers of tokens, linear between N and N + 1, NaN beyond the ends."""
-    return np.interp(budgets, tokens, values, left=np.nan, right=np.nan)
+def primary_budget(
+    curves: Mapping[str, Scores], base: Float[np.ndarray, " questions"], bootstrap: Bootstrap
+) -> int | None:
+    """Return the largest of `BUDGETS` up to 8 that all families reach; None if there is none.
 
-
-def primary_budget(curves: Mapping[str, Scores], base_tokens: float) -> int | None:
-    """Return the largest of `BUDGETS` up to 8 that all families reach; None if there is none."""
-    tokens = [each["tokens"].mean(axis=0) for each in curves.values()]
-    low, high = max(each[0] for each in tokens), min(each[-1] for each in tokens)
-    return max((b for b in BUDGETS[:4] if low <= b * base_tokens <= high), default=None)
+    They reach it on all questions, and miss it together in at most `UNREACHED` of the resamples.
+    """
+    tokens = [scores["tokens"] for scores in curves.values()]
+    missed = np.any([misses(spent, base, BUDGETS, bootstrap) for spent in tokens], axis=0)
+    return max(
+        (
+            budget
+            for budget, share in zip(BUDGETS, missed.mean(axis=0), strict=True)
+            if budget <= 8
+            and share <= UNREACHED
+            and all(reaches(spent, base, budget) for spent in tokens)
+        ),
+        default=None,
+    )
 
 
 def differences(
     curves: Mapping[str, Scores],
     base: Float[np.ndarray, " questions"],
     bootstrap: Bootstrap,
-    pairs: Sequence[tuple[str, str]],
+    together: Sequence[Sequence[tuple[str, str]]],
     primary: int | None,
 ) -> pd.DataFrame:
     """Return paired differences at equal tokens: one family minus another.
 
-    Questions are resampled, and with them tokens, the base model's mean, and so the places on the
-    curves. Members, scales and orders stay.
+    Members, scales and orders stay; the intervals cover the choice of questions, and with them
+    tokens, the base model's mean, and so the places on the curves.
 
     Args:
         curves: by family.
         base: tokens of the base model's answer to each question.
-        bootstrap: resamples of the questions.
-        pairs: which family minus which.
-        primary: the budget of the tests, at which p-values are ``adjusted`` by Holm's correction:
-            over families and outcomes, those against sampling together, and all others together.
+        bootstrap: resamples of the questions, which say how surely a curve reaches a budget.
+        together: which family minus which, in lists that are corrected together.
+        primary: the budget of the tests, at which p-values are ``adjusted`` by Holm's correction
+            over the pairs of a list and the outcomes.
 
     Returns:
-        Columns family, versus, outcome, budget, value, other, difference, low, high, p, adjusted;
-        p is two-sided, from the normal approximation with the bootstrap's standard error. Budgets
-        that a family does not reach have no row.
+        Columns `DIFFERENCES`. A budget has no row where a curve of the pair does not reach it, or
+        misses it in more than `UNREACHED` of the resamples.
     """
-    budgets, of_base = np.array(BUDGETS), bootstrap.means(base)
-    found, resampled = {}, {}
-    for name, outcome in product(curves, OUTCOMES):
-        values, tokens = curves[name][OUTCOMES[outcome]], curves[name]["tokens"]
-        means = values.mean(axis=0), tokens.mean(axis=0)
-        found[name, outcome] = at_budget(*means, budgets * base.mean())
-        again = zip(bootstrap.means(values), bootstrap.means(tokens), of_base, strict=True)
-        resampled[name, outcome] = np.array(
-            [at_budget(value, token, budgets * mean) for value, token, mean in again]
-        )
-    rows = []
-    for (name, other), outcome, (place, budget) in product(pairs, OUTCOMES, enumerate(BUDGETS)):
-        both = [float(found[each, outcome][place]) for each in (name, other)]
-        difference = both[0] - both[1]
-        if np.isnan(difference):
-            continue
-        draws = (resampled[name, outcome] - resampled[other, outcome])[:, place]
-        draws = draws[~np.isnan(draws)]  # resamples in which the curves end before the budget
-        error = float(draws.std(ddof=1)) if len(draws) > 1 else 0.0
-        low, high = interval_of(draws) if len(draws) else (np.nan, np.nan)
-        p = 2 * float(ndtr(-abs(difference) / error)) if error else 1.0
-        rows.append((name, other, outcome, budget, *both, difference, float(low), float(high), p))
-    columns = ["family", "versus", "outcome", "budget", "value", "other", "difference"]
-    table = pd.DataFrame(rows, columns=[*columns, "low", "high", "p"])
-    table["adjusted"] = np.nan
-    tested = table[table["budget"] == primary]
-    for _, part in tested.groupby(tested["versus"] == SAMPLING):
-        table.loc[part.index, "adjusted"] = holm(part["p"].to_numpy())
-    return table
+    reached, missed = {}, {}
+    for name, scores in curves.items():
+        missed[name] = misses(scores["tokens"], base, BUDGETS, bootstrap)
+        for outcome, score in OUTCOMES.items():
+            found = at_budgets(scores[score], scores["tokens"], base, BUDGETS)
+            reached[name, outcome] = [[found]]
+    parts = []
+    for pairs in together:
+        named = [
+            ((family, outcome), (versus, outcome))
+            for (family, versus), outcome in product(pairs, OUTCOMES)
+        ]
+        parts.append(paired(reached, named, BUDGETS))
+    table = pd.concat(parts, ignore_index=True).rename(columns={"n": "budget"})
+    if table.empty:
+        return pd.DataFrame(columns=DIFFERENCES)
+    table[["family", "outcome"]] = table["method"].tolist()
+    table["versus"] = [versus for versus, _ in table["against"]]
+    table["adjusted"] = table["adjusted"].where(table["budget"] == primary)
+    places = [BUDGETS.index(budget) for budget in table["budget"]]
+    for column, side in (("value", "method"), ("other", "against")):
+        means = {key: values[0][0].mean(axis=0) for key, values in reached.items()}
+        table[column] = [means[key][place] for key, place in zip(table[side], places, strict=True)]
+    table["unreached"] = [
+        (missed[family] | missed[versus])[:, place].mean()
+        for family, versus, place in zip(table["family"], table["versus"], places, strict=True)
+    ]
+    return table.loc[table["unreached"] <= UNREACHED, DIFFERENCES].reset_index(drop=True)
 
 
-def complement(
-    families: Sequence[Family], curves: Mapping[str, Scores], n: int, bootstrap: Bootstrap
-) -> pd.DataFrame:
+def complement(families: Sequence[Family], curves: Mapping[str, Scores], n: int) -> pd.DataFrame:
     """Return what two families at half of N answers each solve beyond N of the better.
 
     Training questions decide which is better; `curves` are ordered. Columns family, other, n,
@@ -180,7 +191,9 @@ def complement(
         right = [each.test.correct.mean(axis=1) for each in pair]
         row = {"family": pair[0].name, "other": pair[1].name, "n": n, "better": better}
         row |= {"both": both.mean(), "alone": alone.mean()}
-        row |= estimated(both - alone, bootstrap, "difference", "low", "high")
+        passed = {"both": [[both[:, np.newaxis]]], "alone": [[alone[:, np.newaxis]]]}
+        tested = paired(passed, [("both", "alone")], [n]).iloc[0]
+        row |= {name: tested[name] for name in ("difference", "low", "high")}
         varied = all(each.std() > 0 for each in right)
         row["correlation"] = np.corrcoef(right[0], right[1])[0, 1] if varied else np.nan
         rows.append(row)
@@ -209,58 +222,8 @@ def compare(config: Config, frontier: str) -> None:
         for order, ranked in (("drawn", False), ("ordered", True))
     }
     curves = by_order["ordered"]
-    primary = primary_budget(curves, base.mean())
+    primary = primary_budget(curves, base, bootstrap)
     titles = {name: FAMILIES[name].title if name in FAMILIES else name for name in curves}
-    pairs = [pair for pair in permutations(titles, 2) if pair[1] == SAMPLING or pair[0] == "head"]
-    pairs.sort(key=lambda pair: pair[1] != SAMPLING)
-    paired = pd.concat(
-        [
-            differences(by_order[order], base, bootstrap, pairs, primary).assign(order=order)
-            for order in ("ordered", "drawn")
-        ]
-    ).assign(n=len(base))
-    for column in ("family", "versus"):
-        paired[f"{column}_title"] = paired[column].map(titles)
-    half = min([max_n, *(len(each.members) for each in families)])
-    tables = {
-        "members": pd.concat([_members(each, answered) for each in families]),
-        "scales": pd.DataFrame(
-            {
-                "family": each.name,
-                "scale": each.scale,
-                "members": len(each.members),
-                "train_pass": worth(each, max_n),
-                "train_tokens": each.train.tokens.sum(),
-                "chosen": each.scale == best.scale,
-            }
-            for scales, best in zip(tried, families, strict=True)
-            for each in scales
-        ),
-        "curves": pd.concat(
-            [
-                _points(name, order, scores, base.mean(), bootstrap)
-                for order, of_order in by_order.items()
-                for name, scores in of_order.items()
-            ]
-        ),
-        "paired": paired,
-        "complement": complement(families, curves, half, bootstrap),
-        "families": pd.DataFrame(
-            {
-                "family": each.name,
-                "title": titles[each.name],
-                "scale": each.scale,
-                "members": len(each.members),
-                "accuracy": each.test.correct.mean(),
-                "oracle": each.test.correct.any(axis=1).mean(),
-                "no_answer": (each.test.group < 0).mean(),
-                "tokens": each.test.tokens.mean(),
-                "computed": (of := curves[each.name]["computed"])[:, -1].mean() / of.shape[1],
-                "search_tokens": sum(one.train.tokens.sum() for one in scales),
-            }
-            for scales, each in zip(tried, families, strict=True)
-        ),
-    }
     facts = {
         "frontier": options.model_dump(mode="json"),
         "questions": len(base),
@@ -269,18 +232,103 @@ def compare(config: Config, frontier: str) -> None:
         "prompt_tokens": prompts,
         "primary_budget": primary,
     }
+    half = min([max_n, *(len(each.members) for each in families)])
+    tables = {
+        "members": pd.concat([_members(each, answered) for each in families]),
+        "scales": _scales(tried, families, max_n),
+        "curves": pd.concat(
+            [
+                _points(name, order, scores, base.mean(), bootstrap)
+                for order, of_order in by_order.items()
+                for name, scores in of_order.items()
+            ]
+        ),
+        "paired": _paired(by_order, base, bootstrap, titles, primary),
+        "complement": complement(families, curves, half),
+        "families": _families(tried, families, curves, titles),
+    }
     for name, table in tables.items():
         file = store.path(paths.FRONTIER, frontier=frontier, table=name)
         write_record(write_csv(file, table, 6), stopwatch, facts)
-    found = "no number of tokens is reached by all families; raise max_n"
-    if primary is not None:
-        by_family = tables["curves"].query("order == 'ordered'").groupby("family", sort=False)
-        shown = (
-            f"{name} {100 * np.interp(primary, own['answers'], own['pass']):.1f}"
-            for name, own in by_family
-        )
-        found = f"solved by any answer with the tokens of {primary}: {', '.join(shown)}%"
-    _LOG.log(RESULT, "%s: %s", frontier, found)
+    _LOG.log(RESULT, "%s: %s", frontier, _found(tables["curves"], primary))
+
+
+def _found(curves: pd.DataFrame, primary: int | None) -> str:
+    if primary is None:
+        return "no number of tokens is reached by all families; raise max_n"
+    by_family = curves.query("order == 'ordered'").groupby("family", sort=False)
+    shown = (
+        f"{name} {100 * np.interp(primary, own['answers'], own['pass']):.1f}"
+        for name, own in by_family
+    )
+    return f"solved by any answer with the tokens of {primary}: {', '.join(shown)}%"
+
+
+def _paired(
+    by_order: Mapping[str, Mapping[str, Scores]],
+    base: Float[np.ndarray, " questions"],
+    bootstrap: Bootstrap,
+    titles: Mapping[str, str],
+    primary: int | None,
+) -> pd.DataFrame:
+    """Return differences of each family from sampling, and of heads from each other family."""
+    against_sampling = [(name, SAMPLING) for name in titles if name != SAMPLING]
+    others = [name for name in titles if name not in ("head", SAMPLING)]
+    together = [
+        against_sampling if SAMPLING in titles else [],
+        [("head", name) for name in others] if "head" in titles else [],
+    ]
+    table = pd.concat(
+        [
+            differences(by_order[order], base, bootstrap, together, primary).assign(order=order)
+            for order in ("ordered", "drawn")
+        ]
+    ).assign(n=len(base))
+    for column in ("family", "versus"):
+        table[f"{column}_title"] = table[column].map(titles)
+    return table
+
+
+def _scales(
+    tried: Sequence[Sequence[Family]], families: Sequence[Family], max_n: int
+) -> pd.DataFrame:
+    """Return what each family's scale was chosen from."""
+    return pd.DataFrame(
+        {
+            "family": each.name,
+            "scale": each.scale,
+            "members": len(each.members),
+            "train_pass": worth(each, max_n),
+            "train_tokens": each.train.tokens.sum(),
+            "chosen": each.scale == best.scale,
+        }
+        for scales, best in zip(tried, families, strict=True)
+        for each in scales
+    )
+
+
+def _families(
+    tried: Sequence[Sequence[Family]],
+    families: Sequence[Family],
+    curves: Mapping[str, Scores],
+    titles: Mapping[str, str],
+) -> pd.DataFrame:
+    """Return a row for each family at its chosen scale."""
+    return pd.DataFrame(
+        {
+            "family": each.name,
+            "title": titles[each.name],
+            "scale": each.scale,
+            "members": len(each.members),
+            "accuracy": each.test.correct.mean(),
+            "oracle": each.test.correct.any(axis=1).mean(),
+            "no_answer": (each.test.group < 0).mean(),
+            "tokens": each.test.tokens.mean(),
+            "computed": (of := curves[each.name]["computed"])[:, -1].mean() / of.shape[1],
+            "search_tokens": sum(one.train.tokens.sum() for one in scales),
+        }
+        for scales, each in zip(tried, families, strict=True)
+    )
 
 
 def _candidates(config: Config, frontier: str, graded: GradedAnswers) -> list[list[Family]]:

@@ -260,7 +260,7 @@ def test_families_are_drawn_as_in_their_tables_and_marks_filled_that_the_test_le
     assert marks == dict(zip((100 * tested["difference"]).round(6), filled, strict=True))
     titles = families["title"].tolist()
     assert [text.get_text() for text in right.get_yticklabels()] == titles[:-1]
-    assert "heads −20.0 (−26.0 to −14.5)" in figure.alt and "sampling 100.0%, " in figure.alt
+    assert "heads −20.0 (−25.5 to −14.1)" in figure.alt and "sampling 100.0%, " in figure.alt
     assert (set(figure.data["order"]), figure.facts["n"]) == ({"ordered"}, 200)
     alone = drawn(frontier, table, paired.head(0), families)  # without samples, nothing is paired
     assert not [line for line in alone.image.axes[1].lines if len(line.get_xdata()) == 1]

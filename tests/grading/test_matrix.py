@@ -21,6 +21,7 @@ from headsweep.grading.pool import Limits
 from headsweep.planning.batches import batches
 from headsweep.planning.store import Store
 from headsweep.tables import ACCURACY, ANSWERS, read_table, write_table
+from headsweep.tool.solve import count_votes
 
 EQUAL = {
     ("numeric", "default"): [
@@ -189,9 +190,9 @@ def test_each_distinct_answer_is_judged_once_and_all_have_verdict_and_group(monk
     assert list(graded["tokens"][:3]) == [9, 19, 9]
     cells = graded.set_index(["question_id", "variant"])
     expected = {  # correct and group by variant: base, L02H03, L02H11, L10H02
-        "q3": [(False, 1), (False, 2), (True, 0), (True, 0)],
+        "q3": [(False, 0), (False, 1), (True, 2), (True, 2)],
         "q1": [(True, 0), (False, 1), (False, 1), (True, 0)],
-        "q2": [(False, 1), (False, 1), (False, -1), (True, 0)],
+        "q2": [(False, 0), (False, 0), (False, -1), (True, 1)],
     }
     for question_id, cell in expected.items():
         rows = cells.loc[question_id]
@@ -202,6 +203,53 @@ def test_each_distinct_answer_is_judged_once_and_all_have_verdict_and_group(monk
     assert list(z.columns) == [*ACCURACY.names, *VARIANTS]
     assert list(z["question_id"]) == ["q3", "q1", "q2"]
     assert z.iloc[:, 3:].to_numpy().tolist() == [[0, 0, 1, 1], [1, 0, 0, 1], [0, 0, 0, 1]]
+
+
+ALIKE = [
+    ["6/2", "3.0", "3", r"\frac{6}{2}", r"\dfrac62", "03", "$3.00", r"3\%"],
+    ["0.5", r"\frac12", r"\frac{2}{4}", ".50", "1/2"],
+    ["-1/2", r"-\frac{1}{2}", "-0.5"],
+    ["1,200", "1200", r"1200.0"],
+    ["1,2"],
+    ["12"],
+    [r"\frac{1}{0}"],
+    ["x", " x "],
+    ["9" * 500],
+]
+
+
+def test_answers_of_one_form_are_those_of_one_value_or_normal_text():
+    graders = [find_grader(*of) for of in (("math", "default"), ("numeric", "default"))]
+    for grader in graders:
+        forms = [{grader.form(answer) for answer in alike} for alike in ALIKE]
+        assert [len(form) for form in forms] == [1] * len(ALIKE)
+        assert len(set.union(*forms)) == len(ALIKE)
+    exact = find_grader("exact", "default").form
+    assert exact("The  End") == exact("the end") != exact("the ends")
+    assert exact("3.0") != exact("3")
+
+
+@pytest.mark.parametrize("preset", ["default", "authors"])
+def test_a_run_s_votes_merge_answers_as_solve_does_right_or_wrong(preset):
+    """Whatever the gold answer is."""
+    texts = [rf"\boxed{{{answer}}}" for alike in ALIKE for answer in alike] + ["no box"]
+    texts = np.random.default_rng(3).permutation(texts).tolist()
+    heads = [f"L00H{number:02}" for number in range(len(texts))]
+    candidates, _ = count_votes(heads, texts, "math", preset)
+    of_solve = {head: number for number, own in enumerate(candidates) for head in own.heads}
+    for gold in ("3", "x", "1/2"):
+        asked = QUESTIONS.head(1).assign(answer=gold)
+        given = {
+            head: answers([text] * 3).head(1).assign(question_id=asked["question_id"].iloc[0])
+            for head, text in zip(heads, texts, strict=True)
+        }
+        table = grade_answers(asked, given, "math", preset).set_index("variant")
+        assert set(table.groupby("group")["answer"].size()) == {
+            candidate.votes or 1 for candidate in candidates
+        }
+        pairs = {(table["group"][head], of_solve[head]) for head in heads}
+        assert len(pairs) == len(candidates) == table["group"].nunique()
+        assert table["group"].max() == len(candidates) - 2  # one has no answer
 
 
 def test_samples_of_the_base_model_have_a_column_each():

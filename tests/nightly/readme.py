@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pandas as pd
 
 import headsweep
+from headsweep.sprint.validation import likeness
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -37,6 +38,9 @@ class Account(NamedTuple):
         found = headsweep.load(run).findings
         if self.folder:  # the papers' own gains are the same in every run
             found = [line for line in found if not line.startswith("Published")]
+        alike = run / f"sprint/{self.of}/overlap.csv"
+        if alike.exists():
+            found = [*found, likeness(pd.read_csv(alike))]
         told = "\n".join(f"- {line}" for line in found)
         return f"{told}\n\n{self._table(run).to_markdown(floatfmt='.1f')}"
 

@@ -20,6 +20,7 @@ from headsweep.config import parse
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
+from headsweep.report import blocks
 from headsweep.report.blocks import Section, fill
 from headsweep.report.page import compression
 from headsweep.report.svg import Scale
@@ -166,10 +167,12 @@ def test_families_are_judged_and_coloured_after_holm_s_correction(config):
     row = {"family": "head", "versus": "sampling", "outcome": "pass", "order": "ordered"}
     row |= {"family_title": "heads", "versus_title": "sampling"}
     row |= {"budget": 4, "difference": 0.03, "low": 0.01, "high": 0.05}
+    shown = {row.table: blocks.named(row) for row in blocks.declared().itertuples()}
     for adjusted, answer, drawn in FAMILIES:
         for name, table in product(both.frontiers, paths.FRONTIER_TABLES):
             file = Store(both).path(paths.FRONTIER, frontier=name, table=table)
-            write_csv(file, pd.DataFrame([row | {"adjusted": adjusted}]))
+            known = dict.fromkeys(shown.get(table, []), 0.1) | row
+            write_csv(file, pd.DataFrame([known | {"adjusted": adjusted}]))
             write_record(file, Stopwatch(), {"primary_budget": 4})
         found = outcome(both, "families")
         assert f"{found.mark} {found.answer}" == answer

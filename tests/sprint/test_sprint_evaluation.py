@@ -1,34 +1,27 @@
 from itertools import combinations, permutations
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from simulated_heads import made, of_groups
+from simulated_heads import made, of_groups, options
 
 from headsweep import frontier
-from headsweep.config import Decoding
+from headsweep.benchmarks import sources
+from headsweep.config import Decoding, load
 from headsweep.frontier import Family, choose, curve
 from headsweep.sprint import choosing, evaluation, methods
 from headsweep.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
-from headsweep.sprint.evaluation import (
-    DRAWN,
-    SHUFFLED,
-    Answers,
-    drawn,
-    mean_over,
-    ordered,
-    paired,
-    simultaneous,
-)
+from headsweep.sprint.evaluation import MEAN, SHUFFLED, compared, families, paired, shuffle
 from headsweep.sprint.experiment import costs_of
 from headsweep.sprint.rankers import greedy_cover
-from headsweep.sprint.validation import RESEMBLING, overlap
-from headsweep.statistics.intervals import Bootstrap, holm, paired_interval
+from headsweep.sprint.scores import Answers, drawn, mean_over, ordered
+from headsweep.sprint.validation import LIKENESS, Reading, likeness, overlap, readings
+from headsweep.statistics.intervals import Bootstrap, holm, simultaneous
 from headsweep.variants import Variant
 
 QUESTIONS, POOL, MAX_N = 17, 5, 3
-EVERY = np.ones(QUESTIONS, dtype=bool)
 RESAMPLES = Bootstrap(QUESTIONS, 200, seed=0)
 
 
@@ -60,73 +53,87 @@ def test_a_question_passes_the_layers_that_answers_share_once(answers):
     assert (drawn(samples, MAX_N)["prompts"] == 1).all()
 
 
-def test_paired_differences_are_sprint_minus_the_other(answers):
-    scores = {
-        methods.SPRINT: ordered(answers, MAX_N),
-        methods.RANDOM: drawn(answers, MAX_N),
-        methods.BASE: ordered(answers.select(np.array([4])), MAX_N),
+@pytest.fixture
+def scores(answers):
+    """Two seeds of SPRINT, and methods without any."""
+    orders = [np.arange(POOL), np.array([2, 3, 0, 1, 4])]
+    return {
+        methods.SPRINT: [[ordered(answers.select(order), MAX_N) for order in orders]],
+        methods.NEAREST: [[ordered(answers.select(np.array([3, 0, 1])), MAX_N)]],
+        methods.POOL: [[drawn(answers, MAX_N)]],
+        methods.COVER: [[ordered(answers.select(np.array([4, 1])), MAX_N)]],
+        methods.BASE: [[ordered(answers.select(np.array([4])), MAX_N)]],
+        methods.ORACLE: [[{"pass_at_n": np.ones((QUESTIONS, MAX_N))}]],
     }
-    compared = [methods.RANDOM, methods.BASE], [{name: [one] for name, one in scores.items()}]
-    apart = np.isin(np.arange(QUESTIONS), [0, 3, 4], invert=True)
-    table = paired(*compared, apart, RESAMPLES)
-    assert table[["by_draw", "by_seed"]].isna().all(axis=None)
-    lead = scores[methods.SPRINT]["pass_at_n"] - scores[methods.BASE]["pass_at_n"]
+
+
+@pytest.fixture
+def known(answers, scores):
+    draw = np.random.default_rng(9)
+    orders = [draw.permuted(np.tile(np.arange(POOL), (QUESTIONS, 1)), axis=1) for _ in range(3)]
+    by_chance = [shuffle(answers.correct, order, MAX_N) for order in orders]
+    shuffled = {methods.SPRINT: [by_chance[:2]], methods.NEAREST: [by_chance[2:]]}
+    return families(scores, shuffled)
+
+
+DEGREES = ["other numbers", "8-grams", "unknown", *["none"] * (QUESTIONS - 3)]
+
+
+def test_paired_differences_are_sprint_minus_the_other(answers, scores, known):
+    table = paired(compared(known), known[methods.SPRINT], DEGREES, RESAMPLES)
+    others = [method for method in scores if method not in (methods.SPRINT, methods.ORACLE)]
+    assert table["method"].unique().tolist() == others  # what is shuffled stands elsewhere
+    mean = np.mean([seed["pass_at_n"] for seed in scores[methods.SPRINT][0]], axis=0)
+    lead = mean - scores[methods.BASE][0][0]["pass_at_n"]
     wider, ends = simultaneous(lead, RESAMPLES), table.iloc[-3:]
     assert wider >= 1
     width = ends["band_high"] - ends["band_low"]
     np.testing.assert_allclose(width, wider * (ends["high"] - ends["low"]))
     np.testing.assert_allclose(ends["band_high"] + ends["band_low"], ends["high"] + ends["low"])
     assert ends["difference"].tolist() == pytest.approx(lead.mean(axis=0))
-    assert ends["difference_apart"].tolist() == pytest.approx(lead[apart].mean(axis=0))
     assert table["difference"].between(table["low"], table["high"]).all()
-    assert (table["resembling"] == 3).all()
-    assert paired(*compared, ~EVERY, RESAMPLES)["difference_apart"].isna().all()
 
 
-def test_seeds_and_redraws_widen_the_interval_by_what_they_vary(answers):
-    """Two seeds that differ by d have variance d²/2, their mean half of that."""
+def test_look_alikes_and_unknown_questions_are_counted_and_neither_is_apart(known):
+    whole, part = compared(known), known[methods.SPRINT]
+    table = paired(whole, part, DEGREES, RESAMPLES)
+    assert (table[["resembling", "unknown"]] == [2, 1]).all(axis=None)
+    own, base = (np.mean(part[name][0], axis=0)[3:] for name in (methods.SPRINT, methods.BASE))
+    assert table["difference_apart"].iloc[-3:].tolist() == pytest.approx((own - base).mean(axis=0))
+    for degrees in (["unknown"] * QUESTIONS, ["none"] * QUESTIONS):
+        table = paired(whole, part, degrees, RESAMPLES)
+        assert table[evaluation.APART].isna().all(axis=None)
+        assert (table["resembling"] == 0).all()
 
-    def learning(seeds, cover):
-        found = {methods.SPRINT: seeds, methods.COVER: [cover]}
-        return {method: [{"pass_at_n": each} for each in one] for method, one in found.items()}
 
-    orders = [np.arange(POOL), np.array([2, 3, 0, 1, 4])]
-    reached = [ordered(answers.select(order), MAX_N)["pass_at_n"] for order in orders]
-    cover = ordered(answers.select(np.array([4, 1])), MAX_N)["pass_at_n"]
-    mean = np.mean(reached, axis=0)
-    whole = learning(reached, cover)
-    alone, table = (
-        paired([methods.COVER], [each], EVERY, RESAMPLES)
-        for each in (learning([mean], cover), whole)
-    )
-    apart = (reached[0] - reached[1]).mean(axis=0)
+def test_no_difference_has_two_values_whatever_table_it_stands_in(known):
+    table = compared(known)
+    of_paired = paired(table, known[methods.SPRINT], DEGREES, RESAMPLES)
+    worth = evaluation.embedding_worth(table, known, POOL)
+    worth = worth[worth["method"] == methods.SPRINT].assign(method=worth["against"])
+    both = of_paired.assign(n=of_paired["n"]).merge(worth, on=["method", "n"])
+    assert set(both["method"]) == {methods.POOL, methods.COVER}
+    assert len(both) == 2 * 2  # N = 1 and 2
+    for column in evaluation.TESTED:
+        assert (both[f"{column}_x"] == both[f"{column}_y"]).all()
+
+
+def test_seeds_and_redraws_widen_the_interval_of_every_table(answers, scores):
+    """The mean of two seeds that differ by d has variance d²/4."""
+    passed = [seed["pass_at_n"] for seed in scores[methods.SPRINT][0]]
+    apart = (passed[0] - passed[1]).mean(axis=0)
     assert (apart != 0).any()
-    np.testing.assert_allclose(table["by_seed"], np.abs(apart) / 2)
-    assert (table["high"] - table["low"] > alone["high"] - alone["low"])[apart != 0].all()
-
-    worse = learning([one * 0.5 for one in reached], reached[0])
-    table = paired([methods.COVER], [whole, whole, worse], EVERY, RESAMPLES)
-    of_whole = (mean - cover).mean(axis=0)
-    of_worse = (mean * 0.5 - reached[0]).mean(axis=0)
-    within = [apart**2 / 2, apart**2 / 2, (apart / 2) ** 2 / 2]
-    noise = np.mean(within, axis=0) / 2
-    between = (of_whole - of_worse) ** 2 / 2
-    np.testing.assert_allclose(table["by_draw"] ** 2, 2 * np.maximum(between - noise, 0))
-
-
-def test_the_band_holds_at_all_n_at_once_where_intervals_do_not():
-    draw = np.random.default_rng(1)
-    outside = {"interval": 0, "band": 0}
-    for trial in range(300):
-        differences = draw.choice([-1.0, 0.0, 1.0], p=[0.1, 0.8, 0.1], size=(250, 16))
-        low, high = paired_interval(differences)
-        ratio = simultaneous(differences, Bootstrap(250, 400, seed=trial))
-        middle, half = (low + high) / 2, (high - low) / 2
-        outside["interval"] += bool((np.abs(middle) > half).any())
-        outside["band"] += bool((np.abs(middle) > ratio * half).any())
-    assert outside["interval"] > 0.3 * 300
-    assert outside["band"] < 0.09 * 300
-    assert simultaneous(np.zeros((9, 4)), Bootstrap(9, 20, seed=0)) == 1.0
+    mean = {methods.SPRINT: [[mean_over(scores[methods.SPRINT][0])]]}
+    alone, table = (
+        compared(families(each, {methods.SPRINT: [[scores[methods.POOL][0][0]["pass_at_n"]]]}))
+        for each in (scores | mean, scores)
+    )
+    table, alone = (each[each["n"].isin([1, 2, 3])] for each in (table, alone))
+    np.testing.assert_allclose(table["by_seed"] * 2, np.abs(np.tile(apart, 5)))
+    np.testing.assert_allclose(table["difference"], alone["difference"])
+    assert ((table["high"] - table["low"]) > (alone["high"] - alone["low"]))[
+        table["by_seed"] > 0
+    ].all()
 
 
 def test_curves_end_where_drawn_answers_end_and_their_costs_are_means(answers):
@@ -166,32 +173,108 @@ def test_the_peak_is_that_of_a_plain_loop_over_resamples():
     assert len(set(found)) > 1
 
 
-def test_a_ranking_is_held_against_all_permutations_the_cover_and_draws():
+def test_shuffled_questions_pass_as_often_as_over_all_permutations():
     draw, (questions, pool) = np.random.default_rng(2), (6, 4)
-    correct, train = draw.random((questions, pool)) < 0.4, draw.random((60, pool)) < 0.4
+    correct = draw.random((questions, pool)) < 0.4
     order = draw.permuted(np.tile(np.arange(pool), (questions, 1)), axis=1)
-    table = evaluation.embedding_worth(
-        "SPRINT", correct, order, train, 4, Bootstrap(questions, 50, 0), 0
-    )
-    assert table["p"].notna().sum() == 4  # against shuffled questions only
-    table = table.set_index(["against", "n"])
-    cover = greedy_cover(train)
+    found = shuffle(correct, order, 4)
     for n in (1, 2, 4):
         passed = [
             np.mean([correct[i, order[j][:n]].any() for i, j in enumerate(shuffled)])
             for shuffled in permutations(range(questions))
         ]
-        row = table.loc[SHUFFLED, str(n)]
-        assert row["other"] == pytest.approx(np.mean(passed))
-        assert row["sprint"] == pytest.approx(passed[0])
-        exact = np.mean(np.array(passed) >= passed[0] - 1e-9)
-        assert row["p"] == pytest.approx(exact, abs=0.02)
-        covered = correct[:, cover[:n]].any(axis=1).mean()
-        assert table.loc[methods.COVER, str(n)]["other"] == pytest.approx(covered)
-    assert table["difference"].between(table["low"], table["high"]).all()
-    own = [np.mean([correct[i, order[i][:n]].any() for i in range(6)]) for n in (1, 2, 3, 4)]
-    assert table.loc[SHUFFLED, evaluation.MEAN]["sprint"] == pytest.approx(np.mean(own))
-    assert table.loc[DRAWN, "1"]["other"] == pytest.approx(correct.mean())
+        assert found[:, n - 1].mean() == pytest.approx(np.mean(passed))
+
+
+def test_the_chance_of_shuffled_questions_is_that_of_questions_as_rows_and_as_rankings():
+    """Held against the jackknife over questions; every second ranking is good for all questions."""
+    draw, count = np.random.default_rng(6), 150
+    correct = draw.random((count, 5)) < np.linspace(0.1, 0.9, 5)
+    order = draw.permuted(np.tile(np.arange(5), (count, 1)), axis=1)
+    order[::2] = [4, 3, 2, 1, 0]
+    right = np.take_along_axis(correct, order, 1)[:, 0].astype(float)
+    crossed = correct[:, order[:, 0]].astype(float)
+
+    def lead(kept):
+        return right[kept].mean() - crossed[np.ix_(kept, kept)].mean()
+
+    rows = np.arange(count)
+    without = np.array([lead(rows != row) for row in rows])
+    jackknife = np.sqrt((count - 1) ** 2 / count * without.var())
+    found = right - shuffle(correct, order, 1)[:, 0]
+    assert found.mean() == pytest.approx(lead(rows >= 0))
+    assert found.std() / np.sqrt(count) == pytest.approx(jackknife, rel=0.05)
+    by_question = right - crossed.mean(axis=1)
+    assert by_question.std() / np.sqrt(count) != pytest.approx(jackknife, rel=0.15)
+
+
+def test_shuffling_is_told_from_the_question_only_where_rankings_know_it():
+    """A ranking of its question finds the right head first; a ranking at random does not."""
+    draw = np.random.default_rng(8)
+    shown = {True: 0, False: 0}
+    for _ in range(200):
+        correct = draw.random((60, 5)) < 0.3
+        for knows in shown:
+            order = np.argsort(-(knows * 0.7 * correct + draw.random((60, 5))), axis=1)
+            own = [[np.take_along_axis(correct, order, 1)[:, :1].astype(float)]]
+            of = {"own": own, "other": [[shuffle(correct, order, 1)]]}
+            p = evaluation.compare(of, [("own", "other")], [1])["p"].iloc[0]
+            shown[knows] += p < 0.05
+    assert shown[True] > 190
+    assert shown[False] <= 20  # of 10 expected
+
+
+def test_the_worth_of_the_question_has_the_means_of_both_methods(known, scores):
+    table = evaluation.embedding_worth(compared(known), known, POOL)
+    assert table["method"].unique().tolist() == [methods.SPRINT, methods.NEAREST]
+    assert set(table["against"]) == {SHUFFLED, methods.COVER, methods.POOL}
+    np.testing.assert_allclose(table["sprint"] - table["other"], table["difference"])
+    at = table.set_index(["method", "against", "n"])["other"]
+    cover = scores[methods.COVER][0][0]["pass_at_n"]
+    assert at[methods.NEAREST, methods.COVER, 2] == pytest.approx(cover[:, 1].mean())
+    assert at[methods.NEAREST, methods.COVER, MEAN] == pytest.approx(cover.mean())
+
+
+def test_readings_are_held_against_no_diversity_and_embedders_against_the_chosen_one(answers):
+    asked = options(geometry=["sphere", "ball"], diversity=[0.1, 0.0], embedder=["e", "f"])
+    named = readings(asked, Reading("ball", 0.1, "e"))
+    assert {name: reading.against for name, reading in named.items()} == {
+        "sphere, λ = 0.1, e": "sphere, λ = 0, e",
+        "sphere, λ = 0, e": "",
+        "ball, λ = 0.1, e": "ball, λ = 0, e",
+        "ball, λ = 0, e": "",
+        "ball, λ = 0.1, f": "ball, λ = 0.1, e",
+    }
+    draw = np.random.default_rng(4)
+    passed = {
+        name: [[np.sort(draw.random((QUESTIONS, 2)) < 0.5).astype(float) for _ in range(2)]]
+        for name in named
+    }
+    table = evaluation.ablation(passed, named)
+    assert list(table.columns) == evaluation.ABLATION
+    table = table.set_index(["reading", "n"])
+    for name, reading in named.items():
+        own = np.mean(passed[name][0], axis=0)
+        for n, values in ((1, own[:, 0]), (2, own[:, 1]), (MEAN, own.mean(axis=1))):
+            row = table.loc[(name, n)]
+            assert row["pass_at_n"] == pytest.approx(values.mean())
+            if reading.against:
+                other = table.loc[(reading.against, n)]["pass_at_n"]
+                assert row["difference"] == pytest.approx(values.mean() - other)
+                assert row["low"] < row["difference"] < row["high"]
+            else:
+                assert pd.isna(row["difference"])
+
+
+def test_a_shortlist_is_held_against_the_chosen_one():
+    draw = np.random.default_rng(3)
+    passed = {("cover", k): [[draw.random((QUESTIONS, 3))]] for k in (2, 4)}
+    held_out = {shortlist: np.array([0.1, 0.2, 0.3]) for shortlist in passed}
+    table = evaluation.sensitivity(passed, held_out, ("cover", 2))
+    assert list(table.columns) == evaluation.SENSITIVITY
+    chosen, other = (table[table["k"] == k].reset_index() for k in (2, 4))
+    assert chosen["chosen"].all() and chosen["difference"].isna().all()
+    np.testing.assert_allclose(other["difference"], other["test"] - chosen["test"])
 
 
 def test_agreement_is_the_share_of_equal_pairs():
@@ -208,9 +291,15 @@ def liars(questions, seed):
     return of_groups(group, np.where(group == 0, 10, 40) + draw.integers(0, 8, size=group.shape))
 
 
+def as_they_are(answers):
+    """The order of the columns, for each question."""
+    return np.tile(np.arange(answers.group.shape[1]), (len(answers.group), 1))
+
+
 def test_the_verifier_learns_what_right_answers_look_like_or_else_counts_votes():
     def verified(answers, held_out):
-        return choosing.learnt(answers, np.ones(answers.group.shape), held_out, 5)[VERIFIER]
+        learnt = choosing.learn(held_out, held_out, 5)
+        return learnt.choose(answers, as_they_are(answers))[VERIFIER]
 
     asked = liars(30, 1)
     assert ordered(asked, 5)["majority"][:, 4].mean() == 0
@@ -227,21 +316,26 @@ def test_the_verifier_learns_what_right_answers_look_like_or_else_counts_votes()
 
 def test_the_table_holds_rules_against_oracle_and_majority():
     asked = made(37, 6)
-    scores = {"SPRINT": ordered(asked, 6), "sampling T=0.6": drawn(made(37, 6, seed=8), 6)}
-    learnt = choosing.learnt(asked, np.ones((37, 6)), made(50, 6, seed=1), 6)
-    table = choosing.compare(scores, {"SPRINT": learnt}, Bootstrap(37, 300, 0))
+    scores = {"SPRINT": [[ordered(asked, 6)]], "sampling T=0.6": [[drawn(made(37, 6, seed=8), 6)]]}
+    learnt = choosing.learn(asked, made(50, 6, seed=1), 6)
+    alike = learnt._replace(weight=np.ones(6))
+    chosen = {rule: [[values]] for rule, values in alike.choose(asked, as_they_are(asked)).items()}
+    table = choosing.compare(scores, {"SPRINT": chosen}, Bootstrap(37, 300, 0))
+    assert list(table.columns) == choosing.COLUMNS
     assert len(table) == 3 * (5 + 3)
     at = table.set_index(["rule", "method", "n"]).sort_index()
     row, first, ceiling = (at.loc[(rule, "SPRINT", 4)] for rule in (MAJORITY, FIRST, ORACLE))
-    assert row["accuracy"] == pytest.approx(scores["SPRINT"]["majority"][:, 3].mean())
+    assert row["accuracy"] == pytest.approx(scores["SPRINT"][0][0]["majority"][:, 3].mean())
     assert at.loc[(AGREEMENT, "SPRINT", 4), "accuracy"] == row["accuracy"]  # of equal weights
+    assert at.loc[(AGREEMENT, "SPRINT", 4), "over_p"] == 1
     assert row["recovered"] == pytest.approx(row["accuracy"] / ceiling["accuracy"])
     assert row["low"] < row["accuracy"] < row["high"]
     assert row["recovered_low"] < row["recovered"] < row["recovered_high"] <= 1
     assert (at.loc[ORACLE]["recovered_low"] == 1).all()
-    assert (at.loc[MAJORITY]["over_high"] == 0).all()
+    assert at.loc[[MAJORITY, ORACLE]][choosing.COLUMNS[-5:]].isna().all(axis=None)
     assert first["accuracy"] == pytest.approx(asked.correct[:, 0].mean())
     assert first["over_majority"] == pytest.approx(first["accuracy"] - row["accuracy"])
+    assert (at["over_adjusted"].dropna() >= at["over_p"].dropna()).all()
 
 
 def family(seed, name="head", scale="", test=100):
@@ -287,13 +381,6 @@ def test_a_variant_computes_the_layers_that_it_changes_and_those_above():
         assert costs_of(Variant.parse(name), 20) == pytest.approx(wanted)
 
 
-def test_values_at_a_budget_are_linear_and_end_where_the_curve_ends():
-    values, tokens = np.array([0.2, 0.5, 0.6]), np.array([10.0, 30.0, 40.0])
-    found = frontier.at_budget(values, tokens, np.array([9.9, 10, 20, 30, 37.5, 40, 40.1]))
-    np.testing.assert_allclose(found, [np.nan, 0.2, 0.35, 0.5, 0.575, 0.6, np.nan])
-    assert frontier.at_budget(values[:1], tokens[:1], 10) == 0.2
-
-
 def test_holms_correction():
     np.testing.assert_allclose(holm(np.array([0.04, 0.01, 0.9, 0.02])), [0.08, 0.04, 0.9, 0.06])
     np.testing.assert_allclose(holm(np.array([0.6, 0.7])), [1.0, 1.0])
@@ -320,7 +407,7 @@ def told_apart(better, rounds):
     for number in range(rounds):
         curves = simulated(draw, better)
         base = draw.integers(20, 60, 90).astype(float)
-        table = frontier.differences(curves, base, Bootstrap(90, 300, number), pairs, 4)
+        table = frontier.differences(curves, base, Bootstrap(90, 300, number), [pairs], 4)
         assert (table["adjusted"].notna() == (table["budget"] == 4)).all()
         found += bool((table["adjusted"] < 0.05).any())
     return found / rounds
@@ -332,18 +419,40 @@ def test_equal_families_are_told_apart_in_a_twentieth_at_most_and_unlike_ones_ar
 
 
 def test_the_primary_budget_is_the_largest_that_all_reach():
-    curves = simulated(np.random.default_rng(3))
-    assert frontier.primary_budget(curves, 40.0) in (4, 8)
+    curves, base = simulated(np.random.default_rng(3)), np.full(90, 40.0)
+    resamples = Bootstrap(90, 300, 0)
+    assert frontier.primary_budget(curves, base, resamples) in (4, 8)
     head = curves["head"]
     short = {**curves, "head": head | {"tokens": head["tokens"][:, :3]}}
-    assert frontier.primary_budget(short, 40.0) == 2
-    assert frontier.primary_budget(short, 1.0) is None
+    assert frontier.primary_budget(short, base, resamples) == 2
+    assert frontier.primary_budget(short, base / 40, resamples) is None
+
+
+def test_a_budget_near_a_curve_s_end_is_counted_and_left_out_above_a_twentieth():
+    """The longest curve ends at 8 answers of about 40 tokens; the base model's answer grows."""
+    curves, resamples = simulated(np.random.default_rng(3)), Bootstrap(90, 400, 0)
+    draw, pairs = np.random.default_rng(0), [("head", "sampling")]
+    counted = set()
+    for tokens in np.linspace(34, 42, 9):
+        base = draw.normal(tokens, 15, 90)
+        table = frontier.differences(curves, base, resamples, [pairs], 8)
+        assert (table["unreached"] <= 0.05).all()
+        asked = resamples.means(base) * 8
+        ends = [resamples.means(curves[of]["tokens"][:, -1]) for of in pairs[0]]
+        missed = (asked > np.minimum(*ends)).mean()
+        there = 8 * base.mean() < min(curves[of]["tokens"][:, -1].mean() for of in pairs[0])
+        shown = table[table["budget"] == 8]
+        assert len(shown) == 2 * (there and missed <= 0.05)
+        if len(shown):
+            assert shown["unreached"].tolist() == pytest.approx([missed] * 2)
+        counted.add((len(shown), bool(missed)))
+    assert {(0, True), (2, True)} <= counted
 
 
 def test_two_families_at_half_each():
     families = [choose([family(*of)], 4) for of in ((3,), (8, "skip"), (13, "sampling"))]
     curves = {each.name: curve(each, 5.0, 4, by_order=True) for each in families}
-    table = frontier.complement(families, curves, 4, Bootstrap(QUESTIONS, 200, 0))
+    table = frontier.complement(families, curves, 4)
     assert len(table) == 3
     row = table.iloc[0]
     first, second = families[:2]
@@ -376,12 +485,39 @@ def test_each_degree_is_told_and_the_strongest_counts():
         j="",
     )
     found = overlap(train, test)
-    assert list(found.columns) == RESEMBLING
-    assert list(found.itertuples(index=False, name=None)) == [
-        ("a", "same id", "a"),
-        ("e", "same text", "a"),
-        ("f", "other numbers", "b"),
-        ("g", "8-grams", "c"),
-        ("b", "same id", "b"),  # where no text is at hand only the id is compared
-        ("j", "unknown", ""),
+    assert list(found.columns) == LIKENESS
+    rows = found.astype(object).where(found.notna(), None).itertuples(index=False, name=None)
+    assert list(rows) == [
+        ("a", "same id", "a", 1, 1),
+        ("e", "same text", "a", 1, 1),
+        ("f", "other numbers", "b", 1, 1),
+        ("g", "8-grams", "c", 0, 1),
+        ("h", "none", None, 0, 0),
+        ("i", "none", None, 0, 0),
+        ("b", "same id", "b", 1, 1),  # where no text is at hand only the id is compared
+        ("j", "unknown", None, None, None),
     ]
+    told = likeness(found)
+    assert told.startswith("Of 7 test questions 57.1% equal a training question but for numbers")
+    assert "71.4% resemble one. Of the others it is unknown" in told
+
+
+def test_where_training_texts_are_missing_no_test_question_counts_as_apart():
+    train, test = questions(a="What is 2 + 3?", b=""), questions(c="What is 7 + 3?", d="Solve it.")
+    assert overlap(train, test)["degree"].tolist() == ["other numbers", "unknown"]
+    bare = questions(a="", b="")
+    assert overlap(bare, bare.assign(question_id=["c", "d"]))["degree"].tolist() == ["unknown"] * 2
+    assert "unknown: their texts are missing" in likeness(
+        overlap(bare, bare.assign(question_id=["c", "d"]))
+    )
+
+
+@pytest.mark.parametrize("name", ["math", "gsm8k"])
+def test_the_demo_s_test_questions_resemble_none_that_its_selector_learns_from(name):
+    config = load(Path(__file__).parents[2] / "config/demo.yaml")
+    selector = config.selectors[name]
+    learnt, asked = (config.questions[each] for each in (selector.train, selector.test))
+    train, test = (sources.draw(sources.read_source(each), each, None) for each in (learnt, asked))
+    assert len(test) == asked.n
+    assert (overlap(train, test)["degree"] == "none").all()
+    assert (overlap(train, train)["degree"] == "same id").all()

@@ -14,12 +14,15 @@ from simulated_heads import simulate
 from headsweep import paths, tables
 from headsweep.config import parse
 from headsweep.errors import TableError
+from headsweep.planning.batches import at_home
 from headsweep.planning.store import Store, key
 from headsweep.record import record_path
-from headsweep.sprint import choosing, evaluation, job, methods, model
-from headsweep.sprint.experiment import GradedAnswers
-from headsweep.sprint.job import card
+from headsweep.sprint import choosing, evaluation, job, methods, model, validation
+from headsweep.sprint.card import card
+from headsweep.sprint.experiment import Experiment, GradedAnswers
+from headsweep.sprint.scoring import passed
 from headsweep.tables import EMBEDDINGS, GRADED, read_table, write_table
+from headsweep.text import points
 
 LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9
 VARIANTS = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in range(HEADS)]
@@ -169,7 +172,12 @@ def test_the_jobs_write_tables_that_agree_with_each_other(done, curves):
         np.testing.assert_allclose(paired["difference"], lead, atol=1e-5)
         assert (paired[["by_questions", "by_draw", "by_seed"]] >= 0).all(axis=None)
     assert list(paired.index.unique("method")) == ["sampling T=0.6", methods.BASE]
-    assert set(table_of(paths.ABLATION)["reading"]) < set(trainings["training"])
+    ablation = table_of(paths.ABLATION)
+    read = trainings[trainings["method"].isin(ablation["reading"])]
+    assert set(read["method"]) == set(ablation["reading"])
+    assert (read.groupby("method").size() == 2 * 4 * TEST).all()  # seeds, draws
+    seeds = trainings[trainings["training"] == "all"].groupby("method")["seed"].unique()
+    assert all(sorted(seeds[method]) == [4, 5] for method in {methods.SPRINT, *read["method"]})
     sensitivity = table_of(paths.SENSITIVITY).query("chosen").set_index("n")["test"]
     drawn = at[methods.RANDOM]
     np.testing.assert_allclose(sensitivity[drawn.index], drawn, atol=1e-5)
@@ -179,9 +187,45 @@ def test_the_jobs_write_tables_that_agree_with_each_other(done, curves):
         found = [rules[method, rule, n] for rule in (choosing.ORACLE, choosing.MAJORITY)]
         assert found == pytest.approx(wanted, abs=1e-5)
     weighed = table_of(paths.EMBEDDING_VALUE).query("n == 'mean'").set_index("method")
-    shuffled = weighed.loc[weighed["against"] == evaluation.SHUFFLED, "p"]
+    shuffled = weighed.loc[weighed["against"] == evaluation.SHUFFLED, "adjusted"]
     assert list(shuffled.index) == [methods.SPRINT, methods.NEAREST, methods.REGRESSION]
-    assert (shuffled[:2] < 0.01).all()  # the embedding reveals the cluster
+    assert (shuffled.iloc[:2] < 0.01).all()  # the embedding reveals the cluster
+
+
+def test_no_difference_of_a_run_is_printed_twice_with_two_values(done):
+    """Of one selector, method, other, N and test set, over all tables that have a difference."""
+    printed = {}
+    names = ["difference", "low", "high", "p", "adjusted"]
+    for template, method, other, columns in (
+        (paths.PAIRED, methods.SPRINT, "{method}", names),
+        (paths.EMBEDDING_VALUE, "{method}", "{against}", names),
+        (paths.VOTES, "vote of SPRINT", "vote of {method}", names),
+        (paths.ABLATION, "{reading}", "{against}", names),
+        (paths.SENSITIVITY, "{criterion} {k}", "chosen shortlist", names),
+        (paths.CHOOSING, "{rule} of {method}", "vote of {method}", choosing.COLUMNS[-5:]),
+    ):
+        for row in table_of(template).dropna(subset=columns[0]).to_dict("records"):
+            key = method.format(**row), other.format(**row), str(row["n"])
+            values = tuple(row[column] for column in columns)
+            assert printed.setdefault(key, values) == values, key
+    assert (methods.SPRINT, methods.COVER, "4") in printed
+    assert len({key[:2] for key in printed}) > 30
+
+
+def test_the_worth_of_the_question_is_that_of_all_seeds(done):
+    trainings = table_of(paths.TRAININGS, tables.TRAININGS).query("training == 'all'")
+    own = trainings[trainings["method"] == methods.SPRINT]
+    z = z_of(done, "test")[VARIANTS]
+    leads = []
+    for _, seed in own.groupby("seed"):
+        order = np.stack(seed["heads"].tolist())
+        right = z.loc[list(seed["question_id"])].to_numpy(bool)
+        nearest = np.take_along_axis(right, order, axis=1)[:, 0].mean()
+        leads.append(nearest - right[:, order[:, 0]].mean())
+    table = table_of(paths.EMBEDDING_VALUE).set_index(["method", "against", "n"])
+    row = table.loc[(methods.SPRINT, evaluation.SHUFFLED, "1")]
+    assert row["difference"] == pytest.approx(np.mean(leads), abs=1e-5)
+    assert leads[0] != pytest.approx(np.mean(leads), abs=1e-4)
 
 
 def test_a_selector_has_a_model_card(done, curves):
@@ -194,8 +238,19 @@ def test_a_selector_has_a_model_card(done, curves):
     hub = done.models["tiny"].model_copy(update={"source": "some/model", "revision": "0" * 40})
     facts = tables.read_metadata(output(paths.CURVES))
     of_hub = done.model_copy(update={"models": {"tiny": hub}})
-    again = ModelCard(card(of_hub, "math", facts, curves.reset_index()))
+    alike = table_of(paths.OVERLAP)
+    assert validation.likeness(alike) in written.text
+    bare = alike.assign(degree="unknown", equal=np.nan, resembles=np.nan)
+    paired = table_of(paths.PAIRED)
+    again = ModelCard(card(of_hub, "math", facts, curves.reset_index(), bare, paired))
     assert again.data.base_model == "some/model"
+    assert "training questions is unknown" in again.text
+    lead = paired.query("method == 'greedy cover' and n == 8").iloc[0]
+    told = "{} ({} to {}) | {:.3f} |".format(*map(points, lead.iloc[2:5]), lead["adjusted"])
+    assert f"| greedy cover | {told}\n" in written.text
+    cut = paired.assign(difference_apart=0.123, low_apart=-0.045, high_apart=0.2)
+    again = card(of_hub, "math", facts, curves.reset_index(), alike, cut)
+    assert f"| greedy cover | {told} +12.3 (−4.5 to +20.0) |" in again
 
 
 def test_every_file_has_a_record(done):
@@ -244,3 +299,31 @@ def test_the_prompts_length_is_known_from_the_variant_that_took_over_least(tmp_p
         tables.write_text(file, "")
         tables.write_json(record_path(file), facts)
     assert graded.prompt_tokens("greedy", "test") == 43.5
+
+
+def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(shutil.copytree(finished, tmp_path / "copy"))
+    values = yaml.safe_load(CONFIG)
+    values["questions"]["other"] = {"benchmark": "generated_gsm8k", "split": "train", "n": 40}
+    moved = values["selectors"]["math"] | {"train": "other", "seeds": [4, 5, 6], "max_n": 6}
+    values["selectors"]["moved"] = moved
+    config = parse(values)
+    assert (at_home(config, "moved"), at_home(config, "math")) == (["math"], [])
+    write_questions(config, "other", simulate(40, pool=len(VARIANTS), clusters=4, seed=7))
+    for step in (job.train, job.rank, job.evaluate):
+        step(config, "moved")
+    file = Path(paths.TRANSFER.format(run="simulated", selector="moved"))
+    table = pd.read_csv(file)
+    assert list(table.columns) == evaluation.TRANSFER
+    assert table["n"].tolist() == ["1", "2", "4", "mean"]
+    assert (table["against"] == "math").all()
+    home = table_of(paths.CURVES, tables.CURVES).set_index(["method", "n"])["pass_at_n"]
+    assert table["other"][2] == pytest.approx(home[methods.SPRINT, 4], abs=1e-5)
+    np.testing.assert_allclose(table["sprint"] - table["other"], table["difference"], atol=2e-6)
+    assert table["difference"].between(table["low"], table["high"]).all()
+    job.evaluate(config, "math")
+    assert table_of(paths.TRANSFER).empty
+    ranking = read_table(file.with_name("ranking.parquet"), tables.RANKING)
+    write_table(file.with_name("ranking.parquet"), ranking[::-1], tables.RANKING)
+    with pytest.raises(TableError, match="other questions"):
+        passed(Experiment(config, "moved"), GradedAnswers(config, "tiny"), ranking["question_id"])

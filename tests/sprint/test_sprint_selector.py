@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from headsweep.errors import ConfigError, TableError
 from headsweep.sprint import methods, rankers, validation
+from headsweep.sprint.methods import SPRINT
 from headsweep.sprint.model import HeadSelector, Setting, load, rank, save, squared_distances
 from headsweep.sprint.rankers import Questions, greedy_cover
 from headsweep.sprint.training import agreement, alignment, choose, fit, rank_again, separation
@@ -235,29 +236,37 @@ def test_splits_folds_and_redraws_are_disjoint_and_complete():
 @pytest.mark.parametrize("setting", ["fixed", "anew"])
 def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting):
     data, other = simulate(31, pool=7), simulate(11, pool=7, seed=5)
-    known = Questions(range(31), {"e": data.embeddings}, [None] * 31)
-    asked = Questions(range(11), {"e": other.embeddings}, [None] * 11)
+    narrow = {"e": slice(None), "f": slice(5)}  # the second embedder's are shorter
+    known = Questions(
+        range(31), {name: data.embeddings[:, some] for name, some in narrow.items()}, [None] * 31
+    )
+    asked = Questions(
+        range(11), {name: other.embeddings[:, some] for name, some in narrow.items()}, [None] * 11
+    )
     several = {"dimension": (4,), "diversity": (0.0, 0.3), "weight_decay": (0.1,), "epochs": 15}
+    several |= {"embedder": ("e", "f"), "max_n": 5}
     given = options(**several, seeds=(2, 9), redraws=2, redrawn_setting=setting)
     kept = Setting("ball", 4, 0.3, 0.1, epochs=15, embedder="e")
     again = rank_again(known, data.correct, asked, kept, given)
-    found = {(name, seed): (list(ids), order) for name, seed, ids, order in again}
+    found = {(method, *of): (list(ids), order) for method, *of, ids, order in again}
     others = {
-        f"{geometry}, λ = {value:g}": replace(kept, geometry=geometry, diversity=value)
+        f"{geometry}, λ = {value:g}, e": replace(kept, geometry=geometry, diversity=value)
         for geometry, value in product(("sphere", "ball"), (0.0, 0.3))
     }
+    others["ball, λ = 0.3, f"] = replace(kept, embedder="f")
     whole, left_out = redraws(31, given), folds(31, given)
-    wanted = {(name, seed) for name in whole for seed in (2, 9)}
-    assert set(found) == wanted | {(name, 2) for name in (*others, *left_out)}
-    for (name, seed), (ids, order) in found.items():
+    wanted = set(product([SPRINT, *others], whole, (2, 9)))
+    assert set(found) == wanted | {(SPRINT, name, 2) for name in left_out}
+    for (method, name, seed), (ids, order) in found.items():
         fold = left_out.get(name)
         rows = whole.get(name, np.arange(31)) if fold is None else np.setdiff1d(range(31), fold)
         assert ids == list(range(11) if fold is None else fold)
-        part, own = (data.embeddings[rows], data.correct[rows]), others.get(name, kept)
-        if setting == "anew" and name in whole and name != ALL:
-            own, _ = choose({"e": part[0]}, part[1], given)
-        (trained,) = fit(*part, [own], [seed])
-        vectors = other.embeddings if fold is None else data.embeddings[fold]
+        own = others.get(method, kept)
+        if setting == "anew" and method == SPRINT and name in whole and name != ALL:
+            own, _ = choose(known.of(rows).embeddings, data.correct[rows], given)
+        (trained,) = fit(known.embeddings[own.embedder][rows], data.correct[rows], [own], [seed])
+        assert order.shape[1] == (7 if method == SPRINT else 5)  # of readings, max_n heads
+        vectors = (asked if fold is None else known.of(fold)).embeddings[own.embedder]
         distances = trained.selector.distances(torch.from_numpy(vectors)).detach().numpy()
         ordered = np.take_along_axis(distances, order, axis=1)
         assert (np.diff(ordered, axis=1) > -1e-3).all()  # near-ties may turn
@@ -335,20 +344,17 @@ def test_greedy_cover_equals_a_plain_loop():
             solved |= set(np.flatnonzero(z[:, head]))
 
 
-def test_shortlist_choice_sees_the_test_questions_in_no_way():
-    train, test = simulate(100, pool=9).correct, simulate(50, pool=9, seed=1).correct
-    given = options(shortlist=(4, 2, 9, 11), max_n=6)
-    chosen, sensitivity = rankers.choose_shortlist(train, test, given)
-    same, other = rankers.choose_shortlist(train, ~test, given)
-    np.testing.assert_array_equal(chosen, same)
-    np.testing.assert_array_equal(sensitivity["held_out"], other["held_out"])
-    assert len(sensitivity) == 2 * 3 * 6
-    assert list(sensitivity["k"].unique()) == [2, 4, 9]  # the pool's size at most
-    means = sensitivity.groupby(["criterion", "k"], sort=False)["held_out"].mean()
-    criterion, k = means.idxmax()
-    assert set(sensitivity.loc[sensitivity["chosen"], "criterion"]) == {criterion}
-    assert chosen.tolist() == rankers.CRITERIA[criterion](train)[:k].tolist()
-    at = sensitivity.set_index(["criterion", "k", "n"])["test"]
-    best = np.argsort(-train.sum(axis=0), kind="stable")[:2]
-    assert at["individual accuracy", 2, 1] == pytest.approx(test[:, best].mean())
-    assert at["individual accuracy", 2, 5] == pytest.approx(test[:, best].any(axis=1).mean())
+def test_a_shortlist_is_chosen_on_held_out_training_questions():
+    train, given = simulate(100, pool=9).correct, options(shortlist=(4, 2, 9, 11), max_n=6)
+    chosen, held_out = rankers.weigh_shortlists(train, given)
+    assert list(held_out) == list(product(rankers.CRITERIA, [2, 4, 9]))  # the pool's size at most
+    assert held_out[chosen].mean() == max(values.mean() for values in held_out.values())
+    heads = rankers.shortlists(train, given)
+    for (criterion, k), listed in heads.items():
+        assert listed.tolist() == rankers.CRITERIA[criterion](train)[:k].tolist()
+    passed = []
+    for known, asked in splits(100, given):
+        best = np.argsort(-train[known].sum(axis=0), kind="stable")[:2]
+        passed.append([train[asked][:, best].mean(), train[asked][:, best].any(axis=1).mean()])
+    found = held_out["individual accuracy", 2]
+    assert found[[0, 4]] == pytest.approx(np.mean(passed, axis=0))

@@ -10,6 +10,7 @@ from headsweep.statistics.intervals import (
     false_discovery,
     mcnemar,
     paired_interval,
+    simultaneous,
     unpaired_difference,
     wilson,
 )
@@ -117,3 +118,18 @@ def test_wilson_is_that_of_scipy_and_the_difference_that_of_newcombe():
     )
     found = unpaired_difference(np.array([48 / 80]), first, np.array([56 / 70]), second)
     assert np.ravel(found) == pytest.approx([0.0524, 0.3339], abs=5e-5)
+
+
+def test_the_band_holds_at_all_n_at_once_where_intervals_do_not():
+    draw = np.random.default_rng(1)
+    outside = {"interval": 0, "band": 0}
+    for trial in range(300):
+        differences = draw.choice([-1.0, 0.0, 1.0], p=[0.1, 0.8, 0.1], size=(250, 16))
+        low, high = paired_interval(differences)
+        ratio = simultaneous(differences, Bootstrap(250, 400, seed=trial))
+        middle, half = (low + high) / 2, (high - low) / 2
+        outside["interval"] += bool((np.abs(middle) > half).any())
+        outside["band"] += bool((np.abs(middle) > ratio * half).any())
+    assert outside["interval"] > 0.3 * 300
+    assert outside["band"] < 0.09 * 300
+    assert simultaneous(np.zeros((9, 4)), Bootstrap(9, 20, seed=0)) == 1.0

@@ -51,6 +51,7 @@ rule evaluate:
         diversity=of_run(paths.DIVERSITY),
         embedding=of_run(paths.EMBEDDING_VALUE),
         choosing=of_run(paths.CHOOSING),
+        transfer=of_run(paths.TRANSFER),
     log:
         RULES.log("evaluate/{selector}"),
     params:

@@ -46,6 +46,8 @@ _OUTCOMES = {"pass": ("any answer right", "-", "o"), "majority": ("vote right", 
 def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     """Draw Pass@N of the methods in the paper's Figure 4, and SPRINT's paired difference from each.
 
+    Differences are filled where Holm's correction over methods leaves them.
+
     These are SPRINT, random heads, and samples at each temperature. On the right stand all methods
     but simpler ways to match questions with heads (`RIVALS`), which are in the data and in tables.
     The tables are `headsweep.tables.CURVES` and
@@ -73,8 +75,8 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     shown = shown.assign(name=shown["method"], series=shown["n"])
     compared = zip(sorted({1, 4, limit} & set(shown["n"])), "osD", strict=False)
     series = {n: (f"N = {n}", marker) for n, marker in compared}
-    sure = (shown["low"] > 0) | (shown["high"] < 0)
-    _differences(right, shown.assign(filled=sure), series, titles, colors, 0.24)
+    shown = shown.assign(filled=shown["adjusted"] < LEVEL)
+    _differences(right, shown, series, titles, colors, 0.24)
     right.set_xlabel("SPRINT − method (points)")
     right.set_title("Difference (95%)", pad=20)
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))

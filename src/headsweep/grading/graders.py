@@ -1,9 +1,9 @@
 r"""Graders: how to extract a benchmark's answer from a text, and when it is right.
 
-To add a grader, add an entry to `GRADERS` and its name to `Grader` in `config/questions.py`. Both
-of its functions must expect hostile text: they take time linear in its length, and never evaluate
-it. `pool`'s workers call them, within limits; other processes call only `canonical` and `shortcut`.
-A pattern here is linear however it is applied: what repeats gives nothing back (``++``) where
+To add a grader, add an entry to `GRADERS` and its name to `Grader` in `config/questions.py`. All of
+its functions must expect hostile text: they take time linear in its length, and never evaluate it.
+`pool`'s workers call them, within limits; other processes call only `canonical` and `shortcut`. A
+pattern here is linear however it is applied: what repeats gives nothing back (``++``) where
 something else could take it, and the pattern of a whole text begins with ``\A``.
 
 Mathematical answers are compared by a judge: math-verify under the ``default`` preset, the rules of
@@ -14,6 +14,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable
+from fractions import Fraction
 from typing import NamedTuple
 
 Judge = Callable[[str, str], bool]
@@ -30,6 +31,11 @@ _FRACTION = re.compile(r"\\[dt]frac")
 _INTEGER = re.compile(r"\A(?:0|-?[1-9][0-9]{0,14})\Z")
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
 
+_DECIMAL = re.compile(r"\A-?(?:[0-9]{1,3}+(?:,[0-9]{3})++|[0-9]++)?+(?:\.[0-9]++)?+(?<=[0-9])\Z")
+_FRACTION_OF_INTEGERS = re.compile(
+    r"\A(?P<minus>-?)\\frac\{(?P<above>-?[0-9]++)\}\{(?P<below>[0-9]++)\}\Z"
+)
+
 _LONGEST_NUMBER = 400  # characters; a float has fewer
 _SLASH = re.compile(r"\A(0|-?[1-9][0-9]*+)/(0|-?[1-9][0-9]*+)\Z")
 _DECORATION = re.compile(r"[\s,$%\\]")
@@ -41,6 +47,32 @@ _STATED = re.compile(
 _IN_BRACKETS = re.compile(r"\(([A-Z])\)")
 
 
+def value_or_text(answer: str) -> str:
+    r"""Return a form in which equal answers are mostly equal: a number's value, or Hendrycks' form.
+
+    Numbers are plain decimals, with or without thousands commas, dollar or percent sign, and ratios
+    of integers: ``6/2``, ``\frac{6}{2}`` and ``3.00`` have one form, ``1,2`` is no number. The form
+    takes linear time and no gold answer, and unlike a judge's verdicts it never makes a equal to b
+    and b to c but not a to c.
+    """
+    text = hendrycks(answer)
+    number = text.strip("$%")
+    if len(number) > _LONGEST_NUMBER:
+        return text
+    if _DECIMAL.match(number):
+        return str(Fraction(number.replace(",", "")))
+    ratio = _FRACTION_OF_INTEGERS.match(number)
+    if ratio and int(ratio["below"]):
+        value = Fraction(int(ratio["above"]), int(ratio["below"]))
+        return str(-value if ratio["minus"] else value)
+    return text
+
+
+def folded(answer: str) -> str:
+    """Return a text without differences of case and white space."""
+    return " ".join(answer.casefold().split())
+
+
 class Grader(NamedTuple):
     """How the answers to one kind of benchmark are graded."""
 
@@ -48,6 +80,8 @@ class Grader(NamedTuple):
     """Returns the final answer of a text, None if there is none."""
     equal: Judge | None
     """Returns whether an answer is right. None: the preset's judge decides."""
+    form: Callable[[str], str] = value_or_text
+    """Returns a form of an answer: those of equal form vote together, right or wrong."""
 
 
 def last_boxed(text: str) -> str | None:
@@ -137,7 +171,7 @@ def chosen_letter(text: str) -> str | None:
 
 def same_text(answer: str, gold: str) -> bool:
     """Return whether two texts are equal, ignoring case and repeated white space."""
-    return answer.casefold().split() == gold.casefold().split()
+    return folded(answer) == folded(gold)
 
 
 def boxed_or_line(text: str) -> str | None:
@@ -148,8 +182,8 @@ def boxed_or_line(text: str) -> str | None:
 
 GRADERS = {
     "numeric": Grader(boxed_or_number, same_number),
-    "choice": Grader(chosen_letter, same_text),
-    "exact": Grader(boxed_or_line, same_text),
+    "choice": Grader(chosen_letter, same_text, folded),
+    "exact": Grader(boxed_or_line, same_text, folded),
 }
 """The graders of custom benchmarks, the same under every preset."""
 
@@ -182,9 +216,9 @@ def _value(number: str) -> float:
 
 
 def read(grader: Grader, text: str) -> tuple[str, str, str] | None:
-    """Return the final answer of a text, its canonical form and Hendrycks' form of it, if any."""
+    """Return the final answer of a text, its canonical form, and its form for votes, if any."""
     answer = grader.extract(text)
-    return None if answer is None else (answer, canonical(answer), hendrycks(answer))
+    return None if answer is None else (answer, canonical(answer), grader.form(answer))
 
 
 def canonical(answer: str) -> str:

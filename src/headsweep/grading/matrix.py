@@ -29,9 +29,9 @@ def grade_answers(
 ) -> pd.DataFrame:
     """Extract and judge the answers of several variants to one question set.
 
-    Each distinct pair of answer and gold answer is judged once. Right answers to a question are
-    group 0; wrong ones are in the same group if they are equal after Hendrycks' normalisation
-    (groups 1, 2, ... by first appearance); without an answer the group is -1.
+    Each distinct pair of answer and gold answer is judged once. Answers to a question, right or
+    wrong, are in one group if the grader's form of them is equal (groups 0, 1, ... by first
+    appearance), as `headsweep solve` merges them; without an answer the group is -1.
 
     Args:
         questions: the question set, as `tables.QUESTIONS`.
@@ -64,11 +64,10 @@ def grade_answers(
     table = table.join(pd.DataFrame(outcomes))  # verdict and correct
     table["answer"] = pd.Series([reading.answer for reading in readings], dtype="str")
     table["tokens"] = table["token_ids"].map(len).astype(np.int32)
-    normal = pd.Series([reading.normal for reading in readings], dtype="str")
-    wrong = normal.mask(table["correct"])
-    first = table.index.to_series().groupby([table["question_id"], wrong]).transform("min")
-    group = first.groupby(table["question_id"]).rank("dense").fillna(0)
-    table["group"] = group.mask(table["answer"].isna(), -1).astype(np.int32)
+    form = pd.Series([reading.form for reading in readings], dtype="str")
+    first = table.index.to_series().groupby([table["question_id"], form]).transform("min")
+    group = first.groupby(table["question_id"]).rank("dense") - 1
+    table["group"] = group.fillna(-1).astype(np.int32)
     counts = table["verdict"].value_counts().sort_index()
     shown = ", ".join(f"{count} {name}" for name, count in counts.items()).replace("_", " ")
     _LOG.info("graded %d answers: %s", len(table), shown)

@@ -55,8 +55,8 @@ class Reading(NamedTuple):
     """The final answer; this and the forms are None unless `verdict` is ``read``."""
     canonical: str | None = None
     """Its form for judging."""
-    normal: str | None = None
-    """Its form for telling wrong answers apart."""
+    form: str | None = None
+    """Its form for votes: answers of equal form are one."""
 
 
 class _Outcome(NamedTuple):

@@ -38,6 +38,29 @@ class Batch:
         return {"model": self.model, "decoding": self.decoding, "questions": self.questions}
 
 
+def at_home(config: Config, name: str) -> list[str]:
+    """Return the selectors that one is held against which learnt from another benchmark.
+
+    They have its model, decoding and test questions, and learnt from the benchmark that these are
+    of. A selector that did so itself has none.
+    """
+
+    def learnt_there(selector: Selector) -> bool:
+        train, test = (config.questions[each] for each in (selector.train, selector.test))
+        return train.family == test.family
+
+    asked = config.selectors[name]
+    if learnt_there(asked):
+        return []
+    return [
+        other
+        for other, selector in config.selectors.items()
+        if learnt_there(selector)
+        and (selector.model, selector.decoding, selector.test)
+        == (asked.model, asked.decoding, asked.test)
+    ]
+
+
 def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
     """Return the head-pruned variants of a sweep or selector, sorted."""
     model = config.models[of.model]

@@ -117,8 +117,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "printed",
         "Pass@N: {of}",
         "Left: share of n = {n} test questions with a right answer among N, 95% bootstrap bands. "
-        "Right: SPRINT minus each method, paired, 95% intervals over {covered}, uncorrected; they "
-        "leave out zero where marks are filled. No further test.",
+        "Right: SPRINT minus each method, paired, 95% intervals over {covered}, uncorrected. Marks "
+        "are filled where the difference is shown after Holm's correction over all methods.",
     ),
     Exhibit(
         "space",
@@ -169,7 +169,8 @@ CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")
 AUDIT_TABLES = ("pairs", "sprint", "total", "compression")
 _OF_SELECTOR = (
     *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.VOTES, paths.SENSITIVITY, paths.ABLATION),
-    *(paths.SELECTOR_CARD, paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING),
+    *(paths.SELECTOR_CARD, paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING, paths.OVERLAP),
+    paths.TRANSFER,
 )
 
 

@@ -13,7 +13,16 @@ from headsweep import paths
 from headsweep.config import EXPERIMENTS, Config, Preset, Study
 from headsweep.config.compression import Compression
 from headsweep.planning import cost
-from headsweep.planning.batches import Arm, Batch, all_arms, arms, batches, encoders, solvers
+from headsweep.planning.batches import (
+    Arm,
+    Batch,
+    all_arms,
+    arms,
+    at_home,
+    batches,
+    encoders,
+    solvers,
+)
 from headsweep.planning.exhibits import Shown
 from headsweep.planning.store import digest, encoder_key
 from headsweep.variants import Variant, pattern
@@ -196,7 +205,12 @@ class Rules(Shown):
                 return [accuracy, *sets, *embedded("train"), *embedded("test")]
             graded = [of(paths.GRADED, part) for part in parts]
             sampled = [of(paths.GRADED, "test", decoding=each) for each in selector.sampling]
-            return [accuracy, *sets, *graded, *sampled]
+            others = [
+                self.store.fill(template, selector=each)
+                for each in at_home(self.config, wildcards.selector)
+                for template in (paths.RANKING, paths.TRAININGS)
+            ]
+            return [accuracy, *sets, *graded, *sampled, *others]
 
         return inputs
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import pandas as pd
@@ -23,6 +24,7 @@ from headsweep.analysis.facts import Columns, Sentence, Source, cells_of, column
 from headsweep.analysis.latex import PRINTED
 from headsweep.analysis.verdicts import rival
 from headsweep.config import Config
+from headsweep.errors import TableError
 from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, Shown, find_exhibit
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
@@ -181,11 +183,12 @@ def _smaller(svg: str) -> str:
 
 def fill(config: Config, section: Section) -> None:
     """Add the declared tables and images to a section."""
-    declared = pd.read_csv(_DECLARED, dtype=str, keep_default_na=False)
     opened: list[Block] = []
-    for row in declared.query("section == @section.anchor").itertuples():
+    rows = declared()
+    for row in rows[rows["section"] == section.anchor].itertuples():
         to = section.folds.setdefault(str(row.fold), []) if row.fold else opened
         for source, names in _sources(config, getattr(paths, str(row.path)), str(row.table)):
+            _check(source, row)
             found = source.query(str(row.filter).format(**names))
             caption, shown = str(row.caption).format(**names), columns(str(row.columns))
             if not row.marks:
@@ -199,6 +202,36 @@ def fill(config: Config, section: Section) -> None:
     # Charts of half the width come first, side by side.
     section.blocks = sorted([*opened, *section.blocks], key=lambda block: block.kind != "half")
     section.folds = {name: blocks for name, blocks in section.folds.items() if blocks}
+
+
+def declared() -> pd.DataFrame:
+    """Return the declarations of ``tables.csv``, a row each."""
+    return pd.read_csv(_DECLARED, dtype=str, keep_default_na=False)
+
+
+def named(row: Any) -> list[str]:
+    """Return the columns that a declaration names in cells, marks, ends and label."""
+    cells = [*columns(row.columns).values(), *row.ends.split()]
+    if row.marks:
+        cells += columns(row.marks.replace(" ", ", ")).values()
+    found = [name for _, name, _, _ in Formatter().parse(row.label) if name]
+    for cell in cells:
+        column, *form = cell.split()
+        found += [column, *form[1:]]  # a form, then perhaps the ends of an interval
+    return found
+
+
+def _check(source: Source, row: Any) -> None:
+    """Refuse a table that lacks a column which its declaration names.
+
+    Raises:
+        TableError: columns are missing.
+    """
+    missing = sorted({*named(row)} - {*source.rows})
+    if missing:
+        raise TableError(
+            f"{source.file} lacks {missing}, which the page shows; remove the file and rerun"
+        )
 
 
 def as_printed(config: Config) -> dict[str, list[Block]]:

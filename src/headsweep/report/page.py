@@ -36,6 +36,7 @@ from headsweep.record import Stopwatch, read_record
 from headsweep.report import explorer
 from headsweep.report.blocks import Block, Picture, Section, as_printed, bounded, fill, marks, table
 from headsweep.report.svg import Chart, Scale
+from headsweep.sprint import validation
 from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headsweep.tables import write_text
 
@@ -107,6 +108,38 @@ def luck(config: Config, section: Section) -> None:
             real=real.number("gain", "count", "count") if real else "None",
         )
         section.lead += [said] * bool(known)
+
+
+def sampling(config: Config, section: Section) -> None:
+    """Say how many test questions resemble training questions."""
+    for name in config.selectors:
+        of = title(config, "selectors", name)
+        section.lead.append(Sentence("{of}: {said}", of=of, said=_likeness(config, name)))
+
+
+def _likeness(config: Config, selector: str) -> Sentence:
+    table = Source.read(config, paths.OVERLAP, validation.LIKENESS, selector=selector)
+    known = table.number("resembles", "count", "count")
+    if not known.value:
+        return Sentence(validation.ALL_UNKNOWN)
+    rest = f" {validation.SOME_UNKNOWN}" if known.value < len(table) else ""
+    return Sentence(
+        validation.LIKE + rest,
+        n=known,
+        equal=table.number("equal", "percent", "mean"),
+        resembling=table.number("resembles", "percent", "mean"),
+    )
+
+
+def look_alikes(config: Config) -> list[tuple[str, Any]]:
+    """Return, by title of a selector, which share of its test questions equals a training question
+    but for numbers; ``unknown`` without their texts.
+    """
+    found: list[tuple[str, Any]] = []
+    for name, called in titles(config, "selectors").items():
+        table = Source.read(config, paths.OVERLAP, validation.LIKENESS, selector=name)
+        found.append((called, table.number("equal", "percent", "mean") or "unknown"))
+    return found
 
 
 def families(config: Config, section: Section) -> None:
@@ -241,7 +274,7 @@ _QUESTION = "SPRINT asks the heads nearest to a question. Does it matter which q
 SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | None]] = {
     "heads": ("sweeps", "Which heads matter?", "", None),  # the explorer, in the template
     "luck": ("sweeps", "Is a gain more than luck?", "", luck),
-    "sampling": ("selectors", "Does choosing heads beat sampling?", _SAMPLING, None),
+    "sampling": ("selectors", "Does choosing heads beat sampling?", _SAMPLING, sampling),
     "question": ("selectors", "Does the question matter?", _QUESTION, None),
     "families": ("frontiers", "Are heads special?", _FAMILIES, families),
     "compression": ("compressions", "Can heads go for good?", "", compression),
@@ -300,6 +333,7 @@ def write_report(config: Config) -> None:
         label=explorer.label,
         sections=shown,
         as_printed=printed,
+        look_alikes=look_alikes(config),
         versions=_versions(config),
         settings=json.dumps(config.model_dump(mode="json"), indent=1, ensure_ascii=False),
         data=explorer.script(sweeps) if sweeps else None,

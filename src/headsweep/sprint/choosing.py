@@ -10,28 +10,41 @@ choose. These rules work without the oracle and are compared with it:
 - ``verifier``: the answer that a logistic regression on votes, rank and length rates most likely to
   be right. It is trained on training questions that the selector had not seen.
 
-Grading decides which answers are equal: all right answers to a question count as one, however they
-are written, which slightly favours every rule that counts votes.
+Answers are equal if the grader's form of them is (`headsweep.grading.graders`): no gold answer
+merges the right ones, and `headsweep solve` counts votes alike.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from headsweep.sprint.evaluation import POINTS, Answers, Scores, Values, estimated
+from headsweep.sprint.evaluation import POINTS, TESTED
+from headsweep.sprint.scores import Answers, Trained, Values, estimated, outcomes
+from headsweep.sprint.validation import Order
 from headsweep.statistics import answers as together
+from headsweep.statistics.differences import Outcomes
+from headsweep.statistics.differences import compare as compare_all
 from headsweep.statistics.intervals import Bootstrap, interval_of
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 ORACLE, FIRST, MAJORITY = "oracle", "first", "majority"
 AGREEMENT, VERIFIER = "agreement", "verifier"
 
 COLUMNS = ["method", "rule", "n", "accuracy", "low", "high"]
 COLUMNS += ["recovered", "recovered_low", "recovered_high"]
-COLUMNS += ["over_majority", "over_low", "over_high"]
-"""Columns of the table: the share of questions that a rule answers correctly, that share divided by
-Pass@N, and its lead over the majority, each with a 95% bootstrap interval over questions."""
+COLUMNS += ["over_majority", "over_low", "over_high", "over_p", "over_adjusted"]
+"""Columns of the table: the share of questions that a rule answers correctly, and that share
+divided by Pass@N, each with a 95% bootstrap interval over questions; its lead over the majority of
+the same answers, with an interval that also covers seeds and draws of training questions, p, and p
+after Holm's correction over all rules and methods at this N. The majority and the oracle have no
+lead."""
+
+_LEADS = ["method", "rule", "n", *COLUMNS[-5:]]
 
 Rules = dict[str, Values]
 """By rule, for N = 1..max_n: the probability that the chosen answer is right, often 0 or 1."""
@@ -48,51 +61,77 @@ def agreement_with_others(answers: Answers) -> Float[np.ndarray, " answers"]:
     return np.array(same) / pairs
 
 
-def learnt(
-    answers: Answers,
-    weight: Float[np.ndarray, "questions answers"],
-    held_out: Answers,
-    max_n: int,
-) -> Rules:
-    """Score the rules that learn, on answers in the order of their columns, nearest head first.
+class Learnt(NamedTuple):
+    """What the rules that learn know of the pool's heads."""
 
-    The weight of each vote is for ``agreement``; ``verifier`` is trained on the held-out answers.
+    weight: Float[np.ndarray, " answers"]
+    """Of each head's vote, for ``agreement``."""
+    verifiers: "Sequence[Pipeline | None]"
+    """The verifier of the first N answers, for N = 1..max_n; None: there is nothing to learn."""
+
+    def choose(self, answers: Answers, order: Order) -> Rules:
+        """Score the rules on answers in each question's order, nearest head first."""
+        nearest, max_n = answers.select(order), len(self.verifiers)
+        voted = together.majority_ordered(nearest.group, nearest.correct, max_n, self.weight[order])
+        verified = [
+            _verified(verifier, nearest, n) for n, verifier in enumerate(self.verifiers, start=1)
+        ]
+        return {AGREEMENT: voted, VERIFIER: np.stack(verified, axis=1)}
+
+
+def learn(training: Answers, held_out: Answers, max_n: int) -> Learnt:
+    """Learn from answers to training questions.
+
+    Args:
+        training: of the whole pool.
+        held_out: nearest head first, ranked by a selector that did not know the question.
+        max_n: largest N.
     """
-    voted = together.majority_ordered(answers.group, answers.correct, max_n, weight)
-    verified = [_verified(held_out, answers, n + 1) for n in range(max_n)]
-    return {AGREEMENT: voted, VERIFIER: np.stack(verified, axis=1)}
+    verifiers = [_fitted(held_out, n) for n in range(1, max_n + 1)]
+    return Learnt(agreement_with_others(training), verifiers)
 
 
 def compare(
-    scores: Mapping[str, Scores], learning: Mapping[str, Rules], bootstrap: Bootstrap
+    scores: Mapping[str, Trained],
+    learning: Mapping[str, Mapping[str, Outcomes]],
+    bootstrap: Bootstrap,
 ) -> pd.DataFrame:
     """Compare the rules of some methods with the oracle and with the majority: columns `COLUMNS`.
 
-    Intervals take trained models as fixed.
-
     Args:
         scores: by method, from which the rules follow that do not learn.
-        learning: `learnt`, of the methods that have it.
-        bootstrap: resamples of the questions.
+        learning: by method and rule, what those reach that learn (`Learnt.choose`).
+        bootstrap: resamples of the questions; they take trained models as fixed.
     """
+    voted = outcomes(scores, "majority")
+    rules: dict[tuple[str, str], Outcomes] = {}
+    for method, passed in outcomes(scores, "pass_at_n").items():
+        rules[method, ORACLE] = passed
+        rules[method, FIRST] = [
+            [together.extend(values[:, :1], values.shape[1]) for values in seeds]
+            for seeds in voted[method]
+        ]
+        rules[method, MAJORITY] = voted[method]
+        rules |= {(method, rule): chosen for rule, chosen in learning.get(method, {}).items()}
+    max_n = next(iter(rules.values()))[0][0].shape[1]
+    led = [(key, (key[0], MAJORITY)) for key in rules if key[1] not in (ORACLE, MAJORITY)]
+    leads = compare_all(rules, led, range(1, max_n + 1))
+    leads[["method", "rule"]] = leads["method"].tolist()
+    leads = leads[["method", "rule", "n", *TESTED]].set_axis(_LEADS, axis=1)
+    shown = np.array([n for n in POINTS if n <= max_n])
     parts = []
-    for method, score in scores.items():
-        voted, max_n = score["majority"], score["majority"].shape[1]
-        first = together.extend(voted[:, :1], max_n)
-        rules = {ORACLE: score["pass_at_n"], FIRST: first, MAJORITY: voted}
-        rules |= learning.get(method, {})
-        shown = np.array([n for n in POINTS if n <= max_n])
-        at = {rule: values[:, shown - 1] for rule, values in rules.items()}
-        for rule, values in at.items():
-            part = pd.DataFrame({"method": method, "rule": rule, "n": shown})
-            lead, ends = values - at[MAJORITY], ("over_majority", "over_low", "over_high")
-            part = part.assign(**estimated(values, bootstrap, "accuracy", "low", "high"))
-            part = part.assign(**estimated(lead, bootstrap, *ends))
-            part["recovered"] = _ratio(values.mean(axis=0), at[ORACLE].mean(axis=0))
-            resampled = _ratio(bootstrap.means(values), bootstrap.means(at[ORACLE]))
-            part["recovered_low"], part["recovered_high"] = interval_of(resampled)
-            parts.append(part)
-    return pd.concat(parts, ignore_index=True)[COLUMNS]
+    for (method, rule), chosen in rules.items():
+        values, best = (
+            np.mean(of[0], axis=0)[:, shown - 1] for of in (chosen, rules[method, ORACLE])
+        )
+        part = pd.DataFrame({"method": method, "rule": rule, "n": shown})
+        part = part.assign(**estimated(values, bootstrap, "accuracy", "low", "high"))
+        part["recovered"] = _ratio(values.mean(axis=0), best.mean(axis=0))
+        resampled = _ratio(bootstrap.means(values), bootstrap.means(best))
+        part["recovered_low"], part["recovered_high"] = interval_of(resampled)
+        parts.append(part)
+    table = pd.concat(parts, ignore_index=True)
+    return table.merge(leads, on=["method", "rule", "n"], how="left")[COLUMNS]
 
 
 def _ratio(value: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
@@ -100,22 +139,33 @@ def _ratio(value: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
     return np.divide(value, ceiling, out=np.ones_like(value), where=ceiling > 0)
 
 
-def _verified(held_out: Answers, answers: Answers, n: int) -> Float[np.ndarray, " questions"]:
-    """Return 1 where the verifier's choice among the first N answers is right, else 0."""
+def _fitted(held_out: Answers, n: int) -> "Pipeline | None":
+    """Return a regression that tells right answers among the first N from wrong ones."""
     # Imported here because it is slow and most of a selector's jobs do not need it.
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     facts, first = _candidates(held_out, n)
-    features, right = facts[first], held_out.correct[:, :n][first]
+    right = held_out.correct[:, :n][first]
+    if not 0 < right.sum() < len(right):
+        return None
+    return make_pipeline(StandardScaler(), LogisticRegression()).fit(facts[first], right)
+
+
+def _verified(
+    verifier: "Pipeline | None", answers: Answers, n: int
+) -> Float[np.ndarray, " questions"]:
+    """Return 1 where the verifier's choice among the first N answers is right, else 0.
+
+    Without a verifier the choice goes by votes.
+    """
     facts, first = _candidates(answers, n)
     scores = np.full(first.shape, -np.inf)
-    if 0 < right.sum() < len(right) and first.any():
-        verifier = make_pipeline(StandardScaler(), LogisticRegression()).fit(features, right)
-        scores[first] = verifier.decision_function(facts[first])
-    else:  # nothing to learn from: go by votes
+    if verifier is None:
         scores[first] = facts[first][:, 0]
+    elif first.any():
+        scores[first] = verifier.decision_function(facts[first])
     chosen = scores.argmax(axis=1)  # ties go to the nearest
     return answers.correct[np.arange(len(chosen)), chosen].astype(float)
 

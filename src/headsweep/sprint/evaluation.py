@@ -1,25 +1,22 @@
-"""Pass@N of SPRINT and its baselines, with diversity and cost at the same N.
+"""The tables that compare SPRINT with its baselines: Pass@N, differences, diversity and cost.
 
-All methods use existing answers; nothing is generated. A method either orders answers (the first N
-count) or draws them (exact expectation). The curve of a method that orders fewer than N answers
-stays at its last value; the curve of a method that draws ends where its answers end.
+All methods use existing answers; nothing is generated. Every difference between two methods comes
+from `headsweep.statistics.differences.compare`, over all seeds and redraws, so that it has one
+value and one interval in whatever table it stands.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
-from scipy.special import ndtri
+from jaxtyping import Float
 
 from headsweep.sprint import methods
-from headsweep.sprint.rankers import greedy_cover
-from headsweep.sprint.validation import REDRAWN, Order, Z
+from headsweep.sprint.scores import Scores, Trained, Values, estimated, outcomes
+from headsweep.sprint.validation import APART_FROM_ALL, UNKNOWN, Order, Reading, Z
 from headsweep.statistics import LEVEL
-from headsweep.statistics import answers as together
-from headsweep.statistics.intervals import Bootstrap, paired_interval
+from headsweep.statistics.differences import Outcomes, compare, of_questions
+from headsweep.statistics.intervals import Bootstrap, simultaneous
 from headsweep.tables import CURVES
 
 POINTS = (1, 2, 4, 8, 16)
@@ -36,128 +33,47 @@ distinct final answers and the share of pairs that agree, with 95% bootstrap int
 tokens of all N answers and of the longest; passes of the prompt through the model; tokens computed.
 """
 
-WORTH = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other"]
-WORTH += ["difference", "low", "high", "p"]
-"""Columns of the table of what the question's embedding is worth: Pass@N of the method and of the
-other, their paired difference with its 95% interval, and, against shuffled questions, the p-value.
-`n` is one of `POINTS` or `MEAN`."""
+TESTED = ["difference", "low", "high", "p", "adjusted"]
+"""Columns of a difference: its 95% interval over questions, seeds and draws of training questions,
+the p-value, and that after Holm's correction over all with which a method is compared at this N."""
 
-SHUFFLED, DRAWN = "shuffled questions", "heads drawn from the pool"
+WORTH = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other", *TESTED]
+"""Columns of the table of what the question's embedding is worth: Pass@N of the method, of another
+that ignores the question, and their paired difference. `n` is one of `POINTS` or `MEAN`."""
+
+SHUFFLED = "shuffled questions"
+"""A method with the questions' embeddings shuffled and all else equal."""
+IGNORING = (SHUFFLED, methods.COVER, methods.POOL)
+"""What does not use the question: itself shuffled, the same heads for all, heads at random."""
 WHOLE_POOL = "all heads"
 
-_PERMUTATIONS = 10_000
-_BLOCK = 500  # permutations at once; bounds memory
-
 APART = ["difference_apart", "low_apart", "high_apart"]
-PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
-PAIRED += ["band_low", "band_high", "peak", "peak_low", "peak_high", "resembling", *APART]
-"""Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the
-standard errors of the difference that come from the choice of test questions, the draw of training
-questions and the seeds; empty where these were not varied. The interval covers all that are given;
-the band holds at all N of a method at once. The peak is the N of a method's largest difference,
-with a 95% interval over questions. Last come the number of test questions that resemble a training
-question, and the difference on the others. The table of votes has the same columns: the accuracy of
-the majority of SPRINT's N answers minus that of one greedy answer of the base model, and minus that
-of the majority of N samples.
+PAIRED = ["method", "n", *TESTED, "by_questions", "by_draw", "by_seed"]
+PAIRED += ["band_low", "band_high", "peak", "peak_low", "peak_high", "resembling", "unknown"]
+PAIRED += APART
+"""Columns of the paired table: SPRINT minus method at every N, and the standard errors of the
+difference that come from the choice of test questions, the draw of training questions and the
+seeds; empty where these were not varied. The band holds at all N of a method at once. The peak is
+the N of a method's largest difference, with a 95% interval over questions. Last come the numbers of
+test questions that resemble a training question and of those of which that is unknown, and, where
+some are, the difference on the others. The table of votes has the same columns: the accuracy of the
+majority of SPRINT's N answers minus that of one greedy answer of the base model, and minus that of
+the majority of N samples.
 """
 
-Values = Float[np.ndarray, "questions max_n"]
-"""A method's value on each question with N = 1..max_n answers; NaN where undefined."""
+ABLATION = ["reading", "geometry", "diversity", "embedder", "n", "pass_at_n", "against", *TESTED]
+"""Columns of the table of readings: Pass@N with this geometry, λ and embedder, all else as chosen,
+minus that of the reading `against`. `n` is one of `POINTS` or `MEAN`."""
 
-Scores = dict[str, Values]
-"""By measure: ``pass_at_n``; accuracy of the ``majority``; ``distinct_answers``; ``agreement`` of
-pairs; ``tokens`` of all answers, and weighted by their work, ``computed``; tokens of the
-``longest``, the number of steps in which N answers are generated in one batch; ``prompts``, passes
-of the prompt through the model, where layers that answers share are computed once."""
-
-
-class Answers(NamedTuple):
-    """Some graded answers to each question."""
-
-    correct: Bool[np.ndarray, "questions answers"]
-    group: Int[np.ndarray, "questions answers"]
-    """Equal answers to a question share a label; -1 where there is no answer."""
-    tokens: Int[np.ndarray, "questions answers"]
-    """Generated tokens."""
-    shared: Float[np.ndarray, "questions answers"]
-    """Share of the model's layers that process the prompt as in the base model: all for the base
-    model and its samples, those below the head's own layer for a pruned head."""
-    own: Float[np.ndarray, "questions answers"]
-    """Share of the layers that process the prompt for this answer alone."""
-
-    @property
-    def work(self) -> Float[np.ndarray, "questions answers"]:
-        """The work of a token as a share of the base model's."""
-        return self.shared + self.own
-
-    def select(self, order: Int[np.ndarray, "*questions chosen"]) -> "Answers":
-        """Return the answers in the columns `order`, the same for all questions or one row each."""
-        rows = np.broadcast_to(order, (len(self.correct), np.shape(order)[-1]))
-        return Answers(*(np.take_along_axis(part, rows, 1) for part in self))
-
-    def of(self, questions: Int[np.ndarray, " chosen"]) -> "Answers":
-        """Return the answers to the questions with these row numbers."""
-        return Answers(*(part[questions] for part in self))
+SENSITIVITY = ["criterion", "k", "n", "held_out", "test", "chosen", *TESTED]
+"""Columns of the table of shortlists: Pass@N of N heads drawn from it, on held-out training
+questions and on test questions, and the difference of the latter from the chosen shortlist."""
 
 
-def ordered(answers: Answers, max_n: int) -> Scores:
-    """Score a method that takes answers in the order of their columns."""
-    correct, group, tokens, shared, own = answers
-    passes = np.maximum.accumulate(shared, axis=1) + own.cumsum(axis=1)
-    return {
-        "pass_at_n": together.pass_at_n_ordered(correct, max_n),
-        "majority": together.majority_ordered(group, correct, max_n),
-        "distinct_answers": together.distinct_ordered(group, max_n),
-        "agreement": together.agreement_ordered(group, max_n),
-        "tokens": together.extend(tokens.cumsum(axis=1).astype(float), max_n),
-        "computed": together.extend((tokens * answers.work).cumsum(axis=1), max_n),
-        "longest": together.largest_ordered(tokens, max_n),
-        "prompts": together.extend(passes, max_n),
-    }
-
-
-def drawn(answers: Answers, max_n: int) -> Scores:
-    """Score a method that draws answers without replacement; NaN where N exceeds their number."""
-    correct, group, tokens, shared, own = answers
-    count = np.arange(1, tokens.shape[1] + 1)
-
-    def each(values: np.ndarray) -> Values:
-        return together.extend(values.mean(axis=1, keepdims=True) * count, max_n)
-
-    scores = {
-        "pass_at_n": together.pass_at_n_drawn(correct, max_n),
-        "majority": together.majority_drawn(group, correct, max_n),
-        "distinct_answers": together.distinct_drawn(group, max_n),
-        "agreement": together.agreement_drawn(group, max_n),
-        "tokens": each(tokens),
-        "computed": each(tokens * answers.work),
-        "longest": together.largest_drawn(tokens, max_n),
-        "prompts": together.largest_drawn(shared, max_n) + each(own),
-    }
-    for values in scores.values():
-        values[:, len(count) :] = np.nan
-    return scores
-
-
-def mean_over(scores: Sequence[Scores]) -> Scores:
-    """Return the mean of a method's scores over its seeds, question by question."""
-    return {name: np.mean([one[name] for one in scores], axis=0) for name in scores[0]}
-
-
-def estimated(
-    values: Float[np.ndarray, "questions columns"], bootstrap: Bootstrap, *names: str
-) -> dict[str, Float[np.ndarray, " columns"]]:
-    """Return means over questions and the ends of their 95% intervals, under three names."""
-    return dict(zip(names, (values.mean(axis=0), *bootstrap.interval(values)), strict=True))
-
-
-def points(
-    passed: Float[np.ndarray, "*rows max_n"],
-) -> tuple[list[str], Float[np.ndarray, "*rows points"]]:
-    """Return what tables show of Pass@1..max_n, at `POINTS` and `MEAN`: labels and values."""
-    shown = [n for n in POINTS if n <= passed.shape[-1]]
-    mean = passed.mean(axis=-1, keepdims=True)
-    return [*map(str, shown), MEAN], np.append(passed[..., np.array(shown) - 1], mean, axis=-1)
+TRANSFER = ["against", "title", "n", "sprint", "other", *TESTED]
+"""Columns of the table of a selector that learnt from another benchmark: its Pass@N, that of one
+that learnt from the benchmark it is tested on, and the difference. `n` is one of `POINTS` or
+`MEAN`."""
 
 
 def curves(
@@ -184,85 +100,130 @@ def curves(
     return table[CURVES.names], table.loc[shown, DIVERSITY]
 
 
-def ablation(passes: Mapping[str, Values], bootstrap: Bootstrap) -> pd.DataFrame:
-    """Return Pass@N of every reading of the loss (geometry and λ), all other settings as chosen.
+def with_mean(passed: Outcomes) -> Outcomes:
+    """Append the mean of Pass@1..max_n to the columns of outcomes."""
+    return [
+        [np.append(values, values.mean(axis=1, keepdims=True), axis=1) for values in seeds]
+        for seeds in passed
+    ]
 
-    It is for display only: no setting is chosen by it. Columns reading, n, pass_at_n, and low and
-    high, a 95% interval over questions; `n` is one of `POINTS` or `MEAN`.
+
+def families(
+    scores: Mapping[str, Trained], shuffled: Mapping[str, Outcomes]
+) -> dict[str, dict[str, Outcomes]]:
+    """Return what is compared, by method: its own Pass@1..max_n, and by name those of others.
+
+    SPRINT is held against every method but the oracle, and against itself with shuffled questions;
+    each simpler way to match questions with heads against what ignores the question.
+
+    Args:
+        scores: by method.
+        shuffled: Pass@N with `shuffle`d questions, of each method that uses them.
     """
+    passed = outcomes(scores, "pass_at_n")
+    found = {}
+    for method, its_shuffled in shuffled.items():
+        known = passed | {SHUFFLED: its_shuffled}
+        others = [*passed, SHUFFLED] if method == methods.SPRINT else IGNORING
+        left_out = method, methods.ORACLE
+        found[method] = {method: passed[method]}
+        found[method] |= {name: known[name] for name in others if name not in left_out}
+    return found
+
+
+def shuffle(correct: Z, order: Order, max_n: int) -> Values:
+    """Return Pass@N of rankings of which each question gets a random one: its own or another's.
+
+    Let v_ij be the outcome of question i under the ranking of question j. The mean over all
+    permutations is that of v over all pairs. For the interval, question i has the value
+    v_i. + v_.i − v_.. (Hoeffding's projection): its mean is the same, and unlike v_i. alone it also
+    counts that a question's ranking serves the others.
+    """
+    solved = np.zeros((len(correct), len(order)), dtype=bool)
+    columns = []
+    for n in range(min(max_n, correct.shape[1])):
+        solved |= correct[:, order[:, n]]  # row: question; column: whose ranking
+        by_question, by_ranking = solved.mean(axis=1), solved.mean(axis=0)
+        columns.append(by_question + by_ranking - solved.mean())
+    return np.stack(columns, axis=1)
+
+
+def compared(compared_with: Mapping[str, Mapping[str, Outcomes]]) -> pd.DataFrame:
+    """Return all differences of `families`, as `compare` does; n is 1..max_n and `MEAN`."""
     parts = []
-    for reading, passed in passes.items():
-        labels, values = points(passed)
-        part = pd.DataFrame({"reading": reading, "n": labels})
-        parts.append(part.assign(**estimated(values, bootstrap, "pass_at_n", "low", "high")))
+    for method, known in compared_with.items():
+        pairs = [(method, other) for other in known if other != method]
+        appended = {name: with_mean(passed) for name, passed in known.items()}
+        labels = [*range(1, known[method][0][0].shape[1] + 1), MEAN]
+        parts.append(compare(appended, pairs, labels))
     return pd.concat(parts, ignore_index=True)
 
 
-def paired(
-    others: Iterable[str],
-    learnt: Sequence[Mapping[str, Sequence[Scores]]],
-    apart: Bool[np.ndarray, " questions"],
-    bootstrap: Bootstrap,
-    measure: str = "pass_at_n",
+def embedding_worth(
+    table: pd.DataFrame, compared_with: Mapping[str, Mapping[str, Outcomes]], pool: int
 ) -> pd.DataFrame:
-    """Return SPRINT's value minus that of each of the `others`, columns `PAIRED`.
+    """Return what the question is worth to each method: columns `WORTH`.
 
     Args:
-        others: names of methods.
-        learnt: for each of `headsweep.sprint.validation.redraws` the scores of every method, one
-            for each seed.
-        apart: which questions resemble no training question.
+        table: of `compared`.
+        compared_with: what it compares.
+        pool: size of the pool of heads.
+    """
+    shown = table["against"].isin(IGNORING) & table["n"].isin([*POINTS, MEAN])
+    parts = []
+    for (method, against), part in table[shown].groupby(["method", "against"], sort=False):
+        known = compared_with[str(method)]
+        own, other = (_means(known[str(name)]) for name in (method, against))
+        parts.append(part.assign(sprint=part["n"].map(own), other=part["n"].map(other)))
+    whole = pd.concat(parts, ignore_index=True)
+    return whole.assign(questions="test", pool=WHOLE_POOL, heads=pool)[WORTH]
+
+
+def _means(passed: Outcomes) -> dict[int | str, float]:
+    """Return the mean over questions and seeds by N, and `MEAN`, trained on all questions."""
+    means = np.mean(with_mean(passed)[0], axis=(0, 1))
+    return dict(zip([*range(1, len(means)), MEAN], means.tolist(), strict=True))
+
+
+def paired(
+    table: pd.DataFrame,
+    known: Mapping[str, Outcomes],
+    likeness: Sequence[str],
+    bootstrap: Bootstrap,
+) -> pd.DataFrame:
+    """Return SPRINT's value minus that of other methods, columns `PAIRED`.
+
+    Args:
+        table: the differences, as `compare` returns them; those at `MEAN` and from shuffled
+            questions stand in another table.
+        known: the outcomes of the methods.
+        likeness: of each question, its degree in `headsweep.sprint.validation.overlap`.
         bootstrap: resamples of the questions, for the band and the peak.
-        measure: which measure is compared, ``pass_at_n`` or ``majority``.
     """
-    whole, parts = mean_over(learnt[0][methods.SPRINT])[measure], []
-    for method in others:
-        lead = whole - learnt[0][method][0][measure]
-        leads = [
-            [one[measure] - training[method][0][measure] for one in training[methods.SPRINT]]
-            for training in learnt
-        ]
-        part = _differences(lead, leads)
-        half = (part["high"] - part["low"]) / 2 * simultaneous(lead, bootstrap)
-        middle = (part["high"] + part["low"]) / 2
-        part["band_low"], part["band_high"] = middle - half, middle + half
+    elsewhere = (table["n"] == MEAN) | (table["against"] == SHUFFLED)
+    table = table[(table["method"] == methods.SPRINT) & ~elsewhere]
+    degree = pd.Series(likeness)
+    apart, unknown = (degree == APART_FROM_ALL).to_numpy(), (degree == UNKNOWN).to_numpy()
+    parts = []
+    for against, rows in table.groupby("against", sort=False):
+        own, other = (np.mean(known[str(name)][0], axis=0) for name in (methods.SPRINT, against))
+        lead = own - other
+        half = (rows["high"] - rows["low"]) / 2 * simultaneous(lead, bootstrap)
+        middle = (rows["high"] + rows["low"]) / 2
+        part = rows.assign(band_low=middle - half, band_high=middle + half)
         part[["peak", "peak_low", "peak_high"]] = peak(lead, bootstrap)
-        part["resembling"] = int((~apart).sum())
-        part[APART] = np.nan
-        if apart.sum() > 1:
-            cut = _differences(lead[apart], [[one[apart] for one in each] for each in leads])
-            part[APART] = cut[["difference", "low", "high"]]
-        parts.append(part.assign(method=method, n=np.arange(1, len(part) + 1)))
-    return pd.concat(parts, ignore_index=True)[PAIRED].dropna(subset="difference")
-
-
-_OF_DRAWS = REDRAWN / (1 - REDRAWN)
-"""Shao and Wu 1989 (A general theory for jackknife variance estimation): results on subsamples of
-m of n questions vary (n − m) / m times as much as results on fresh draws of n questions."""
-
-
-def _differences(lead: Values, leads: Sequence[Sequence[Values]]) -> pd.DataFrame:
-    """Return mean differences with intervals, and the standard error from each source.
-
-    Args:
-        lead: the difference on each question.
-        leads: the same of each of `headsweep.sprint.validation.redraws`, for each seed.
-    """
-    means = [np.stack([one.mean(axis=0) for one in seeds]) for seeds in leads]
-    seeds, redraws = len(means[0]), len(means) - 1
-    noise, sources = np.zeros(lead.shape[1]), {}
-    if seeds > 1:
-        noise = np.mean([part.var(axis=0, ddof=1) for part in means], axis=0) / seeds
-        sources["by_seed"] = noise, len(means) * (seeds - 1)
-    if redraws > 1:  # the variance between draws, less the part that the seeds explain
-        between = np.var([part.mean(axis=0) for part in means[1:]], axis=0, ddof=1)
-        sources["by_draw"] = _OF_DRAWS * np.maximum(between - noise, 0.0), redraws - 1
-    low, high = paired_interval(lead, components=list(sources.values()))
-    found = pd.DataFrame({"difference": lead.mean(axis=0), "low": low, "high": high})
-    found["by_questions"] = lead.std(axis=0) / math.sqrt(len(lead))
-    for name in ("by_draw", "by_seed"):
-        found[name] = np.sqrt(sources[name][0]) if name in sources else np.nan
-    return found
+        parts.append(part)
+    whole = pd.concat(parts, ignore_index=True).drop(columns="method")
+    whole = whole.rename(columns={"against": "method"}).astype({"n": int})
+    whole["unknown"], whole["resembling"] = unknown.sum(), (~apart & ~unknown).sum()
+    if 1 < apart.sum() < len(apart):
+        others = {name: of_questions(passed, apart) for name, passed in known.items()}
+        pairs = [(methods.SPRINT, name) for name in whole["method"].unique()]
+        labels = range(1, known[methods.SPRINT][0][0].shape[1] + 1)
+        cut = compare(others, pairs, labels)[["against", "n", *TESTED[:3]]]
+        cut = cut.set_axis(["method", "n", *APART], axis=1)
+        whole = whole.merge(cut, on=["method", "n"], how="left")
+    return whole.reindex(columns=PAIRED)
 
 
 def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
@@ -278,65 +239,84 @@ def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
     return int(known.mean(axis=0).argmax()) + 1, int(low), int(high)
 
 
-def simultaneous(differences: Values, bootstrap: Bootstrap) -> float:
-    """Return the factor by which intervals must widen to hold at all N at once.
+def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, Reading]) -> pd.DataFrame:
+    """Return Pass@N of every reading of the loss and every embedder, columns `ABLATION`.
 
-    The 95% quantile of the largest studentised deviation over N in the resamples (the sup-t band of
-    Montiel Olea and Plagborg-Møller 2019), divided by the normal quantile of a single interval.
+    It is for display only: no setting is chosen by it.
+
+    Args:
+        passed: Pass@N by name of a reading.
+        readings: geometry, λ and embedder by that name, and what each is held against.
     """
-    centre = differences.mean(axis=0)
-    error = differences.std(axis=0) / math.sqrt(len(differences))
-    varies = error > 0
-    if not varies.any():
-        return 1.0
-    deviation = np.abs(bootstrap.means(differences[:, varies]) - centre[varies]) / error[varies]
-    return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri((1 + LEVEL) / 2)))
+    appended = {name: with_mean(values) for name, values in passed.items()}
+    pairs = [(name, reading.against) for name, reading in readings.items() if reading.against]
+    labels = [*range(1, next(iter(passed.values()))[0][0].shape[1] + 1), MEAN]
+    tested = compare(appended, pairs, labels)[["method", "n", *TESTED]]
+    rows = [
+        {"reading": name, **readings[name]._asdict(), "n": n, "pass_at_n": value}
+        for name, values in passed.items()
+        for n, value in _means(values).items()
+        if n in (*POINTS, MEAN)
+    ]
+    tested = tested.rename(columns={"method": "reading"})
+    return pd.DataFrame(rows).merge(tested, on=["reading", "n"], how="left")[ABLATION]
 
 
-def embedding_worth(
-    method: str,
-    correct: Z,
-    order: Order,
-    train: Z,
-    max_n: int,
-    bootstrap: Bootstrap,
-    seed: int,
+def sensitivity(
+    passed: Mapping[tuple[str, int], Outcomes],
+    held_out: Mapping[tuple[str, int], Float[np.ndarray, " max_n"]],
+    chosen: tuple[str, int],
 ) -> pd.DataFrame:
-    """Compare a method with three that do not use the question: columns `WORTH`.
+    """Return Pass@N of heads drawn from every shortlist, columns `SENSITIVITY`.
 
-    They are: itself with the questions' embeddings shuffled and all else equal; the greedy cover,
-    which takes the same heads for every question; and heads drawn from the pool.
+    It is for display only: no shortlist is chosen by the test questions.
 
-    `correct` is Z of the test questions, `order` the method's ranking for each of them; the greedy
-    cover is that of Z of the training questions. The seed decides the permutations.
+    Args:
+        passed: on test questions, by criterion and K.
+        held_out: means on held-out training questions, likewise.
+        chosen: criterion and K that are best there.
     """
-    # Position of the first right head of each question (row) under the ranking of each (column);
-    # all from max_n on count the same.
-    place = np.argsort(order, axis=1).astype(np.int16)
-    first = np.full((len(correct), len(order)), max_n, np.int16)
-    for head, solved in enumerate(correct.T):
-        first[solved] = np.minimum(first[solved], place[:, head])
-    # Row: position of a ranking's first right head. Column: Pass@N of that ranking.
-    labels, value = points(np.triu(np.ones((max_n + 1, max_n))))
-    own, covering = value[np.diagonal(first)], correct[:, greedy_cover(train)]
-    others = {
-        # The mean over all rankings is the exact expectation over permutations.
-        SHUFFLED: value[first].mean(axis=1),
-        methods.COVER: points(together.pass_at_n_ordered(covering, max_n))[1],
-        DRAWN: points(together.pass_at_n_drawn(correct, max_n))[1],
+    labels = range(1, len(held_out[chosen]) + 1)
+    pairs = [(shortlist, chosen) for shortlist in passed if shortlist != chosen]
+    tested = compare(passed, pairs, labels)
+    tested[["criterion", "k"]] = tested["method"].tolist()
+    rows = []
+    for (criterion, k), values in held_out.items():
+        named = {"criterion": criterion, "k": k, "chosen": (criterion, k) == chosen}
+        means = values, passed[criterion, k][0][0].mean(axis=0)
+        rows += [
+            {**named, "n": n, "held_out": held, "test": test}
+            for n, held, test in zip(labels, *means, strict=True)
+        ]
+    keys = ["criterion", "k", "n"]
+    return pd.DataFrame(rows).merge(tested[[*keys, *TESTED]], on=keys, how="left")[SENSITIVITY]
+
+
+def transfer(
+    own: Outcomes, others: Mapping[str, Outcomes], titles: Mapping[str, str]
+) -> pd.DataFrame:
+    """Return what a selector from elsewhere reaches less than those at home, columns `TRANSFER`.
+
+    Args:
+        own: its Pass@N.
+        others: those of selectors at home, by name. Where they have fewer answers, seeds or draws,
+            the others count no more.
+        titles: what the page calls them.
+    """
+    every = [own, *others.values()]
+    draws, seeds = min(map(len, every)), min(len(passed[0]) for passed in every)
+    most = min(passed[0][0].shape[1] for passed in every)
+    cut = {
+        name: with_mean([[values[:, :most] for values in of[:seeds]] for of in passed[:draws]])
+        for name, passed in {"": own, **others}.items()
     }
-    # A one-sided test: the share of permutations of the questions that score as well.
-    draw, rows = np.random.default_rng(seed), np.arange(len(first))
-    beyond = np.ones(own.shape[1], int)
-    for _ in range(_PERMUTATIONS // _BLOCK):
-        shuffled = draw.permuted(np.broadcast_to(rows, (_BLOCK, len(rows))), axis=1)
-        scored = value[first[rows, shuffled]].sum(axis=1)
-        beyond = beyond + (scored >= own.sum(axis=0) - 1e-9).sum(axis=0)
-    tables = []
-    for against, other in others.items():
-        table = pd.DataFrame({"n": labels, "against": against, "method": method})
-        table = table.assign(**estimated(own - other, bootstrap, "difference", "low", "high"))
-        table["sprint"], table["other"] = own.mean(axis=0), other.mean(axis=0)
-        table["p"] = beyond / (1 + _PERMUTATIONS) if against == SHUFFLED else np.nan
-        tables.append(table.assign(questions="test", pool=WHOLE_POOL, heads=correct.shape[1]))
-    return pd.concat(tables, ignore_index=True)[WORTH]
+    labels = [*range(1, most + 1), MEAN]
+    table = compare(cut, [("", name) for name in others], labels)
+    table = table[table["n"].isin([*POINTS, MEAN])].copy()
+    for column, side in (("sprint", "method"), ("other", "against")):
+        table[column] = [
+            np.mean(cut[name][0], axis=(0, 1))[labels.index(n)]
+            for name, n in zip(table[side], table["n"], strict=True)
+        ]
+    table["title"] = table["against"].map(titles)
+    return table[TRANSFER]

@@ -15,8 +15,8 @@ from headsweep.errors import TableError
 from headsweep.planning.batches import pool
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_record, write_record
-from headsweep.sprint.evaluation import Answers
 from headsweep.sprint.rankers import Questions
+from headsweep.sprint.scores import Answers
 from headsweep.sprint.validation import Z
 from headsweep.variants import BASE, FAMILIES, Variant
 

@@ -20,7 +20,6 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float, Int
 from scipy.optimize import minimize
 from scipy.special import expit
@@ -66,37 +65,41 @@ CRITERIA: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 """Readings of the paper's "greedy approach" to find "the heads that solve the most samples"."""
 
 
-def choose_shortlist(
-    train: Z, test: Z, options: Selector
-) -> tuple[Int[np.ndarray, " heads"], pd.DataFrame]:
-    """Choose the heads from which the random-heads baseline draws, as SPRINT's setting is chosen.
+Shortlist = tuple[str, int]
+"""A criterion and K."""
 
-    They are the first K, at most the pool's size, by one of `CRITERIA`. Pass@N is the exact
-    expectation where each question draws N of them, at most K, without replacement.
+
+def shortlists(train: Z, options: Selector) -> dict[Shortlist, Int[np.ndarray, " heads"]]:
+    """Return the first K heads, at most the pool's size, by each of `CRITERIA`."""
+    pool = train.shape[1]
+    sizes = sorted({min(k, pool) for k in options.shortlist})
+    return {(name, k): order(train)[:k] for name, order in CRITERIA.items() for k in sizes}
+
+
+def weigh_shortlists(
+    train: Z, options: Selector
+) -> tuple[Shortlist, dict[Shortlist, Float[np.ndarray, " max_n"]]]:
+    """Choose from which heads the random-heads baseline draws, as SPRINT's setting is chosen.
+
+    Pass@N is the exact expectation where each question draws N of the heads without replacement; it
+    stays at its last value where N exceeds their number.
 
     Returns:
-        The heads, by the criterion and K that are best on held-out training questions, from all of
-        them; and the sensitivity to the choice: Pass@N of every criterion and K, on held-out and on
-        test questions. The latter is for display only and takes no part in the choice.
+        The shortlist that is best on held-out training questions; and Pass@N of each there.
     """
-    pool = train.shape[1]
-    max_n = min(options.max_n, pool)
-    candidates = list(product(CRITERIA, sorted({min(k, pool) for k in options.shortlist})))
-
-    def passes(known: Z, asked: Z) -> Float[np.ndarray, "candidates max_n"]:
-        ranked = {name: asked[:, order(known)] for name, order in CRITERIA.items()}
-        drawn = [pass_at_n_drawn(ranked[name][:, :k], max_n) for name, k in candidates]
-        return np.stack(drawn).mean(axis=1)
-
-    parts = splits(len(train), options)
-    held_out = np.mean([passes(train[fit], train[asked]) for fit, asked in parts], axis=0)
-    best = int(held_out.mean(axis=1).argmax())
-    rows = [(*each, n) for each in candidates for n in range(1, max_n + 1)]
-    table = pd.DataFrame(rows, columns=["criterion", "k", "n"])
-    table["held_out"], table["test"] = held_out.ravel(), passes(train, test).ravel()
-    table["chosen"] = np.arange(len(table)) // max_n == best
-    criterion, k = candidates[best]
-    return CRITERIA[criterion](train)[:k], table
+    max_n = min(options.max_n, train.shape[1])
+    parts = [
+        {
+            shortlist: pass_at_n_drawn(train[asked][:, heads], max_n).mean(axis=0)
+            for shortlist, heads in shortlists(train[known], options).items()
+        }
+        for known, asked in splits(len(train), options)
+    ]
+    held_out = {
+        shortlist: np.mean([part[shortlist] for part in parts], axis=0) for shortlist in parts[0]
+    }
+    # `max` takes the first of equals.
+    return max(held_out, key=lambda shortlist: float(held_out[shortlist].mean())), held_out
 
 
 class Questions(NamedTuple):

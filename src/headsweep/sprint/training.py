@@ -26,11 +26,12 @@ Where the formula leaves a choice, the code does this (see also `headsweep.sprin
 Several selectors are trained at once: their tensors have a leading axis.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import NamedTuple
 
 import numpy as np
@@ -43,9 +44,10 @@ from torch.optim.adamw import adamw
 from headsweep.config import Selector
 from headsweep.errors import ConfigError
 from headsweep.sprint import validation
+from headsweep.sprint.methods import SPRINT
 from headsweep.sprint.model import HeadSelector, Setting, rank, squared_distances
 from headsweep.sprint.rankers import Questions
-from headsweep.sprint.validation import Order, Z
+from headsweep.sprint.validation import Order, Rows, Z, reading_of
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
@@ -233,37 +235,69 @@ def choose(
     return settings[best], table.assign(chosen=np.arange(len(rows)) // len(parts) == best)
 
 
+Ranked = tuple[str, str, int, Sequence[str], Order]
+"""A ranking: its method, or the name of a reading; the training's name in
+`headsweep.sprint.validation`; its seed; ids of questions, and for each of them the heads, nearest
+first."""
+
+
+class _Together(NamedTuple):
+    """Selectors that are trained at once, on the same questions with the same embedder."""
+
+    rows: Rows
+    asked: Questions
+    trained: Sequence[tuple[str, str, int, Setting]]
+    """Method or reading, name of the training, seed, and setting."""
+
+
 def rank_again(
     known: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
-) -> Iterator[tuple[str, int, Sequence[str], Order]]:
+) -> Iterator[Ranked]:
     """Train selectors from every seed, on every redraw and without each fold, and rank with them.
 
-    On a redraw the setting is chosen anew if the options say so. Last come selectors of every
-    geometry and λ, trained on all questions.
-
-    Yields:
-        The training's name in `headsweep.sprint.validation`, the seed, the ids of the test
-        questions, or of the fold left out, and for each of them the heads, nearest first.
+    Selectors trained without a fold rank its questions, all others the test questions. On a redraw
+    the setting is chosen anew if the options say so. Every reading of the loss is trained from
+    every seed on every redraw, too; of its rankings only the first `max_n` heads are kept.
     """
-    whole, first = np.arange(len(correct)), options.seeds[0]
-    together = []  # rows to learn from, questions to rank for, and what is trained: name, seed, how
+    together = _again(known, correct, test, setting, options)
+    for rows, asked, trained in chain(together, _readings(correct, test, setting, options)):
+        seeds = [seed for _, _, seed, _ in trained]
+        settings = [own for _, _, _, own in trained]
+        embedder = settings[0].embedder
+        fits = fit(known.embeddings[embedder][rows], correct[rows], settings, seeds)
+        for (method, name, seed, _), each in zip(trained, fits, strict=True):
+            order = rank(each.selector, asked.embeddings[embedder])[0]
+            kept = order if method == SPRINT else order[:, : options.max_n]
+            yield method, name, seed, asked.ids, kept
+
+
+def _again(
+    known: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
+) -> Iterator[_Together]:
     for name, rows in validation.redraws(len(correct), options).items():
         own = setting
         if name != validation.ALL and options.redrawn_setting == "anew":
             own, _ = choose(known.of(rows).embeddings, correct[rows], options)
-        together.append((rows, test, [(name, seed, own) for seed in options.seeds]))
+        yield _Together(rows, test, [(SPRINT, name, seed, own) for seed in options.seeds])
+    whole, first = np.arange(len(correct)), options.seeds[0]
     for name, fold in validation.folds(len(correct), options).items():
-        together.append((np.setdiff1d(whole, fold), known.of(fold), [(name, first, setting)]))
-    for geometry in dict.fromkeys(options.geometry):
-        others = [
-            (name, first, replace(setting, geometry=geometry, diversity=value))
-            for name, (of, value) in validation.readings(options).items()
-            if of == geometry
-        ]
-        together.append((whole, test, others))
-    for rows, asked, trained in together:
-        names, seeds, settings = zip(*trained, strict=True)
-        embedder = settings[0].embedder
-        fits = fit(known.embeddings[embedder][rows], correct[rows], settings, seeds)
-        for name, seed, each in zip(names, seeds, fits, strict=True):
-            yield name, seed, asked.ids, rank(each.selector, asked.embeddings[embedder])[0]
+        rows = np.setdiff1d(whole, fold)
+        yield _Together(rows, known.of(fold), [(SPRINT, name, first, setting)])
+
+
+def _readings(
+    correct: Z, test: Questions, setting: Setting, options: Selector
+) -> Iterator[_Together]:
+    alike = defaultdict[tuple[str, str], list[tuple[str, Setting]]](list)
+    for name, reading in validation.readings(options, reading_of(asdict(setting))).items():
+        own = replace(
+            setting,
+            geometry=reading.geometry,
+            diversity=reading.diversity,
+            embedder=reading.embedder,
+        )
+        alike[reading.geometry, reading.embedder].append((name, own))
+    draws = validation.redraws(len(correct), options)
+    for (draw, rows), named in product(draws.items(), alike.values()):
+        trained = [(name, draw, seed, own) for name, own in named for seed in options.seeds]
+        yield _Together(rows, test, trained)

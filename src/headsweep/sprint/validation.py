@@ -7,7 +7,9 @@ splits: the area under the curve. Where Pass@N saturates at large N, small N dec
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,8 @@ from headsweep.config import Selector
 from headsweep.config.experiments import Geometry
 from headsweep.errors import ConfigError
 from headsweep.statistics.answers import pass_at_n_ordered
+from headsweep.statistics.differences import SUBSAMPLE
+from headsweep.text import percent
 
 Z = Bool[np.ndarray, "questions pool"]
 """Which head of the pool solves which question."""
@@ -30,11 +34,13 @@ Rows = Int[np.ndarray, " questions"]
 ALL = "all"
 """Name of the training on all training questions."""
 
-REDRAWN = 2 / 3
-"""Share of the training questions in each redraw."""
+LIKENESS = ["question_id", "degree", "training_id", "equal", "resembles"]
+"""Columns of the table of test questions: the degree to which each resembles a training question,
+and which one; 1 if it equals one but for numbers, 1 if it resembles one to any degree, else 0, and
+empty where that is unknown."""
 
-
-RESEMBLING = ["question_id", "degree", "training_id"]
+APART_FROM_ALL, UNKNOWN = "none", "unknown"
+_EQUAL = ("same id", "same text", "other numbers")
 
 _GRAM = 8
 _CONTAINED = 0.5
@@ -42,10 +48,44 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-def readings(options: Selector) -> dict[str, tuple[Geometry, float]]:
-    """Return geometry and λ of every reading of the loss that a config asks for, by name."""
-    pairs = product(options.geometry, options.diversity)
-    return {f"{geometry}, λ = {value:g}": (geometry, value) for geometry, value in pairs}
+class Reading(NamedTuple):
+    """A reading of the loss and of the questions, all else as chosen."""
+
+    geometry: Geometry
+    diversity: float
+    """λ."""
+    embedder: str
+    against: str = ""
+    """Name of the reading that it is held against; empty for those that others are held against."""
+
+
+def reading_of(setting: Mapping[str, Any]) -> Reading:
+    """Return the reading of a selector's chosen setting."""
+    return Reading(setting["geometry"], setting["diversity"], setting["embedder"])
+
+
+def readings(options: Selector, chosen: Reading) -> dict[str, Reading]:
+    """Return by name every reading that a config asks for.
+
+    With the chosen embedder, every geometry and λ: each is held against the least λ, such as 0,
+    of its geometry. Every other embedder, with the chosen geometry and λ, is held against the
+    chosen one.
+    """
+
+    def name(reading: Reading) -> str:
+        told = f"{reading.geometry}, λ = {reading.diversity:g}"
+        return f"{told}, {reading.embedder}" if len(options.embedder) > 1 else told
+
+    found, least = {}, min(options.diversity)
+    for geometry, diversity in product(options.geometry, options.diversity):
+        reading = chosen._replace(geometry=geometry, diversity=diversity)
+        without = name(reading._replace(diversity=least))
+        found[name(reading)] = reading._replace(against="" if diversity == least else without)
+    for embedder in options.embedder:
+        if embedder != chosen.embedder:
+            reading = chosen._replace(embedder=embedder)
+            found[name(reading)] = reading._replace(against=name(chosen))
+    return found
 
 
 def splits(questions: int, options: Selector) -> list[tuple[Rows, Rows]]:
@@ -63,14 +103,19 @@ def redraws(questions: int, options: Selector) -> dict[str, Rows]:
     """Return by name what is trained on: all questions, then random subsamples of them.
 
     Subsamples are drawn without replacement; they show how far results depend on the draw (see
-    `headsweep.sprint.evaluation.paired`).
+    `headsweep.statistics.differences`).
     """
-    size = max(2, round(questions * REDRAWN))  # a setting is chosen on a split of them
+    size = max(2, round(questions * SUBSAMPLE))  # a setting is chosen on a split of them
     found = {ALL: np.arange(questions)}
-    for number in range(options.redraws):
+    for number, name in enumerate(draws(options)[1:]):
         draw = np.random.default_rng([number, questions])
-        found[f"redraw {number}"] = np.sort(draw.choice(questions, size, replace=False))
+        found[name] = np.sort(draw.choice(questions, size, replace=False))
     return found
+
+
+def draws(options: Selector) -> list[str]:
+    """Return the names of `redraws`."""
+    return [ALL, *(f"redraw {number}" for number in range(options.redraws))]
 
 
 def folds(questions: int, options: Selector) -> dict[str, Rows]:
@@ -97,7 +142,7 @@ def _shuffled(questions: int, seed: int) -> Rows:
 
 
 def overlap(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
-    """Return the test questions that resemble a training question, columns `RESEMBLING`.
+    """Return to what degree each test question resembles a training question, columns `LIKENESS`.
 
     Both sets have columns `question_id` and `question`. A degree is the first of these that holds:
 
@@ -107,30 +152,59 @@ def overlap(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
     - ``8-grams``: one training question has at least half of the question's 8-grams of words. Brown
       et al. 2020 (appendix C) search training data of language models with 13-grams; these
       questions are shorter.
-    - ``unknown``: the question's text is not available (an export without texts).
+    - ``unknown``: its text, or that of a training question, is missing (an export without texts).
+    - ``none``.
     """
-    pairs = list(zip(train["question_id"], train["question"], strict=True))
-    known: list[dict[str, str]] = [{}, {}, {}]
+    same_id, same_text, masked = dict[str, str](), dict[str, str](), dict[str, str]()
     holders: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for question_id, text in pairs:
-        for forms, form in zip(known, (question_id, _folded(text), _masked(text)), strict=True):
-            forms.setdefault(form, question_id)
+    for question_id, text in zip(train["question_id"], train["question"], strict=True):
+        same_id[question_id] = question_id
+        if text:
+            same_text.setdefault(_folded(text), question_id)
+            masked.setdefault(_masked(text), question_id)
         for gram in _grams(text):
             holders[gram].add(question_id)
+    all_known = bool((train["question"] != "").all())
     rows = []
     for question_id, text in zip(test["question_id"], test["question"], strict=True):
-        same_id, same_text, masked = known
-        found = {"same id": same_id.get(question_id)}
-        if text:
-            found["same text"] = same_text.get(_folded(text))
-            found["other numbers"] = masked.get(_masked(text))
-            found["8-grams"] = _container(_grams(text), holders)
-        else:
-            found["unknown"] = ""
-        degree = next((degree for degree in found if found[degree] is not None), None)
-        if degree is not None:
-            rows.append((question_id, degree, found[degree]))
-    return pd.DataFrame(rows, columns=RESEMBLING)
+        found = {
+            "same id": same_id.get(question_id),
+            "same text": same_text.get(_folded(text)),
+            "other numbers": masked.get(_masked(text)),
+            "8-grams": _container(_grams(text), holders),
+        }
+        otherwise = APART_FROM_ALL if text and all_known else UNKNOWN
+        degree = next((degree for degree in found if found[degree] is not None), otherwise)
+        rows.append((question_id, degree, found.get(degree)))
+    table = pd.DataFrame(rows, columns=LIKENESS[:3])
+    known = table["degree"] != UNKNOWN
+    table["equal"] = table["degree"].isin(_EQUAL).astype("Int8").where(known)
+    table["resembles"] = (table["degree"] != APART_FROM_ALL).astype("Int8").where(known)
+    return table
+
+
+LIKE = (
+    "Of {n} test questions {equal} equal a training question but for numbers; {resembling} "
+    "resemble one."
+)
+"""Says what a table of `overlap` has."""
+SOME_UNKNOWN = "Of the others it is unknown: texts are missing."
+ALL_UNKNOWN = (
+    "Whether test questions resemble training questions is unknown: their texts are missing."
+)
+
+
+def likeness(table: pd.DataFrame) -> str:
+    """Say how many test questions resemble training questions, from a table of `overlap`."""
+    known = table.dropna(subset="resembles")
+    if known.empty:
+        return ALL_UNKNOWN
+    told = LIKE.format(
+        equal=percent(known["equal"].mean()),
+        resembling=percent(known["resembles"].mean()),
+        n=f"{len(known):,}",
+    )
+    return told if len(known) == len(table) else f"{told} {SOME_UNKNOWN}"
 
 
 def _container(grams: set[tuple[str, ...]], holders: dict[tuple[str, ...], set[str]]) -> str | None:

@@ -10,11 +10,12 @@ training was repeated with other seeds, all seeds are tested on the same example
 are crossed: an outcome is the sum of an effect of its seed, an effect of its example, and chance.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int, Real
-from scipy.special import bdtr, ndtri, stdtrit
+from scipy.special import bdtr, ndtri, stdtr, stdtrit
 
 from headsweep.statistics import LEVEL
 
@@ -45,18 +46,37 @@ def paired_interval(
             of their estimates. Variances are added; the quantile is Student's, with the degrees of
             freedom of their sum (Satterthwaite 1946).
     """
+    mean, error, freedom = _estimated(differences, components)
+    half = stdtrit(freedom, _TAILS[1]) * error
+    return np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0)
+
+
+def paired_test(
+    differences: Real[np.ndarray, "questions columns"],
+    components: Sequence[tuple[Values, int]] = (),
+) -> Float[np.ndarray, " columns"]:
+    """Return the two-sided p-value that each column's mean difference is zero.
+
+    It is below 0.05 exactly where `paired_interval`, which has the arguments, leaves out zero.
+    """
+    mean, error, freedom = _estimated(differences, components)
+    return 2 * stdtr(freedom, -np.abs(mean) / error)
+
+
+def _estimated(
+    differences: Real[np.ndarray, "questions columns"], components: Sequence[tuple[Values, int]]
+) -> tuple[Values, Values, Values]:
+    """Return mean, standard error and degrees of freedom of each column, as `paired_interval`."""
     total = len(differences) + 2
     mean = differences.sum(axis=0) / total
     variance = ((np.square(differences).sum(axis=0) + 2) / total - mean**2) / total
-    quantile = ndtri(_TAILS[1])
-    if components:
-        parts = [(variance, total - 1), *components]
-        for part, _ in components:
-            variance = variance + part
-        freedom = variance**2 / sum(part**2 / freedom for part, freedom in parts)
-        quantile = stdtrit(freedom, _TAILS[1])
-    half = quantile * np.sqrt(variance)
-    return np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0)
+    if not components:
+        return mean, np.sqrt(variance), np.full(mean.shape, np.inf)
+    parts = [(variance, total - 1), *components]
+    for part, _ in components:
+        variance = variance + part
+    freedom = variance**2 / sum(part**2 / freedom for part, freedom in parts)
+    return mean, np.sqrt(variance), freedom
 
 
 def mcnemar(differences: Int[np.ndarray, "questions heads"]) -> Float[np.ndarray, " heads"]:
@@ -138,6 +158,24 @@ class Bootstrap:
     ) -> Float[np.ndarray, " resamples *columns"]:
         """Return each column's mean over the questions of each resample."""
         return np.tensordot(self._weights, values, axes=1)
+
+
+def simultaneous(
+    differences: Float[np.ndarray, "questions columns"], bootstrap: Bootstrap
+) -> float:
+    """Return the factor by which intervals of means must widen to hold in all columns at once.
+
+    The 95% quantile of the largest studentised deviation over columns in the resamples (the sup-t
+    band of Montiel Olea and Plagborg-Møller 2019), divided by the normal quantile of a single
+    interval. Columns are, for example, numbers of answers, or the heads of which the best is told.
+    """
+    centre = differences.mean(axis=0)
+    error = differences.std(axis=0) / math.sqrt(len(differences))
+    varies = error > 0
+    if not varies.any():
+        return 1.0
+    deviation = np.abs(bootstrap.means(differences[:, varies]) - centre[varies]) / error[varies]
+    return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri(_TAILS[1])))
 
 
 class SeedBootstrap(Bootstrap):

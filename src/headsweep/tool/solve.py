@@ -18,7 +18,7 @@ from headsweep.embeddings import embed, load_embedder
 from headsweep.errors import ConfigError
 from headsweep.generation.work import Unit
 from headsweep.generation.worker import Worker
-from headsweep.grading.pool import judge_pairs, read_texts
+from headsweep.grading.pool import read_texts
 from headsweep.models.load import load_model
 from headsweep.planning.plan import aligned
 from headsweep.record import read_json
@@ -57,19 +57,13 @@ def count_votes(
 
     The answer with the highest of a verifier's scores comes first, or without them the one with
     most votes; the nearest head breaks ties. A text without an answer has no vote. Agreement is the
-    share of pairs of heads with equal answers; None for a single head.
+    share of pairs of heads with equal answers; None for a single head. Answers are equal if the
+    grader's form of them is, as where a run counts votes.
     """
     readings = read_texts(texts, family, preset)
     answers = [reading.answer for reading in readings]
-    plain = [reading.canonical for reading in readings]
-    distinct = [answer for answer in dict.fromkeys(plain) if answer is not None]
-    pairs = [(later, earlier) for earlier, later in combinations(distinct, 2)]
-    same = [judged.correct for judged in judge_pairs(pairs, family, preset)]
-    leader: dict[str | None, str | None] = {answer: answer for answer in plain}
-    for (later, earlier), verdict in zip(pairs, same, strict=True):
-        if verdict and leader[later] == later:
-            leader[later] = leader[earlier]
-    groups = [plain.index(leader[answer]) for answer in plain]
+    forms = [reading.form for reading in readings]
+    groups = [forms.index(form) for form in forms]
     candidates = []
     for first in dict.fromkeys(groups):
         members = [index for index, group in enumerate(groups) if group == first]

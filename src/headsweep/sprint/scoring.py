@@ -1,0 +1,198 @@
+"""What a selector's evaluation reads, and what each method reaches on the test questions."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headsweep import paths, tables
+from headsweep.config import Config, Selector
+from headsweep.errors import TableError
+from headsweep.sprint import choosing, methods, rankers, validation
+from headsweep.sprint.evaluation import shuffle
+from headsweep.sprint.experiment import Experiment, GradedAnswers
+from headsweep.sprint.scores import Answers, Scores, Trained, Values, drawn, ordered
+from headsweep.sprint.validation import Order, Z
+from headsweep.statistics.answers import extend, pass_at_n_drawn, pass_at_n_ordered
+from headsweep.statistics.differences import Outcomes
+from headsweep.variants import BASE
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Questions, graded answers and rankings."""
+
+    options: Selector
+    questions: Sequence[str]
+    """Ids of the test questions."""
+    z: Z
+    """Z of the training questions over the pool."""
+    heads: Answers
+    """The pool's answers to the test questions."""
+    on_train: Answers
+    """The pool's answers to the training questions, in the order of Z."""
+    sampled: Mapping[str, Answers]
+    """The base model's samples, by method."""
+    base: Answers
+    """The base model's greedy answers."""
+    rankings: Mapping[str, Mapping[str, Sequence[Order]]]
+    """Rankings by method and by training, one for each seed."""
+
+    @property
+    def max_n(self) -> int:
+        """The largest N: a pool may have fewer heads than the options say."""
+        return min(self.options.max_n, self.z.shape[1])
+
+    @property
+    def redraws(self) -> dict[str, validation.Rows]:
+        """The training questions of each training, by name."""
+        return validation.redraws(len(self.z), self.options)
+
+    def of_draws(self, method: str) -> list[Sequence[Order]]:
+        """Return a method's rankings of the test questions, by draw and by seed."""
+        return [self.rankings[method][draw] for draw in self.redraws]
+
+
+def load(config: Config, experiment: Experiment, graded: GradedAnswers) -> Asked:
+    """Read rankings and answers.
+
+    Raises:
+        TableError: a table is missing or damaged, or lacks an answer.
+    """
+    options, heads, base = experiment.options, experiment.heads, [str(BASE)]
+    questions, rankings = _rankings(experiment)
+    known, z = experiment.z(options.train)
+    sampled = {
+        method: graded.of(decoding, options.test, base, questions)
+        for decoding, method in methods.sampling(config, options.sampling).items()
+    }
+    return Asked(
+        options=options,
+        questions=questions,
+        z=z,
+        heads=graded.of(options.decoding, options.test, heads, questions),
+        on_train=graded.of(options.decoding, options.train, heads, known),
+        sampled=sampled,
+        base=graded.of(options.decoding, options.test, base, questions),
+        rankings=rankings,
+    )
+
+
+def _rankings(experiment: Experiment) -> tuple[list[str], dict[str, dict[str, list[Order]]]]:
+    """Return ids of the test questions, and rankings by method and by training."""
+    ranking = tables.read_table(experiment.output(paths.RANKING), tables.RANKING)
+    rankings = defaultdict[str, dict[str, list[Order]]](dict)
+    table = tables.read_table(experiment.output(paths.TRAININGS), tables.TRAININGS)
+    for (method, training, _), part in table.groupby(["method", "training", "seed"], sort=False):
+        of_seeds = rankings[str(method)].setdefault(str(training), [])
+        of_seeds.append(np.stack(part["heads"].tolist()))
+    return list(ranking["question_id"]), rankings
+
+
+def passed(experiment: Experiment, graded: GradedAnswers, questions: Sequence[str]) -> Outcomes:
+    """Return SPRINT's Pass@N of a selector on test questions that it shares with another.
+
+    Raises:
+        TableError: it ranked heads for other questions.
+    """
+    options = experiment.options
+    ranked, rankings = _rankings(experiment)
+    if ranked != list(questions):
+        path = experiment.output(paths.RANKING)
+        raise TableError(f"{path} is about other questions; remove it and rerun")
+    answers = graded.of(options.decoding, options.test, experiment.heads, ranked)
+    max_n = min(options.max_n, len(experiment.heads))
+    return [
+        [
+            pass_at_n_ordered(answers.select(order).correct, max_n)
+            for order in rankings[methods.SPRINT][draw]
+        ]
+        for draw in validation.draws(options)
+    ]
+
+
+def score(asked: Asked) -> dict[str, Trained]:
+    """Return the scores of every method, in the order in which tables show them."""
+    max_n = asked.max_n
+
+    def in_order(order: Order) -> Scores:
+        return ordered(asked.heads.select(order[..., :max_n]), max_n)
+
+    def of_draws(method: str) -> Trained:
+        return [[in_order(order) for order in orders] for orders in asked.of_draws(method)]
+
+    random, cover, single = [], [], []
+    for rows in asked.redraws.values():
+        learnt = asked.z[rows]
+        chosen, _ = rankers.weigh_shortlists(learnt, asked.options)
+        shortlist = rankers.shortlists(learnt, asked.options)[chosen]
+        random.append([drawn(asked.heads.select(shortlist), max_n)])
+        cover.append([in_order(rankers.greedy_cover(learnt))])
+        single.append([in_order(rankers.accuracy_order(learnt)[:1])])
+    # An oracle needs one head a question, so that the ceiling does not depend on N.
+    ceiling = extend(asked.heads.correct.any(axis=1, keepdims=True).astype(float), max_n)
+    scores: dict[str, Trained] = {
+        method: of_draws(method)
+        for method in (methods.SPRINT, *methods.RIVALS)
+        if method in asked.rankings
+    }
+    scores |= {methods.RANDOM: random, methods.POOL: [[drawn(asked.heads, max_n)]]}
+    scores |= {methods.COVER: cover, methods.SINGLE: single}
+    scores |= {method: [[drawn(answers, max_n)]] for method, answers in asked.sampled.items()}
+    scores |= {methods.BASE: [[ordered(asked.base, max_n)]]}
+    return scores | {methods.ORACLE: [[{"pass_at_n": ceiling}]]}
+
+
+def shuffled(asked: Asked) -> dict[str, Outcomes]:
+    """Return Pass@N with shuffled questions, of each method that ranks heads for a question."""
+    return {
+        method: [
+            [shuffle(asked.heads.correct, order, asked.max_n) for order in orders]
+            for orders in asked.of_draws(method)
+        ]
+        for method in (methods.SPRINT, *methods.RIVALS)
+        if method in asked.rankings
+    }
+
+
+def read(asked: Asked, readings: Iterable[str]) -> dict[str, Outcomes]:
+    """Return Pass@N of every reading of the loss, by name."""
+    return {
+        name: [
+            [pass_at_n_ordered(asked.heads.select(order).correct, asked.max_n) for order in orders]
+            for orders in asked.of_draws(name)
+        ]
+        for name in readings
+    }
+
+
+def shortlisted(asked: Asked) -> dict[rankers.Shortlist, Outcomes]:
+    """Return Pass@N of heads drawn from every shortlist."""
+    by_draw = [rankers.shortlists(asked.z[rows], asked.options) for rows in asked.redraws.values()]
+    correct = asked.heads.correct
+    return {
+        shortlist: [[pass_at_n_drawn(correct[:, of[shortlist]], asked.max_n)] for of in by_draw]
+        for shortlist in by_draw[0]
+    }
+
+
+def chosen(asked: Asked) -> dict[str, Outcomes]:
+    """Return whether the answer that a rule learnt to choose is right, by rule, for SPRINT's heads.
+
+    Agreement between heads is computed on the questions of each training; the verifier is trained
+    on those of their answers that a selector ranked which was trained without their fold.
+    """
+    folds = validation.folds(len(asked.z), asked.options)
+    rankings = asked.rankings[methods.SPRINT]
+    rows = np.concatenate([*folds.values()])
+    ranked = np.concatenate([rankings[fold][0] for fold in folds])
+    held_out = asked.on_train.of(rows).select(ranked)
+    found = defaultdict[str, list[list[Values]]](list)
+    for draw, known in asked.redraws.items():
+        own = held_out.of(np.flatnonzero(np.isin(rows, known)))
+        learnt = choosing.learn(asked.on_train.of(known), own, asked.max_n)
+        of_seeds = [learnt.choose(asked.heads, order) for order in rankings[draw]]
+        for rule in of_seeds[0]:
+            found[rule].append([rules[rule] for rules in of_seeds])
+    return dict(found)

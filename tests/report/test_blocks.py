@@ -1,0 +1,89 @@
+"""What tables.csv declares is in the run's tables, or the page is not written."""
+
+import pandas as pd
+import pytest
+
+import simulation
+from headsweep import paths
+from headsweep.errors import TableError
+from headsweep.planning.store import Store
+from headsweep.report.blocks import Section, fill
+from headsweep.report.page import look_alikes, sampling
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = simulation.demo().model_copy(update={"sweeps": {}, "comparisons": {}})
+    simulation.fill(config)
+    return config
+
+
+def file_of(config, template):
+    return Store(config).path(template, selector="math")
+
+
+def filled(config, *anchors):
+    sections = [Section(anchor, "") for anchor in anchors]
+    for section in sections:
+        fill(config, section)
+    return sections
+
+
+@pytest.mark.parametrize(
+    ("template", "column", "anchor"),
+    [
+        (paths.EMBEDDING_VALUE, "adjusted", "question"),  # the end of a chart's interval
+        (paths.EMBEDDING_VALUE, "p", "question"),  # a cell
+        (paths.PAIRED, "low_apart", "sampling"),  # the end of a cell's interval
+        (paths.PAIRED, "method", "sampling"),  # of a label
+        (paths.ABLATION, "against", "sampling"),
+    ],
+)
+def test_a_declared_column_that_a_table_lacks_is_an_error(config, template, column, anchor):
+    assert filled(config, anchor)[0].blocks
+    file = file_of(config, template)
+    pd.read_csv(file).drop(columns=column).to_csv(file, index=False)
+    with pytest.raises(TableError, match=rf"math/{file.name} lacks \['{column}'\]"):
+        filled(config, anchor)
+
+
+def test_a_table_whose_column_is_empty_is_shown_without_it(config):
+    file = file_of(config, paths.PAIRED)
+    table = pd.read_csv(file)
+    (section,) = filled(config, "sampling")
+    assert "apart" not in section.blocks[0].titles
+    table.assign(difference_apart=0.1, low_apart=0.0, high_apart=0.2).to_csv(file, index=False)
+    (section,) = filled(config, "sampling")
+    assert "apart" in section.blocks[0].titles
+
+
+def test_only_what_holm_s_correction_leaves_is_filled(config):
+    file = file_of(config, paths.EMBEDDING_VALUE)
+    for adjusted, mark in ((0.04, "dot up"), (0.06, "ring")):
+        pd.read_csv(file).assign(adjusted=adjusted).to_csv(file, index=False)
+        (section,) = filled(config, "question")
+        strips = [row[1] for row in section.blocks[0].rows]
+        assert len(strips) == 3
+        assert all(f'class="{mark}"' in strip for strip in strips)
+
+
+def test_the_page_says_how_many_questions_look_alike_or_that_it_is_unknown(config):
+    file = file_of(config, paths.OVERLAP)
+    table = pd.read_csv(file)
+    equal = pd.Series(table.index < 30).astype(int)
+    for changes, words, share in (
+        ({"equal": equal, "resembles": 1}, "200 test questions 15.0% equal", "15.0%"),
+        ({"equal": None, "resembles": None, "degree": "unknown"}, "is unknown", "unknown"),
+        (
+            {"equal": table["equal"].where(table.index < 50), "resembles": equal.where(equal == 1)},
+            "Of the others it is unknown",
+            "0.0%",
+        ),
+    ):
+        table.assign(**changes).to_csv(file, index=False)
+        section = Section("sampling", "")
+        sampling(config, section)
+        assert words in str(section.lead[0])
+        assert "nan" not in str(section.lead[0])
+        assert [str(of) for _, of in look_alikes(config)] == [share]

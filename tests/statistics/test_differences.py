@@ -1,0 +1,120 @@
+"""The one function of paired differences, held against closed forms and simulation."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from headsweep.statistics.differences import SUBSAMPLE, compare, of_questions
+from headsweep.statistics.intervals import paired_interval
+
+LABELS = [1, 2, "mean"]
+ONE, TWO = ("a", "b"), ("a", "c")
+
+
+def trained(draw, draws, seeds, questions=40, mean=0.0, of_seed=0.0, of_draw=0.0):
+    """Outcomes of three columns in which questions, seeds and draws each have an effect."""
+    shared = draw.normal(mean, 0.3, (questions, 1))
+    found = []
+    for _ in range(draws):
+        moved = draw.normal(0, of_draw) if of_draw else 0.0
+        shifts = draw.normal(0, of_seed, seeds) if of_seed else np.zeros(seeds)
+        found.append([np.repeat(shared + moved + shift, 3, axis=1) for shift in shifts])
+    return found
+
+
+@pytest.fixture
+def outcomes():
+    draw = np.random.default_rng(1)
+    sizes = {"a": (4, 3), "b": (4, 1), "c": (1, 1)}
+    return {
+        name: [[draw.random((40, 3)) for _ in range(seeds)] for _ in range(draws)]
+        for name, (draws, seeds) in sizes.items()
+    }
+
+
+def test_differences_are_means_over_questions_and_seeds_with_all_their_chance(
+    outcomes,
+):
+    table = compare(outcomes, [ONE, TWO], LABELS)
+    assert table[["method", "against"]].drop_duplicates().to_numpy().tolist() == [[*ONE], [*TWO]]
+    assert table["n"].tolist() == LABELS * 2
+    for (_, other), part in table.groupby(["method", "against"], sort=False):
+        cells = np.array(
+            [
+                [values.mean(axis=0) - outcomes[other][draw % len(outcomes[other])][0].mean(axis=0)]
+                for draw, seeds in enumerate(outcomes["a"])
+                for values in seeds
+            ]
+        ).reshape(4, 3, 3)  # draws, seeds, columns
+        np.testing.assert_allclose(part["difference"], cells[0].mean(axis=0))
+        noise = cells.var(axis=1, ddof=1).mean(axis=0) / 3
+        np.testing.assert_allclose(part["by_seed"] ** 2, noise)
+        between = cells[1:].mean(axis=1).var(axis=0, ddof=1)
+        of_draws = SUBSAMPLE / (1 - SUBSAMPLE) * np.maximum(between - noise, 0)
+        np.testing.assert_allclose(part["by_draw"] ** 2, of_draws, atol=1e-12)
+        lead = np.mean(outcomes["a"][0], axis=0) - outcomes[other][0][0]
+        low, high = paired_interval(lead, [(noise, 4 * 2), (of_draws, 2)])
+        np.testing.assert_allclose(part[["low", "high"]].T, [low, high])
+
+
+def test_what_did_not_vary_has_no_part_and_unequal_trainings_are_refused(outcomes):
+    table = compare(outcomes, [("c", "c")], LABELS)
+    assert (table["difference"] == 0).all() and (table["p"] == 1).all()
+    assert table[["by_seed", "by_draw"]].isna().all(axis=None)
+    assert compare(outcomes, [("b", "c")], LABELS)["by_seed"].isna().all()
+    with pytest.raises(ValueError, match="4 and 3 trainings"):
+        compare(outcomes | {"b": outcomes["b"][:3]}, [ONE], LABELS)
+    assert compare(outcomes, [], LABELS).columns.tolist() == [*table.columns]
+
+
+def test_p_is_below_a_twentieth_exactly_where_the_interval_leaves_out_zero():
+    draw, sides = np.random.default_rng(2), set()
+    for shift in np.linspace(-0.25, 0.25, 101):
+        one = trained(draw, 4, 3, mean=shift, of_seed=0.03, of_draw=0.02)
+        row = compare({"a": one, "b": [[np.zeros((40, 3))]]}, [ONE], LABELS).iloc[0]
+        outside = row["low"] > 0 or row["high"] < 0
+        assert (row["p"] < 0.05) == outside
+        sides.add(outside)
+    assert sides == {True, False}
+    alone = draw.choice([-1.0, 0.0, 1.0], (40, 3))
+    p = compare({"a": [[alone]], "b": [[0 * alone]]}, [ONE], LABELS)["p"]
+    mean = alone.sum(axis=0) / 42  # of a gained and a lost question more
+    spread = np.sqrt(((alone**2).sum(axis=0) + 2) / 42 - mean**2)
+    np.testing.assert_allclose(p, 2 * stats.norm.sf(np.abs(mean) / spread * np.sqrt(42)))
+
+
+def test_each_label_is_corrected_over_its_pairs_and_undefined_differences_are_left_out(outcomes):
+    outcomes["c"] = [[np.where([False, False, True], np.nan, outcomes["c"][0][0])]]
+    table = compare(outcomes, [ONE, TWO, ("b", "c")], LABELS)
+    assert table["n"].tolist() == [*LABELS, 1, 2, 1, 2]
+    for _, part in table.groupby("n", sort=False):
+        ordered = np.sort(part["p"].to_numpy())
+        factors = np.arange(len(ordered), 0, -1)
+        wanted = np.maximum.accumulate(np.minimum(ordered * factors, 1))
+        np.testing.assert_allclose(np.sort(part["adjusted"]), wanted)
+    assert (table.set_index("n").loc["mean", "adjusted"] == table.iloc[2]["p"]).all()
+
+
+def test_the_interval_of_some_questions_is_theirs_alone(outcomes):
+    chosen = np.arange(40) % 3 == 0
+    some = {name: of_questions(given, chosen) for name, given in outcomes.items()}
+    found = compare(some, [TWO], LABELS)["difference"]
+    lead = np.mean(outcomes["a"][0], axis=0) - outcomes["c"][0][0]
+    np.testing.assert_allclose(found, lead[chosen].mean(axis=0))
+
+
+def test_intervals_hold_the_truth_where_seeds_and_draws_move_it_and_one_seed_s_do_not():
+    """A fresh draw has twice a subsample's variance; the truth is a mean over draws and seeds."""
+    draw = np.random.default_rng(5)
+    wrong = {"all": 0, "one seed": 0}
+    rounds = 600
+    for _ in range(rounds):
+        answered = draw.normal(0, 0.25, (120, 1))
+        of_draws = [draw.normal(0, 0.04), *draw.normal(0, 0.04 / np.sqrt(2), 8)]
+        one = [[answered + moved + draw.normal(0, 0.05) for _ in range(3)] for moved in of_draws]
+        other = [[np.zeros((120, 1))]]
+        for name, given in (("all", one), ("one seed", [one[0][:1]])):
+            row = compare({"a": given, "b": other}, [ONE], [1]).iloc[0]
+            wrong[name] += not row["low"] <= 0 <= row["high"]
+    assert wrong["all"] < 0.075 * rounds
+    assert wrong["one seed"] > 0.2 * rounds
