@@ -299,7 +299,7 @@ def test_a_text_that_cannot_be_read_in_time_counts_and_takes_no_other_with_it(mo
     rows = table.set_index("question_id")[["verdict", "correct", "group"]]
     assert rows.loc["q1"].tolist() == ["judged", True, 0]
     assert rows.loc["q2"].tolist() == ["timeout", False, -1]
-    assert rows.loc["q3"].tolist() == ["judged", False, 1]
+    assert rows.loc["q3"].tolist() == ["judged", False, 0]
     assert table["answer"].isna().tolist() == [False, False, True]
 
 

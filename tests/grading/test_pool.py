@@ -210,7 +210,7 @@ FORBIDDEN = {
         "import sys; sys.settrace(print)",
         "import gc; gc.get_objects()",
         "import pickle; pickle.loads(b'cos\\nsystem\\n.')",
-        "import decimal",
+        "import wave",
         "breakpoint()",
         "input()",
     ],
