@@ -91,7 +91,7 @@ def sweep(
     import pandas as pd
 
     from headsweep.analysis.jobs import write_controls  # slow to import
-    from headsweep.generation import activations
+    from headsweep.generation import activations, client
     from headsweep.grading.matrix import grade
     from headsweep.planning.inputs import check_devices, preflight, resolve
     from headsweep.tables import write_json
@@ -119,6 +119,7 @@ def sweep(
         preflight(config)
         check_devices(config)
         write_json(Path(paths.CONFIG.format(run=RUN)), config.model_dump(mode="json"))
+        client.begin_run()
         store = answer(config, cores)
         names = (MODEL, "greedy", QUESTIONS)
         _once(store.of_sweep(SWEEP, paths.ACTIVATIONS), activations.run, config, *names)
@@ -131,7 +132,7 @@ def sweep(
 def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":
     """Run the workflow's jobs up to the answers of a resolved config, on all cores by default.
 
-    With `stay`, the engine keeps running afterwards.
+    With `stay`, the engine keeps running afterwards, until the caller ends its run.
     """
     from headsweep.generation import client, prepare
     from headsweep.planning.batches import batches
@@ -156,7 +157,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
             _LOG.info("%d of %d models have answered", number, len(asked))
     finally:
         if not stay:
-            client.stop()
+            client.end_run()
     return store
 
 

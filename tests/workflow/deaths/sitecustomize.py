@@ -27,7 +27,8 @@ if "HEADSWEEP_TEST_DEATHS" in os.environ and "headsweep.generation.server" in sy
             count = stream.tell()
         what = json.loads(_moments.read_text()).get(str(count))
         if what == "cut":
-            os.truncate(path, path.stat().st_size - 5)
+            written = journal.written_here(path)
+            os.truncate(written, written.stat().st_size - 5)
             os.kill(os.getpid(), signal.SIGKILL)
         elif what == "worker":
             multiprocessing.active_children()[0].kill()
