@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ import inline
 from comparing import check, same_answers
 from headsweep import cli, paths
 from headsweep.errors import EngineError
-from headsweep.generation import client, sockets, worker
+from headsweep.generation import client, devices, sockets, worker
 from headsweep.generation.work import Work
 from headsweep.planning.store import key, mark_version
 from headsweep.record import record_path
@@ -159,7 +160,7 @@ def test_each_device_has_a_worker_that_loads_the_model_itself(served, monkeypatc
         Path(f"loaded-{os.getpid()}").write_text(device)
         return right(section, model, device)
 
-    monkeypatch.setattr(worker, "devices", lambda _: ["cpu", "cpu"])
+    monkeypatch.setattr(devices, "devices", lambda _: 2 * [devices.Device("cpu")])
     monkeypatch.setattr(worker, "load", told)
     run(served, HEADS[0], cores=1)
     wait_until(lambda: len([*Path().glob("loaded-*")]) == 2)
@@ -296,6 +297,39 @@ def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served):
     run(served, OTHER, "large")
     assert engines()[0] == second[0]
     assert len(engines()) == 6
+
+
+def test_engines_of_two_models_wait_for_each_other_on_one_gpu(
+    served, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(devices, "LOCKS", tmp_path / "gpus")
+    monkeypatch.setattr(devices, "_SECONDS_BETWEEN_TRIES", 0.05)
+    monkeypatch.setattr(devices, "devices", lambda _: [devices.Device("cpu", ("GPU-1",))])
+    monkeypatch.setattr(client, "_SECONDS_BETWEEN_REPORTS", 0.0)
+    right = worker.load
+
+    def loads(section, model, device):
+        Path(f"loaded-{section.attention}").touch()
+        return right(section, model, device)
+
+    monkeypatch.setattr(worker, "load", loads)
+    other = of_model(served, attention="eager")
+    file = Path(paths.MODEL.format(model=key(other, "models", "tiny")))
+    write_json(file, {"folder": served.models["tiny"].source})
+    run(served, OTHER)
+    first, at_work = engines()
+    at_work.suspend()
+    caplog.set_level(logging.INFO)
+    with ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(run, served, BASE, "large"), pool.submit(run, other, BASE, "large")]
+        told = "waiting for GPU GPU-1, where another model is loaded"
+        wait_until(lambda: told in caplog.text, 60)
+        assert not Path("loaded-eager").exists()
+        at_work.resume()
+        for job in jobs:
+            job.result()
+    assert first not in engines()
+    assert Path("loaded-eager").exists()
 
 
 def test_stopping_waits_for_an_engine_that_begins_and_starting_tells_of_one_that_never_does(

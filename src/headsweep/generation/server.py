@@ -50,6 +50,7 @@ class _Worker:
     connection: Connection
     ready: bool = False
     schedule: Schedule | None = None  # what it works on
+    gpu: str = ""  # what it waits for, by UUID
 
 
 @dataclass(eq=False)
@@ -92,20 +93,21 @@ class Server:
 
         vLLM is loaded by its worker, and uses all cores itself.
         """
-        from headsweep.generation.worker import Worker, devices, load, serve
+        from headsweep.generation.devices import Device, devices
+        from headsweep.generation.worker import Worker, load, serve
 
         @cache
         def worker_on(device: str) -> Worker:
             return Worker(load(section, self._model, device), section.batch_size)
 
         found = devices(section.device)
-        if found == ["cpu"] and section.backend == "headsweep":
+        if found == [Device("cpu")] and section.backend == "headsweep":
             worker_on("cpu")
             found *= cores
         context = multiprocessing.get_context("fork")
         for device in found:
             ours, theirs = context.Pipe()
-            given = (theirs, partial(worker_on, device), os.getpid())
+            given = (theirs, partial(worker_on, device.name), os.getpid(), device)
             process = context.Process(target=serve, args=given)
             process.start()
             theirs.close()
@@ -287,8 +289,11 @@ class Server:
             ) from None
         if word == "broken":
             raise EngineError(value)
+        if word == "waits":
+            worker.gpu = value
+            return
         if word == "ready":
-            worker.ready = True
+            worker.ready, worker.gpu = True, ""
             return
         schedule = worker.schedule
         assert schedule is not None
@@ -331,6 +336,8 @@ class Server:
             waits = ""
             if job.variant in schedule.elsewhere:
                 waits = f"another engine of this store, which answers {job.variant}"
+            elif self._workers and all(worker.gpu for worker in self._workers):
+                waits = f"GPU {self._workers[0].gpu}, where another model is loaded"
             elif not schedule.begun and any(each.begun for each in self._schedules.values()):
                 waits = f"other answers before these {schedule.total}"
             job.tell(done=schedule.done, total=schedule.total, seconds=seconds, waits=waits)
