@@ -14,6 +14,7 @@ ALLOWED_SKIPS = (
     "vLLM: ",  # has an environment of its own, too large for every run
     "SLURM: ",  # installs a cluster on this machine: `make slurm`
     "nightly: ",  # takes long: `make nightly`
+    "namespaces: ",  # an unprivileged container imitates no hosts
     *filter(None, [os.environ.get("ALLOWED_SKIP")]),
 )
 """Beginnings of the reasons for which a test may skip in CI; everywhere else any reason will do."""

@@ -10,7 +10,7 @@ import pytest
 from example_config import VALUES
 from headsweep.config import parse
 from headsweep.errors import ConfigError, EngineError
-from headsweep.generation import client
+from headsweep.generation import sockets
 from processes import python
 
 SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
@@ -155,11 +155,11 @@ def test_an_engine_and_another_user_refuse_each_other(monkeypatch):
     name, mine = f"headsweep-test-{os.getpid()}", os.getuid()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
-        assert client._try(name) is None
+        assert sockets.connect(name) is None
         listener.listen()
         monkeypatch.setattr(os, "getuid", lambda: mine + 1)
         with pytest.raises(EngineError, match=f"user {mine}'s, not yours"):
-            client._try(name)
+            sockets.connect(name)
         connection, _ = listener.accept()
         with connection, pytest.raises(EngineError, match=f"user {mine}'s, not yours"):
-            client.check_peer(connection)
+            sockets.check_peer(connection)

@@ -213,13 +213,13 @@ def test_a_job_is_told_in_words():
 @pytest.mark.parametrize(
     ("done", "total", "seconds", "waits", "said"),
     [
-        (0, 9200, 0.0, False, "loading the model"),
-        (0, 9200, 4.0, False, "writing the first of 9200 answers"),
-        (2, 9200, 53.0, False, "2 of 9200 answers after 53 s"),
-        (2, 3, 53.0, False, "2 of 3 answers after 53 s"),
-        (100, 9200, 50.0, False, "100 of 9200 answers, 2.0/s, 4550 s left"),
-        (30, 120, 60.0, False, "30 of 120 answers, 30.0 a minute, 180 s left"),
-        (0, 71, 0.0, True, "waiting for other answers before these 71"),
+        (0, 9200, 0.0, "", "loading the model"),
+        (0, 9200, 4.0, "", "writing the first of 9200 answers"),
+        (2, 9200, 53.0, "", "2 of 9200 answers after 53 s"),
+        (2, 3, 53.0, "", "2 of 3 answers after 53 s"),
+        (100, 9200, 50.0, "", "100 of 9200 answers, 2.0/s, 4550 s left"),
+        (30, 120, 60.0, "", "30 of 120 answers, 30.0 a minute, 180 s left"),
+        (0, 71, 0.0, "the GPU", "waiting for the GPU"),
     ],
 )
 def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds, waits, said):

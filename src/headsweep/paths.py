@@ -10,6 +10,7 @@ RESULTS = "results"
 STORE = "results/store"
 STORE_VERSION = "results/store/version"
 STORE_USERS = "results/store/.users"  # the results folders that share it by a link
+STORE_LOCKS = "results/store/.locks"  # see headsweep.generation.locks
 MODEL = "results/store/models/{model}/model.json"
 CHECKPOINT = "results/store/models/{model}/checkpoint"
 SOURCE = "results/store/sources/{source}.parquet"
@@ -26,7 +27,8 @@ OUTCOMES = "results/store/compressed/{subject}/{data}/{arm}/{seed}/outcomes.parq
 INT8_OUTCOMES = "results/store/compressed/{subject}/{data}/{arm}/{seed}/int8.parquet"
 COMPRESSED = "results/store/compressed/{subject}/{data}/{arm}/{seed}/model"
 
-# Journals: answers of incomplete tables, and hard links to the tables of an unfinished run.
+# Journals: answers of incomplete tables, and hard links to the tables of an unfinished run. Each
+# process that answers adds its own name to a journal's, before the suffix.
 JOURNAL = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.jsonl"
 FINISHED = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.parquet"
 # Checkpoints of unfinished trainings.

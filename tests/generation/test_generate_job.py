@@ -15,8 +15,10 @@ from comparing import check, same_answers
 from headsweep import paths
 from headsweep.config import Sweep
 from headsweep.generation import journal
+from headsweep.generation.locks import Locks
 from headsweep.generation.prompts import encode_prompt
-from headsweep.generation.work import Schedule, Work, forget_finished, keep_finished
+from headsweep.generation.schedule import Schedule
+from headsweep.generation.work import Work, forget_finished, keep_finished
 from headsweep.planning.batches import batches
 from headsweep.record import record_path
 from headsweep.tables import ANSWERS, read_table
@@ -60,7 +62,8 @@ def test_answers_stand_in_the_order_of_questions_then_samples(run_config, tokeni
 
 def test_each_request_is_handed_out_once_and_the_base_models_first(run_config):
     variants = [*(Variant(1, head) for head in range(30)), BASE]
-    schedule = Schedule(Work(run_config, "tiny", "greedy", "small"), variants, workers=2)
+    work = Work(run_config, "tiny", "greedy", "small")
+    schedule = Schedule(work, variants, 2, Locks(Path(paths.STORE_LOCKS)))
     units = list(iter(schedule.next, None))
     requests = [request for unit in units for request in unit.requests]
     assert len(requests) == len(set(requests)) == schedule.total == 4 * len(variants)
@@ -179,12 +182,13 @@ def test_a_cut_anywhere_costs_only_the_record_that_it_meets(tmp_path):
     assert journal.read(path) == []
     for record in RECORDS[:6]:
         journal.append(path, [record])
-        ends.append(path.stat().st_size)
+        file = journal.written_here(path)
+        ends.append(file.stat().st_size)
     journal.sync(path)
     journal.sync(tmp_path / "absent.jsonl")  # it has become a table
-    whole = path.read_bytes()
+    whole = file.read_bytes()
     for length in range(len(whole) + 1):
-        path.write_bytes(whole[:length])
+        file.write_bytes(whole[:length])
         finished = sum(end <= length for end in ends)
         assert journal.read(path) == RECORDS[:finished]
         journal.append(path, RECORDS[6:8])
@@ -194,13 +198,37 @@ def test_a_cut_anywhere_costs_only_the_record_that_it_meets(tmp_path):
 def test_a_changed_byte_costs_at_most_its_own_record_and_a_neighbour(tmp_path):
     path = tmp_path / "a.jsonl"
     journal.append(path, RECORDS)
-    whole = path.read_bytes()
+    file = journal.written_here(path)
+    whole = file.read_bytes()
     choose = random.Random(0)
     for _ in range(300):
         place = choose.randrange(1, len(whole))
         damaged = bytearray(whole)
         damaged[place] ^= choose.randrange(1, 256)
-        path.write_bytes(damaged)
+        file.write_bytes(damaged)
         found = journal.read(path)
         assert [record for record in RECORDS if record in found] == found
         assert len(RECORDS) - 2 <= len(found) < len(RECORDS)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
+def test_processes_write_files_of_their_own_and_read_and_remove_all(tmp_path):
+    path = tmp_path / "L01H00.jsonl"
+    (tmp_path / "L01H00.parquet").touch()
+    journal.append(tmp_path / "L01H01.jsonl", RECORDS[8:])
+    context = multiprocessing.get_context("fork")
+    for first in (0, 2):
+        process = context.Process(target=journal.append, args=(path, RECORDS[first : first + 2]))
+        process.start()
+        process.join()
+    journal.append(path, RECORDS[4:5])
+    journal.append(path, RECORDS[5:6])
+    files = sorted(tmp_path.glob("L01H00.*.jsonl"))
+    assert len(files) == 3
+    path.write_bytes(files[0].read_bytes())  # a journal of before had one file
+    files[0].unlink()
+    found = journal.read(path)
+    assert sorted(found, key=lambda record: record["margin"]) == RECORDS[:6]
+    journal.remove(path)
+    assert sorted(file.name[:7] for file in tmp_path.iterdir()) == ["L01H00.", "L01H01."]
+    assert journal.read(path) == []

@@ -1,7 +1,6 @@
 """The engine process: real processes, a tiny model, and everything that may go wrong."""
 
 import contextlib
-import io
 import json
 import logging
 import os
@@ -9,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,15 +16,17 @@ from pathlib import Path
 
 import pytest
 
+import forked
 import inline
 from comparing import check, same_answers
 from headsweep import cli, paths
 from headsweep.errors import EngineError
-from headsweep.generation import client, server, worker
+from headsweep.generation import client, devices, sockets, worker
 from headsweep.generation.work import Work
-from headsweep.planning.store import key
+from headsweep.planning.store import key, mark_version
 from headsweep.record import record_path
 from headsweep.tables import ANSWERS, read_table, write_json
+from headsweep.tool.sweep import answer
 from headsweep.variants import BASE, Variant
 from processes import python, wait_until, working_in
 
@@ -41,39 +41,14 @@ def spawned(run_config):
     yield run_config
     client.stop()
     assert engines() == []
-    assert client._names() == []
+    assert sockets.names() == []
 
 
 @pytest.fixture
 def served(spawned, monkeypatch):
     """The same, with engines that have torch loaded as they start: they take no seconds."""
-    real = subprocess.run
-
-    def run(command, **options):
-        return (fork if command[-1] == server.__name__ else real)(command, **options)
-
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", forked.run)
     return spawned
-
-
-def fork(_, **options):
-    """Do what `subprocess.run` does with the command of an engine."""
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    try:
-        os.setsid()
-        os.environ.update(options["env"])
-        for name in (None, "headsweep"):
-            logging.getLogger(name).handlers.clear()
-        logging.getLogger("headsweep").propagate = True
-        for stream in (1, 2):
-            os.dup2(options["stdout"].fileno(), stream)
-        sys.stdin = io.StringIO(options["input"].decode())
-        server.main()
-    finally:
-        os._exit(0)
 
 
 def engines():
@@ -95,11 +70,11 @@ def of_model(values, **changed):
 
 def asked(values, cores=2, variant=BASE, questions="small"):
     batch = tuple(work_on(values, questions).keys.values())
-    return client.Asked(values.model_dump(mode="json"), batch, str(variant), cores)
+    return client.Asked(values.model_dump(mode="json"), batch, str(variant), cores, "a run")
 
 
 def connected(values):
-    return client._try(asked(values).engine)
+    return sockets.connect(asked(values).engine)
 
 
 def message(values, variant, questions="small"):
@@ -185,7 +160,7 @@ def test_each_device_has_a_worker_that_loads_the_model_itself(served, monkeypatc
         Path(f"loaded-{os.getpid()}").write_text(device)
         return right(section, model, device)
 
-    monkeypatch.setattr(worker, "devices", lambda _: ["cpu", "cpu"])
+    monkeypatch.setattr(devices, "devices", lambda _: 2 * [devices.Device("cpu")])
     monkeypatch.setattr(worker, "load", told)
     run(served, HEADS[0], cores=1)
     wait_until(lambda: len([*Path().glob("loaded-*")]) == 2)
@@ -232,7 +207,7 @@ def test_a_model_that_cannot_be_loaded_is_the_jobs_error_and_an_idle_engine_leav
     wait_until(lambda: not engines())
     file.write_text(right, encoding="utf-8")
     client.ask(work_on(served), BASE, cores=1, idle=0.5)
-    wait_until(lambda: not engines() and not client._names())
+    wait_until(lambda: not engines() and not sockets.names())
     assert client.status() == []
 
 
@@ -270,12 +245,42 @@ def test_other_settings_and_other_folders_have_engines_of_their_own(served, tmp_
     names = {asked(served, cores).engine for cores in (1, 2)}
     for update in ({"dtype": "bfloat16"}, {"batch_size": 5}):
         names.add(asked(of_model(served, **update)).engine)
-    assert all(name.startswith(client._prefix()) for name in names)
+    assert all(name.startswith(sockets.prefix()) for name in names)
     (tmp_path / "elsewhere").mkdir()
     with monkeypatch.context() as patch:
         patch.chdir(tmp_path / "elsewhere")
         names.add(asked(served).engine)
     assert len(names) == 5
+
+
+def test_a_run_that_ends_leaves_the_engine_to_the_run_beside_it(served, monkeypatch):
+    def as_run(name):
+        monkeypatch.setenv("HEADSWEEP_RUN", name)
+
+    mark_version(upgraded=True)
+    as_run("first")
+    run(served, BASE)
+    (engine, *_) = engines()
+    as_run("second")
+    answer(served, 2)  # with the engine that is there; then the second run has ended
+    assert engines()[0] == engine
+    as_run("third")
+    run(served, OTHER)
+    as_run("first")
+    client.end_run()
+    assert engines()[0] == engine
+    as_run("third")
+    run(served, OTHER, "large")
+    with ThreadPoolExecutor() as pool:
+        for process in engines()[1:]:
+            process.suspend()
+        waiting = pool.submit(run, served, HEADS[0], "large")  # of the run that ends
+        wait_until(lambda: client.status()[0]["jobs"] == 1)
+        client.end_run()
+        with pytest.raises(EngineError, match=r"was stopped; .*is kept"):
+            waiting.result()
+    wait_until(lambda: not engines())
+    run(served, HEADS[0], "large")
 
 
 def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served):
@@ -292,6 +297,39 @@ def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served):
     run(served, OTHER, "large")
     assert engines()[0] == second[0]
     assert len(engines()) == 6
+
+
+def test_engines_of_two_models_wait_for_each_other_on_one_gpu(
+    served, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(devices, "LOCKS", tmp_path / "gpus")
+    monkeypatch.setattr(devices, "_SECONDS_BETWEEN_TRIES", 0.05)
+    monkeypatch.setattr(devices, "devices", lambda _: [devices.Device("cpu", ("GPU-1",))])
+    monkeypatch.setattr(client, "_SECONDS_BETWEEN_REPORTS", 0.0)
+    right = worker.load
+
+    def loads(section, model, device):
+        Path(f"loaded-{section.attention}").touch()
+        return right(section, model, device)
+
+    monkeypatch.setattr(worker, "load", loads)
+    other = of_model(served, attention="eager")
+    file = Path(paths.MODEL.format(model=key(other, "models", "tiny")))
+    write_json(file, {"folder": served.models["tiny"].source})
+    run(served, OTHER)
+    first, at_work = engines()
+    at_work.suspend()
+    caplog.set_level(logging.INFO)
+    with ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(run, served, BASE, "large"), pool.submit(run, other, BASE, "large")]
+        told = "waiting for GPU GPU-1, where another model is loaded"
+        wait_until(lambda: told in caplog.text, 60)
+        assert not Path("loaded-eager").exists()
+        at_work.resume()
+        for job in jobs:
+            job.result()
+    assert first not in engines()
+    assert Path("loaded-eager").exists()
 
 
 def test_stopping_waits_for_an_engine_that_begins_and_starting_tells_of_one_that_never_does(

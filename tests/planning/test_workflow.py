@@ -5,19 +5,21 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pandas as pd
 import pytest
+import yaml
 from snakemake.utils import format as snakemake_format
 
 from example_config import STUDIES, VALUES, changed
 from headsweep import paths
-from headsweep.config import parse
+from headsweep.config import load, parse
 from headsweep.generation import journal
-from headsweep.planning.batches import arms, find_batch
+from headsweep.planning.batches import GROUP, arms, find_batch
 from headsweep.planning.cost import (
     card_of,
     generation_request,
@@ -29,6 +31,8 @@ from headsweep.planning.inputs import resolve
 from headsweep.planning.session import bring_to_present, held, shell_prefix
 from headsweep.planning.workflow import Rules
 from headsweep.tables import QUESTIONS, write_table
+from headsweep.variants import BASE
+from mini import ROOT
 
 
 @pytest.fixture
@@ -70,6 +74,26 @@ def test_jobs_of_a_layer_share_a_group_and_grading_takes_a_core_for_ten_thousand
     )
     assert first == second != base
     assert groups == {first: "layer", base: "layer"}
+
+
+def test_no_group_has_more_variants_than_an_allocation_answers_for():
+    profile = yaml.safe_load((ROOT / "workflow/profiles/slurm/config.yaml").read_text())
+    assert profile["group-components"] == {"layer": GROUP}
+    config = load(ROOT / "config/frontier.yaml")
+    batch = find_batch(config, "qwen2.5-math-1.5b", "greedy", "math500")
+    sizes = Counter(batch.groups.values())
+    assert max(sizes.values()) == 64
+    assert {name: sizes[name] for name in sizes if "None" in name} == {
+        "None": 64,
+        "None.1": 64,
+        "None.2": 17,
+    }
+    assert batch.groups[BASE] == "None"
+    rules, grouped = Rules(config, 8, groups := {}), Counter[str]()
+    for variant in batch.variants:
+        grouped[rules.layer(wildcards(rules, **batch.names, variant=str(variant)))] += 1
+    assert sorted(grouped.values()) == sorted(sizes.values())
+    assert groups == dict.fromkeys(grouped, "layer")
 
 
 def test_what_arms_and_solvers_read_beyond_a_solver_from_scratch(rules, config):

@@ -9,7 +9,11 @@ import yaml
 
 from example_config import VALUES as EXAMPLE
 from headsweep import cli
+from headsweep.config import parse
+from headsweep.generation import client
+from headsweep.planning.inputs import resolve
 from headsweep.planning.store import check_version
+from headsweep.tool.sweep import answer
 from mini import REASONER
 
 VALUES = yaml.safe_load(
@@ -21,6 +25,8 @@ VALUES = yaml.safe_load(
     """
 )
 VALUES["models"] = {"tiny": REASONER}
+ONE = {**VALUES["questions"]["test"], "n": 1}
+BESIDE = {"math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [2]}}
 SBATCH = """
 import os, sys, pathlib
 pathlib.Path("asked").write_text("\\n".join(sys.argv[1:]))
@@ -38,7 +44,11 @@ def config(tmp_path, monkeypatch):
     return file
 
 
-def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, capsys):
+def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, capsys, monkeypatch):
+    small = resolve(parse({**VALUES, "questions": {"test": ONE}, "sweeps": BESIDE}))
+    client.begin_run()
+    answer(small, 1, stay=True)  # a run beside it has an engine of the same model here
+    beside = os.environ["HEADSWEEP_RUN"]
     assert cli.main(["pilot", str(config), "--cores", "1"]) == 0
     said = capsys.readouterr().out
     row = re.search(r"^tiny +57 +([\d,]+) +\d+ +([\d.]+) +([\d,]+) +([\d.]+) +", said, re.M)
@@ -48,10 +58,13 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     assert slow - 1 <= rate <= fast + 1  # seconds are printed with one decimal
     assert 0.2 < float(row[4]) < 20
     answers = sorted(file.stem for file in Path("results/store").glob("tiny-*/*/*/L*.parquet"))
-    assert answers == 2 * ["L01H00"] + 2 * ["L04H03"]
+    assert answers == 2 * ["L01H00"] + ["L01H02"] + 2 * ["L04H03"]
     assert "tiny: the engine ran on cpu" in said
     assert not Path("results/pilot/config.json").exists()
     check_version()  # the run that follows takes the store for one of today
+    assert [engine["model"][:4] for engine in client.status()] == ["tiny"]  # not the pilot's to end
+    monkeypatch.setenv("HEADSWEEP_RUN", beside)
+    client.end_run()
     assert cli.main(["engine", "status"]) == 0
     assert "no engine runs" in capsys.readouterr().out
 

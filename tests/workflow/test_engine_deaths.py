@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +34,20 @@ SWEEP = yaml.safe_load(
 SWEEP |= {name: MINIATURE[name] for name in ("embedders", "selectors")}
 SWEEP["models"] = {"tiny": REASONER, "eager": {**REASONER, "attention": "eager"}}
 """Of three heads on two question sets, with samples of the base model; two models."""
+STAYING = """
+import pathlib, socket, sys
+from headsweep.generation import sockets
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(chr(0) + sockets.prefix() + "beside")
+listener.listen()
+print("listens", flush=True)
+while True:
+    connection, _ = listener.accept()
+    with connection, open(sys.argv[1], "ab") as heard:
+        heard.write(connection.recv(1 << 10))
+        connection.sendall(b'{"stays": true}' + bytes([10]))
+"""
+"""An engine that another run uses: it keeps what it hears."""
 OPTIONS = ("--keep-going", "--rerun-incomplete", "answers", "--cores")
 
 
@@ -86,3 +102,15 @@ def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(mo
     # Nothing that was journaled is lost and answered again, but for the records that were cut.
     assert journaled(moments) == total + (KILLS + 1) // 2
     assert_same(quiet / "results/store", disturbed / "results/store")
+
+
+def test_a_run_that_ends_asks_an_engine_beside_it_and_stops_none_that_stays(tmp_path):
+    heard = tmp_path / "heard"
+    command = [sys.executable, "-c", STAYING, str(heard)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as engine:
+        assert engine.stdout.readline() == b"listens\n"
+        Snakemake(tmp_path)({**SWEEP, "run": "short"}, "--cores", "1", "fetch")
+        assert engine.poll() is None
+        engine.kill()
+    asked = [json.loads(line) for line in heard.read_text().splitlines()]
+    assert [*map(list, asked)] == [["ended"]]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from headsweep import paths
 from headsweep.analysis import published
-from headsweep.generation.client import stop as stop_engines
+from headsweep.generation.client import begin_run, end_run
 from headsweep.generation.work import forget_finished, keep_finished
 from headsweep.planning import exhibits, session
 from headsweep.planning.titles import title, titles
@@ -25,19 +25,20 @@ if workflow.is_main_process:  # files left by an interrupted run
 
 
 onstart:
+    begin_run()
     session.begin(RULES, workflow, logger)
     for table in session.planned_answers(workflow):
         keep_finished(table)
 
 
 onsuccess:
-    stop_engines()
+    end_run()
     forget_finished(CONFIG, RULES.batches)
     session.tell_findings(RULES, logger)
 
 
 onerror:
-    stop_engines()
+    end_run()
 
 
 session.keep_handlers(workflow)

@@ -6,7 +6,7 @@ the projection; both lengths are measured, so that the table shows it.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import ModelError, TableError
+from headsweep.generation.client import ask_for_room
+from headsweep.generation.devices import devices, held
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.work import Work
 from headsweep.models.geometry import AttentionLayer, LoadedModel
@@ -48,18 +50,10 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
     answers = work.base()
     if not answers:
         raise TableError(f"{work.output(BASE)} is missing; the base model has not answered yet")
-    section = config.models[model]
-    folder = read_json(Path(paths.MODEL.format(model=work.keys["model"])))["folder"]
-    loaded = load_model(
-        folder, dtype=section.dtype, device=section.device, attention=section.attention
-    )
-    settings = config.decodings[decoding], config.questions[questions].family
-    texts = [
-        (*encode_prompt(loaded.tokenizer, text, *settings), *answers[question])
-        for question, text in list(work.texts.items())[:QUESTIONS]
-    ]
+    device = devices(config.models[model].device)[0]
     try:
-        table = measure(loaded, texts)
+        with held(device, _wait):
+            table, texts, name = _measure(work, answers)
     except torch.OutOfMemoryError:
         raise ModelError(
             "a single text does not fit in the GPU's memory beside what else is there; "
@@ -68,8 +62,32 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
     output = Path(paths.ACTIVATIONS.format(**work.keys))
     facts = {**work.keys, "texts": len(texts), "tokens": sum(map(len, texts))}
     write_table(output, table, ACTIVATIONS, facts)
-    write_record(output, stopwatch, facts | {"device": str(loaded.device)})
+    write_record(output, stopwatch, facts | {"device": name})
     _LOG.info("%s: %d heads on %d tokens", model, len(table), facts["tokens"])
+
+
+def _wait(gpu: str) -> None:
+    """Say what is waited for: an engine leaves when its plan is done, or no job comes."""
+    _LOG.info("waiting for GPU %s, where another model is loaded", gpu)
+    ask_for_room()
+
+
+def _measure(
+    work: Work, answers: Mapping[str, Sequence[int]]
+) -> tuple[pd.DataFrame, list[tuple[int, ...]], str]:
+    """Return what `measure` does, the texts, and the device; the model is gone afterwards."""
+    section = work.config.models[work.model]
+    folder = read_json(Path(paths.MODEL.format(model=work.keys["model"])))["folder"]
+    loaded = load_model(
+        folder, dtype=section.dtype, device=section.device, attention=section.attention
+    )
+    decoding = work.config.decodings[work.decoding]
+    family = work.config.questions[work.questions].family
+    texts = [
+        (*encode_prompt(loaded.tokenizer, text, decoding, family), *answers[question])
+        for question, text in list(work.texts.items())[:QUESTIONS]
+    ]
+    return measure(loaded, texts), texts, str(loaded.device)
 
 
 @torch.inference_mode()

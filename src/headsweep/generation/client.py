@@ -16,7 +16,6 @@ import logging
 import os
 import signal
 import socket
-import struct
 import sys
 import time
 import zlib
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headsweep import paths
 from headsweep.errors import EngineError
+from headsweep.generation import sockets
 
 if TYPE_CHECKING:
     from headsweep.config import Config
@@ -37,6 +37,7 @@ _LOG = logging.getLogger(__name__)
 LINE_LIMIT = 1 << 20  # longest message, in bytes
 IDLE_SECONDS = 60.0  # how long an engine waits for the next job before it leaves
 
+_RUN = "HEADSWEEP_RUN"  # names the run in the environment of its jobs
 _SECONDS_BETWEEN_REPORTS = 5.0
 _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
@@ -52,6 +53,7 @@ class Asked(NamedTuple):
     batch: tuple[str, ...]  # keys of model, decoding and questions
     variant: str
     cores: int  # CPU cores that the engine may use
+    run: str  # of the job, see `begin_run`
 
     @property
     def section(self) -> dict[str, Any]:
@@ -64,7 +66,7 @@ class Asked(NamedTuple):
         """Names the engine: different models, settings or folders never share one."""
         told = (self.batch[0], self.section["device"], self.section["batch_size"], self.cores)
         allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
-        return f"{_prefix()}{zlib.crc32(repr((*told, allocation)).encode()):08x}"
+        return f"{sockets.prefix()}{zlib.crc32(repr((*told, allocation)).encode()):08x}"
 
     @property
     def log(self) -> Path:
@@ -86,8 +88,8 @@ def collect(
     """
     try:
         batch = (model, decoding, questions)
-        asked = Asked(json.loads(config.read_bytes()), batch, variant, cores)
-        connection = _try(asked.engine)
+        asked = Asked(json.loads(config.read_bytes()), batch, variant, cores, _this_run())
+        connection = sockets.connect(asked.engine)
     except (OSError, ValueError, LookupError, TypeError):
         return False
     return connection is not None and _ask(connection, asked)
@@ -106,16 +108,21 @@ def run(
         EngineError: the engine has failed, or was stopped. What is answered is kept.
         TableError: the question set is missing or damaged.
     """
+    from headsweep.generation.locks import Locks
     from headsweep.generation.work import Work
     from headsweep.record import Stopwatch
 
     stopwatch = Stopwatch()
     work = Work(config, model, decoding, questions)
-    if work.missing(variant):
-        ask(work, variant, cores)
-    else:
+    locks, name = Locks(Path(paths.STORE_LOCKS)), work.lock(variant)
+    while not (taken := locks.take(name)) and not work.unanswered(variant):
+        time.sleep(_SECONDS_BETWEEN_TRIES)  # another process writes the table
+    if taken and not work.missing(variant):
         count = work.write(variant, stopwatch)
         _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
+        return
+    locks.release(name)
+    ask(work, variant, cores)
 
 
 def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS) -> None:
@@ -127,7 +134,7 @@ def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS
         EngineError: the engine's cause in one line. What is answered is kept.
     """
     values, batch = work.config.model_dump(mode="json"), tuple(work.keys.values())
-    asked = Asked(values, batch, str(variant), cores)
+    asked = Asked(values, batch, str(variant), cores, _this_run())
     for _ in range(_TRIES):
         if _ask(_connect(asked, idle), asked):
             return
@@ -139,62 +146,83 @@ def status() -> list[dict[str, Any]]:
     return [said for said in _tell_all(b'{"status":true}\n') if "error" not in said]
 
 
-def stop() -> int:
-    """Stop the engines that run in this folder; return how many. What is answered is kept."""
-    stopped = set()
+def begin_run() -> None:
+    """Begin a run of this process's own, to which the jobs belong that it starts from now on."""
+    os.environ[_RUN] = os.urandom(8).hex()
+
+
+def end_run() -> None:
+    """End this process's run: the engines of this folder that no other run uses leave.
+
+    Others stay, as do those that have been asked by runs that were killed, until they are idle.
+    """
+    message = json.dumps({"ended": _this_run()}).encode() + b"\n"
+    staying = set[str]()
     deadline = time.monotonic() + _SECONDS_TO_STOP
-    while names := _names():
-        for name in names:
-            if (connection := _try(name)) is None:  # it begins to listen, or is about to end
+    while (left := set(sockets.names()) - staying) and time.monotonic() < deadline:
+        for name in left:
+            if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
                 continue
-            with connection, contextlib.suppress(ConnectionError):
-                # Who listens lives as long as the connection does: no other process has its id.
-                engine = check_peer(connection)
-                stopped.add(engine)
-                os.kill(engine, signal.SIGTERM)
+            with connection, contextlib.suppress(OSError):
                 connection.settimeout(_SECONDS_TO_STOP)
-                try:
-                    list(_messages(connection))
-                except TimeoutError:
-                    os.kill(engine, signal.SIGKILL)
+                connection.sendall(message)
+                if any("stays" in said for said in _messages(connection)):
+                    staying.add(name)
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+
+
+def stop() -> int:
+    """Stop all engines that run in this folder; return how many. What is answered is kept.
+
+    Raises:
+        EngineError: an engine's process cannot be told from others.
+    """
+    stopped = set[int]()
+    deadline = time.monotonic() + _SECONDS_TO_STOP
+    while names := sockets.names():
+        refused = [name for name in names if not _stop(name, stopped)]
         if time.monotonic() > deadline:
             break
         time.sleep(_SECONDS_BETWEEN_TRIES)
+    if names and refused:
+        raise EngineError(
+            f"the process that listens at {refused[0]} does not hold that socket here, so it gets "
+            f"no signal; it runs in another container, perhaps: give `headsweep engine stop` there"
+        )
     return len(stopped)
 
 
-def check_peer(connection: socket.socket) -> int:
-    """Return the id of the process at the other end, as the kernel knows it.
-
-    Raises:
-        EngineError: it is another user's.
-    """
-    size = struct.calcsize("3i")
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    process, user, _ = struct.unpack("3i", credentials)
-    if user != os.getuid():
-        raise EngineError(f"the process at the engine's socket is user {user}'s, not yours")
-    return int(process)
-
-
-def _prefix() -> str:
-    """Return what the names of all engines of this folder begin with."""
-    folder = Path.cwd().stat()
-    return f"headsweep-{os.getuid()}-{folder.st_dev:x}-{folder.st_ino:x}-"
+def _stop(name: str, stopped: set[int]) -> bool:
+    """Stop an engine, if it listens, and wait for its end; False if its process is not known."""
+    if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
+        return True
+    with connection, contextlib.suppress(ConnectionError):
+        engine = sockets.check_peer(connection)
+        if not sockets.send_signal(name, engine, signal.SIGTERM):  # or it is about to end
+            return False
+        stopped.add(engine)
+        connection.settimeout(_SECONDS_TO_STOP)
+        try:
+            list(_messages(connection))
+        except TimeoutError:
+            sockets.send_signal(name, engine, signal.SIGKILL)
+    return True
 
 
-def _names() -> list[str]:
-    """Return the names of this folder's engines, those included that begin or end."""
-    sockets = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
-    found = {line.rpartition(" @")[2] for line in sockets.splitlines()}
-    return sorted(name for name in found if name.startswith(_prefix()))
+def ask_for_room() -> None:
+    """Have the engines of this folder leave whose plan is done: memory may be short."""
+    _tell_all(b'{"make_room":true}\n', _SECONDS_TO_STOP)
+
+
+def _this_run() -> str:
+    return os.environ.setdefault(_RUN, os.urandom(8).hex())
 
 
 def _connect(asked: Asked, idle: float) -> socket.socket:
     """Connect to the engine; start it if there is none."""
     started = 0
     deadline = time.monotonic() + _SECONDS_TO_LISTEN
-    while (connection := _try(asked.engine)) is None:
+    while (connection := sockets.connect(asked.engine)) is None:
         with socket.socket(socket.AF_UNIX) as listener:
             try:
                 listener.bind(f"\0{asked.engine}")
@@ -209,8 +237,7 @@ def _connect(asked: Asked, idle: float) -> socket.socket:
             if started == _TRIES:
                 raise EngineError(f"the engine dies as it starts; {asked.log} says why")
             started += 1
-            # Engines of other models leave if their plan is done: memory may be short.
-            _tell_all(b'{"make_room":true}\n', _SECONDS_TO_STOP)
+            ask_for_room()
             _start(asked, listener.fileno(), idle)
     return connection
 
@@ -246,26 +273,11 @@ def _start(asked: Asked, listener: int, idle: float) -> None:
         )
 
 
-def _try(name: str) -> socket.socket | None:
-    """Connect to an engine; return None if none listens."""
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.connect(f"\0{name}")
-        check_peer(connection)
-    except ConnectionRefusedError:
-        connection.close()
-        return None
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def _tell_all(message: bytes, seconds: float | None = None) -> list[dict[str, Any]]:
     """Return what the engines of this folder say to a message, each within some seconds."""
     found: list[dict[str, Any]] = []
-    for name in _names():
-        if (connection := _try(name)) is not None:
+    for name in sockets.names():
+        if (connection := sockets.connect(name)) is not None:
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(seconds)
                 connection.sendall(message)
@@ -305,13 +317,13 @@ def _ask(connection: socket.socket, asked: Asked) -> bool:
     return False
 
 
-def progress(done: int, total: int, seconds: float, waits: bool = False) -> str:
-    """Return words for so many answers in so many seconds, or for waiting until others are done.
+def progress(done: int, total: int, seconds: float, waits: str = "") -> str:
+    """Return words for so many answers in so many seconds, or for what is waited for.
 
     The first few say nothing of the time left: the longest answers of a batch come last.
     """
     if waits:
-        return f"waiting for other answers before these {total}"
+        return f"waiting for {waits}"
     if not done:
         return f"writing the first of {total} answers" if seconds else "loading the model"
     words = f"{done} of {total} answers"

@@ -1,8 +1,9 @@
 r"""Answers on disk as they finish: the journal of a table that is not complete yet.
 
 One record a line: a newline, the CRC-32 of the rest in hex, a space, JSON. As the newline comes
-first, a record cut short by a crash spoils itself only, and several processes may append to one
-journal. Of a record that is there twice the last one counts.
+first, a record cut short by a crash spoils itself only. Each process has a file of its own: network
+file systems lose what two hosts append to one. All read all of them (`planning.store`). Of a record
+that is there twice one counts.
 """
 
 import contextlib
@@ -10,8 +11,11 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from headsweep.planning.store import journal_files
 
 
 def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
@@ -19,21 +23,44 @@ def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     bodies = [json.dumps(record, separators=(",", ":")).encode() for record in records]
     lines = b"".join(b"\n%08x %b" % (zlib.crc32(body), body) for body in bodies)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as stream:
+    with written_here(path).open("ab") as stream:
         stream.write(lines)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the whole records of a journal, in order; none if there is no journal."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
-    whole = (line[9:] for line in lines if line[:9] == b"%08x " % zlib.crc32(line[9:]))
-    return [json.loads(body) for body in whole]
+    """Return the whole records of a journal; none if there is no journal.
+
+    Those of one process are in order.
+    """
+    found = list[dict[str, Any]]()
+    for file in journal_files(path):
+        try:
+            lines = file.read_bytes().split(b"\n")
+        except FileNotFoundError:  # it has just become a table
+            continue
+        whole = (line[9:] for line in lines if line[:9] == b"%08x " % zlib.crc32(line[9:]))
+        found += map(json.loads, whole)
+    return found
 
 
 def sync(path: Path) -> None:
-    """Have a journal written to the disk itself, if it is still there."""
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+    """Have what this process added to a journal written to the disk itself, if it is there."""
+    with contextlib.suppress(FileNotFoundError), written_here(path).open("rb") as stream:
         os.fsync(stream.fileno())
+
+
+def remove(path: Path) -> None:
+    """Remove a journal."""
+    for file in journal_files(path):
+        file.unlink(missing_ok=True)
+
+
+def written_here(path: Path) -> Path:
+    """Return the file of a journal that this process alone appends to."""
+    return path.with_name(f"{path.stem}.{_writer(os.getpid())}{path.suffix}")
+
+
+@cache
+def _writer(process: int) -> str:
+    """Return this process's name, by its id: random, for hosts may share ids and even names."""
+    return os.urandom(4).hex()

@@ -22,17 +22,23 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from headsweep import paths
 from headsweep.config import Model, parse
 from headsweep.errors import EngineError, HeadsweepError
 from headsweep.generation import journal
-from headsweep.generation.client import LINE_LIMIT, check_peer
-from headsweep.generation.work import Schedule, Work, part
+from headsweep.generation.client import LINE_LIMIT
+from headsweep.generation.locks import Locks
+from headsweep.generation.schedule import Schedule
+from headsweep.generation.sockets import check_peer
+from headsweep.generation.work import Work
 from headsweep.planning.batches import batches
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
+
+_STOPPED = "the engine was stopped; run again: what it has answered is kept"
 
 _SECONDS_BETWEEN_WORDS = 2.0
 """Jobs hear of the progress, journals are synced, and idleness is looked at this often."""
@@ -44,6 +50,7 @@ class _Worker:
     connection: Connection
     ready: bool = False
     schedule: Schedule | None = None  # what it works on
+    gpu: str = ""  # what it waits for, by UUID
 
 
 @dataclass(eq=False)
@@ -61,15 +68,21 @@ class _Job:
 
 
 class Server:
-    """Serves jobs of the model with this key, from a listening socket, with some workers."""
+    """Serves jobs of the model with this key, from a listening socket, with some workers.
 
-    def __init__(self, listener: socket.socket, model: str, idle: float) -> None:
+    `run` is that of the job which has started it.
+    """
+
+    def __init__(self, listener: socket.socket, model: str, idle: float, run: str) -> None:
         self._listener = listener
         self._model = model
         self._workers: list[_Worker] = []
         self._idle = idle
         self._jobs: set[_Job] = set()
+        self._runs = {run}  # whose jobs have asked, and that have not ended
+        self._works: dict[tuple[str, ...], Work] = {}
         self._schedules: dict[tuple[str, ...], Schedule] = {}
+        self._locks = Locks(Path(paths.STORE_LOCKS))
         self._unsynced: set[Path] = set()
         self._leaving = False
         self._selector = selectors.DefaultSelector()
@@ -80,20 +93,21 @@ class Server:
 
         vLLM is loaded by its worker, and uses all cores itself.
         """
-        from headsweep.generation.worker import Worker, devices, load, serve
+        from headsweep.generation.devices import Device, devices
+        from headsweep.generation.worker import Worker, load, serve
 
         @cache
         def worker_on(device: str) -> Worker:
             return Worker(load(section, self._model, device), section.batch_size)
 
         found = devices(section.device)
-        if found == ["cpu"] and section.backend == "headsweep":
+        if found == [Device("cpu")] and section.backend == "headsweep":
             worker_on("cpu")
             found *= cores
         context = multiprocessing.get_context("fork")
         for device in found:
             ours, theirs = context.Pipe()
-            given = (theirs, partial(worker_on, device), os.getpid())
+            given = (theirs, partial(worker_on, device.name), os.getpid(), device)
             process = context.Process(target=serve, args=given)
             process.start()
             theirs.close()
@@ -117,6 +131,9 @@ class Server:
                 last_job = now
             if now - last_word >= _SECONDS_BETWEEN_WORDS:
                 last_word = now
+                for schedule in self._schedules.values():
+                    for variant in schedule.complete_elsewhere():
+                        self._complete(schedule, variant)
                 for job in self._jobs:
                     self._tell_progress(job)
                 self._sync()
@@ -157,7 +174,7 @@ class Server:
         job.connection.close()
 
     def _read(self, job: _Job) -> None:
-        if job not in self._jobs:  # it has had its last word a moment ago
+        if job not in self._jobs or self._leaving:  # it had its last word, or asks another engine
             return
         try:
             received = job.connection.recv(LINE_LIMIT)
@@ -183,6 +200,8 @@ class Server:
                 )
             elif message.keys() == {"make_room"}:
                 self._leaving = self._is_done()
+            elif message.keys() == {"ended"}:
+                self._end_run(job, message["ended"])
             else:
                 self._answer(job, message)
         except HeadsweepError as error:
@@ -197,14 +216,18 @@ class Server:
         model, decoding, questions = message["batch"]
         if model != self._model:
             raise EngineError(f"this engine serves {self._model}, not {model}")
+        self._runs.add(message["run"])
         variant = Variant.parse(message["variant"])
-        batch = (model, decoding, questions, part(variant))
-        if batch not in self._schedules:
+        keys = (model, decoding, questions)
+        if keys not in self._works:
             config = parse(message["config"])
-            named = zip(("model", "decoding", "questions"), batch, strict=False)
-            work = Work(config, *(Store(config).name(*each) for each in named))
-            ahead = [each for each in work.lacking if part(each) == part(variant)]
-            self._schedules[batch] = Schedule(work, ahead, len(self._workers))
+            named = zip(("model", "decoding", "questions"), keys, strict=True)
+            self._works[keys] = Work(config, *(Store(config).name(*each) for each in named))
+        work = self._works[keys]
+        part = work.part(variant)
+        if (batch := (*keys, part)) not in self._schedules:
+            ahead = [each for each in work.lacking if work.part(each) == part]
+            self._schedules[batch] = Schedule(work, ahead, len(self._workers), self._locks)
         schedule = self._schedules[batch]
         lacks = schedule.want(variant)
         job.schedule, job.variant = schedule, variant
@@ -212,6 +235,17 @@ class Server:
             self._tell_progress(job)
         else:
             self._complete(schedule, variant)
+
+    def _end_run(self, job: _Job, run: str) -> None:
+        """Leave if no run is left that asks; say so if one is."""
+        self._runs.discard(run)
+        if self._runs:
+            job.tell(stays=True)
+            return
+        self._leaving = True
+        for waiting in [each for each in self._jobs if each.schedule is not None]:
+            waiting.tell(error=_STOPPED)
+            self._leave(waiting)
 
     def _is_done(self) -> bool:
         """Tell whether all is answered that this model's batches lack tables of."""
@@ -255,8 +289,11 @@ class Server:
             ) from None
         if word == "broken":
             raise EngineError(value)
+        if word == "waits":
+            worker.gpu = value
+            return
         if word == "ready":
-            worker.ready = True
+            worker.ready, worker.gpu = True, ""
             return
         schedule = worker.schedule
         assert schedule is not None
@@ -272,16 +309,19 @@ class Server:
             self._complete(schedule, variant)
 
     def _complete(self, schedule: Schedule, variant: Variant) -> None:
-        """Write the table of a variant that is complete, if jobs wait for it, and tell them."""
+        """Write the table of a variant that is complete, if jobs wait for it, and tell them.
+
+        Its lock is held, and free afterwards.
+        """
         asked = (schedule, variant)
         job = next((job for job in self._jobs if (job.schedule, job.variant) == asked), None)
-        if job is None:
-            return
-        try:
-            message: dict[str, Any] = {"complete": schedule.work.write(variant, job.stopwatch)}
-        except (HeadsweepError, OSError) as error:
-            message = {"error": f"{variant} cannot be written: {error}"}
-        self._finish(schedule, variant, **message)
+        if job is not None:
+            try:
+                message: dict[str, Any] = {"complete": schedule.work.write(variant, job.stopwatch)}
+            except (HeadsweepError, OSError) as error:
+                message = {"error": f"{variant} cannot be written: {error}"}
+            self._finish(schedule, variant, **message)
+        schedule.release(variant)
 
     def _finish(self, schedule: Schedule, variant: Variant | None, **message: Any) -> None:
         """Give the last word to the jobs that wait for a variant, or for any of a batch."""
@@ -292,9 +332,14 @@ class Server:
 
     def _tell_progress(self, job: _Job) -> None:
         if schedule := job.schedule:
-            others = any(each.begun for each in self._schedules.values())
             seconds = time.monotonic() - schedule.begun if schedule.begun else 0.0
-            waits = others and not schedule.begun
+            waits = ""
+            if job.variant in schedule.elsewhere:
+                waits = f"another engine of this store, which answers {job.variant}"
+            elif self._workers and all(worker.gpu for worker in self._workers):
+                waits = f"GPU {self._workers[0].gpu}, where another model is loaded"
+            elif not schedule.begun and any(each.begun for each in self._schedules.values()):
+                waits = f"other answers before these {schedule.total}"
             job.tell(done=schedule.done, total=schedule.total, seconds=seconds, waits=waits)
 
     def _sync(self) -> None:
@@ -316,7 +361,7 @@ def main() -> None:
     with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.listen(1024)  # here: who connects is told of the process that has called it
         _LOG.info("an engine for %s begins, process %d", model, os.getpid())
-        server, cause = Server(listener, model, idle), ""
+        server, cause = Server(listener, model, idle, order["run"]), ""
         try:
             server.start_workers(section, order["cores"])
             server.run()
@@ -328,7 +373,7 @@ def main() -> None:
             _LOG.exception("the engine failed")
             cause = f"the engine failed: {type(error).__name__}: {' '.join(str(error).split())}"
         except SystemExit:
-            cause = "the engine was stopped; run again: what it has answered is kept"
+            cause = _STOPPED
         finally:
             server.close(cause)
 

@@ -7,10 +7,7 @@ import contextlib
 import io
 import json
 import logging
-import math
 import os
-import time
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,10 +30,6 @@ from headsweep.variants import BASE, Variant
 _LOG = logging.getLogger(__name__)
 
 Key = tuple[str, int]  # question id and sample: what a variant gives one answer to
-_GROUP = 25  # variants that answer together; some tables are complete when one group is
-
-_QUESTIONS = 64
-"""A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +76,21 @@ class Work:
         ids, texts = (table.column(name).to_pylist() for name in ("question_id", "question"))
         return dict(zip(ids, texts, strict=True))
 
+    @cached_property
+    def batch(self) -> Batch:
+        """The batch, with all variants that the config has answer these questions."""
+        return find_batch(self.config, self.model, self.decoding, self.questions)
+
     @property
     def lacking(self) -> list[Variant]:
-        """The variants that the config has answer these questions and whose table is missing."""
-        batch = find_batch(self.config, self.model, self.decoding, self.questions)
-        return [variant for variant in batch.variants if not self.output(variant).exists()]
+        """The variants of the batch whose table is missing."""
+        return [each for each in self.batch.variants if not self.output(each).exists()]
+
+    def part(self, variant: Variant) -> str:
+        """Name the part of the batch that one engine answers: all, or a group in a SLURM job."""
+        if "SLURM_JOB_ID" not in os.environ:
+            return "all"
+        return self.batch.groups.get(variant, "not planned")
 
     def output(self, variant: Variant) -> Path:
         """Return the path of a variant's table."""
@@ -101,16 +104,28 @@ class Work:
         """Return the second name of a variant's table, for the time of a run."""
         return Path(paths.FINISHED.format(variant=variant, **self.keys))
 
+    def lock(self, variant: Variant) -> str:
+        """Return the name of the lock that whoever answers with a variant holds."""
+        return "/".join([*self.keys.values(), str(variant)])
+
+    def unanswered(self, variant: Variant) -> list[Key]:
+        """Return what a variant has not answered, in order."""
+        # An NFS client may take its own picture of a folder for true for a minute; a change of the
+        # folder has it look at what others have put there.
+        with contextlib.suppress(OSError):
+            os.utime(self.journal(variant).parent)
+        if self._finished_before(variant):
+            return []
+        kept = self._kept(variant)[0]
+        return [key for key in self._asked if key not in kept]
+
     def missing(self, variant: Variant) -> list[Key]:
-        """Return what a variant has not answered, in order.
+        """Return what a variant has not answered, in order; its lock must be held.
 
         Answers that the store holds, made for another draw from the same split, are taken over
         into the journal first.
         """
-        if self._finished_before(variant):
-            return []
-        kept = self._kept(variant)[0]
-        if left := [key for key in self._asked if key not in kept]:
+        if left := self.unanswered(variant):
             found = dict(self._elsewhere(variant))
             if taken := [found[key] for key in left if key in found]:
                 journal.append(self.journal(variant), taken)
@@ -140,6 +155,7 @@ class Work:
     def write(self, variant: Variant, stopwatch: Stopwatch) -> int:
         """Make a variant's table and record from its complete journal; return how many answers.
 
+        The variant's lock must be held: two that write at once remove each other's journal.
         A table that was finished before and that Snakemake has removed is put back: it removes the
         output of a job that it did not see end, and of all jobs of a group of which one fails.
 
@@ -153,7 +169,7 @@ class Work:
         unrecorded = complete and not record_path(output).exists()
         if self._finished_before(variant) and not unrecorded:  # maybe by a twin of the job
             _link(self.finished(variant), output)
-            self.journal(variant).unlink(missing_ok=True)
+            journal.remove(self.journal(variant))
             return len(self._asked)
         if not complete:
             raise EngineError(f"{self.journal(variant)} has lost answers; run again")
@@ -175,7 +191,7 @@ class Work:
             facts["prompt_tokens"] = sum(prompts) / len(prompts)  # not of answers taken over
         write_record(output, stopwatch, facts)
         _link(output, self.finished(variant))
-        self.journal(variant).unlink(missing_ok=True)
+        journal.remove(self.journal(variant))
         return len(rows)
 
     @cached_property
@@ -212,84 +228,6 @@ class Work:
                         yield (row["question_id"], row["sample"]), {**row, "reused": True}
             except TableError as error:
                 _LOG.warning("not reused: %s", error)
-
-
-class Schedule:
-    """What is left of a batch of the plan, handed out unit by unit.
-
-    What is asked for comes first, then what is worked ahead. Variants are taken in groups, the base
-    model in the first: all of them answer a few questions, then a few more. So the base model's
-    states serve a whole group, its answers serve all, and the first tables are complete long before
-    the last. The given variants are answered ahead; so many workers share them.
-    """
-
-    def __init__(self, work: Work, variants: list[Variant], workers: int) -> None:
-        self.work = work
-        self.total = self.done = 0
-        self.begun = 0.0
-        """When the first unit was handed out, by `time.monotonic`; 0 before."""
-        self._workers = workers
-        self._base = work.base()
-        self._pending: dict[Variant, set[Key]] = {}
-        self._queue: deque[Variant] = deque()
-        self._group: dict[str, list[tuple[Variant, Key]]] = {}
-        for variant in reversed(variants):
-            self.want(variant)
-
-    def want(self, variant: Variant) -> bool:
-        """Put a variant at the head of the queue if something of it is missing; tell whether."""
-        if not self._pending.get(variant):
-            missing = self.work.missing(variant)
-            if not missing:
-                return False
-            self._pending[variant] = set(missing)
-            self.total += len(missing)
-            self._queue.appendleft(variant)
-        elif variant in self._queue:
-            self._queue.remove(variant)
-            self._queue.appendleft(variant)
-        return True
-
-    def next(self) -> Unit | None:
-        """Return the next requests; None if all are handed out."""
-        if not self._group:
-            if BASE in self._queue:
-                self._queue.remove(BASE)
-                self._queue.appendleft(BASE)
-            for _ in range(min(_GROUP, len(self._queue))):
-                variant = self._queue.popleft()
-                for key in sorted(self._pending[variant]):
-                    self._group.setdefault(key[0], []).append((variant, key))
-        if not self._group:
-            return None
-        self.begun = self.begun or time.monotonic()
-        left = len(self._group)
-        questions = max(left / (2 * self._workers), min(_QUESTIONS, left / self._workers))
-        taken = [self._group.pop(each) for each in list(self._group)[: math.ceil(questions)]]
-        return self.work.unit([request for part in taken for request in part], self._base)
-
-    def answered(self, variant: Variant, answer: dict[str, Any]) -> bool:
-        """Take note of an answer; tell whether it completes its variant."""
-        if variant == BASE and self.work.config.decodings[self.work.decoding].greedy:
-            self._base[answer["question_id"]] = answer["token_ids"]
-        pending = self._pending.get(variant, set())
-        if not pending:
-            return False
-        self.done += 1
-        pending.discard((answer["question_id"], answer["sample"]))
-        return not pending
-
-    def fail(self) -> None:
-        """Forget all that is not answered."""
-        self.total = self.done
-        self._pending.clear()
-        self._queue.clear()
-        self._group.clear()
-
-
-def part(variant: Variant) -> str:
-    """Name the part of a batch that one engine answers: all, but one layer inside a SLURM job."""
-    return f"layer {variant.layer}" if "SLURM_JOB_ID" in os.environ else "all"
 
 
 def keep_finished(table: Path) -> None:

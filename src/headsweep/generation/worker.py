@@ -15,7 +15,9 @@ import torch
 from headsweep import paths
 from headsweep.config import Decoding, Model
 from headsweep.errors import HeadsweepError
+from headsweep.generation.client import ask_for_room
 from headsweep.generation.decoder import Decoder
+from headsweep.generation.devices import Device, give_back_memory, held
 from headsweep.generation.engine import Engine, Request
 from headsweep.generation.prompts import encode_prompt, prompt_facts
 from headsweep.generation.vllm import VllmEngine, VllmModel
@@ -27,6 +29,7 @@ from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 
+_SECONDS_TO_REST = 5.0  # how long a worker waits for a unit until it gives back memory
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
@@ -100,38 +103,40 @@ def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
     return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)
 
 
-def devices(device: str) -> list[str]:
-    """Return the device of each worker to load a model; a single "cpu" for any number of them."""
-    if device == "auto":
-        return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
-    return [device]
-
-
-def serve(connection: Connection, make: Callable[[], Worker], parent: int) -> None:
+def serve(connection: Connection, make: Callable[[], Worker], parent: int, device: Device) -> None:
     """Answer the units that come over a connection; the main function of a worker process.
 
-    `make` returns the worker, its model loaded. Each message is a word and a value: ``ready`` for a
-    unit, ``answer`` for each answer to it, ``failed`` with the cause; ``broken`` with the cause is
-    the last. The process dies with its parent, of which it is given the id.
+    `make` returns the worker, its model loaded, when the device is this process's. Each message is
+    a word and a value: ``waits`` with a GPU that another process has, ``ready`` for a unit,
+    ``answer`` for each answer to it, ``failed`` with the cause; ``broken`` with the cause is the
+    last. The process dies with its parent, of which it is given the id.
     """
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        worker = make()
-    except Exception as error:
-        connection.send(("broken", _cause(error)))
-        return
-    while True:
-        connection.send(("ready", None))
-        unit: Unit = connection.recv()
+
+    def waits(gpu: str) -> None:
+        connection.send(("waits", gpu))
+        ask_for_room()
+
+    with held(device, waits):
         try:
-            for found in worker.run(unit):
-                connection.send(("answer", found))
+            worker = make()
         except Exception as error:
-            connection.send(("failed", _cause(error)))
+            connection.send(("broken", _cause(error)))
+            return
+        while True:
+            connection.send(("ready", None))
+            if not connection.poll(_SECONDS_TO_REST):
+                give_back_memory()
+            unit: Unit = connection.recv()
+            try:
+                for found in worker.run(unit):
+                    connection.send(("answer", found))
+            except Exception as error:
+                connection.send(("failed", _cause(error)))
 
 
 def _cause(error: Exception) -> str:

@@ -3,8 +3,10 @@
 Only the config is read. The workflow turns both into jobs, ``headsweep plan`` into an estimate.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, groupby
 from typing import Any, TypeVar
 
@@ -14,6 +16,10 @@ from headsweep.config.compression import Compression, Encoder
 from headsweep.errors import ConfigError
 from headsweep.planning.store import digest, encoder_key, study_keys
 from headsweep.variants import BASE, FAMILIES, Pool, Variant, heads, numeric
+
+GROUP = 64
+"""Most variants of a job group: `group-components` in workflow/profiles/slurm lets one allocation
+answer for so many, and no group is spread over several."""
 
 _Names = tuple[str, str, str]  # config names of model, decoding and question set
 _PLACEBOS = {"both": ("noise", "numeric"), "all": ("noise", "replay", "numeric")}
@@ -36,6 +42,19 @@ class Batch:
     def names(self) -> dict[str, str]:
         """The config names that `headsweep.planning.store.Store` fills paths from."""
         return {"model": self.model, "decoding": self.decoding, "questions": self.questions}
+
+    @cached_property
+    def groups(self) -> dict[Variant, str]:
+        """The job group of each variant, which one SLURM allocation answers for: its layer's.
+
+        Variants that differ in all layers have one, too. Groups above `GROUP` are divided.
+        """
+        found, members = dict[Variant, str](), Counter[int | None]()
+        for variant in self.variants:
+            number = members[variant.layer] // GROUP
+            members[variant.layer] += 1
+            found[variant] = f"{variant.layer}.{number}" if number else str(variant.layer)
+        return found
 
 
 def at_home(config: Config, name: str) -> list[str]:

@@ -24,7 +24,7 @@ from headsweep.errors import HeadsweepError, TableError
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
 from headsweep.planning.inputs import check_devices, preflight, resolve
-from headsweep.planning.store import mark_version
+from headsweep.planning.store import journal_files, mark_version
 from headsweep.planning.workflow import Rules
 from headsweep.record import Stopwatch, read_text, write_record
 from headsweep.tables import count_rows, write_json
@@ -174,9 +174,11 @@ def held(rules: Rules) -> str:
             if path(paths.ANSWERS, variant=variant, **batch.names).exists():
                 found += each
                 continue
-            with contextlib.suppress(FileNotFoundError):
-                journal = path(paths.JOURNAL, variant=variant, **batch.names).read_bytes()
-                found += min(each, journal.count(b'"question_id":'))  # one in each record
+            records = 0
+            for file in journal_files(path(paths.JOURNAL, variant=variant, **batch.names)):
+                with contextlib.suppress(FileNotFoundError):  # it has just become a table
+                    records += file.read_bytes().count(b'"question_id":')  # one in each
+            found += min(each, records)
     models = [path(paths.MODEL, model=name).exists() for name in config.models]
     every = seeded_arms(config)
     compressed = [Path(arm.file(paths.HISTORY, seed)).exists() for arm, seed in every]

@@ -227,6 +227,11 @@ def other_users() -> list[Path]:
     ]
 
 
+def journal_files(journal: Path) -> list[Path]:
+    """Return the files of a journal of answers: one of each process that has added to it."""
+    return sorted(journal.parent.glob(f"{journal.stem}.*{journal.suffix.lstrip('.')}"))
+
+
 class Store:
     """The files of one config, in the store and in its run.
 

@@ -156,7 +156,7 @@ class Rules(Shown):
 
     def layer(self, wildcards: Any) -> str:
         """Return the group of jobs that share a SLURM allocation, and so a loaded model."""
-        number = Variant.parse(wildcards.variant).layer
+        number = self._batch(wildcards).groups[Variant.parse(wildcards.variant)]
         group = f"{wildcards.model}/{wildcards.decoding}/{wildcards.questions}/{number}"
         self._groups[group] = "layer"  # what the profile's group-components names
         return group

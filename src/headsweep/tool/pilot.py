@@ -50,6 +50,7 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
             found.setdefault(batch.model, batch)
     if not found:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
+    client.begin_run()
     rows = [["model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config"]]
     facts, hours = {}, 0.0
     for name, batch in found.items():
@@ -84,7 +85,7 @@ def _measure(
         store = answer(whole, cores, stay=True)
         seconds, gigabytes = time.monotonic() - begin, _memory()
     finally:
-        client.stop()
+        client.end_run()
     little = batches(whole)[0]
     files = [Path(file) for file in store.answers(little)]
     rows = [row for file in files for row in read_arrow(file, ANSWERS).to_pylist()]

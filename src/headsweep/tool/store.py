@@ -18,6 +18,7 @@ from headsweep import paths
 from headsweep.config import Config, load
 from headsweep.errors import ConfigError, HeadsweepError, TableError
 from headsweep.generation.client import status
+from headsweep.generation.locks import Locks
 from headsweep.planning.batches import batches, encoders, seeded_arms
 from headsweep.planning.inputs import resolve
 from headsweep.planning.plan import aligned
@@ -42,12 +43,13 @@ _KINDS = {
     "arm": rf"compressed/({_KEY}/{_KEY}/{_KEY}/\d+)/",
     "solver, unfinished": rf"\.journal/solvers/({_KEY}/{_KEY}/\d+)\.safetensors",
     "arm, unfinished": rf"\.journal/compressed/({_KEY}/{_KEY}/{_KEY}/\d+)(?:/|$)",
-    "answers, unfinished": rf"\.journal/({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.(?:jsonl|parquet)",
+    "answers, unfinished": rf"\.journal/({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.(?:[^/]*jsonl|parquet)",
     "answers": rf"({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.parquet",
 }
 """How the paths of each kind begin, below the store; a record begins like its file."""
 
-_ITS_OWN = {".trash", Path(paths.STORE_VERSION).name, Path(paths.STORE_USERS).name}
+_HIDDEN = (paths.STORE_VERSION, paths.STORE_USERS, paths.STORE_LOCKS)
+_ITS_OWN = {TRASH.name}.union(Path(each).name for each in _HIDDEN)
 _Unit = tuple[str, str, str]  # kind, key, and the variant where there is one
 _Held = tuple[str, str, tuple[str, ...]]
 _Taken = dict[tuple[str, str, str, str], set[str]]
@@ -252,6 +254,12 @@ def refuse_while_running(option: str) -> None:
         raise ConfigError(
             f"{option}: {len(engines)} engines answer here; wait for their run, or end them with "
             f"`headsweep engine stop`"
+        )
+    locks = Path(paths.STORE_LOCKS)
+    if locks.exists() and Locks(locks).are_held():
+        raise ConfigError(
+            f"{option}: an engine answers into this store, perhaps on another host; wait for its "
+            f"run, or end it there with `headsweep engine stop`"
         )
     if any(_LOCKS.glob("*")):
         raise ConfigError(

@@ -90,7 +90,7 @@ def sweep(
     """
     from headsweep.analysis.facts import read_csv  # slow to import
     from headsweep.analysis.jobs import write_controls
-    from headsweep.generation import activations
+    from headsweep.generation import activations, client
     from headsweep.grading.matrix import grade
     from headsweep.planning.inputs import check_devices, preflight, resolve
     from headsweep.record import Stopwatch, write_record
@@ -121,6 +121,7 @@ def sweep(
         file = Path(paths.CONFIG.format(run=RUN))
         write_json(file, config.model_dump(mode="json"))
         write_record(file, Stopwatch(), {})
+        client.begin_run()
         store = answer(config, cores)
         names = (MODEL, "greedy", QUESTIONS)
         _once(store.of_sweep(SWEEP, paths.ACTIVATIONS), activations.run, config, *names)
@@ -133,7 +134,7 @@ def sweep(
 def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":
     """Run the workflow's jobs up to the answers of a resolved config, on all cores by default.
 
-    With `stay`, the engine keeps running afterwards.
+    With `stay`, the engine keeps running afterwards, until the caller ends its run.
     """
     from headsweep.generation import client, prepare
     from headsweep.generation.work import Work
@@ -159,7 +160,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
             _LOG.info("%d of %d models have answered", number, len(asked))
     finally:
         if not stay:
-            client.stop()
+            client.end_run()
     return store
 
 

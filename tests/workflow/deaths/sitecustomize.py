@@ -2,8 +2,8 @@
 
 Python imports this file as it starts, where its folder is on the path. `HEADSWEEP_TEST_DEATHS` is a
 JSON file: by the number of answers that all engines have journaled, what happens then. ``cut``
-kills the engine in the midst of writing, ``worker`` kills one of its workers, ``wait`` has the
-engine wait for a signal. Beside it, ``<file>.count`` gets a byte for each answer.
+kills the engine in the midst of writing, ``worker`` kills one of its workers, ``wait`` has all of
+them halt. Beside it, ``<file>.count`` gets a byte for each answer.
 """
 
 import json
@@ -27,11 +27,13 @@ if "HEADSWEEP_TEST_DEATHS" in os.environ and "headsweep.generation.server" in sy
             count = stream.tell()
         what = json.loads(_moments.read_text()).get(str(count))
         if what == "cut":
-            os.truncate(path, path.stat().st_size - 5)
+            written = journal.written_here(path)
+            os.truncate(written, written.stat().st_size - 5)
             os.kill(os.getpid(), signal.SIGKILL)
         elif what == "worker":
             multiprocessing.active_children()[0].kill()
         elif what == "wait":
-            signal.pause()
+            for worker in multiprocessing.active_children():
+                os.kill(worker.pid, signal.SIGSTOP)
 
     journal.append = _append_and_die

@@ -1,0 +1,122 @@
+"""The devices that models are loaded onto, and the locks of GPUs.
+
+A GPU is one process's, from before a model is loaded until the process ends: an engine takes most
+of the memory, and whatever came second would die. The locks lie on the host's own disk, for all of
+its users: a GPU is another on each host. A container with a `/tmp` of its own has its own locks.
+"""
+
+import gc
+import logging
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from headsweep.errors import EngineError
+from headsweep.generation.locks import Locks
+
+_LOG = logging.getLogger(__name__)
+
+LOCKS = Path("/tmp/headsweep-gpus")
+
+_SECONDS_BETWEEN_TRIES = 2.0
+
+
+class Device(NamedTuple):
+    """Where a model is loaded."""
+
+    name: str  # as torch says it, or ``balanced``
+    gpus: tuple[str, ...] = ()  # the GPUs that it stands for, by UUID
+
+
+def devices(device: str) -> list[Device]:
+    """Return the device of each worker to load a model; a single "cpu" for any number of them."""
+    if device == "cpu":
+        return [Device(device)]
+    gpus = _visible_gpus()
+    match device.partition(":"):
+        case "auto", _, _:
+            every = [Device(f"cuda:{number}", (gpu,)) for number, gpu in enumerate(gpus)]
+            return every or [Device("cpu")]
+        case "balanced", _, _:
+            return [Device(device, tuple(gpus))]
+        case _, _, number:
+            place = int(number or 0)
+            return [Device(device, tuple(gpus[place : place + 1]))]
+
+
+@contextmanager
+def held(device: Device, waits: Callable[[str], object]) -> Iterator[None]:
+    """Hold the locks of a device's GPUs; wait for them first.
+
+    While another process has a GPU, `waits` is called with its UUID every two seconds. All take
+    GPUs in the same order, so that nobody has what somebody else waits for.
+    """
+    locks = _locks() if device.gpus else None
+    if locks is None:
+        yield
+        return
+    for gpu in sorted(device.gpus):
+        while not locks.take(gpu):
+            waits(gpu)
+            time.sleep(_SECONDS_BETWEEN_TRIES)
+    try:
+        yield
+    finally:
+        give_back_memory()
+        for gpu in device.gpus:
+            locks.release(gpu)
+
+
+def give_back_memory() -> None:
+    """Give back the GPU memory that torch keeps for tensors to come."""
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def _locks() -> Locks | None:
+    """Return the locks of this host's GPUs; None if another user has spoilt their file."""
+    try:
+        return Locks(LOCKS, shared=True)
+    except EngineError as error:
+        _LOG.warning("%s; two models may be loaded onto one GPU", error)
+        return None
+
+
+def _visible_gpus() -> list[str]:
+    """Return the UUIDs of the GPUs that torch sees, in its order.
+
+    A child looks: with names of parts of a GPU (MIG), counting alone initialises CUDA, and a
+    process that has done so cannot fork workers any more.
+    """
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_tell_gpus, args=(theirs,))
+    child.start()
+    theirs.close()
+    try:
+        found: list[str] = ours.recv()
+    except EOFError:
+        child.join()
+        raise EngineError(
+            f"counting the GPUs has ended with status {child.exitcode}; `nvidia-smi` may say why; "
+            f"or set device: cpu"
+        ) from None
+    child.join()
+    return found
+
+
+def _tell_gpus(connection: Connection) -> None:
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if named[0].startswith("MIG-"):  # a part's own name: the UUID may be that of the whole GPU
+        connection.send(named[:count])
+        return
+    properties = map(torch.cuda.get_device_properties, range(count))
+    connection.send([str(found.uuid) for found in properties])

@@ -1,0 +1,138 @@
+"""What is left of a batch of the plan, handed out to the workers of an engine."""
+
+import math
+import time
+from collections import deque
+from typing import Any
+
+from headsweep.generation.locks import Locks
+from headsweep.generation.work import Key, Unit, Work
+from headsweep.variants import BASE, Variant
+
+_GROUP = 25  # variants that answer together; some tables are complete when one group is
+
+_QUESTIONS = 64
+"""A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
+
+
+class Schedule:
+    """What is left of a batch of the plan, handed out unit by unit.
+
+    What is asked for comes first, then what is worked ahead. Variants are taken in groups, the base
+    model in the first: all of them answer a few questions, then a few more. So the base model's
+    states serve a whole group, its answers serve all, and the first tables are complete long before
+    the last. The given variants are answered ahead; so many workers share them.
+
+    Engines of several hosts may share a store: a variant is answered under its lock, which is taken
+    when its group is. What another engine answers is looked at again until it is done, or dies.
+    """
+
+    def __init__(self, work: Work, variants: list[Variant], workers: int, locks: Locks) -> None:
+        self.work = work
+        self.total = self.done = 0
+        self.begun = 0.0
+        """When the first unit was handed out, by `time.monotonic`; 0 before."""
+        self.elsewhere: list[Variant] = []
+        """What another engine answers, or writes."""
+        self._workers, self._locks = workers, locks
+        self._base = work.base()
+        self._pending: dict[Variant, set[Key]] = {}
+        self._queue: deque[Variant] = deque()
+        self._group: dict[str, list[tuple[Variant, Key]]] = {}
+        for variant in variants:
+            if missing := work.unanswered(variant):
+                self._pending[variant] = set(missing)
+                self._queue.append(variant)
+                self.total += len(missing)
+
+    def want(self, variant: Variant) -> bool:
+        """Put a variant at the head of the queue if something of it is missing; tell whether.
+
+        If nothing is, its lock is held from now on, until `release`.
+        """
+        if variant in self._queue:
+            self._queue.remove(variant)
+        elif variant in self.elsewhere or self._pending.get(variant):
+            return True  # another engine answers, or this one
+        if not self._claim(variant):
+            return True
+        if self._pending[variant]:
+            self._queue.appendleft(variant)
+            return True
+        return False
+
+    def next(self) -> Unit | None:
+        """Return the next requests; None if all are handed out."""
+        if not self._group:
+            self._take_group()
+        if not self._group:
+            return None
+        self.begun = self.begun or time.monotonic()
+        left = len(self._group)
+        questions = max(left / (2 * self._workers), min(_QUESTIONS, left / self._workers))
+        taken = [self._group.pop(each) for each in list(self._group)[: math.ceil(questions)]]
+        return self.work.unit([request for part in taken for request in part], self._base)
+
+    def answered(self, variant: Variant, answer: dict[str, Any]) -> bool:
+        """Take note of an answer; tell whether it completes its variant."""
+        if variant == BASE and self.work.config.decodings[self.work.decoding].greedy:
+            self._base[answer["question_id"]] = answer["token_ids"]
+        pending = self._pending.get(variant, set())
+        if not pending:
+            return False
+        self.done += 1
+        pending.discard((answer["question_id"], answer["sample"]))
+        return not pending
+
+    def complete_elsewhere(self) -> list[Variant]:
+        """Return what other engines have completed since; queue what they have left.
+
+        The locks of what is returned are held, until `release`.
+        """
+        again, self.elsewhere = self.elsewhere, []
+        free = [variant for variant in again if self._claim(variant)]
+        self._queue.extend(variant for variant in free if self._pending[variant])
+        return [variant for variant in free if not self._pending[variant]]
+
+    def release(self, variant: Variant) -> None:
+        """Let go of a variant's lock: it is written, or nobody here waits for it."""
+        self._locks.release(self.work.lock(variant))
+
+    def fail(self) -> None:
+        """Forget all that is not answered."""
+        for variant in self._pending:
+            self.release(variant)
+        self.total = self.done
+        self._pending.clear()
+        self._queue.clear()
+        self._group.clear()
+        self.elsewhere.clear()
+
+    def _take_group(self) -> None:
+        """Take the lock of the first variants that others do not answer; group their questions."""
+        if BASE in self._queue:
+            self._queue.remove(BASE)
+            self._queue.appendleft(BASE)
+        taken = 0
+        while self._queue and taken < _GROUP:
+            variant = self._queue.popleft()
+            if not self._claim(variant):
+                continue
+            if not self._pending[variant]:  # and no job waits: it would have found that out
+                self.release(variant)
+                continue
+            taken += 1
+            for key in sorted(self._pending[variant]):
+                self._group.setdefault(key[0], []).append((variant, key))
+
+    def _claim(self, variant: Variant) -> bool:
+        """Take a variant's lock and note what is missing still; False if another engine has it."""
+        if not self._locks.take(self.work.lock(variant)):
+            self.elsewhere.append(variant)
+            return False
+        missing = set(self.work.missing(variant))
+        self.total += len(missing) - len(self._pending.get(variant, ()))
+        self._pending[variant] = missing
+        if variant == BASE and not missing:
+            self._base = self.work.base()
+        return True

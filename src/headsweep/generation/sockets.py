@@ -1,0 +1,126 @@
+"""The engines' sockets: their names in this folder, who holds them, and connections to them.
+
+A name is an abstract Unix socket's. It says whose it is, but anybody may take any name: only what a
+process of this user holds is connected to, and only the process that the kernel names at the other
+end gets a signal, if it is one of those. Jobs import this: it imports next to nothing.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+from headsweep.errors import EngineError
+
+_LOG = logging.getLogger(__name__)
+
+_LOOKS, _SECONDS_BETWEEN_LOOKS = 20, 0.05
+
+
+def prefix() -> str:
+    """Return what the names of all engines of this folder begin with."""
+    folder = Path.cwd().stat()
+    return f"headsweep-{os.getuid()}-{folder.st_dev:x}-{folder.st_ino:x}-"
+
+
+def names() -> list[str]:
+    """Return the names of this folder's engines, those included that begin or end.
+
+    A name that no process of this user holds, as far as can be seen, is left out with a warning.
+    """
+    for _ in range(_LOOKS):
+        found = _inodes()
+        held = _holders(chain.from_iterable(found.values()))
+        ours = [name for name in sorted(found) if not held.keys().isdisjoint(found[name])]
+        if len(ours) == len(found):
+            return ours
+        time.sleep(_SECONDS_BETWEEN_LOOKS)  # a process that ends lets go of its socket first
+    for name in sorted(found.keys() - ours):
+        _LOG.warning(
+            "%s is left alone: no process of yours that can be seen from here holds this socket; "
+            "it is another user's, or an engine in another container, which `headsweep engine "
+            "stop` ends there",
+            name,
+        )
+    return ours
+
+
+def connect(name: str) -> socket.socket | None:
+    """Connect to an engine; return None if none listens.
+
+    Raises:
+        EngineError: it is another user's.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(f"\0{name}")
+        check_peer(connection)
+    except ConnectionRefusedError:
+        connection.close()
+        return None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_peer(connection: socket.socket) -> int:
+    """Return the id of the process at the other end, as the kernel knows it.
+
+    It is 0 if that process is in another container, and cannot be seen from here.
+
+    Raises:
+        EngineError: it is another user's.
+    """
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    process, user, _ = struct.unpack("3i", credentials)
+    if user != os.getuid():
+        raise EngineError(
+            f"the process at the engine's socket is user {user}'s, not yours; have it ended, or "
+            f"run in another folder"
+        )
+    return int(process)
+
+
+def send_signal(name: str, process: int, number: signal.Signals) -> bool:
+    """Send a signal to the process that listens at a name if it holds the name's socket; tell so.
+
+    The id may be 0, which would mean this process and its group, or be another process's by now.
+    """
+    held = _holders(_inodes().get(name, ()))
+    if is_holder := process in chain.from_iterable(held.values()):
+        os.kill(process, number)
+    return is_holder
+
+
+def _inodes() -> dict[str, set[str]]:
+    """Return the inodes of the sockets with each name of this folder: listening or connected."""
+    lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
+    found = dict[str, set[str]]()
+    for line in lines:
+        columns, _, name = line.partition(" @")
+        if name.startswith(prefix()):
+            found.setdefault(name, set()).add(columns.split()[-1])
+    return found
+
+
+def _holders(inodes: Iterable[str]) -> dict[str, list[int]]:
+    """Return the processes of this user that hold each of some sockets, by the sockets' inodes."""
+    wanted = {f"socket:[{inode}]": inode for inode in inodes}
+    found = dict[str, list[int]]()
+    for folder in Path("/proc").glob("[0-9]*") if wanted else ():
+        with contextlib.suppress(OSError):  # others' processes, and those that end
+            if folder.stat().st_uid != os.getuid():
+                continue
+            for file in (folder / "fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):  # it is closed by now
+                    if inode := wanted.get(str(file.readlink())):
+                        found.setdefault(inode, []).append(int(folder.name))
+    return found

@@ -1,0 +1,149 @@
+"""GPUs, without one: who counts them, and who waits for whom. Their UUIDs are injected."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import inline
+from headsweep import paths
+from headsweep.errors import EngineError
+from headsweep.generation import activations, devices, worker
+from headsweep.generation.devices import Device
+from headsweep.generation.work import Work
+from headsweep.variants import BASE
+from processes import wait_until
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
+
+TAKING = (
+    "import sys, pathlib; from headsweep.generation.locks import Locks; "
+    "locks = Locks(pathlib.Path(sys.argv[1]), shared=True); print(locks.take('GPU-1'), flush=True);"
+    "sys.stdin.read()"
+)
+
+
+@pytest.fixture
+def counted_by(tmp_path, monkeypatch):
+    """Have torch see three GPUs; return who has looked at them."""
+    file = tmp_path / "counted"
+
+    def count():
+        file.write_text(str(os.getpid()))
+        return 3
+
+    monkeypatch.setattr(torch.cuda, "device_count", count)
+    properties = [SimpleNamespace(uuid=f"uuid-{number}") for number in range(3)]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties.__getitem__)
+    return lambda: int(file.read_text())
+
+
+def test_a_child_counts_the_gpus(counted_by, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    every = [Device(f"cuda:{number}", (f"uuid-{number}",)) for number in range(3)]
+    assert devices.devices("auto") == every
+    assert counted_by() != os.getpid()
+    assert devices.devices("cuda") == [Device("cuda", ("uuid-0",))]
+    assert devices.devices("cuda:2") == [Device("cuda:2", ("uuid-2",))]
+    assert devices.devices("balanced") == [Device("balanced", ("uuid-0", "uuid-1", "uuid-2"))]
+    assert devices.devices("cpu") == [Device("cpu")]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c")
+    parts = [device.gpus for device in devices.devices("auto")]
+    assert parts == [("MIG-a",), ("MIG-b",), ("MIG-c",)]
+
+
+def test_without_gpus_there_is_the_cpu_and_a_count_that_dies_is_told(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert devices.devices("auto") == [Device("cpu")]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: os._exit(7))
+    with pytest.raises(EngineError, match=r"^counting the GPUs has ended with status 7; .*$"):
+        devices.devices("auto")
+
+
+@pytest.fixture
+def taken(tmp_path, monkeypatch):
+    """A process that has GPU-1."""
+    monkeypatch.setattr(devices, "LOCKS", tmp_path / "gpus")
+    monkeypatch.setattr(devices, "_SECONDS_BETWEEN_TRIES", 0.02)
+    command = [sys.executable, "-c", TAKING, str(devices.LOCKS)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"True\n"
+        yield holder
+        holder.kill()
+
+
+def test_activations_load_no_model_onto_a_gpu_that_another_process_has(
+    run_config, taken, monkeypatch
+):
+    names = ("tiny", "greedy", "small")
+    inline.run(run_config, *names, BASE)
+    monkeypatch.setattr(activations, "devices", lambda _: [Device("cpu", ("GPU-1",))])
+    asked, load = [], activations.load_model
+
+    def ask_for_room():
+        asked.append(taken.poll())
+        if len(asked) == 3:
+            taken.kill()
+            taken.wait()
+
+    def loads(*arguments, **options):
+        assert taken.poll() is not None, "the GPU is another's"
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(activations, "ask_for_room", ask_for_room)
+    monkeypatch.setattr(activations, "load_model", loads)
+    activations.run(run_config, *names)
+    assert asked[:3] == [None, None, None]
+    keys = Work(run_config, *names).keys
+    assert Path(paths.ACTIVATIONS.format(**keys)).exists()
+
+
+def test_a_gpu_is_free_again_after_use_and_others_are_not_waited_for(taken):
+    waited = []
+    with devices.held(Device("cuda:1", ("GPU-2",)), waited.append):
+        pass
+    assert waited == []
+    with devices.held(Device("cpu"), waited.append):
+        pass
+
+    def give_up(gpu):
+        raise TimeoutError(gpu)
+
+    with pytest.raises(TimeoutError, match="GPU-1"), devices.held(Device("x", ("GPU-1",)), give_up):
+        pass
+    devices.LOCKS.unlink()
+    devices.LOCKS.mkdir()  # spoilt: a warning, and no lock
+    with devices.held(Device("x", ("GPU-1",)), give_up):
+        pass
+
+
+def test_an_idle_worker_gives_back_memory_once(tmp_path, monkeypatch):
+    emptied = tmp_path / "emptied"
+
+    def empty():
+        with emptied.open("a") as stream:
+            stream.write(".")
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty)
+    monkeypatch.setattr(worker, "_SECONDS_TO_REST", 0.01)
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    answering = SimpleNamespace(run=lambda unit: [unit])
+    given = (theirs, lambda: answering, os.getpid(), Device("cpu"))
+    process = context.Process(target=worker.serve, args=given)
+    process.start()
+    try:
+        assert ours.recv() == ("ready", None)
+        wait_until(emptied.exists, 20)
+        ours.send(5)
+        assert ours.recv() == ("answer", 5)
+        assert ours.recv() == ("ready", None)
+        wait_until(lambda: emptied.read_text() == "..", 60)
+    finally:
+        process.kill()
+        process.join()
