@@ -24,6 +24,7 @@ from headsweep.planning.batches import placebos, pool
 from headsweep.planning.store import Store
 from headsweep.statistics.answers import loops
 from headsweep.statistics.intervals import false_discovery, mcnemar, paired_interval, wilson
+from headsweep.statistics.power import smallest_gain
 from headsweep.statistics.selection import (
     HeadVariance,
     against_placebos,
@@ -46,9 +47,11 @@ otherwise. `base`: accuracy of the base model. `placebo`: noise placebos; `numer
 decoded again; each as many as heads, empty if the sweep has none."""
 
 HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
-HEADS += ["p", "q", "no_answer", "truncated", "fragile", "tokens"]
-"""Columns of the table of heads; base comes first, without a test. `fragile`: the share of answers
-with a margin that rounding can reverse."""
+HEADS += ["p", "q", "shows", "no_answer", "truncated", "fragile", "tokens"]
+"""Columns of the table of heads; base comes first, without a test. `shows`: the smallest gain that
+the corrected test would show with probability 0.8 (`headsweep.statistics.power`), given how many
+outcomes the head changes; `fragile`: the share of answers with a margin that rounding can
+reverse."""
 
 FAILURES = ["variant", "accuracy", "gain", "no_answer", "truncated", "loops", "tokens"]
 FAILURES += ["mode", "mode_share", "norm_share", "norm_rank"]
@@ -175,11 +178,22 @@ def controls(
         truncated=graded["stop_reason"] == "length",
         fragile=graded["margin"] < noise,
     ).groupby("variant")[["no_answer", "truncated", "fragile", "tokens"]]
+    tested["shows"] = _shows(tested)
     return {
         "gains": _gains(z, layers, others, seed),
         "heads": tested.join(answers.mean(), on="variant")[HEADS],
         "spread": _spread(z, layers),
     }
+
+
+def _shows(heads: pd.DataFrame) -> pd.Series:
+    """Return the smallest gain that the test of each head shows with power; none for base."""
+    tests = int(heads["p"].notna().sum())
+    changed = (heads["gained"] + heads["lost"]) / heads["n"]
+    gains = {
+        share: smallest_gain(int(heads["n"].iloc[0]), share, tests) for share in changed.unique()
+    }
+    return changed.map(gains).where(heads["p"].notna())
 
 
 def shown(heads: pd.DataFrame, sign: int) -> pd.DataFrame:

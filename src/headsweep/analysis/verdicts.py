@@ -12,6 +12,7 @@ import numpy as np
 from headsweep import paths
 from headsweep.analysis.facts import LEVEL, Sentence, Source
 from headsweep.analysis.gains import HEADS, shown
+from headsweep.analysis.powers import seen, unless_shown
 from headsweep.analysis.trials import METHOD, causal_arm
 from headsweep.config import Config
 from headsweep.planning.titles import title
@@ -82,7 +83,10 @@ def _heads(config: Config) -> Iterator[Verdict]:
         if helps:
             many = "1 head helps" if len(helps) == 1 else f"{len(helps)} heads help"
             answer, so = f"{many} when lost", "Its gain passes the corrected test."
-        yield Verdict("heads", "▲" if helps else "–", answer, said, best.say(so))
+        told = best.say(so)
+        if not helps:
+            told = Sentence("{so} {seen}", so=told, seen=seen(table.of(rows)))
+        yield Verdict("heads", "▲" if helps else "–", answer, said, told)
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:
@@ -115,7 +119,8 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     )
     ends = {"▲": "Choosing heads is worth its training.", "–": "Sampling remains the simpler way."}
     so = ends.get(mark, "If answers can be checked, sample.")
-    yield Verdict("sampling", mark, answer, said, Sentence(so if sampled else ""))
+    told = unless_shown(mark, row, Sentence(so if sampled else ""))
+    yield Verdict("sampling", mark, answer, said, told)
 
 
 def _question(config: Config) -> Iterator[Verdict]:
@@ -134,7 +139,7 @@ def _question(config: Config) -> Iterator[Verdict]:
     )
     fixed = held[row].value("low") > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads are not shown to be worse."
-    yield Verdict("question", mark, answer, said, Sentence(so))
+    yield Verdict("question", mark, answer, said, unless_shown(mark, row, Sentence(so)))
 
 
 def _families(config: Config) -> Iterator[Verdict]:
@@ -157,7 +162,8 @@ def _families(config: Config) -> Iterator[Verdict]:
         won = others.query(f"adjusted < {LEVEL} and difference > 0")
         beaten = won.number("difference", "count", "count") if won else "none"
         so = others.say("Heads beat {won} of {difference count count} families.", won=beaten)
-        yield Verdict("families", mark, answer, said, so if others else Sentence(""))
+        told = unless_shown(mark, row, so if others else Sentence(""), tests=len(tested))
+        yield Verdict("families", mark, answer, said, told)
 
 
 def _compression(config: Config) -> Iterator[Verdict]:

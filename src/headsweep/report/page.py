@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headsweep import __version__, paths
+from headsweep.analysis import advice
 from headsweep.analysis.facts import LEVEL, Sentence, Source, columns, record
 from headsweep.analysis.gains import GAINS
 from headsweep.analysis.trials import METHOD, causal_arm
@@ -105,6 +106,13 @@ def luck(config: Config, section: Section) -> None:
             real=real.number("gain", "count", "count") if real else "None",
         )
         section.lead += [said] * bool(known)
+
+
+def sampling(config: Config, section: Section) -> None:
+    """Say what to do in the light of each comparison."""
+    for name in config.selectors:
+        method, most = rival(config, name)
+        section.lead += [advice.of_selector(config, name, method, most)] if method else []
 
 
 def families(config: Config, section: Section) -> None:
@@ -237,7 +245,7 @@ _QUESTION = "SPRINT asks the heads nearest to a question. Does it matter which q
 SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | None]] = {
     "heads": ("sweeps", "Which heads matter?", "", None),  # the explorer, in the template
     "luck": ("sweeps", "Is a gain more than luck?", "", luck),
-    "sampling": ("selectors", "Does choosing heads beat sampling?", _SAMPLING, None),
+    "sampling": ("selectors", "Does choosing heads beat sampling?", _SAMPLING, sampling),
     "question": ("selectors", "Does the question matter?", _QUESTION, None),
     "families": ("frontiers", "Are heads special?", _FAMILIES, families),
     "compression": ("compressions", "Can heads go for good?", "", compression),
