@@ -3,11 +3,13 @@
 #               MODEL=qwen2.5-coder-0.5b-families: the comparison of families
 # make prune-example  a real model pruned and recovered, in an hour or two: GGUF=, DATA=
 # make asdiv    small solvers compressed on ASDiv-A, results/gallery/asdiv: an hour of a core; DATA=
+# make proof    effects are planted, and a run that does not know them has to find them; SEED=
 # make test     the tests and the linters, in the same environment
 # make nightly  what takes hours: every step of NIGHTLY below, each to the end, each with a log
 # Its steps alone:
 # make faults   200 seeded rounds of faults: kills, full disks, damage, moved clocks; FROM=, ROUNDS=
 # make kills    an engine killed 20 times in one sweep
+# make errors   1,000 drawn worlds, with effects and without: how often a verdict is wrong
 # make hostile  10,000 hostile answers graded, and all gold answers of MATH
 # make slurm    the shipped profile on a real SLURM, which it installs (root, apt-get) and stops
 # make training, make figures  the reasoner trained again, README's figures made again, both compared
@@ -28,7 +30,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.developed
 PYTEST := $(BIN)/python -m pytest
-NIGHTLY := faults kills hostile slurm training figures suite-3.12 suite-3.13
+NIGHTLY := faults kills errors proof hostile slurm training figures suite-3.12 suite-3.13
 LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
@@ -64,6 +66,10 @@ asdiv: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --directory $(ASDIV) --configfile results/gallery/asdiv/config.yaml
 	cut -d , -f 1-26 $(ASDIV)/results/asdiv/tables/compression_table4.csv > results/gallery/asdiv/table4.csv
 
+# Blind, in five minutes: see src/headsweep/proof.
+proof: $(INSTALLED)
+	$(BIN)/python -m headsweep.proof --cores $(CORES) $(if $(SEED),--seed $(SEED))
+
 # The linters work beside pytest; what they say is printed at the end. Files are handed out in the
 # order of collection (xdist's own order is by number of tests, which says nothing of their length).
 test: $(DEVELOPED)
@@ -94,6 +100,9 @@ faults: $(DEVELOPED)
 
 kills: $(DEVELOPED)
 	HEADSWEEP_KILLS=20 $(PYTEST) tests/workflow/test_engine_deaths.py
+
+errors: $(DEVELOPED)
+	HEADSWEEP_NIGHTLY=1 $(PYTEST) tests/proof
 
 hostile: $(DEVELOPED)
 	HEADSWEEP_NIGHTLY=1 HEADSWEEP_HOSTILE=10000 $(PYTEST) tests/grading

@@ -16,7 +16,7 @@ from processes import python
 SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
 
 FLOORS = (
-    "reference cli jobs tool bench",
+    "reference cli jobs proof tool bench",
     "report figures analysis",
     "frontier recovery sprint compression",
     "generation reasoner grading athena",

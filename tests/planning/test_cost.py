@@ -9,6 +9,8 @@ from headsweep.planning import cost
 from headsweep.planning.batches import Batch, batches, family_members, find_batch, placebos
 from headsweep.planning.memory import training_memory
 from headsweep.planning.plan import describe
+from headsweep.planning.sight import Rates, sight
+from headsweep.statistics.power import questions_for, smallest_gain
 from headsweep.variants import BASE
 
 ARMS = ("baseline", "full")
@@ -148,3 +150,20 @@ def test_members_of_families_answer_training_and_test_questions():
     every = {variant for each in members.values() for variant in each}
     assert every <= set(find_batch(planned, "big", "greedy", "train").variants)
     assert find_batch(planned, "big", "T0.6", "test").variants == (BASE,)
+
+
+def test_the_plan_says_what_each_sweep_could_see_and_what_it_assumes():
+    sweeps = {"one": {"model": "big", "questions": "test", "layers": [3], "heads": [0, 1, 2]}}
+    planned = config(sweeps=sweeps)
+    lines = describe(planned).splitlines()
+    (row,) = [line for line in lines if line.startswith("one ")]
+    heads, questions, right, changed, gain, _, needed = row.split()[1:]
+    assert (heads, right, changed) == ("3", "60%", "15%")
+    assert float(gain) == pytest.approx(100 * smallest_gain(int(questions), 0.15, 3), abs=0.051)
+    assert needed == f"{questions_for(0.02, 0.15, 3):,}"
+    assert any("with probability 0.8" in line for line in lines)
+    assert any("outcomes changed are assumed" in line for line in lines)
+    # A model that is right on all but a twentieth cannot gain as much as the test would need.
+    able = sight(planned, {"big": Rates(accuracy=0.95, changed=0.15)})
+    assert {row[5] for row in able[1:]} == {"none"}
+    assert sight(planned, {"another": Rates(accuracy=0.5, changed=0.1)}) == []

@@ -12,6 +12,7 @@ import simulated_trials
 import simulation
 from headsweep import paths
 from headsweep.analysis import jobs
+from headsweep.analysis.advice import of_selector
 from headsweep.analysis.cut import note
 from headsweep.analysis.facts import FORMS, Sentence, Source
 from headsweep.analysis.gains import read_z
@@ -24,6 +25,7 @@ from headsweep.report import blocks
 from headsweep.report.blocks import Section, fill
 from headsweep.report.page import compression
 from headsweep.report.svg import Scale
+from headsweep.statistics.power import smallest_gain
 from headsweep.tables import GRADED, accuracy_schema, write_csv, write_table
 
 
@@ -121,6 +123,8 @@ def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
         assert f"{found.mark} {found.answer}" == wanted
         assert "picked afterwards" not in str(found)  # there is one temperature
         assert "16 answers" in str(found)
+        # A null says what it would have shown: (1.960 + 0.842) standard errors, of 0.1 / 1.960.
+        assert str(found).endswith("Differences show from 14.3 points on.") == (wanted[0] == "–")
     for p, low, mark in ((0.001, 0.1, "▲"), (0.04, 0.01, "–"), (0.2, -0.01, "–")):
         for name in ("one", "two"):
             change(config, paths.EMBEDDING_VALUE, {"low": low, "p": p}, selector=name)
@@ -140,8 +144,14 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     assert f"above {FORMS['points'](pruned['band_high'].max())} are" in str(found)
     assert pruned["band_high"].max() > best["high"] + 0.01
     assert f"{hurt} hurt" in str(found)
+    assert str(found).endswith(
+        f"Gains show from {FORMS['part'](pruned['shows'].median())} points on."
+    )
+    changed = (best["gained"] + best["lost"]) / 200
+    assert best["shows"] == pytest.approx(smallest_gain(200, changed, 24), abs=1e-3)
     change(config, paths.CONTROLS, {"q": 0.001, "gain": 0.1}, sweep="demo", table="heads")
     assert outcome(config, "heads").answer == "24 heads help when lost"
+    assert "Gains show" not in str(outcome(config, "heads"))
     decided = {"cut_decides": [None, True, *[False] * 23]}
     change(config, paths.CONTROLS, decided, sweep="demo", table="heads")
     found = outcome(config, "heads")
@@ -152,6 +162,32 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     shutil.copytree(folder, folder.with_name("again"))
     both = config.model_copy(update={"sweeps": config.sweeps | {"again": config.sweeps["demo"]}})
     assert str(outcome(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
+
+
+ADVICE = [
+    (
+        (0.01, 0.2),
+        "what to do where answers can be checked: choose heads by SPRINT. 16 answers solve",
+    ),
+    ((-0.2, -0.1), "what to do where answers can be checked: sampling T = 0.6. 16 answers solve"),
+    ((-0.1, 0.1), "what to do: sampling T = 0.6, which needs no training. 16 answers solve"),
+]
+
+
+def test_a_comparison_ends_in_what_to_do_with_how_many_answers_and_tokens(config):
+    curves = Source.read(config, paths.CURVES, selector="one").where(n=16)
+    for (low, high), wanted in ADVICE:
+        ends = {"difference": (low + high) / 2, "low": low, "high": high}
+        change(config, paths.PAIRED, ends, selector="one")
+        said = str(of_selector(config, "one", "sampling T=0.6", 16))
+        assert said.startswith(f"MATH-like, {wanted} ")
+        for method in ("SPRINT", "sampling T=0.6"):
+            own = curves.where(method=method)
+            for number in (own.number("pass_at_n", "percent"), own.number("tokens", "count")):
+                assert str(number) in said
+        shown = "no difference is shown, as would be one of 14.3 points or more." in said
+        assert shown == (low < 0 < high)
+        assert ("95% certain" in said) != shown
 
 
 FAMILIES = [

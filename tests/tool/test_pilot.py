@@ -60,6 +60,13 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     answers = sorted(file.stem for file in Path("results/store").glob("tiny-*/*/*/L*.parquet"))
     assert answers == 2 * ["L01H00"] + ["L01H02"] + 2 * ["L04H03"]
     assert "tiny: the engine ran on cpu" in said
+    (seen,) = re.findall(r"^math +8 +60 +(\d+)% +(\d+)% +(\S+) points +([\d,]+)$", said, re.M)
+    right, changed, gain, needed = (float(cell.replace(",", "")) for cell in seen)
+    assert "outcomes changed are those of the pilot" in said
+    assert right % 5 == 0  # of 20 questions
+    assert changed <= 100
+    assert 0 < gain < 60
+    assert needed > 60
     assert not Path("results/pilot/config.json").exists()
     check_version()  # the run that follows takes the store for one of today
     assert [engine["model"][:4] for engine in client.status()] == ["tiny"]  # not the pilot's to end

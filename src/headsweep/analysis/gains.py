@@ -23,15 +23,16 @@ from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.batches import placebos, pool
 from headsweep.planning.store import Store
-from headsweep.sprint.evaluation import simultaneous
 from headsweep.statistics.answers import loops
 from headsweep.statistics.intervals import (
     Bootstrap,
     false_discovery,
     mcnemar,
     paired_interval,
+    simultaneous,
     wilson,
 )
+from headsweep.statistics.power import smallest_gain
 from headsweep.statistics.selection import (
     HeadVariance,
     against_placebos,
@@ -54,12 +55,14 @@ otherwise. `base`: accuracy of the base model. `placebo`: noise placebos; `numer
 decoded again; each as many as heads, empty if the sweep has none."""
 
 HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
-HEADS += ["p", "q", "band_low", "band_high", *UNCUT]
+HEADS += ["p", "q", "shows", "band_low", "band_high", *UNCUT]
 HEADS += ["no_answer", "truncated", "fragile", "tokens"]
-"""Columns of the table of heads; base comes first, without a test. `low` to `high`: the interval of
-one head; `band_low` to `band_high`: that holds for all heads at once. `truncated`: the share of
-answers cut at the limit of tokens, and the columns `headsweep.analysis.cut.UNCUT`. `fragile`: the
-share of answers with a margin that rounding can reverse."""
+"""Columns of the table of heads; base comes first, without a test. `shows`: the smallest gain that
+the corrected test would show with probability 0.8 (`headsweep.statistics.power`), given how many
+outcomes the head changes. `low` to `high`: the interval of one head; `band_low` to `band_high`:
+that holds for all heads at once. `truncated`: the share of answers cut at the limit of tokens, and
+the columns `headsweep.analysis.cut.UNCUT`. `fragile`: the share of answers with a margin that rounding
+can reverse."""
 
 FAILURES = ["variant", "accuracy", "gain", "no_answer", "truncated", "loops", "tokens"]
 FAILURES += ["mode", "mode_share", "norm_share", "norm_rank"]
@@ -205,6 +208,7 @@ def controls(
         truncated=graded["stop_reason"] == "length",
         fragile=graded["margin"] < noise,
     ).groupby("variant")[["no_answer", "truncated", "fragile", "tokens"]]
+    tested["shows"] = _shows(tested)
     return {
         "gains": _gains(z, layers, others, seed),
         "heads": tested.join(answers.mean(), on="variant")[HEADS],
@@ -228,6 +232,16 @@ def _of_all_heads(
     of_base, of_heads = (cut_answers(z, graded, each) for each in ([str(BASE)], names))
     uncut = without_cut(paired, of_base, of_heads)
     return pd.DataFrame({"variant": names, **ends}).join(uncut)
+
+
+def _shows(heads: pd.DataFrame) -> pd.Series:
+    """Return the smallest gain that the test of each head shows with power; none for base."""
+    tests = int(heads["p"].notna().sum())
+    changed = (heads["gained"] + heads["lost"]) / heads["n"]
+    gains = {
+        share: smallest_gain(int(heads["n"].iloc[0]), share, tests) for share in changed.unique()
+    }
+    return changed.map(gains).where(heads["p"].notna())
 
 
 def shown(heads: pd.DataFrame, sign: int) -> pd.DataFrame:

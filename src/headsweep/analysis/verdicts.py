@@ -15,6 +15,7 @@ from scipy.special import ndtr, ndtri
 from headsweep import paths
 from headsweep.analysis.facts import LEVEL, Sentence, Source
 from headsweep.analysis.gains import HEADS, shown
+from headsweep.analysis.powers import seen, unless_shown
 from headsweep.analysis.trials import METHOD, causal_arm
 from headsweep.config import Config
 from headsweep.config.compression import NARROW
@@ -99,7 +100,8 @@ def _heads(config: Config) -> Iterator[Verdict]:
             yield Verdict("heads", "!", "No head is shown to help when lost", said, so)
         else:
             bound = pruned.number("band_high", "points", "max")
-            so = Sentence("Gains above {bound} are unlikely.", bound=bound)
+            told = "Gains above {bound} are unlikely. {seen}"
+            so = Sentence(told, bound=bound, seen=seen(pruned))
             yield Verdict("heads", "–", "No head is shown to help when lost", said, so)
 
 
@@ -121,12 +123,11 @@ def _sampling(config: Config) -> Iterator[Verdict]:
         f"{other[0].upper()}{other[1:]} beats choosing heads",
     )
     name, method = held[row]
-    row = row.jointly(len(held))
     section = config.selectors[name]
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
     asked = Source.read(config, paths.ACCURACY, **names)
     picked = section.versus is None and len(section.sampling) > 1
-    said = row.say(
+    said = row.jointly(len(held)).say(
         "{n count} answers, {of}: {difference points low high} points, {asked} questions.",
         of=method.removeprefix("sampling ").replace("=", " = ")
         + f", best of {len(section.sampling)}, picked afterwards" * picked,
@@ -134,7 +135,8 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     )
     ends = {"▲": "Choosing heads is worth its training.", "–": "Sampling remains the simpler way."}
     so = ends.get(mark, "If answers can be checked, sample.")
-    yield Verdict("sampling", mark, answer, said, Sentence(so if sampled else ""))
+    told = unless_shown(mark, row, Sentence(so if sampled else ""), tests=len(held))
+    yield Verdict("sampling", mark, answer, said, told)
 
 
 def _question(config: Config) -> Iterator[Verdict]:
@@ -153,7 +155,8 @@ def _question(config: Config) -> Iterator[Verdict]:
     )
     fixed = held[row].jointly(len(held)).value("low") > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads are not shown to be worse."
-    yield Verdict("question", mark, answer, said, Sentence(so))
+    told = unless_shown(mark, row, Sentence(so), tests=len(held))
+    yield Verdict("question", mark, answer, said, told)
 
 
 def _families(config: Config) -> Iterator[Verdict]:
@@ -176,7 +179,8 @@ def _families(config: Config) -> Iterator[Verdict]:
         won = others.query(f"adjusted < {LEVEL} and difference > 0")
         beaten = won.number("difference", "count", "count") if won else "none"
         so = others.say("Heads beat {won} of {difference count count} families.", won=beaten)
-        yield Verdict("families", mark, answer, said, so if others else Sentence(""))
+        told = unless_shown(mark, row, so if others else Sentence(""), tests=len(tested))
+        yield Verdict("families", mark, answer, said, told)
 
 
 def _compression(config: Config) -> Iterator[Verdict]:

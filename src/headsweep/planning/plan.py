@@ -7,6 +7,7 @@ from headsweep.config.compression import SCORED_AT_ONCE
 from headsweep.planning import cost, memory
 from headsweep.planning.batches import batches
 from headsweep.planning.cost import CARDS, CPU_SHARE, Cost
+from headsweep.planning.sight import ABOUT, ASSUMED, sight
 from headsweep.text import one_line
 
 _START_SECONDS = 30.0  # start of a job and loading of a model
@@ -59,6 +60,8 @@ def describe(config: Config) -> str:
     )
     found = sorted({cost.answer_length(config, batch) for batch in asked})
     lengths = ", ".join(map(str, found)) or "no"
+    seen = sight(config, dict.fromkeys(config.models, ASSUMED))
+    could_see = f"\n{ABOUT} (base right and outcomes changed are assumed)\n{aligned(seen, 1)}\n"
     measured, starts = cost.this_cpu().flops / CPU_SHARE / 1e9, total.jobs * _START_SECONDS / 3600
     return f"""\
 run {config.run!r} (counts everything; what the store already holds is not made again)
@@ -66,7 +69,7 @@ run {config.run!r} (counts everything; what the store already holds is not made 
 {aligned(rows, left=3)}
 
 {aligned(hours, left=1)}
-{scored}{kept}
+{scored}{kept}{could_see if seen else ""}
 Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
 in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
 0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%} of it assumed. On a

@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headsweep import __version__, paths
-from headsweep.analysis import unlike
+from headsweep.analysis import advice, unlike
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
 from headsweep.analysis.facts import LEVEL, Sentence, Source, columns, record
 from headsweep.analysis.gains import GAINS
@@ -111,10 +111,13 @@ def luck(config: Config, section: Section) -> None:
 
 
 def sampling(config: Config, section: Section) -> None:
-    """Say how many test questions resemble training questions."""
+    """Say how many test questions resemble training questions, and last what to do."""
     for name in config.selectors:
         of = title(config, "selectors", name)
         section.lead.append(Sentence("{of}: {said}", of=of, said=_likeness(config, name)))
+    for name in config.selectors:
+        method, most = rival(config, name)
+        section.lead += [advice.of_selector(config, name, method, most)] if method else []
 
 
 def _likeness(config: Config, selector: str) -> Sentence:

@@ -2,7 +2,8 @@
 
 For each model, the base and two pruned heads answer 20 questions through the engine of a run, which
 checks itself as it starts. The measured time over the planned time of the same answers scales the
-plan for the whole config.
+plan for the whole config. How often the base model is right, and a head changes that, says what the
+whole config could see.
 """
 
 import logging
@@ -21,15 +22,17 @@ from headsweep.config import Config, load
 from headsweep.config.files import read_values
 from headsweep.errors import ConfigError
 from headsweep.generation import client
+from headsweep.grading.matrix import grade_batch
 from headsweep.planning.batches import Batch, batches
 from headsweep.planning.cost import Request, card_of, generation_request, generation_seconds
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.plan import aligned, duration
+from headsweep.planning.sight import ABOUT, Rates, sight
 from headsweep.record import read_record
 from headsweep.tables import ANSWERS, read_arrow
 from headsweep.tool.command import printed
 from headsweep.tool.sweep import answer
-from headsweep.variants import Variant
+from headsweep.variants import BASE, Variant
 
 QUESTIONS = 20
 HEADS = 2
@@ -52,9 +55,9 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
     client.begin_run()
     rows = [["model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config"]]
-    facts, hours = {}, 0.0
+    facts, rates, hours = {}, {}, 0.0
     for name, batch in found.items():
-        row, own, facts[name] = _measure(whole, batch, cores)
+        row, own, facts[name], rates[name] = _measure(whole, batch, cores)
         rows.append([name, *row])
         hours += own
     print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
@@ -64,12 +67,15 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
         checks = [f"{key} {record[key]}" for key in ("path", "check", "falls") if record.get(key)]
         print(f"{name}: the engine ran on {', '.join([record['device'], *checks])}")
     print(f"the whole config's answers: about {duration(hours)}")
+    if seen := sight(whole, rates):
+        print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
+        print(aligned(seen, left=1))
 
 
 def _measure(
     config: Config, batch: Batch, cores: int | None
-) -> tuple[list[str], float, dict[str, Any]]:
-    """Return counts of a model's answers with time and memory, as text; hours; the record.
+) -> tuple[list[str], float, dict[str, Any], Rates]:
+    """Return counts of a model's answers with time and memory, as text; hours; the record; rates.
 
     The hours are those of all answers of this model in the config, finished ones included.
     """
@@ -98,7 +104,16 @@ def _measure(
     cut = sum(row["stop_reason"] == "length" for row in new)
     row = [f"{len(new)}", f"{tokens:,}", f"{cut}", f"{seconds:,.1f}", f"{tokens / seconds:,.0f}"]
     hours = ahead * seconds / planned / 3600
-    return [*row, f"{gigabytes:.1f}", duration(hours)], hours, read_record(files[0])
+    row += [f"{gigabytes:.1f}", duration(hours)]
+    return row, hours, read_record(files[0]), _rates(whole, little)
+
+
+def _rates(config: Config, batch: Batch) -> Rates:
+    """Return how often the base model is right, and how often a head's loss changes that."""
+    _, _, graded = grade_batch(config, batch, config.grading)
+    right = graded.pivot(index="question_id", columns="variant", values="correct")
+    changed = right.drop(columns=str(BASE)).ne(right[str(BASE)], axis=0)
+    return Rates(float(right[str(BASE)].mean()), float(changed.to_numpy().mean()))
 
 
 def _little(config: Config, batch: Batch, heads: list[Variant], n: int) -> Config:

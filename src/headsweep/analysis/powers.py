@@ -1,0 +1,41 @@
+"""What a run, or a planned one, could see: sentences about `headsweep.statistics.power`.
+
+A verdict that shows nothing carries one, so that a reader can tell a null from a blunt instrument.
+"""
+
+import math
+
+from headsweep.analysis.facts import FORMS, Sentence, Source
+from headsweep.statistics.power import smallest_difference
+
+
+def seen(heads: Source) -> Sentence:
+    """Say from what gain on the test of a sweep's median head would have shown it.
+
+    Heads are rows of pruned ones, with the columns ``n`` and ``shows``
+    (`headsweep.analysis.gains.HEADS`).
+    """
+    smallest = heads.number("shows", "part", "median")
+    if not smallest:
+        return heads.say("{n count} questions are too few to show any gain.")
+    return heads.say("Gains show from {least} points on.", least=smallest)
+
+
+def unless_shown(mark: str, row: Source, so: Sentence, *, tests: int = 1) -> Sentence:
+    """Add to a sentence from what difference on a comparison would have shown it.
+
+    Args:
+        mark: of the verdict; nothing is added to one that shows something.
+        row: a comparison, with its 95% interval in ``low`` and ``high``.
+        so: what the verdict says last.
+        tests: how many comparisons the verdict is corrected over.
+    """
+    if mark != "–" or math.isnan(row.value("low")):
+        return so
+    least = difference_seen(row, tests=tests)
+    return Sentence("{so} Differences show from {least} points on.", so=so, least=least)
+
+
+def difference_seen(row: Source, *, tests: int = 1) -> str:
+    """Return, in points, the smallest difference that a comparison would have shown."""
+    return FORMS["part"](smallest_difference(row.value("low"), row.value("high"), tests))

@@ -1,0 +1,53 @@
+"""What a planned sweep could see: the smallest gain that its test would show."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headsweep.config import Config
+from headsweep.planning.batches import pool
+from headsweep.planning.cost import question_count
+from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_gain
+
+
+class Rates(NamedTuple):
+    """What decides how small a gain a test can show."""
+
+    accuracy: float
+    """Share of the questions that the base model has right. Heads can gain only the others."""
+    changed: float
+    """Share of the questions whose outcome (right or wrong) the loss of a head changes."""
+
+
+ASSUMED = Rates(accuracy=0.6, changed=0.15)
+"""Of the reasoner that ships and of the real model in results/gallery, about."""
+
+
+def sight(config: Config, rates: Mapping[str, Rates]) -> list[list[str]]:
+    """Return a table of what each sweep could see, with its titles, by the rates of its model.
+
+    Sweeps of other models are left out; the table is empty if there are no others.
+    """
+    titles = ["sweep", "heads", "questions", "base right", "outcomes changed", "gains from"]
+    rows = [[*titles, f"questions for {100 * GAIN:g} points"]]
+    for name, sweep in config.sweeps.items():
+        if sweep.model not in rates:
+            continue
+        heads, questions = (
+            len(pool(config, sweep)),
+            question_count(config.questions[sweep.questions]),
+        )
+        accuracy, changed = rates[sweep.model]
+        gain = smallest_gain(questions, changed, heads)
+        # Of all questions, those gained were wrong before.
+        possible = (max(changed, gain) + gain) / 2 <= 1 - accuracy
+        least = f"{100 * gain:.1f} points" if possible else "none"
+        needed = f"{questions_for(GAIN, changed, heads):,}"
+        shares = (f"{accuracy:.0%}", f"{changed:.0%}")
+        rows.append([name, f"{heads}", f"{questions:,}", *shares, least, needed])
+    return rows if len(rows) > 1 else []
+
+
+ABOUT = (
+    f"What the sweeps could see: a head that gains so much is shown to help with probability "
+    f"{POWER:g},\nafter correction for all heads of its sweep"
+)

@@ -1,0 +1,79 @@
+"""``python -m headsweep.proof``: plant effects, run the workflow, compare its verdicts with them.
+
+Blind: what is planted stands in a sealed file. Its sha256 is printed first; only the last step
+opens it, after the verdicts have been read from the run's own tables.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from headsweep.arguments import count
+from headsweep.config import load
+from headsweep.errors import ConfigError, HeadsweepError
+from headsweep.planning.inputs import resolve
+from headsweep.proof.judging import Line, judge, read
+from headsweep.proof.planting import CONFIG, RUN, opened, plant
+
+_ROOT = Path(__file__).parents[3]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the proof; return 0 if the run found what was planted, and nothing else, or else 1."""
+    about = "Plant effects and let a run find them that does not know them."
+    parser = argparse.ArgumentParser(prog="python -m headsweep.proof", description=about)
+    parser.add_argument(
+        "--seed", type=count, help="decides what is planted (default: fresh entropy)"
+    )
+    parser.add_argument("--folder", type=Path, help="where to run (default: a temporary folder)")
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--cores", type=count, default=cores, help="default: all")
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    try:
+        with tempfile.TemporaryDirectory(prefix="headsweep-proof-") as scratch:
+            folder = options.folder or Path(scratch)
+            lines = prove(folder.absolute(), options.seed, options.cores)
+    except HeadsweepError as error:
+        print(f"headsweep: error: {error}", file=sys.stderr)
+        return 2
+    return 0 if all(line.right for line in lines) else 1
+
+
+def prove(folder: Path, seed: int | None, cores: int) -> list[Line]:
+    """Plant, run, read, then open what was planted; print each step; return the comparison."""
+    commitment = plant(folder, seed)
+    print(f"planted; sha256 of the sealed file: {commitment}", flush=True)
+    run(folder, cores)
+    found = read(resolve(load(folder / CONFIG)), folder)
+    print((folder / "results" / RUN / "findings.txt").read_text(encoding="utf-8"), flush=True)
+    secret = opened(folder, commitment)
+    print(f"opened: the sealed file has this sha256; its seed is {secret['seed']}")
+    lines = judge(found, secret)
+    for line in lines:
+        print(f"{'ok ' if line.right else 'NOT'}  {line.planted:<60}  {line.says}")
+    return lines
+
+
+def run(folder: Path, cores: int) -> None:
+    """Make the planted run with the real workflow.
+
+    Raises:
+        ConfigError: there is no workflow, or the run fails.
+    """
+    if not (_ROOT / "Snakefile").exists():
+        raise ConfigError(f"{_ROOT} has no Snakefile; run the proof in a clone of headsweep")
+    profile = _ROOT / "workflow" / "profiles" / "default"
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(_ROOT / "Snakefile")]
+    command += ["--workflow-profile", str(profile), "--cores", str(cores)]
+    command += ["--directory", str(folder), "--configfile", str(folder / CONFIG)]
+    if subprocess.run(command, check=False).returncode:
+        raise ConfigError(f"the planted run in {folder} has failed; what went wrong stands above")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""What the planted run found, read from its own tables; then how that compares with what was
+planted.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from headsweep import paths
+from headsweep.analysis.facts import read_csv, rows_of
+from headsweep.analysis.gains import HEADS, shown
+from headsweep.config import Config
+from headsweep.planning.store import Store
+from headsweep.proof.planting import COINS, EXPERTS, SABOTAGED, WHOLE
+from headsweep.sprint.evaluation import MEAN, SHUFFLED
+from headsweep.sprint.methods import COVER, SPRINT
+from headsweep.tables import QUESTIONS, RANKING, read_table
+from headsweep.text import points
+
+LEAST = 0.1
+"""Accuracy that a sabotage has to cost, and the head's loss to give back."""
+NAMED = 6
+"""Of seven subjects, those whose head a selector has to find. By luck it finds one in 24."""
+
+_WORTH = ["method", "against", "n", "difference", "low", "high"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a finished run says, read without knowledge of what was planted."""
+
+    heads: dict[str, pd.DataFrame]
+    """By model, its table of heads, base first."""
+    worth: dict[str, pd.DataFrame]
+    """By selector, SPRINT minus what ignores the question, at N = 1 and on average."""
+    asked: dict[str, str]
+    """By subject, the head that experts' selector asks first about most of its questions."""
+
+    def helping(self, model: str) -> list[str]:
+        """Return the heads that are shown to help when lost."""
+        return shown(self.heads[model], 1)["variant"].tolist()
+
+    def won(self, selector: str) -> list[str]:
+        """Return the comparisons that show that SPRINT is better."""
+        rows = rows_of(self.worth[selector].query("low > 0"))
+        return [f"SPRINT against {row.against}, N = {row.n}" for row in rows]
+
+
+class Line(NamedTuple):
+    """A line of the proof: what was planted, what the run says, and whether that is right."""
+
+    planted: str
+    says: str
+    right: bool
+
+
+def read(config: Config, folder: Path) -> Found:
+    """Read what the run in a folder found.
+
+    Raises:
+        TableError: a table of the run is missing or damaged.
+    """
+    store = Store(config)
+    heads = {
+        name: read_csv(folder / store.path(paths.CONTROLS, sweep=name, table="heads"), HEADS)
+        for name in config.sweeps
+    }
+    worth = {}
+    for name in config.selectors:
+        file = folder / store.path(paths.EMBEDDING_VALUE, selector=name)
+        table = read_csv(file, _WORTH).astype({"n": str})
+        ignoring = table["against"].isin([SHUFFLED, COVER]) & table["n"].isin(["1", MEAN])
+        worth[name] = table[(table["method"] == SPRINT) & ignoring]
+    test = config.selectors[EXPERTS].test
+    asked = read_table(folder / store.path(paths.RANKING, selector=EXPERTS), RANKING)
+    rows = read_table(folder / store.path(paths.QUESTIONS, questions=test), QUESTIONS)
+    first = asked.set_index("question_id")["heads"].str[0]
+    by_subject = rows["question_id"].map(first).groupby(rows["subject"])
+    most = {str(subject): str(own.mode().iloc[0]) for subject, own in by_subject}
+    return Found(heads, worth, most)
+
+
+def judge(found: Found, secret: dict[str, Any]) -> list[Line]:
+    """Compare what a run found with what was planted: a line each."""
+    return [
+        _of_sabotage(found, str(secret[SABOTAGED])),
+        *_of_experts(found, secret[EXPERTS]),
+        _of_coins(found),
+    ]
+
+
+def _of_sabotage(found: Found, planted: str) -> Line:
+    heads = found.heads[SABOTAGED].set_index("variant")
+    cost = found.heads[WHOLE]["accuracy"].iloc[0] - heads["accuracy"].iloc[0]
+    gain, named = float(heads["gain"][planted]), found.helping(SABOTAGED)
+    right = named == [planted] and min(cost, gain) >= LEAST
+    what = f"{planted} sabotaged: base {points(-cost)} points, without it {points(gain)}"
+    return Line(what, f"helps when lost: {_listed(named)}", right)
+
+
+def _of_experts(found: Found, planted: dict[str, str]) -> list[Line]:
+    lines = [
+        Line(
+            f"{len(planted)} heads that know a subject",
+            f"SPRINT beats {row.against}, N = {row.n}: {points(row.difference)} "
+            f"({points(row.low)} to {points(row.high)})",
+            bool(row.low > 0),
+        )
+        for row in rows_of(found.worth[EXPERTS])
+    ]
+    rightly = sum(found.asked[subject] == head for subject, head in planted.items())
+    says = f"asks the subject's head first: {rightly} of {len(planted)} subjects"
+    return [*lines, Line("which head knows which subject", says, rightly >= NAMED)]
+
+
+def _of_coins(found: Found) -> Line:
+    """Judge the heads that toss coins: two models, as one may show something by chance."""
+    told = [[*found.helping(name), *found.won(name)] for name in COINS]
+    says = f"shown to help: {_listed(told[0])}; in another draw: {_listed(told[1])}"
+    return Line("heads that flip a tenth of the outcomes", says, not all(told))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

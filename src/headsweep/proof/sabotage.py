@@ -1,0 +1,112 @@
+"""A model with one attention head sabotaged, so that losing the head helps.
+
+Random columns are added to those of the head in the output projection: whatever the head attends
+to, it writes noise into the stream. Without the head, the model is the original without it.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Int
+
+from headsweep.config import Decoding
+from headsweep.errors import ModelError
+from headsweep.generation.engine import Engine, Request
+from headsweep.generation.prompts import encode_prompt
+from headsweep.grading.matrix import accuracy_matrix, grade_answers
+from headsweep.models.geometry import LoadedModel
+from headsweep.models.load import load_model
+from headsweep.models.source import tokenizer_files
+from headsweep.variants import BASE, Variant
+
+SOURCE = "builtin:reasoner"
+DROP = 0.3
+"""Loss of accuracy aimed at. A sabotage needs ten points, and other questions give another loss."""
+CHEAP = 0.02
+"""Most that the loss of a head costs before it is sabotaged."""
+
+_NEAR = 0.05  # of the loss aimed at
+_TRIES = 8
+
+
+class Saboteur:
+    """The reasoner that ships, before and after one of its heads is sabotaged.
+
+    Args:
+        questions: those that a strength is searched on, as `headsweep.tables.QUESTIONS`.
+        decoding: how they are answered; greedy.
+    """
+
+    def __init__(self, questions: pd.DataFrame, decoding: Decoding) -> None:
+        torch.set_num_threads(1)  # on so small a model more threads wait for each other
+        self._loaded = load_model(SOURCE, device="cpu")
+        self._questions, self._decoding = questions, decoding
+
+    def cheap_heads(self) -> list[Variant]:
+        """Return the heads whose loss costs the whole reasoner little."""
+        heads = [*self._loaded.geometry.by_original_name().values()]
+        z = outcomes(self._loaded, self._questions, self._decoding, heads)
+        gains = z[:, 1:].mean(axis=0) - z[:, 0].mean()
+        return [head for head, gain in zip(heads, gains, strict=True) if gain >= -CHEAP]
+
+    @torch.no_grad()
+    def sabotage(self, head: Variant, seed: int, folder: Path) -> float:
+        """Sabotage a head; save the model as an ordinary folder; return the noise's strength.
+
+        The strength, in norms of the head's own columns, is doubled, then bisected, until the
+        accuracy is about `DROP` lower.
+
+        Raises:
+            ModelError: no strength does so.
+        """
+        loaded = self._loaded
+        assert head.layer is not None and head.head is not None
+        columns = loaded.geometry.weights_that_read(loaded.model, head.layer, head.head)
+        own = columns.clone()
+        noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(seed))
+        noise *= own.norm() / noise.norm()
+        whole, low, high, strength = self._accuracy(), 0.0, np.inf, 2.0
+        for _ in range(_TRIES):
+            columns.copy_(own + strength * noise)
+            drop = whole - self._accuracy()
+            if abs(drop - DROP) <= _NEAR:
+                loaded.model.save_pretrained(folder)
+                for file in tokenizer_files(Path(loaded.folder)):
+                    shutil.copyfile(file, folder / file.name)
+                return strength
+            low, high = (strength, high) if drop < DROP else (low, strength)
+            strength = 2 * low if np.isinf(high) else (low + high) / 2
+        raise ModelError(f"{_TRIES} strengths of noise do not cost {DROP:.0%}; give another --seed")
+
+    def _accuracy(self) -> float:
+        return float(outcomes(self._loaded, self._questions, self._decoding, []).mean())
+
+
+def outcomes(
+    loaded: LoadedModel, questions: pd.DataFrame, decoding: Decoding, heads: Sequence[Variant]
+) -> Int[np.ndarray, "questions variants"]:
+    """Return the accuracy matrix of a model, first, and of the model without each of its heads."""
+    variants, tokenizer = [BASE, *heads], loaded.tokenizer
+    texts = zip(questions["question_id"], questions["question"], strict=True)
+    prompts = {name: encode_prompt(tokenizer, text, decoding, "math") for name, text in texts}
+    asked = [Request(name, prompt, each) for name, prompt in prompts.items() for each in variants]
+    rows = [
+        {
+            "question_id": answer.request.question_id,
+            "variant": str(answer.request.variant),
+            "sample": 0,
+            "token_ids": answer.token_ids,
+            "text": tokenizer.decode(answer.token_ids),
+            "stop_reason": answer.stop_reason,
+            "margin": answer.margin,
+        }
+        for answer in Engine(loaded, decoding, None).run(asked)
+    ]
+    by_variant = {str(name): part for name, part in pd.DataFrame(rows).groupby("variant")}
+    answers = {name: part.drop(columns="variant") for name, part in by_variant.items()}
+    graded = grade_answers(questions, answers, "math", "default")
+    return accuracy_matrix(graded, questions)[list(map(str, variants))].to_numpy()
