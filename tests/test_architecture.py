@@ -59,6 +59,10 @@ OWN_READERS = {
     "grading/worker": "devices and files of the kernel",
     "bench/grading": "benchmarks' answers",
     "cli": "a device of the kernel",
+    "analysis/published": "the papers' numbers, which are no files of a run",
+    "generation/locks": "a file of locks, which holds nothing",
+    "generation/sockets": "a file of the kernel",
+    "proof/planting": "the sealed file, whose checksum was told before",
 }
 """Modules that open files themselves, and which files these are. All others read through the first
 three, so that damage to a file of a run or the store never passes unseen."""

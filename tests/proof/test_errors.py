@@ -13,9 +13,10 @@ from scipy.stats import beta
 from headsweep.analysis.gains import cells, shown
 from headsweep.proof.worlds import coins, experts, gaining
 from headsweep.sprint import evaluation
-from headsweep.sprint.evaluation import MEAN, SHUFFLED, Answers, ordered
+from headsweep.sprint.evaluation import MEAN, SHUFFLED
 from headsweep.sprint.methods import COVER, SPRINT
-from headsweep.statistics.intervals import Bootstrap
+from headsweep.sprint.rankers import greedy_cover
+from headsweep.statistics.answers import pass_at_n_ordered
 from headsweep.variants import BASE, heads
 
 NIGHTLY = "HEADSWEEP_NIGHTLY" in os.environ
@@ -41,7 +42,8 @@ def helping(outcomes):
     """Return the heads that are shown to help when lost, as a run's verdict has them."""
     names = [str(BASE), *map(str, POOL)]
     z = pd.DataFrame(outcomes.astype(int), columns=names).assign(subject=None, level=None)
-    return shown(cells(z, [BASE, *POOL]).query("by == 'overall'"), 1)["variant"].tolist()
+    heads_table = cells(z, [BASE, *POOL]).query("by == 'overall'")
+    return shown(heads_table.assign(cut_decides=False), 1)["variant"].tolist()
 
 
 @pytest.mark.parametrize("flipped", [0.1, 0.3])
@@ -67,7 +69,7 @@ def lower_ends(draw, knows, questions=200):
     subjects = [SUBJECTS[number % len(SUBJECTS)] for number in range(questions)]
     pool = len(POOL)
     asked, known = (experts(draw, subjects, 2 * pool, knows)[:, 1:] for _ in range(2))
-    answers = Answers(asked, 1 - asked, np.full(asked.shape, 40), asked / 2 + 0.5, asked * 0.0)
+    heads_alone, samples = asked[:, :pool], asked[:, pool : pool + MAX_N]
     orders = []
     for _ in range(SEEDS):
         chance = draw.random((questions, pool))
@@ -75,19 +77,17 @@ def lower_ends(draw, knows, questions=200):
             if subject in knows:
                 chance[row, knows[subject]] = -1
         orders.append(np.argsort(chance, axis=1))
-    scores = {
-        SPRINT: [ordered(answers.select(order), MAX_N) for order in orders],
-        SAMPLING: [ordered(answers.select(pool + np.arange(MAX_N)), MAX_N)],
+    in_turn = [np.take_along_axis(heads_alone, order, axis=1) for order in orders]
+    covering = heads_alone[:, greedy_cover(known[:, :pool])]
+    passed = {
+        SPRINT: [[pass_at_n_ordered(own, MAX_N) for own in in_turn]],
+        SAMPLING: [[pass_at_n_ordered(samples, MAX_N)]],
+        COVER: [[pass_at_n_ordered(covering, MAX_N)]],
+        SHUFFLED: [[evaluation.shuffle(heads_alone, order, MAX_N) for order in orders]],
     }
-    bootstrap, heads_only = Bootstrap(questions, 500, 0), np.s_[:, :pool]
-    apart = np.ones(questions, dtype=bool)
-    paired = evaluation.paired([SAMPLING], [scores], apart, bootstrap).set_index("n")
-    worth = evaluation.embedding_worth(
-        SPRINT, asked[heads_only], orders[0], known[heads_only], MAX_N, bootstrap, 0
-    )
-    ends = worth.set_index(["against", "n"])["low"]
-    matters, cover = ends[SHUFFLED, MEAN], ends[COVER, MEAN]
-    return {"beats": paired["low"][MAX_N], "matters": matters, "cover": cover}
+    tested = evaluation.compared({SPRINT: passed}).set_index(["against", "n"])["low"]
+    beats, matters, cover = tested[SAMPLING, MAX_N], tested[SHUFFLED, MEAN], tested[COVER, MEAN]
+    return {"beats": beats, "matters": matters, "cover": cover}
 
 
 def test_where_heads_know_nothing_sprint_is_seldom_said_to_beat_or_the_question_to_matter():

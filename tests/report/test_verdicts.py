@@ -123,8 +123,10 @@ def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
         assert f"{found.mark} {found.answer}" == wanted
         assert "picked afterwards" not in str(found)  # there is one temperature
         assert "16 answers" in str(found)
-        # A null says what it would have shown: (1.960 + 0.842) standard errors, of 0.1 / 1.960.
-        assert str(found).endswith("Differences show from 14.3 points on.") == (wanted[0] == "–")
+        # A null says what it would have shown, of two: (2.241 + 0.842) standard errors.
+        shows = "Differences show from {:.1f} points on."
+        said = [shows.format(100 * 3.083 * (high - low) / 3.92) for low, high in (one, two)]
+        assert str(found).endswith(tuple(said)) == (wanted[0] == "–")
     for p, low, mark in ((0.001, 0.1, "▲"), (0.04, 0.01, "–"), (0.2, -0.01, "–")):
         for name in ("one", "two"):
             change(config, paths.EMBEDDING_VALUE, {"low": low, "p": p}, selector=name)

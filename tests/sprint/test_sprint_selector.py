@@ -61,12 +61,19 @@ def test_distances_equal_their_definition_and_a_saved_selector_gives_the_same(ge
     assert (positions[:, 5] == positions[:, 2] + 1).all()
 
 
-@pytest.mark.parametrize("content", [None, b"\x08\0\0\0\0\0\0\0{}      ", b"no tensors"])
-def test_a_file_that_is_no_selector_is_refused_in_one_line(content, tmp_path):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "is missing"),
+        (b"\x08\0\0\0\0\0\0\0{}      ", "is not a head selector"),
+        (b"no tensors", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_selector_is_refused_in_one_line(content, message, tmp_path):
     path = tmp_path / "selector.safetensors"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(TableError, match=r"selector\.safetensors is not a head selector") as caught:
+    with pytest.raises(TableError, match=rf"selector\.safetensors {message}") as caught:
         load(path)
     assert "\n" not in str(caught.value)
 

@@ -61,8 +61,8 @@ HEADS += ["no_answer", "truncated", "fragile", "tokens"]
 the corrected test would show with probability 0.8 (`headsweep.statistics.power`), given how many
 outcomes the head changes. `low` to `high`: the interval of one head; `band_low` to `band_high`:
 that holds for all heads at once. `truncated`: the share of answers cut at the limit of tokens, and
-the columns `headsweep.analysis.cut.UNCUT`. `fragile`: the share of answers with a margin that rounding
-can reverse."""
+the columns `headsweep.analysis.cut.UNCUT`. `fragile`: the share of answers with a margin that
+rounding can reverse."""
 
 FAILURES = ["variant", "accuracy", "gain", "no_answer", "truncated", "loops", "tokens"]
 FAILURES += ["mode", "mode_share", "norm_share", "norm_rank"]

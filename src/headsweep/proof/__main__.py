@@ -18,6 +18,7 @@ from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.planning.inputs import resolve
 from headsweep.proof.judging import Line, judge, read
 from headsweep.proof.planting import CONFIG, RUN, opened, plant
+from headsweep.record import read_text
 
 _ROOT = Path(__file__).parents[3]
 
@@ -50,7 +51,7 @@ def prove(folder: Path, seed: int | None, cores: int) -> list[Line]:
     print(f"planted; sha256 of the sealed file: {commitment}", flush=True)
     run(folder, cores)
     found = read(resolve(load(folder / CONFIG)), folder)
-    print((folder / "results" / RUN / "findings.txt").read_text(encoding="utf-8"), flush=True)
+    print(read_text(folder / "results" / RUN / "findings.txt"), flush=True)
     secret = opened(folder, commitment)
     print(f"opened: the sealed file has this sha256; its seed is {secret['seed']}")
     lines = judge(found, secret)
