@@ -121,7 +121,7 @@ UNREAD = {".tex", ".log", ".tmp", ".part"}
 
 def checked(file):
     """Tell whether whoever reads a file would notice damage: all but the store's own notes."""
-    own = {paths.LOG.rsplit("/")[-1], Path(paths.STORE_USERS).name}
+    own = {paths.LOG.rsplit("/")[-1], Path(paths.STORE_USERS).name, Path(paths.STORE_LOCKS).name}
     return (
         file.is_file()
         and not own & {*file.parts}

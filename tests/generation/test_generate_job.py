@@ -20,6 +20,7 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.schedule import Schedule
 from headsweep.generation.work import Work, forget_finished, keep_finished
 from headsweep.planning.batches import batches
+from headsweep.planning.store import journal_files
 from headsweep.record import record_path
 from headsweep.tables import ANSWERS, read_table
 from headsweep.variants import BASE, Variant
@@ -127,7 +128,7 @@ def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
         with pytest.raises(KeyboardInterrupt):
             inline.run(run_config, *batch, PRUNED)
     made = file.read_bytes()
-    assert work.journal(PRUNED).exists()
+    assert journal_files(work.journal(PRUNED))
     assert not record_path(file).exists()
     monkeypatch.setattr("headsweep.generation.worker.load", FORBIDDEN)
     if snakemake:  # as a run does before its first job
@@ -136,7 +137,7 @@ def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
     inline.run(run_config, *batch, PRUNED)
     assert file.read_bytes() == made
     assert json.loads(record_path(file).read_text())["answers"] == 4
-    assert not work.journal(PRUNED).exists()
+    assert not journal_files(work.journal(PRUNED))
 
 
 def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config, monkeypatch):

@@ -5,6 +5,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headsweep.config import SYSTEM_PROMPT, Decoding
+from headsweep.errors import BenchmarkError
 from headsweep.generation.prompts import encode_prompt, prompt_text
 
 QUESTION = r"What is \frac{1}{2} of {system}?"
@@ -91,3 +92,10 @@ def test_the_default_prompt_has_no_second_bos(adds_bos):
     ids = encode_prompt(plain, QUESTION, Decoding(), "math")
     assert ids.count(plain.bos_token_id) == int(adds_bos)
     assert list(ids) == plain(prompt_text(plain, QUESTION, Decoding(), "math"))["input_ids"]
+
+
+@pytest.mark.parametrize("question", ["", " \n"])
+def test_a_question_without_text_is_never_asked(question):
+    """Sets that were exported without texts have none; models would answer all the same."""
+    with pytest.raises(BenchmarkError, match=r"no text.* remove the set's file in results/store"):
+        encode_prompt(tokenizer(), question, Decoding(), "math")

@@ -169,8 +169,12 @@ def test_files_of_a_config_that_is_not_known_wait_for_it(before, capsys):
     assert "no config" not in capsys.readouterr().out
 
 
+SINCE = {"qwen2.5-math-1.5b-94cb68d2"}  # the second embedder of sprint.yaml
+
+
 @pytest.mark.parametrize("name", FORMER_KEYS)
 def test_former_keys_are_those_of_version_1(name):
+    """Configs may have got entries since, whose former keys no store has."""
     config = load(ROOT / "config" / f"{name}.yaml")
     pinned = {
         kind: {
@@ -182,7 +186,7 @@ def test_former_keys_are_those_of_version_1(name):
     found = former_keys.renamed(resolve(config.model_copy(update=pinned)))
     written = json.dumps(FORMER_KEYS[name])
     frozen = set(re.findall(r"[\w.]+(?:-[\w.]+)*-[0-9a-f]{8}(?=[/\"])", written))
-    assert found.keys() == frozen
+    assert found.keys() - SINCE == frozen
 
 
 def test_questions_of_version_1_keep_their_templates(before):

@@ -22,6 +22,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from headsweep.config import SYSTEM_PROMPT, Decoding, Family
+from headsweep.errors import BenchmarkError
 
 _AUTHORS_GSM8K = "Solve the following question."
 _CHATML = (
@@ -60,7 +61,17 @@ def prompt_text(
 def encode_prompt(
     tokenizer: PreTrainedTokenizerBase, question: str, decoding: Decoding, family: Family
 ) -> tuple[int, ...]:
-    """Return a prompt's token ids, with the BOS that the tokenizer asks for, added once."""
+    """Return a prompt's token ids, with the BOS that the tokenizer asks for, added once.
+
+    Raises:
+        BenchmarkError: the question has no text, as in a set that was exported without texts.
+    """
+    if not question.strip():
+        raise BenchmarkError(
+            "a question has no text, so no model can be asked: its set was exported without texts; "
+            "give the benchmark's `file` or `dataset` in the config, and remove the set's file in "
+            "results/store/questions"
+        )
     text = prompt_text(tokenizer, question, decoding, family)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     if tokenizer.chat_template is None and ids[:1] != [tokenizer.bos_token_id]:
