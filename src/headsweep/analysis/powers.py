@@ -6,7 +6,7 @@ A verdict that shows nothing carries one, so that a reader can tell a null from 
 import math
 
 from headsweep.analysis.facts import FORMS, Sentence, Source
-from headsweep.statistics.power import smallest_difference
+from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_difference
 
 
 def seen(heads: Source) -> Sentence:
@@ -19,6 +19,18 @@ def seen(heads: Source) -> Sentence:
     if not smallest:
         return heads.say("{n count} questions are too few to show any gain.")
     return heads.say("Gains show from {least} points on.", least=smallest)
+
+
+def needed(heads: Source, of: str) -> Sentence:
+    """Say how many questions would show a small gain of a sweep's median head.
+
+    Heads are rows of pruned ones, as of `seen`; `of` is the title of their sweep.
+    """
+    rows = heads.rows
+    changed = float(((rows["gained"] + rows["lost"]) / rows["n"]).median())
+    questions = questions_for(GAIN, changed, len(rows))
+    told = "{of}. A gain of {gain} points is shown, with probability {power}, by {count} questions."
+    return Sentence(told, of=of, gain=f"{100 * GAIN:g}", power=f"{POWER:g}", count=f"{questions:,}")
 
 
 def unless_shown(mark: str, row: Source, so: Sentence, *, tests: int = 1) -> Sentence:

@@ -20,10 +20,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headsweep import __version__, paths
-from headsweep.analysis import advice, unlike
+from headsweep.analysis import advice, powers, unlike
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
 from headsweep.analysis.facts import LEVEL, Sentence, Source, columns, record
-from headsweep.analysis.gains import GAINS
+from headsweep.analysis.gains import GAINS, HEADS
 from headsweep.analysis.trials import METHOD, causal_arm
 from headsweep.analysis.verdicts import rival, verdicts
 from headsweep.config import Config
@@ -95,8 +95,13 @@ def curves(config: Config, selector: str) -> dict[str, Markup]:
 
 
 def luck(config: Config, section: Section) -> None:
-    """Say by how much the best heads' gains exceed what selection alone gives."""
+    """Say by how much the best heads' gains exceed what selection alone gives, and how many
+    questions would show a small gain.
+    """
     for sweep in config.sweeps:
+        heads = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
+        tested = heads.query("p == p")  # all but the base model
+        section.lead.append(powers.needed(tested, title(config, "sweeps", sweep)))
         gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
         known = (gains.where(by="subject") or gains).query("by_chance == by_chance")
         real = known.query(f"q < {LEVEL}")
