@@ -193,7 +193,9 @@ def numbers(text):
 def told_of_heads(account, run, of):
     """Yield what an account says of a sweep's heads, what it states, and what the answers give."""
     wanted = of_heads(run, of)
-    told = re.search(r"Best of (\d+): (\S+) points .*?, ([\d,]+) questions; (\d+) hurt", account)
+    told = re.search(
+        r"Best of (\d+): (\S+) \(.*?\) points, ([\d,]+) questions; (\d+) hurt", account
+    )
     for name, number in zip(("heads", "best", "questions", "hurt"), told.groups(), strict=True):
         yield f"heads: {name}", numbers(number)[0], wanted[name]
     if show := re.search(r"Gains show from (\S+) points", account):
