@@ -23,9 +23,9 @@ from headsweep.planning.titles import title
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report import blocks
 from headsweep.report.blocks import Section, fill
-from headsweep.report.page import compression
+from headsweep.report.page import compression, luck
 from headsweep.report.svg import Scale
-from headsweep.statistics.power import smallest_gain
+from headsweep.statistics.power import questions_for, smallest_gain
 from headsweep.tables import GRADED, accuracy_schema, write_csv, write_table
 
 
@@ -164,6 +164,14 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     shutil.copytree(folder, folder.with_name("again"))
     both = config.model_copy(update={"sweeps": config.sweeps | {"again": config.sweeps["demo"]}})
     assert str(outcome(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
+
+
+def test_the_page_says_how_many_questions_a_small_gain_would_take(config):
+    heads = Source.read(config, paths.CONTROLS, sweep="demo", table="heads")
+    changed = ((heads.rows["gained"] + heads.rows["lost"]) / 200)[1:].median()
+    luck(config, section := Section("luck", ""))
+    wanted = f"It takes {questions_for(0.02, changed, 24):,} questions to show a gain of 2 points"
+    assert wanted in str(section.lead[-1])
 
 
 ADVICE = [

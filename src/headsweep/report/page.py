@@ -99,9 +99,6 @@ def luck(config: Config, section: Section) -> None:
     questions would show a small gain.
     """
     for sweep in config.sweeps:
-        heads = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
-        tested = heads.query("p == p")  # all but the base model
-        section.lead.append(powers.needed(tested, title(config, "sweeps", sweep)))
         gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
         known = (gains.where(by="subject") or gains).query("by_chance == by_chance")
         real = known.query(f"q < {LEVEL}")
@@ -112,7 +109,10 @@ def luck(config: Config, section: Section) -> None:
             of=title(config, "sweeps", sweep),
             real=real.number("gain", "count", "count") if real else "None",
         )
-        section.lead += [said] * bool(known)
+        section.lead += [said] if known else []
+        heads = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
+        tested = heads.query("p == p")  # all but the base model
+        section.lead.append(powers.needed(tested, title(config, "sweeps", sweep)))
 
 
 def sampling(config: Config, section: Section) -> None:
