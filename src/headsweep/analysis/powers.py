@@ -29,7 +29,8 @@ def needed(heads: Source, of: str) -> Sentence:
     rows = heads.rows
     changed = float(((rows["gained"] + rows["lost"]) / rows["n"]).median())
     questions = questions_for(GAIN, changed, len(rows))
-    told = "{of}. It takes {count} questions to show a gain of {gain} points, with probability {power}."
+    told = "{of}. It takes {count} questions to show a gain of {gain} points, "
+    told += "with probability {power}."
     return Sentence(told, of=of, gain=f"{100 * GAIN:g}", power=f"{POWER:g}", count=f"{questions:,}")
 
 
