@@ -275,7 +275,7 @@ def test_published_gains_are_held_against_luck_and_verdicts_are_lines_of_the_pag
     assert (found.mark, found.answer) == ("!", "Published gains: 5 beat chance")
     told = "Of 100 best heads; luck alone gives 2.70 on average, up to 7 in 95% of draws."
     assert str(found.effect) == told
-    assert str(found.so) == "Selection alone may give as many."
+    assert str(found.so) == "Luck may suffice."
     for verdict in verdicts(config):
         assert re.sub("<[^>]*>", "", verdict.effect.__html__()) == str(verdict.effect)
         assert not re.search(r"nan|L\d\dH", str(verdict))

@@ -150,11 +150,11 @@ def _question(config: Config) -> Iterator[Verdict]:
     answers = "Knowing the question helps", "Knowing the question hurts"
     mark, row, answer = _told(list(held), "The question is not shown to matter", *answers)
     said = row.jointly(len(held)).say(
-        "Against shuffled questions: {difference points low high} points, p {sign} {p p}.",
-        sign="" if row.value("p") < 0.001 else "=",
+        "Against shuffled questions: {difference points low high} points, p {sign}{p p}.",
+        sign="" if row.value("p") < 0.001 else "= ",
     )
     fixed = held[row].jointly(len(held)).value("low") > 0
-    so = "Fixed heads do worse." if fixed else "Fixed heads are not shown to be worse."
+    so = "Fixed heads do worse." if fixed else "Fixed heads: no difference shown."
     told = unless_shown(mark, row, Sentence(so), tests=len(held))
     yield Verdict("question", mark, answer, said, told)
 
@@ -228,7 +228,7 @@ def _published(config: Config) -> Iterator[Verdict]:
         "{luck_high count} in 95% of draws."
     )
     many = table.value("beyond") > table.value("luck_high")
-    so = "More than selection alone." if many else "Selection alone may give as many."
+    so = "More than luck alone." if many else "Luck may suffice."
     answer = f"Published gains: {table.number('beyond', 'count')} beat chance"
     yield Verdict("published", "▲" if many else "!", answer, said, Sentence(so))
 
