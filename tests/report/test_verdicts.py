@@ -130,7 +130,12 @@ def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
     for p, low, mark in ((0.001, 0.1, "▲"), (0.04, 0.01, "–"), (0.2, -0.01, "–")):
         for name in ("one", "two"):
             change(config, paths.EMBEDDING_VALUE, {"low": low, "p": p}, selector=name)
-        assert outcome(config, "question").mark == mark
+        found = outcome(config, "question")
+        assert found.mark == mark
+        assert f"points, p = {p:.3f}." in str(found)
+    for name in ("one", "two"):
+        change(config, paths.EMBEDDING_VALUE, {"p": 0.0001}, selector=name)
+    assert "points, p < 0.001." in str(outcome(config, "question"))
 
 
 def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):

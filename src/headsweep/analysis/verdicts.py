@@ -149,9 +149,9 @@ def _question(config: Config) -> Iterator[Verdict]:
         return
     answers = "Knowing the question helps", "Knowing the question hurts"
     mark, row, answer = _told(list(held), "The question is not shown to matter", *answers)
+    chance = "p {p p}" if row.value("p") < 0.001 else "p = {p p}"  # the first says "< 0.001"
     said = row.jointly(len(held)).say(
-        "Against shuffled questions: {difference points low high} points, p {sign}{p p}.",
-        sign="" if row.value("p") < 0.001 else "= ",
+        f"Against shuffled questions: {{difference points low high}} points, {chance}."
     )
     fixed = held[row].jointly(len(held)).value("low") > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads: no difference shown."
