@@ -230,7 +230,7 @@ def test_a_right_engine_stays_on_its_path(dtype, name):
     facts = checked(dtype, name)
     assert facts["path"] == "dense"
     assert "falls" not in facts
-    assert facts["check"]["audited"] >= 8
+    assert facts["check"]["audited"] >= 4
     assert 0 <= facts["check"]["worst"] <= facts["check"]["bound"]
 
 
@@ -277,6 +277,7 @@ MUTANTS = [
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_each_wrong_engine_falls_and_the_fall_is_told(of, name, mutant, dtype, monkeypatch, caplog):
     monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
+    monkeypatch.setitem(check._ROWS, "cpu", 8)
     monkeypatch.setattr(check, "GROUP", 1)  # every answer is scored, so that none leaves by luck
     monkeypatch.setattr(of, name, partialmethod(partial(mutant, getattr(of, name))))
     facts = checked(dtype)
@@ -284,6 +285,44 @@ def test_each_wrong_engine_falls_and_the_fall_is_told(of, name, mutant, dtype, m
     (fall,) = facts["falls"]
     assert fall.startswith("dense to modules: ")
     assert "please report" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["Qwen2", "Gemma"])
+def test_sampled_answers_stay_on_their_path_by_their_logits(name):
+    loaded = loaded_model(build(name).bfloat16(), eos=(2, 40))
+    engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS, temperature=0.9, samples=2), 7)
+    assert len([*engine.run(WANTED)]) == len(WANTED)
+    assert engine.facts["path"] == "dense"
+    assert 0 < engine.facts["check"]["audited"] <= 4
+
+
+def test_a_wrong_head_shows_in_sampled_answers(monkeypatch):
+    monkeypatch.setattr(Decoder, "masks", partialmethod(partial(next_head, Decoder.masks)))
+    loaded = loaded_model(build("Qwen2").bfloat16(), eos=(2, 40))
+    engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS, temperature=0.9, samples=2), 7)
+    assert len([*engine.run(WANTED)]) == len(WANTED)
+    assert engine.facts["path"] == "modules"
+
+
+def test_scoring_answers_again_computes_few_logits(monkeypatch):
+    """Prompts' logits are not computed, and only the first tokens of few rows in float32."""
+    shapes = []
+    model = build("Qwen2").bfloat16()
+    right = model.lm_head.forward
+    monkeypatch.setattr(check, "_FIRST_TOKENS", 3)
+
+    def told(hidden):
+        shapes.append((hidden.dtype, hidden.shape[1]))
+        return right(hidden)
+
+    loaded = loaded_model(model, eos=(2, 40))
+    engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 7)
+    monkeypatch.setattr(model.lm_head, "forward", told)
+    longest = max(len(answer.token_ids) for answer in engine.run(WANTED))
+    exact = [places for dtype, places in shapes if dtype == torch.float32]
+    assert 0 < len(exact) <= 2 * 4
+    assert max(exact) <= 3
+    assert max(places for _, places in shapes) == longest + 1
 
 
 def test_another_attention_falls_to_the_dense_one(monkeypatch):

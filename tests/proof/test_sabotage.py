@@ -5,7 +5,7 @@ from headsweep.benchmarks.generated import generate
 from headsweep.config import Decoding
 from headsweep.models.load import load_model
 from headsweep.proof import sabotage
-from headsweep.proof.sabotage import DROP, SOURCE, Saboteur, outcomes
+from headsweep.proof.sabotage import DROP, SOURCE, Saboteur
 from headsweep.variants import Variant
 
 HEAD = Variant(4, 2)
@@ -27,6 +27,7 @@ def test_only_the_sabotaged_head_s_columns_change_and_without_it_the_model_is_as
     columns = (before[changed[0]] != after[changed[0]]).any(dim=0)
     width = whole.geometry.layer(4).head_dim
     assert columns.nonzero().flatten().tolist() == [*range(2 * width, 3 * width)]
-    z, theirs = (outcomes(each, questions, decoding, [HEAD]) for each in (whole, made))
+    sources = (SOURCE, str(tmp_path))
+    z, theirs = (Saboteur(questions, decoding, each).outcomes([HEAD]) for each in sources)
     assert z[:, 0].mean() - theirs[:, 0].mean() == pytest.approx(DROP, abs=NEAR + 0.01)
     assert (z[:, 1] == theirs[:, 1]).all()

@@ -176,18 +176,22 @@ def dense(
     window: int | None,
 ) -> Float[Tensor, "tokens width"]:
     """Return the joined outputs of all heads; a token sees the last `window` columns, or all."""
-    width = segments.width
+    width, kv_heads = segments.width, keys.shape[2]
     causal = width == segments.most and not any(segments.starts)
-    causal = causal and (window is None or window >= width)
-    outputs = scaled_dot_product_attention(
-        segments.padded(queries).transpose(1, 2),
-        keys[:, :width].transpose(1, 2),
-        values[:, :width].transpose(1, 2),
-        attn_mask=None if causal else segments.seen(window),
-        is_causal=causal,
-        enable_gqa=True,
-    )
-    return segments.packed(outputs.transpose(1, 2)).flatten(1)
+    padded = segments.padded(queries).transpose(1, 2)
+    keys, values = (each[:, :width].transpose(1, 2) for each in (keys, values))
+    if causal and (window is None or window >= width):
+        found = scaled_dot_product_attention(padded, keys, values, is_causal=True, enable_gqa=True)
+        return segments.packed(found.transpose(1, 2)).flatten(1)
+    # Queries that share keys are rows of one product: PyTorch's own sharing is slow with few tokens
+    # a row, in bfloat16 on a CPU above all.
+    grouped = padded.unflatten(1, (kv_heads, -1))
+    group, seen = grouped.shape[2], segments.seen(window)
+    if segments.most > 1:
+        seen = seen.repeat(1, 1, group, 1)
+    found = scaled_dot_product_attention(grouped.flatten(2, 3), keys, values, attn_mask=seen)
+    found = found.unflatten(2, (group, -1)).flatten(1, 2)
+    return segments.packed(found.transpose(1, 2)).flatten(1)
 
 
 def flash(

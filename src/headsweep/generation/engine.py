@@ -87,7 +87,7 @@ class Engine:
         self._decoder = decoder or Decoder.of(loaded)
         if checked is None:
             checked = loaded.dtype != torch.float32 or loaded.device.type == "cuda"
-        self._check = Check(loaded) if checked and self._decoder else None
+        self._check = self._new_check() if checked and self._decoder else None
         self._falls: list[str] = []
         self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
 
@@ -165,6 +165,9 @@ class Engine:
         falls = {"falls": list(self._falls)} if self._falls else {}
         return {"path": self._path, "batch_size": self._batch_size, **check, **falls}
 
+    def _new_check(self) -> Check:
+        return Check(self._loaded, greedy=self._decoding.greedy)
+
     def _fall(self, cause: str) -> None:
         """Go on in a simpler way: dense attention, then the model's own modules."""
         assert self._decoder is not None
@@ -172,7 +175,7 @@ class Engine:
         if before == "dense":
             self._decoder = self._check = None
         else:
-            self._decoder.attend, self._check = dense, Check(self._loaded)
+            self._decoder.attend, self._check = dense, self._new_check()
         self._falls.append(f"{before} to {self._path}: {cause}")
         _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
 
@@ -195,7 +198,7 @@ class Engine:
         groups, drafted, waiting = self._plan(requests, drafts, placebo, size)
         with fast_linear(self._loaded.model), Modules(self._loaded) as modules:
             forward = self._decoder or modules
-            watch = self._check.watch if self._check and self._decoding.greedy else None
+            watch = self._check.watch if self._check else None
             batch = Batch(forward, self._decoding, size, watch)
             verifier = Verifier(forward, self._batch_size, watch)
             while verifier.ready or groups or drafted or len(batch):

@@ -45,6 +45,8 @@ class Card(NamedTuple):
     """Bytes a second."""
     flops: float
     """Operations a second in half-precision products (CPU: single precision)."""
+    half: float = 1.0
+    """How many times as fast products are in half precision as `flops`."""
     launch: float = 9e-4
     """Seconds to launch a layer's kernels in each step."""
     training: float = 0.13
@@ -85,6 +87,8 @@ ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 _UNKNOWN_SIZE = 1_000  # of a question set
 CPU_SHARE = 0.7
 """Of the rate of a single-threaded product, assumed for this CPU."""
+_WITH_BF16, _WITHOUT_BF16 = 2.0, 0.5
+"""Rate of products in half precision over single, on a CPU with products of bfloat16 and without."""
 
 _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _ROWS = 64  # decoded together, if the engine sizes its batch from memory
@@ -134,8 +138,17 @@ def this_cpu() -> Card:
             seconds.append(time.process_time() - begin)
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    flops = CPU_SHARE * 2 * size**3 / max(min(seconds), 1e-6)
-    return ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=cores * flops)
+    flops = cores * CPU_SHARE * 2 * size**3 / max(min(seconds), 1e-6)
+    card = ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=flops)
+    return card._replace(half=_WITH_BF16 if _has_bf16() else _WITHOUT_BF16)
+
+
+def _has_bf16() -> bool:
+    """Tell whether the processor multiplies bfloat16 itself."""
+    with suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
+        return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
+    return False
 
 
 def card_of(device: str, *, local: bool = True) -> Card:
@@ -181,7 +194,8 @@ def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> f
     prompt, _ = LENGTHS[config.questions[batch.questions].benchmark]
     answers = generation_cost(config, batch).answers
     rows = min(model.batch_size or _ROWS, answers)
-    token = 2e9 * model.billions / card.flops
+    half = card.half if model.dtype != "float32" else 1.0
+    token = 2e9 * model.billions / (card.flops * half)
     step = max(rows * token, model.billions * 1e9 * _width(model) / card.bandwidth)
     step += rows * _cached(model) * (prompt + length / 2) / card.bandwidth
     step += model.layers * card.launch

@@ -15,13 +15,12 @@ from headsweep.analysis.gains import HEADS, shown
 from headsweep.config import Config
 from headsweep.planning.store import Store
 from headsweep.proof.planting import COINS, EXPERTS, SABOTAGED, WHOLE
+from headsweep.proof.sabotage import LEAST
 from headsweep.sprint.evaluation import MEAN, SHUFFLED
 from headsweep.sprint.methods import COVER, SPRINT
 from headsweep.tables import QUESTIONS, RANKING, read_table
 from headsweep.text import points
 
-LEAST = 0.1
-"""Accuracy that a sabotage has to cost, and the head's loss to give back."""
 NAMED = 6
 """Of seven subjects, those whose head a selector has to find. By luck it finds one in 24."""
 

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Int
 
 from headsweep.config import Decoding
+from headsweep.config.questions import Grader
 from headsweep.errors import ModelError
 from headsweep.generation.engine import Engine, Request
 from headsweep.generation.prompts import encode_prompt
 from headsweep.grading.matrix import accuracy_matrix, grade_answers
-from headsweep.models.geometry import LoadedModel
 from headsweep.models.load import load_model
 from headsweep.models.source import tokenizer_files
 from headsweep.variants import BASE, Variant
@@ -26,6 +26,8 @@ from headsweep.variants import BASE, Variant
 SOURCE = "builtin:reasoner"
 DROP = 0.3
 """Loss of accuracy aimed at. A sabotage needs ten points, and other questions give another loss."""
+LEAST = 0.1
+"""Accuracy that a sabotage has to cost, and the head's loss to give back."""
 CHEAP = 0.02
 """Most that the loss of a head costs before it is sabotaged."""
 
@@ -34,22 +36,33 @@ _TRIES = 8
 
 
 class Saboteur:
-    """The reasoner that ships, before and after one of its heads is sabotaged.
+    """A model, the reasoner that ships or another, before and after a head is sabotaged.
 
     Args:
         questions: those that a strength is searched on, as `headsweep.tables.QUESTIONS`.
         decoding: how they are answered; greedy.
+        source: the model, as in a config.
+        grader: how answers are judged.
+        drop: the loss of accuracy aimed at.
     """
 
-    def __init__(self, questions: pd.DataFrame, decoding: Decoding) -> None:
+    def __init__(
+        self,
+        questions: pd.DataFrame,
+        decoding: Decoding,
+        source: str = SOURCE,
+        grader: Grader = "math",
+        drop: float = DROP,
+    ) -> None:
         torch.set_num_threads(1)  # on so small a model more threads wait for each other
-        self._loaded = load_model(SOURCE, device="cpu")
+        self._loaded = load_model(source, device="cpu")
         self._questions, self._decoding = questions, decoding
+        self._grader, self._drop = grader, drop
 
     def cheap_heads(self) -> list[Variant]:
-        """Return the heads whose loss costs the whole reasoner little."""
+        """Return the heads whose loss costs the whole model little."""
         heads = [*self._loaded.geometry.by_original_name().values()]
-        z = outcomes(self._loaded, self._questions, self._decoding, heads)
+        z = self.outcomes(heads)
         gains = z[:, 1:].mean(axis=0) - z[:, 0].mean()
         return [head for head, gain in zip(heads, gains, strict=True) if gain >= -CHEAP]
 
@@ -58,7 +71,7 @@ class Saboteur:
         """Sabotage a head; save the model as an ordinary folder; return the noise's strength.
 
         The strength, in norms of the head's own columns, is doubled, then bisected, until the
-        accuracy is about `DROP` lower.
+        accuracy is lower by about what is aimed at.
 
         Raises:
             ModelError: no strength does so.
@@ -73,40 +86,44 @@ class Saboteur:
         for _ in range(_TRIES):
             columns.copy_(own + strength * noise)
             drop = whole - self._accuracy()
-            if abs(drop - DROP) <= _NEAR:
+            if abs(drop - self._drop) <= _NEAR:
                 loaded.model.save_pretrained(folder)
                 for file in tokenizer_files(Path(loaded.folder)):
                     shutil.copyfile(file, folder / file.name)
                 return strength
-            low, high = (strength, high) if drop < DROP else (low, strength)
+            low, high = (strength, high) if drop < self._drop else (low, strength)
             strength = 2 * low if np.isinf(high) else (low + high) / 2
-        raise ModelError(f"{_TRIES} strengths of noise do not cost {DROP:.0%}; give another --seed")
+        raise ModelError(
+            f"{_TRIES} strengths of noise do not cost {self._drop:.0%}; give another --seed"
+        )
 
     def _accuracy(self) -> float:
-        return float(outcomes(self._loaded, self._questions, self._decoding, []).mean())
+        return float(self.outcomes([]).mean())
 
-
-def outcomes(
-    loaded: LoadedModel, questions: pd.DataFrame, decoding: Decoding, heads: Sequence[Variant]
-) -> Int[np.ndarray, "questions variants"]:
-    """Return the accuracy matrix of a model, first, and of the model without each of its heads."""
-    variants, tokenizer = [BASE, *heads], loaded.tokenizer
-    texts = zip(questions["question_id"], questions["question"], strict=True)
-    prompts = {name: encode_prompt(tokenizer, text, decoding, "math") for name, text in texts}
-    asked = [Request(name, prompt, each) for name, prompt in prompts.items() for each in variants]
-    rows = [
-        {
-            "question_id": answer.request.question_id,
-            "variant": str(answer.request.variant),
-            "sample": 0,
-            "token_ids": answer.token_ids,
-            "text": tokenizer.decode(answer.token_ids),
-            "stop_reason": answer.stop_reason,
-            "margin": answer.margin,
+    def outcomes(self, heads: Sequence[Variant]) -> Int[np.ndarray, "questions variants"]:
+        """Return the accuracy matrix of the model, first, and of it without each of some heads."""
+        variants, tokenizer = [BASE, *heads], self._loaded.tokenizer
+        texts = zip(self._questions["question_id"], self._questions["question"], strict=True)
+        prompts = {
+            name: encode_prompt(tokenizer, text, self._decoding, self._grader)
+            for name, text in texts
         }
-        for answer in Engine(loaded, decoding, None).run(asked)
-    ]
-    by_variant = {str(name): part for name, part in pd.DataFrame(rows).groupby("variant")}
-    answers = {name: part.drop(columns="variant") for name, part in by_variant.items()}
-    graded = grade_answers(questions, answers, "math", "default")
-    return accuracy_matrix(graded, questions)[list(map(str, variants))].to_numpy()
+        asked = [
+            Request(name, prompt, each) for name, prompt in prompts.items() for each in variants
+        ]
+        rows = [
+            {
+                "question_id": answer.request.question_id,
+                "variant": str(answer.request.variant),
+                "sample": 0,
+                "token_ids": answer.token_ids,
+                "text": tokenizer.decode(answer.token_ids, skip_special_tokens=True),
+                "stop_reason": answer.stop_reason,
+                "margin": answer.margin,
+            }
+            for answer in Engine(self._loaded, self._decoding, None).run(asked)
+        ]
+        by_variant = {str(name): part for name, part in pd.DataFrame(rows).groupby("variant")}
+        answers = {name: part.drop(columns="variant") for name, part in by_variant.items()}
+        graded = grade_answers(self._questions, answers, self._grader, "default")
+        return accuracy_matrix(graded, self._questions)[list(map(str, variants))].to_numpy()
