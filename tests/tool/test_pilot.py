@@ -122,6 +122,20 @@ def test_the_doctor_says_what_runs_where_and_check_what_is_not_fetched(config, c
     assert "is sound: run 'mini' can start" in said
 
 
+def test_a_cached_gguf_file_of_any_commit_is_not_said_to_be_missing(
+    config, monkeypatch, tmp_path, capsys
+):
+    models = {"big": EXAMPLE["models"]["big"] | {"gguf_file": "big.gguf", "revision": "5a" * 32}}
+    config.write_text(yaml.safe_dump(EXAMPLE | {"models": EXAMPLE["models"] | models}))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    snapshot = tmp_path / f"cache/models--owner--big/snapshots/{'7' * 40}"
+    snapshot.mkdir(parents=True)
+    for name, missing in {"other.gguf": True, "big.gguf": False}.items():
+        (snapshot / name).touch()
+        assert cli.main(["check", str(config)]) == 0
+        assert ("missing: models.big" in capsys.readouterr().out) is missing
+
+
 def test_too_small_a_disk_is_said_in_one_line(config, monkeypatch, capsys):
     usage = shutil.disk_usage(".")._replace(free=1 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)

@@ -88,7 +88,7 @@ _UNKNOWN_SIZE = 1_000  # of a question set
 CPU_SHARE = 0.7
 """Of the rate of a single-threaded product, assumed for this CPU."""
 _WITH_BF16, _WITHOUT_BF16 = 2.0, 0.5
-"""Rate of products in half precision over single, on a CPU with products of bfloat16 and without."""
+"""Rate of products in half precision over single, on a CPU that has bfloat16 and without."""
 
 _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _ROWS = 64  # decoded together, if the engine sizes its batch from memory

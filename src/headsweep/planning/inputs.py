@@ -154,14 +154,24 @@ def unfetched(config: Config) -> Iterator[str]:
         for name, section in getattr(config, f"{kind}s").items():
             if section.source and _local(section) is None:
                 folder = Path(HF_HUB_CACHE, f"models--{section.source.replace('/', '--')}")
-                snapshot = folder / "snapshots" / str(section.revision)
-                if not snapshot.is_dir() and not store.path(template, **{kind: name}).exists():
+                cached = (folder / "snapshots").glob(_in_cache(section))
+                if not any(cached) and not store.path(template, **{kind: name}).exists():
                     yield f"{kind}s.{name} ({section.source})"
     for name, questions in config.questions.items():
         drawn = store.path(paths.QUESTIONS, questions=name)
         split = store.path(paths.SOURCE, source=name)
         if not (questions.generated or questions.file or drawn.exists() or split.exists()):
             yield f"questions.{name} ({questions.dataset or questions.benchmark})"
+
+
+def _in_cache(section: Model | Embedder) -> str:
+    """Return a pattern of what the hub's cache has of a model, in a folder of its snapshots."""
+    if isinstance(section, Model) and section.gguf_file:
+        by_content = source.SHA256.fullmatch(
+            str(section.revision)
+        )  # then any commit's file will do
+        return f"{'*' if by_content else section.revision}/{section.gguf_file}"
+    return str(section.revision)
 
 
 def _local(section: _Source) -> Path | None:
