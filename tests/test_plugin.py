@@ -219,6 +219,10 @@ def test_a_job_is_told_in_words():
         (2, 3, 53.0, "", "2 of 3 answers after 53 s"),
         (100, 9200, 50.0, "", "100 of 9200 answers, 2.0/s, 4550 s left"),
         (30, 120, 60.0, "", "30 of 120 answers, 30.0 a minute, 180 s left"),
+        (9135, 9200, 913.5, "", "9135 of 9200 answers, 10.0/s, 6 s left"),
+        (9136, 9200, 913.6, "", "9136 of 9200 answers, 10.0/s, the longest are left"),
+        (89, 120, 89.0, "", "89 of 120 answers, 1.0/s, 31 s left"),
+        (90, 120, 90.0, "", "90 of 120 answers, 1.0/s, the longest are left"),
         (0, 71, 0.0, "the GPU", "waiting for the GPU"),
     ],
 )

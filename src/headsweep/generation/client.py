@@ -43,6 +43,7 @@ _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
 _SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that ends takes less
 _TRIES = 3
+_LAST = 64  # answers that are still decoded together when no more are waiting
 _FEWEST, _TELLING = 10, 100  # answers from which on their rate is told: a quarter, within these
 
 
@@ -320,7 +321,7 @@ def _ask(connection: socket.socket, asked: Asked) -> bool:
 def progress(done: int, total: int, seconds: float, waits: str = "") -> str:
     """Return words for so many answers in so many seconds, or for what is waited for.
 
-    The first few say nothing of the time left: the longest answers of a batch come last.
+    The first few and the last say nothing of the time left: a batch ends with its longest answers.
     """
     if waits:
         return f"waiting for {waits}"
@@ -331,4 +332,6 @@ def progress(done: int, total: int, seconds: float, waits: str = "") -> str:
         return f"{words} after {seconds:.0f} s"
     rate = done / seconds
     told = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
+    if 0 < total - done <= min(_LAST, total / 4):
+        return f"{words}, {told}, the longest are left"
     return f"{words}, {told}, {(total - done) / rate:.0f} s left"
