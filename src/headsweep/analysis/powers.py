@@ -49,6 +49,7 @@ def unless_shown(mark: str, row: Source, so: Sentence, *, tests: int = 1) -> Sen
     return Sentence("{so} Differences show from {least} points on.", so=so, least=least)
 
 
-def difference_seen(row: Source, *, tests: int = 1) -> str:
-    """Return, in points, the smallest difference that a comparison would have shown."""
-    return FORMS["part"](smallest_difference(row.value("low"), row.value("high"), tests))
+def difference_seen(rows: Source, *, tests: int = 1) -> str:
+    """Return, in points, the smallest difference that each of some comparisons would have shown."""
+    shown = (smallest_difference(row.value("low"), row.value("high"), tests) for row in rows)
+    return FORMS["part"](max(shown))

@@ -26,6 +26,9 @@ from headsweep.sprint.methods import COVER, SPRINT, sampling
 from headsweep.statistics.intervals import holm
 from headsweep.variants import BASE
 
+_TESTED = "order == 'ordered' and adjusted == adjusted"
+"""Rows of a frontier's differences that are tested: at one number of tokens."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -67,6 +70,15 @@ def rival(config: Config, selector: str) -> tuple[str, int]:
     at = table[(table["n"] == most) & table["method"].str.startswith("sampling")]
     ranked = at.sort_values("pass_at_n", kind="stable")["method"]
     return next(reversed(ranked.tolist()), ""), most
+
+
+def against_sampling(config: Config, frontier: str) -> tuple[Source, int]:
+    """Return how each family differs from sampling at the tokens of a frontier's tests, by any
+    answer, and over how many tests these are corrected: with those of votes.
+    """
+    table = Source.read(config, paths.FRONTIER, frontier=frontier, table="paired")
+    tested = table.query(_TESTED).where(versus="sampling")
+    return tested.where(outcome="pass"), len(tested)
 
 
 def _heads(config: Config) -> Iterator[Verdict]:
@@ -162,8 +174,7 @@ def _question(config: Config) -> Iterator[Verdict]:
 def _families(config: Config) -> Iterator[Verdict]:
     for name in config.frontiers:
         table = Source.read(config, paths.FRONTIER, frontier=name, table="paired")
-        tested = table.query("outcome == 'pass' and order == 'ordered' and adjusted == adjusted")
-        heads = tested.where(family="head")
+        heads = table.query(_TESTED).where(family="head", outcome="pass")
         row = heads.where(versus="sampling")
         if not row:
             continue
@@ -179,7 +190,8 @@ def _families(config: Config) -> Iterator[Verdict]:
         won = others.query(f"adjusted < {LEVEL} and difference > 0")
         beaten = won.number("difference", "count", "count") if won else "none"
         so = others.say("Heads beat {won} of {difference count count} families.", won=beaten)
-        told = unless_shown(mark, row, so if others else Sentence(""), tests=len(tested))
+        _, tests = against_sampling(config, name)
+        told = unless_shown(mark, row, so if others else Sentence(""), tests=tests)
         yield Verdict("families", mark, answer, said, told)
 
 

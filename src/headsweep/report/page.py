@@ -151,7 +151,9 @@ def look_alikes(config: Config) -> list[tuple[str, Any]]:
 
 
 def families(config: Config, section: Section) -> None:
-    """Draw Pass@N and votes of each family against tokens, and say what was compared."""
+    """Draw Pass@N and votes of each family against tokens; say what was compared, and last what to
+    do.
+    """
     for name, frontier in config.frontiers.items():
         table = Source.read(config, paths.FRONTIER, frontier=name, table="families").rows
         said = "{of}: {members} members each, in an order that training questions chose."
@@ -176,6 +178,9 @@ def families(config: Config, section: Section) -> None:
                 chart.curve(points, called[family], kind)
             caption = f"{of}. {what}, by tokens: 1 is one answer of the base model."
             section.blocks.append(Picture(chart.svg(), caption, "half"))
+    for name in config.frontiers:
+        told = advice.of_frontier(config, name)
+        section.lead += [told] if told else []
 
 
 def compression(config: Config, section: Section) -> None:
