@@ -16,9 +16,9 @@ from headsweep import paths
 from headsweep.analysis.facts import LEVEL, Sentence, Source
 from headsweep.analysis.gains import HEADS, shown
 from headsweep.analysis.powers import seen, unless_shown
-from headsweep.analysis.trials import METHOD, causal_arm
+from headsweep.analysis.trials import ACCURACY, METHOD, causal_arm, control
 from headsweep.config import Config
-from headsweep.config.compression import NARROW
+from headsweep.config.compression import is_narrow
 from headsweep.planning.titles import title
 from headsweep.sprint import evaluation
 from headsweep.sprint.evaluation import MEAN, PAIRED
@@ -200,34 +200,34 @@ def _compression(config: Config) -> Iterator[Verdict]:
         return
     exhibits = ("table1", "variations")
     methods, variations = (
-        Source.read(config, paths.COMPRESSION_TABLE, exhibit=each) for each in exhibits
+        Source.read(config, paths.COMPRESSION_TABLE, ACCURACY, exhibit=each) for each in exhibits
     )
     for row in methods.where(arm=METHOD):
         name = row.first["compression"]
         study = config.compressions[name]
-        # As many steps with all heads: what pruning costs, training longer aside.
-        control, beside = "change_trained", "training as long"
-        if not row.number(control):
-            control, beside = "change", "the unpruned model"
-        if not row.number(control):
+        column, beside = control(row.first)
+        if not row.number(column):
             continue
-        low, high = f"{control}_low", f"{control}_high"
+        low, high = f"{column}_low", f"{column}_high"
         mark = row.direction(low, high)
-        told = {"▲": "better", "▼": "worse", "–": "no loss is shown"}[mark]
+        told = {"▲": "better", "▼": "worse", "–": "no loss shown"}[mark]
         if not row.number(low):
             told = "too few questions to tell"
         said = row.say(
-            f"{{of}}: {{{control} points {low} {high}}} points against {beside}, "
+            f"{{of}}: {{{column} points {low} {high}}} points against {beside}, "
             "{n count} questions.",
             of=title(config, "compressions", name),
         )
         once = ", taken once" if study.model else ""
-        for other in variations.where(compression=name, arm=causal_arm(study)):
-            causal = f"{{said}} Causal scores{once}: {{{control} points}}."
-            said = other.say(causal, said=said)
+        causal = variations.where(compression=name, arm=causal_arm(study))
+        if causal:
+            said = causal.say(f"{{said}} Causal scores{once}: {{{column} points}}.", said=said)
         so = row.say("{whole_removed percent} fewer parameters.")
-        if row.value("test_time_high") <= (1 + NARROW) * row.value("test_time"):
+        if is_narrow(row.value("test_time"), row.value("test_time_high")):
             so = row.say("Whole test: {test_time ratio} of the time.")
+        if causal and mark == "–" and row.number(low):  # a verdict is short: the page has the rest
+            so = Sentence("")
+        so = unless_shown(mark, row, so, ends=(low, high))
         answer = f"{100 * row.value('ratio'):g}% of heads gone: {told}"
         yield Verdict("compression", mark, answer, said, so)
 
