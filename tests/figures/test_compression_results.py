@@ -154,7 +154,7 @@ def test_an_arm_that_lost_no_head_is_not_told_to_prune_less():
 
 def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(trial):
     (text,) = warned(small({"baseline": 0.5, "full": 0.45}), "full")
-    assert "−5.0 points against the unpruned model (" in text and "look at alpha" in text
+    assert "−5.0 points against the original (" in text and "look at alpha" in text
     # Accuracy is spoken of as in the verdict: against as many steps with all heads.
     assert not warned(small({"baseline": 0.5, "full": 0.45, "trained_on": 0.45}), "full")
     (text,) = warned(small({"baseline": 0.5, "full": 0.45, "trained_on": 0.475}), "full")
@@ -169,7 +169,7 @@ def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(trial):
         assert len(warned(slow, "full")) == told
     (text,) = warned(slow, "full")
     gone = "6 of 24 heads are gone, and 8.2% of the encoder's parameters"
-    assert "1.08 of the unpruned model's time (1.04 to 1.12)" in text and gone in text
+    assert "1.08 of the original's time (1.04 to 1.12)" in text and gone in text
     (text,) = [each for each in warned(trial, "random") if "seed" in each]
     assert text.startswith("seed 1, 2: the loss rose in round 2")
     for history in slow.histories["full"].values():

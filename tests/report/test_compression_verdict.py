@@ -92,7 +92,7 @@ def timed(*ends):
         (
             KNOWN | dict.fromkeys(("change_trained", "change_trained_low", "change_trained_high")),
             "▼ worse",
-            "−6.0 (−11.0 to −1.0) points against the unpruned model",
+            "−6.0 (−11.0 to −1.0) points against the original",
             None,
         ),
     ],
@@ -145,7 +145,7 @@ def test_the_verdict_s_number_stands_in_the_row_beside_it_and_is_what_is_drawn(
         row = rows[f"{of}: 25% gone, taught"]
         longer, unpruned = (str(row[title]) for title in shown.titles[2:4])
         if place:  # nothing was trained as long
-            assert "against the unpruned model" in str(verdict.effect)
+            assert "against the original" in str(verdict.effect)
             assert (said, longer) == (unpruned, "")
         else:
             assert "against training as long" in str(verdict.effect)
@@ -153,12 +153,12 @@ def test_the_verdict_s_number_stands_in_the_row_beside_it_and_is_what_is_drawn(
             # The lead repeats the row's numbers, and that of what was trained as long.
             alone = str(rows[f"{of}: all kept, trained as long"][shown.titles[3]])
             method, last = (each.partition(" (")[0] for each in (longer, alone))
-            wanted = f"taught {method}. Training as long: {last} against the unpruned model."
+            wanted = f"taught {method}. Training as long: {last} against the original."
             assert str(section.lead[0]).endswith(wanted)
         drawn = {"▲": "dot up", "▼": "dot down", "–": "ring"}[verdict.mark]
         assert f'circle class="{drawn}"' in row["points"]
         number = float(said.partition(" ")[0].replace("−", "-"))
         assert f": {number:+.1f}" in chart.svg
-    mixed = "training as long, or else the unpruned model"
+    mixed = "training as long, or else the original"
     against = f"against {mixed if lone else 'training as long'}"
     assert against in chart.caption and f"Drawn: points {against}." in shown.caption

@@ -281,7 +281,7 @@ def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
     trained = arms.where(compression="model", arm="trained_on")
     alone = trained.number("change", "points")
     assert f"as long: heads gone, taught {method}; heads gone by causal scores {told}. " in lead
-    assert lead.endswith(f"Training as long: {alone} against the unpruned model.")
+    assert lead.endswith(f"Training as long: {alone} against the original.")
     assert scored.endswith("taken once, before the first round, and not each round.")
 
 

@@ -223,7 +223,7 @@ def warnings(trial: Trial, measured: Mapping[str, Any]) -> Iterator[str]:
     time, least, most = (measured.get(name, np.nan) for name in TEST_TIME)
     if measured["heads_removed"] and least > 1 and is_narrow(time, most):
         yield (
-            f"the whole test takes {time:.2f} of the unpruned model's time ({least:.2f} to "
+            f"the whole test takes {time:.2f} of the original's time ({least:.2f} to "
             f"{most:.2f}), though {measured['heads_removed']} of {measured['heads']} heads are "
             f"gone, and {percent(measured['parameters_removed'])} of the encoder's parameters"
         )

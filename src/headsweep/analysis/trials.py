@@ -60,10 +60,10 @@ def control(row: Mapping[str, Any] | pd.Series) -> tuple[str, str]:
     """Return the column of an arm's change of accuracy that counts, and what it is held against.
 
     That is as many steps with all heads: what pruning costs, training longer aside. Where that was
-    not run, it is the unpruned model. A row has the columns `ACCURACY`.
+    not run, it is the original: unpruned, and not trained further. A row has `ACCURACY`'s columns.
     """
     if pd.isna(row["change_trained"]):
-        return "change", "the unpruned model"
+        return "change", "the original"
     return "change_trained", "training as long"
 
 

@@ -61,7 +61,7 @@ def compression(config: Config, section: Section) -> None:
             changes = (whole[arm].number("change_trained", "points") for arm in arms)
             parts = {f"at{place}": change for place, change in enumerate(changes)}
             said = f"{{of}}, points against training as long: {said}. "
-            said += "Training as long: {alone} against the unpruned model."
+            said += "Training as long: {alone} against the original."
             alone = trained.number("change", "points")
             section.lead.append(Sentence(said, of=called, ratio="heads", alone=alone, **parts))
         if causal in whole and study.model:  # a solver's are measured before each round
@@ -69,7 +69,7 @@ def compression(config: Config, section: Section) -> None:
     drawn = {_held(row): name for row, name in names.items()}
     shown: dict[str, Any] = columns(
         "against training as long=change_trained points change_trained_low change_trained_high, "
-        "against the unpruned=change points change_low change_high"
+        "against the original=change points change_low change_high"
     )
     shown["heads gone"] = _gone
     shown |= columns(
@@ -78,7 +78,7 @@ def compression(config: Config, section: Section) -> None:
     )
     beside = _beside(names)
     section.blocks += _against_time([*drawn], beside)
-    caption = f"Drawn: points against {beside}. The unpruned model's test time is 1."
+    caption = f"Drawn: points against {beside}. The test time of the original is 1."
     section.blocks += marks(
         [*drawn], drawn.__getitem__, {"sign": _HELD[0]}, _HELD[1:], shown, caption
     )
@@ -100,7 +100,7 @@ def _beside(rows: Iterable[Source]) -> str:
     """Return what arms are held against."""
     found = {control(row.first)[1] for row in rows if row.first["arm"] != TRAINED_ON}
     if len(found) > 1:
-        return "training as long, or else the unpruned model"
+        return "training as long, or else the original"
     return "".join(found) or "training as long"
 
 
