@@ -43,6 +43,12 @@ const verdicts = () => shown(".verdicts li").map((one) => [one.querySelector("a"
 const links = (selector) => all(selector).map((one) => one.getAttribute("href"));
 const tables = () => shown("table").map((one) => [...one.tBodies[0].rows].map((row) => [...row.cells].map(
   (cell) => cell.textContent + cell.querySelectorAll("svg").length)));
+// Whether each of several numbers beside a mark has the title that the hidden head of its table has.
+const titled = () => shown(".strips tbody tr").filter((row) => row.cells.length > 3).map((row) => {
+  const titles = row.closest("table").tHead.rows[0].cells;
+  return [...row.cells].slice(2).map((cell) => cell.dataset.title === titles[cell.cellIndex].textContent
+    && getComputedStyle(cell, "::before").content.includes(cell.dataset.title));
+});
 const drawn = () => all("svg.plot, figure img").every((one) => one.childElementCount || one.naturalWidth && one.alt.length > 20);
 const numbers = () => all("data").map((one) => [one.closest("[data-from]").dataset.from, one.dataset.key, one.value, one.textContent]);
 const unnamed = () => shown("button, select, input, summary, a").filter(

@@ -84,6 +84,14 @@ def test_words_and_open_tables_stay_within_their_budget(page):
         assert not keys & set(page.ask("texts('h1, h2, h3, summary')"))
 
 
+def test_a_phone_names_each_of_several_numbers_beside_a_mark(page):
+    page.resize(390, 844, phone=True)
+    page.open(page.file)
+    rows = page.ask("titled()")
+    assert all(all(row) for row in rows)
+    assert rows or page.kind == "sweep"
+
+
 def test_links_land_on_their_headings(page):
     for anchor in page.ask("links('nav a')"):
         page.click(f"nav a[href='{anchor}']")

@@ -1,5 +1,7 @@
 """What the verdict on a compression says of its tables."""
 
+import re
+
 import pandas as pd
 import pytest
 
@@ -11,7 +13,7 @@ from headsweep.analysis.verdicts import verdicts
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.report.blocks import Section
-from headsweep.report.page import compression
+from headsweep.report.compressions import compression
 from headsweep.tables import write_csv
 
 OF_MODEL = {"solver": None, "data": None, "model": "reasoner"}
@@ -19,18 +21,28 @@ OF_MODEL |= {"train": "math_train", "test": "math_test", "seeds": [2], "int8": [
 OF_MODEL |= {"arms": ["baseline", "full", "trained_on"], "variations": {}}
 
 
-def write(tmp_path, monkeypatch, *, examples):
-    """Write the tables of a run with one compression of a model, and return its config."""
+def write(tmp_path, monkeypatch, *, examples, lone=()):
+    """Write the tables of a run with a compression of a model, and return its config.
+
+    There are further ones, of so many examples each, without training as long.
+    """
     monkeypatch.chdir(tmp_path)
-    trial = simulated_trials.trial(
-        simulated_trials.study(**OF_MODEL), name="model", examples=examples
-    )
+    made = [simulated_trials.trial(_study(), name="model", examples=examples)]
+    for place, size in enumerate(lone):
+        arms = {"arms": ["baseline", "full"], "title": f"Alone {place}"}
+        made.append(simulated_trials.trial(_study(**arms), name=f"alone{place}", examples=size))
     gone = {key: {} for key in ("sweeps", "selectors", "frontiers", "comparisons")}
-    config = simulation.whole().model_copy(update=gone | {"compressions": {"model": trial.study}})
-    simulated_trials.write(Store(config), trial)
+    studies = {trial.name: trial.study for trial in made}
+    config = simulation.whole().model_copy(update=gone | {"compressions": studies})
+    for trial in made:
+        simulated_trials.write(Store(config), trial)
     jobs.write_compression_tables(config, simulation.PUBLISHED)
     jobs.write_audit(config, simulation.PUBLISHED)
     return config
+
+
+def _study(**changes):
+    return simulated_trials.study(**OF_MODEL | changes)
 
 
 @pytest.fixture
@@ -50,6 +62,9 @@ def change_method(config, changes):
 
 KNOWN = {"change_trained": -0.035, "change_trained_low": -0.08, "change_trained_high": 0.005}
 KNOWN |= {"change": -0.06, "change_low": -0.11, "change_high": -0.01, "whole_removed": 0.05}
+WORSE = KNOWN | {"change_trained_high": -0.01}
+# 1.96 + 0.842 standard errors of the interval against training as long.
+SHOWN = "Differences show from 6.1 points on."
 TIME = ("test_time", "test_time_low", "test_time_high")
 
 
@@ -61,12 +76,13 @@ def timed(*ends):
     ("changes", "answer", "said", "so"),
     [
         # Worse than the unpruned model, and not shown to be worse than training alone.
-        (KNOWN, "– no loss is shown", "−3.5 (−8.0 to +0.5) points against training as long", None),
-        (KNOWN | {"change_trained_high": -0.01}, "▼ worse", "−3.5 (−8.0 to −1.0) points", None),
+        (KNOWN, "– no loss shown", "−3.5 (−8.0 to +0.5) points against training as long", None),
+        (WORSE, "▼ worse", "−3.5 (−8.0 to −1.0) points", None),
         # A time is told where its interval is narrow.
-        (timed(0.87, 0.84, 0.91), "– no loss", "", "Whole test: 0.87 of the time."),
-        (timed(1.02, 0.98, 1.06), "– no loss", "", "Whole test: 1.02 of the time."),
-        (timed(0.92, 0.8, 1.05), "– no loss", "", "5.0% fewer parameters."),
+        (timed(0.87, 0.84, 0.91), "– no loss", "", f"Whole test: 0.87 of the time. {SHOWN}"),
+        (timed(1.02, 0.98, 1.06), "– no loss", "", f"Whole test: 1.02 of the time. {SHOWN}"),
+        (timed(0.92, 0.8, 1.05), "– no loss", "", f"5.0% fewer parameters. {SHOWN}"),
+        (timed(0.92, 0.8, 1.05) | WORSE, "▼ worse", "", "5.0% fewer parameters."),
         (
             KNOWN | {"change_trained_low": None, "change_trained_high": None},
             "– too few questions to tell",
@@ -76,7 +92,7 @@ def timed(*ends):
         (
             KNOWN | dict.fromkeys(("change_trained", "change_trained_low", "change_trained_high")),
             "▼ worse",
-            "−6.0 (−11.0 to −1.0) points against the unpruned model",
+            "−6.0 (−11.0 to −1.0) points against the original",
             None,
         ),
     ],
@@ -100,7 +116,49 @@ def test_few_questions_are_told_and_drawn_without_intervals(tmp_path, monkeypatc
     assert ("points against training as long, 11 questions." in str(verdict.effect)) != drawn
     compression(config, section := Section("compression", ""))
     chart, rows = section.blocks
-    arms = len(rows.rows)
-    assert chart.svg.count('class="interval"') == drawn * arms and arms == 2
-    assert rows.rows[0][1].count('class="interval"') == drawn
+    # What was trained as long is that which the other is held against: it has no mark.
+    assert len(rows.rows) == 2
+    assert chart.svg.count('class="interval"') == rows.rows[0][1].count('class="interval"') == drawn
+    assert "circle" in rows.rows[0][1] and "circle" not in rows.rows[1][1]
     assert "nan" not in str(chart.svg) + str(rows.rows)
+
+
+INTERVAL = r"[+−]?[0-9.]+(?: \([+−]?[0-9.]+ to [+−]?[0-9.]+\))"
+
+
+@pytest.mark.parametrize("lone", [(), (71, 53)])
+def test_the_verdict_s_number_stands_in_the_row_beside_it_and_is_what_is_drawn(
+    tmp_path, monkeypatch, lone
+):
+    config = write(tmp_path, monkeypatch, examples=97, lone=lone)
+    compression(config, section := Section("compression", ""))
+    chart, shown = section.blocks
+    rows = {
+        str(row[0]).partition(". ")[2]: dict(zip(shown.titles, row, strict=True))
+        for row in shown.rows
+    }
+    told = [each for each in verdicts(config) if each.section == "compression"]
+    assert len(told) == 1 + len(lone)
+    for place, verdict in enumerate(told):
+        (said,) = re.findall(INTERVAL, str(verdict.effect))
+        of = str(verdict.effect).partition(": ")[0]
+        row = rows[f"{of}: 25% gone, taught"]
+        longer, unpruned = (str(row[title]) for title in shown.titles[2:4])
+        if place:  # nothing was trained as long
+            assert "against the original" in str(verdict.effect)
+            assert (said, longer) == (unpruned, "")
+        else:
+            assert "against training as long" in str(verdict.effect)
+            assert said == longer != unpruned
+            # The lead repeats the row's numbers, and that of what was trained as long.
+            alone = str(rows[f"{of}: all kept, trained as long"][shown.titles[3]])
+            method, last = (each.partition(" (")[0] for each in (longer, alone))
+            wanted = f"taught {method}. Training as long: {last} against the original."
+            assert str(section.lead[0]).endswith(wanted)
+        drawn = {"▲": "dot up", "▼": "dot down", "–": "ring"}[verdict.mark]
+        assert f'circle class="{drawn}"' in row["points"]
+        number = float(said.partition(" ")[0].replace("−", "-"))
+        assert f": {number:+.1f}" in chart.svg
+    mixed = "training as long, or else the original"
+    against = f"against {mixed if lone else 'training as long'}"
+    assert against in chart.caption and f"Drawn: points {against}." in shown.caption

@@ -1,14 +1,19 @@
 """What to do, in the light of a comparison: which method, how many answers, at what cost."""
 
 from headsweep import paths
-from headsweep.analysis.facts import Sentence, Source
+from headsweep.analysis.facts import LEVEL, Sentence, Source
 from headsweep.analysis.powers import difference_seen
+from headsweep.analysis.verdicts import against_sampling
 from headsweep.config import Config
+from headsweep.frontier import SAMPLING
 from headsweep.planning.titles import title
 from headsweep.sprint.evaluation import PAIRED
-from headsweep.sprint.methods import SPRINT
+from headsweep.sprint.methods import SPRINT, sampling
 
-_CERTAIN = "95% certain, by the interval of their difference"
+_DO = "{of}, what to do"
+_DO_CHECKED = f"{_DO} where answers can be checked"
+_CERTAIN = "95% certain"
+_UNSEEN = "as would be one of {least} points or more"
 
 
 def of_selector(config: Config, selector: str, rival: str, most: int) -> Sentence:
@@ -24,19 +29,72 @@ def of_selector(config: Config, selector: str, rival: str, most: int) -> Sentenc
     for name, own in costs.items():
         parts[name] = own.number("pass_at_n", "percent")
         parts[f"{name}_tokens"] = own.number("tokens", "count")
-    parts["rival"] = rival.replace("=", " = ")
+    parts["rival"] = _spaced(rival)
     mark = row.direction("low", "high")
     if mark == "–":
         said = (
-            "{of}, what to do: {rival}, which needs no training. {n} answers solve {other} for "
+            f"{_DO}: {{rival}}, which needs no training. {{n}} answers solve {{other}} for "
             "{other_tokens} tokens, those of chosen heads {chosen} for {chosen_tokens}: no "
-            "difference is shown, as would be one of {least} points or more."
+            f"difference is shown, {_UNSEEN}."
         )
         return Sentence(said, **parts, least=difference_seen(row))
     best, worse = ("chosen", "other") if mark == "▲" else ("other", "chosen")
     what = "choose heads by SPRINT" if mark == "▲" else "{rival}"
     said = (
-        f"{{of}}, what to do where answers can be checked: {what}. {{n}} answers solve {{{best}}} "
-        f"for {{{best}_tokens}} tokens, against {{{worse}}} for {{{worse}_tokens}}; {_CERTAIN}."
+        f"{_DO_CHECKED}: {what}. {{n}} answers solve {{{best}}} for {{{best}_tokens}} tokens, "
+        f"against {{{worse}}} for {{{worse}_tokens}}; {_CERTAIN}, by the interval of their "
+        "difference."
     )
     return Sentence(said, **parts)
+
+
+def of_frontier(config: Config, frontier: str) -> Sentence | None:
+    """Return what a comparison of families with sampling at equal tokens asks one to do.
+
+    It is the family that solves most, of those that Holm's correction shows to beat sampling, or
+    else sampling. Nothing is said without samples.
+
+    Raises:
+        TableError: a table of the run is missing or damaged.
+    """
+    families = Source.read(config, paths.FRONTIER, frontier=frontier, table="families")
+    if not families.where(family=SAMPLING):
+        return None
+    parts: dict[str, object] = {"of": title(config, "frontiers", frontier)}
+    tested, tests = against_sampling(config, frontier)
+    if not tested:
+        return Sentence(f"{_DO}: raise max_n, as no number of tokens is reached by all.", **parts)
+    better = tested.query(f"adjusted < {LEVEL} and difference > 0")
+    best = better.of(better.rows.nlargest(1, "value"))
+    family = best.first["family"] if best else SAMPLING
+    # Curves have a point for each number of answers; the one nearest to the tokens of the test.
+    curves = Source.read(config, paths.FRONTIER, frontier=frontier, table="curves")
+    own = curves.where(family=family, order="ordered")
+    away = (own.rows["answers"] - tested.value("budget")).abs()
+    point = own.of(own.rows.loc[[away.idxmin()]])
+    parts |= {"n": point.number("n", "count"), "tokens": point.number("tokens", "count")}
+    parts["method"] = _named(config, frontier, families.where(family=family))
+    said = f"{_DO_CHECKED}: {{method}}, {{n}} answers, {{tokens}} tokens. "
+    certain = f"{_CERTAIN}, after Holm's correction."
+    if best:
+        said += f"{{gain}} points over sampling with as many; {certain}"
+        return Sentence(said, **parts, gain=best.interval("difference", "points", "low", "high"))
+    unknown = tested.query(f"adjusted >= {LEVEL}")
+    if not unknown:
+        return Sentence(f"{said}Every family solves less; {certain}", **parts)
+    said += f"No family's lead is shown, {_UNSEEN}."
+    return Sentence(said, **parts, least=difference_seen(unknown, tests=tests))
+
+
+def _named(config: Config, frontier: str, family: Source) -> str:
+    """Return a family's title with the scale that was chosen, if it has several."""
+    scale = family.first["scale"]
+    if family.first["family"] == SAMPLING:
+        methods = sampling(config, config.frontiers[frontier].sampling)
+        return _spaced(methods.get(scale, scale))
+    called = str(family.first["title"])
+    return f"{called}, scale {scale}" if scale == scale else called
+
+
+def _spaced(method: str) -> str:
+    return method.replace("=", " = ")

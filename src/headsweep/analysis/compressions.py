@@ -15,19 +15,20 @@ from headsweep.analysis.facts import rows_of
 from headsweep.analysis.trials import (
     ACCURACY,
     BASELINE,
-    CHANGE,
     LEAST,
     METHOD,
     SAVINGS,
+    TEST_TIME,
     Trial,
     accuracy,
     bootstrap,
     compared,
+    control,
     mixtures_of,
     ratios_of,
     savings,
 )
-from headsweep.config.compression import NOTABLE, advised
+from headsweep.config.compression import NOTABLE, advised, is_narrow
 from headsweep.config.experiments import ARMS
 from headsweep.text import percent, points
 
@@ -205,23 +206,26 @@ def _cost(trial: Trial, measured: Any) -> dict[str, Any]:
 
 
 def warnings(trial: Trial, measured: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a user should look at in an arm: lost accuracy, no speed-up, unstable training."""
-    change, low, high = (measured[name] for name in CHANGE)
+    """Yield what a user should look at in an arm: lost accuracy, lost time, unstable training.
+
+    Accuracy and time are spoken of as in the verdict: against the same control, and where the
+    interval of a time is narrow.
+    """
+    column, beside = control(measured)
+    change, low, high = (measured[f"{column}{end}"] for end in ("", "_low", "_high"))
     if change < -NOTABLE:
         known = f"95% interval {points(low)} to {points(high)}"
         about = f"{measured['n']} examples" if measured["n"] < LEAST else known
         advice = advised(
             measured["heads_removed"], trial.settings[measured["arm"]].importance.criterion
         )
-        yield f"accuracy changed by {points(change)} points ({about}); {advice}"
-    batches = {"small": min(trial.study.batches), "large": max(trial.study.batches)}
-    faster = {batch: measured.get(f"faster_{size}", 1) for size, batch in batches.items()}
-    slow = [f"batch {batch} ({points(own)}%)" for batch, own in faster.items() if own <= 0]
-    if slow and measured["heads_removed"]:
+        yield f"accuracy changed by {points(change)} points against {beside} ({about}); {advice}"
+    time, least, most = (measured.get(name, np.nan) for name in TEST_TIME)
+    if measured["heads_removed"] and least > 1 and is_narrow(time, most):
         yield (
-            f"no speed-up is measured at {' and '.join(slow)}, though {measured['heads_removed']} "
-            f"of {measured['heads']} heads are gone, and {percent(measured['parameters_removed'])} "
-            "of the encoder's parameters: are heads really removed?"
+            f"the whole test takes {time:.2f} of the original's time ({least:.2f} to "
+            f"{most:.2f}), though {measured['heads_removed']} of {measured['heads']} heads are "
+            f"gone, and {percent(measured['parameters_removed'])} of the encoder's parameters"
         )
     seeds = defaultdict(list)
     for seed, history in trial.histories[measured["arm"]].items():

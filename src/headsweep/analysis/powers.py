@@ -8,6 +8,8 @@ import math
 from headsweep.analysis.facts import FORMS, Sentence, Source
 from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_difference
 
+_ENDS = ("low", "high")
+
 
 def seen(heads: Source) -> Sentence:
     """Say from what gain on the test of a sweep's median head would have shown it.
@@ -34,21 +36,26 @@ def needed(heads: Source, of: str) -> Sentence:
     return Sentence(told, of=of, gain=f"{100 * GAIN:g}", power=f"{POWER:g}", count=f"{questions:,}")
 
 
-def unless_shown(mark: str, row: Source, so: Sentence, *, tests: int = 1) -> Sentence:
+def unless_shown(
+    mark: str, row: Source, so: Sentence, *, tests: int = 1, ends: tuple[str, str] = _ENDS
+) -> Sentence:
     """Add to a sentence from what difference on a comparison would have shown it.
 
     Args:
         mark: of the verdict; nothing is added to one that shows something.
-        row: a comparison, with its 95% interval in ``low`` and ``high``.
+        row: a comparison.
         so: what the verdict says last.
         tests: how many comparisons the verdict is corrected over.
+        ends: columns of its 95% interval.
     """
-    if mark != "–" or math.isnan(row.value("low")):
+    if mark != "–" or math.isnan(row.value(ends[0])):
         return so
-    least = difference_seen(row, tests=tests)
-    return Sentence("{so} Differences show from {least} points on.", so=so, least=least)
+    least = difference_seen(row, tests=tests, ends=ends)
+    before = "{so} " if str(so) else ""
+    return Sentence(f"{before}Differences show from {{least}} points on.", so=so, least=least)
 
 
-def difference_seen(row: Source, *, tests: int = 1) -> str:
-    """Return, in points, the smallest difference that a comparison would have shown."""
-    return FORMS["part"](smallest_difference(row.value("low"), row.value("high"), tests))
+def difference_seen(rows: Source, *, tests: int = 1, ends: tuple[str, str] = _ENDS) -> str:
+    """Return, in points, the smallest difference that each of some comparisons would have shown."""
+    intervals = ([row.value(end) for end in ends] for row in rows)
+    return FORMS["part"](max(smallest_difference(low, high, tests) for low, high in intervals))

@@ -46,13 +46,25 @@ LEAST = 20
 SAVINGS = ["heads_removed", "heads", "parameters_removed", "parameters_at_most", "whole_removed"]
 SAVINGS += ["flops_removed", "speedup_at_most", "faster_small", "saved_small", "faster_large"]
 SAVINGS += ["saved_large", "weight_removed", "peak_removed"]
-SAVINGS += ["test_time", "test_time_low", "test_time_high"]
+TEST_TIME = ["test_time", "test_time_low", "test_time_high"]
+SAVINGS += TEST_TIME
 """Columns: heads; the share of the encoder's parameters removed, and the removed heads' share by
 arithmetic; the share of the whole solver's; the share of FLOPs, and the speed-up if time were
 proportional to them; t0 / t1 - 1 and 1 - t1 / t0 of a pass at the smallest and the largest batch;
 the shares of bytes of weights and of peak memory; t1 / t0 of the whole test with its interval."""
 
 _RESAMPLES = 2000
+
+
+def control(row: Mapping[str, Any] | pd.Series) -> tuple[str, str]:
+    """Return the column of an arm's change of accuracy that counts, and what it is held against.
+
+    That is as many steps with all heads: what pruning costs, training longer aside. Where that was
+    not run, it is the original: unpruned, and not trained further. A row has `ACCURACY`'s columns.
+    """
+    if pd.isna(row["change_trained"]):
+        return "change", "the original"
+    return "change_trained", "training as long"
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,15 +16,18 @@ from headsweep import paths
 from headsweep.analysis.facts import LEVEL, Sentence, Source
 from headsweep.analysis.gains import HEADS, shown
 from headsweep.analysis.powers import seen, unless_shown
-from headsweep.analysis.trials import METHOD, causal_arm
+from headsweep.analysis.trials import ACCURACY, METHOD, causal_arm, control
 from headsweep.config import Config
-from headsweep.config.compression import NARROW
+from headsweep.config.compression import is_narrow
 from headsweep.planning.titles import title
 from headsweep.sprint import evaluation
 from headsweep.sprint.evaluation import MEAN, PAIRED
 from headsweep.sprint.methods import COVER, SPRINT, sampling
 from headsweep.statistics.intervals import holm
 from headsweep.variants import BASE
+
+_TESTED = "order == 'ordered' and adjusted == adjusted"
+"""Rows of a frontier's differences that are tested: at one number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,15 @@ def rival(config: Config, selector: str) -> tuple[str, int]:
     at = table[(table["n"] == most) & table["method"].str.startswith("sampling")]
     ranked = at.sort_values("pass_at_n", kind="stable")["method"]
     return next(reversed(ranked.tolist()), ""), most
+
+
+def against_sampling(config: Config, frontier: str) -> tuple[Source, int]:
+    """Return how each family differs from sampling at the tokens of a frontier's tests, by any
+    answer, and over how many tests these are corrected: with those of votes.
+    """
+    table = Source.read(config, paths.FRONTIER, frontier=frontier, table="paired")
+    tested = table.query(_TESTED).where(versus="sampling")
+    return tested.where(outcome="pass"), len(tested)
 
 
 def _heads(config: Config) -> Iterator[Verdict]:
@@ -162,8 +174,7 @@ def _question(config: Config) -> Iterator[Verdict]:
 def _families(config: Config) -> Iterator[Verdict]:
     for name in config.frontiers:
         table = Source.read(config, paths.FRONTIER, frontier=name, table="paired")
-        tested = table.query("outcome == 'pass' and order == 'ordered' and adjusted == adjusted")
-        heads = tested.where(family="head")
+        heads = table.query(_TESTED).where(family="head", outcome="pass")
         row = heads.where(versus="sampling")
         if not row:
             continue
@@ -179,7 +190,8 @@ def _families(config: Config) -> Iterator[Verdict]:
         won = others.query(f"adjusted < {LEVEL} and difference > 0")
         beaten = won.number("difference", "count", "count") if won else "none"
         so = others.say("Heads beat {won} of {difference count count} families.", won=beaten)
-        told = unless_shown(mark, row, so if others else Sentence(""), tests=len(tested))
+        _, tests = against_sampling(config, name)
+        told = unless_shown(mark, row, so if others else Sentence(""), tests=tests)
         yield Verdict("families", mark, answer, said, told)
 
 
@@ -188,34 +200,34 @@ def _compression(config: Config) -> Iterator[Verdict]:
         return
     exhibits = ("table1", "variations")
     methods, variations = (
-        Source.read(config, paths.COMPRESSION_TABLE, exhibit=each) for each in exhibits
+        Source.read(config, paths.COMPRESSION_TABLE, ACCURACY, exhibit=each) for each in exhibits
     )
     for row in methods.where(arm=METHOD):
         name = row.first["compression"]
         study = config.compressions[name]
-        # As many steps with all heads: what pruning costs, training longer aside.
-        control, beside = "change_trained", "training as long"
-        if not row.number(control):
-            control, beside = "change", "the unpruned model"
-        if not row.number(control):
+        column, beside = control(row.first)
+        if not row.number(column):
             continue
-        low, high = f"{control}_low", f"{control}_high"
+        low, high = f"{column}_low", f"{column}_high"
         mark = row.direction(low, high)
-        told = {"▲": "better", "▼": "worse", "–": "no loss is shown"}[mark]
+        told = {"▲": "better", "▼": "worse", "–": "no loss shown"}[mark]
         if not row.number(low):
             told = "too few questions to tell"
         said = row.say(
-            f"{{of}}: {{{control} points {low} {high}}} points against {beside}, "
+            f"{{of}}: {{{column} points {low} {high}}} points against {beside}, "
             "{n count} questions.",
             of=title(config, "compressions", name),
         )
         once = ", taken once" if study.model else ""
-        for other in variations.where(compression=name, arm=causal_arm(study)):
-            causal = f"{{said}} Causal scores{once}: {{{control} points}}."
-            said = other.say(causal, said=said)
+        causal = variations.where(compression=name, arm=causal_arm(study))
+        if causal:
+            said = causal.say(f"{{said}} Causal scores{once}: {{{column} points}}.", said=said)
         so = row.say("{whole_removed percent} fewer parameters.")
-        if row.value("test_time_high") <= (1 + NARROW) * row.value("test_time"):
+        if is_narrow(row.value("test_time"), row.value("test_time_high")):
             so = row.say("Whole test: {test_time ratio} of the time.")
+        if causal and mark == "–" and row.number(low):  # a verdict is short: the page has the rest
+            so = Sentence("")
+        so = unless_shown(mark, row, so, ends=(low, high))
         answer = f"{100 * row.value('ratio'):g}% of heads gone: {told}"
         yield Verdict("compression", mark, answer, said, so)
 

@@ -14,7 +14,7 @@ from headsweep import paths
 from headsweep.compression import footprint
 from headsweep.compression.arm_jobs import learner_of, tested_on
 from headsweep.config import Config
-from headsweep.config.compression import NARROW
+from headsweep.config.compression import is_narrow
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import Learner
 from headsweep.planning.batches import arms
@@ -147,13 +147,13 @@ def _answering(
 def narrowed(
     seconds: Float[np.ndarray, "turns 2"], turn: Callable[[], Float[np.ndarray, "1 2"]]
 ) -> Float[np.ndarray, "more_turns 2"]:
-    """Add turns of two calls until the interval of their ratio is narrower than ±`NARROW`, or until
+    """Add turns of two calls until the interval of their ratio is narrow (`is_narrow`), or until
     another turn would take them beyond `_MORE_SECONDS`.
     """
     spent = 0.0
     while spent + seconds[-1].sum() <= _MORE_SECONDS:
         ratio, _, high = relative(seconds, 0)[1]
-        if high <= (1 + NARROW) * ratio:
+        if is_narrow(ratio, high):
             break
         seconds = np.vstack([seconds, turn()])
         spent += seconds[-1].sum()

@@ -15,6 +15,15 @@ NOTABLE = 0.015
 NARROW = 0.05
 """Relative half-width of the interval of a ratio of times above which no sentence speaks of it."""
 
+
+def is_narrow(ratio: float, high: float) -> bool:
+    """Return whether the interval of a ratio of times, up to `high`, is no wider than ±`NARROW`.
+
+    Its logarithm's interval is symmetric. Of a time that was not measured (NaN) it is not.
+    """
+    return high <= (1 + NARROW) * ratio
+
+
 SCORED_AT_ONCE = 16
 """Texts that a model is scored on together, if `Importance.batch_size` does not say."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup, escape
 
@@ -122,7 +123,7 @@ def marks(
     if not rows:
         return []
     last = [*drawn.values()][-1]
-    highest = sorted(rows, key=lambda row: -row.value(last))[:_ROWS]
+    highest = sorted(rows, key=lambda row: -np.nan_to_num(row.value(last), nan=-math.inf))[:_ROWS]
     rows = [row for row in rows if row in highest]
     values = [row.value(each) for row in rows for each in (*drawn.values(), *ends[:2])]
     unit = "points" if any("points" in str(each) for each in columns.values()) else "percent"

@@ -24,38 +24,22 @@ from headsweep.analysis import advice, powers, unlike
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
 from headsweep.analysis.facts import LEVEL, Sentence, Source, columns, record
 from headsweep.analysis.gains import GAINS, HEADS
-from headsweep.analysis.trials import METHOD, causal_arm
 from headsweep.analysis.verdicts import rival, verdicts
 from headsweep.config import Config
-from headsweep.config.compression import NOTABLE
 from headsweep.planning.batches import batches
 from headsweep.planning.exhibits import Shown
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch, read_record
 from headsweep.report import explorer
-from headsweep.report.blocks import Block, Picture, Section, as_printed, bounded, fill, marks, table
+from headsweep.report.blocks import Block, Picture, Section, as_printed, bounded, fill, table
+from headsweep.report.compressions import compression
 from headsweep.report.svg import Chart, Scale
 from headsweep.sprint import validation
 from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headsweep.tables import write_text
 
 _ASSETS = Path(__file__).with_name("assets")
-_ROWS = 8  # arms of all compressions that are shown unfolded, but two of each at least
-
-_NAMES = {
-    METHOD: "{ratio} gone, taught",
-    "pruning_only": "{ratio} gone, no teacher",
-    "trained_on": "all kept, trained as long",
-}
-"""Names of arms on the page, the most informative first; others go by their ratio or name."""
-
-_CAUSAL = "{ratio} gone by causal scores"
-_SCORED_ONCE = (
-    "Causal scores, the accuracy lost on training questions without each head, were taken once, "
-    "before the first round, and not each round."
-)
-
 # Heads and sampling have the colours of the first figure; noise changes as much as a head does.
 _FAMILY_COLOURS = {"head": "s0", "sampling": "s1", "noise": "grey"}
 _OTHER_COLOURS = ("s3", "s4", "s5")
@@ -151,7 +135,9 @@ def look_alikes(config: Config) -> list[tuple[str, Any]]:
 
 
 def families(config: Config, section: Section) -> None:
-    """Draw Pass@N and votes of each family against tokens, and say what was compared."""
+    """Draw Pass@N and votes of each family against tokens; say what was compared, and last what to
+    do.
+    """
     for name, frontier in config.frontiers.items():
         table = Source.read(config, paths.FRONTIER, frontier=name, table="families").rows
         said = "{of}: {members} members each, in an order that training questions chose."
@@ -176,73 +162,9 @@ def families(config: Config, section: Section) -> None:
                 chart.curve(points, called[family], kind)
             caption = f"{of}. {what}, by tokens: 1 is one answer of the base model."
             section.blocks.append(Picture(chart.svg(), caption, "half"))
-
-
-def compression(config: Config, section: Section) -> None:
-    """Show what removing heads for good costs, and saves, by the arms that tell most."""
-    exhibits = ("table4", "table1", "variations", "quantisation")
-    tables = [Source.read(config, paths.COMPRESSION_TABLE, exhibit=each) for each in exhibits]
-    names: dict[Source, str] = {}
-    for name, study in config.compressions.items():
-        called, found = title(config, "compressions", name), dict[tuple[bool, str], Source]()
-        causal = causal_arm(study)
-        told = {METHOD: _NAMES[METHOD]} | ({causal: _CAUSAL} if causal else {}) | _NAMES
-        order = {arm: place for place, arm in enumerate(told)}
-        for row in chain.from_iterable(each.where(compression=name) for each in tables):
-            if row.number("change"):
-                found.setdefault((_bits(row), row.first["arm"]), row)
-        ranked = sorted(found, key=lambda key: (key[0], order.get(key[1], len(order))))
-        for bits, arm in ranked[: max(2, _ROWS // len(config.compressions))]:
-            own = told.get(arm, arm.replace("_", " ") if "ratio" not in arm else "{ratio} gone")
-            own = own.format(ratio=f"{100 * study.settings[arm].ratio:g}%") + ", 8 bits" * bits
-            names[found[bits, arm]] = f"{len(names) + 1}. {called}: {own}"
-        whole = {arm: row for (bits, arm), row in found.items() if not bits}
-        arms = [arm for arm in told if arm in whole]
-        if "trained_on" in arms:  # as many steps as the pruned ones
-            said = "; ".join(f"{told[arm]} {{at{place}}}" for place, arm in enumerate(arms))
-            changes = (whole[arm].number("change", "points") for arm in arms)
-            parts = {f"at{place}": change for place, change in enumerate(changes)}
-            of = f"{called}, points against the unpruned model"
-            section.lead.append(Sentence(f"{{of}}: {said}.", of=of, ratio="heads", **parts))
-        if causal in whole and study.model:  # a solver's are measured before each round
-            section.lead.append(_SCORED_ONCE)
-    shown = columns(
-        "change of accuracy=change points change_low change_high, heads gone=heads_removed count, "
-        "of=heads count, parameters saved=whole_removed percent, "
-        "test time=test_time ratio test_time_low test_time_high"
-    )
-    ends, caption = ["change_low", "change_high"], "Against the unpruned model; its test time is 1."
-    section.blocks += _against_time([*names])
-    section.blocks += marks([*names], names.__getitem__, {"sign": "change"}, ends, shown, caption)
-
-
-def _bits(row: Source) -> bool:
-    return bool(row.first.get("quantised", False))
-
-
-def _against_time(pruned: list[Source]) -> list[Block]:
-    """Return a chart of the change of accuracy against the time of the whole test."""
-    names = ["change", "change_low", "change_high"]
-    timed = {place: row for place, row in enumerate(pruned, 1) if row.number("test_time")}
-    if not timed:
-        return []
-    numbers = {place: [100 * row.value(name) for name in names] for place, row in timed.items()}
-    times = [1.0, *(row.value("test_time") for row in timed.values())]
-    y = Scale.over([-100 * NOTABLE, *chain.from_iterable(numbers.values())])
-    told = ", ".join(f"{place}: {own[0]:+.1f}" for place, own in numbers.items())
-    alt = f"Change of accuracy in points against test time: {told}."
-    x = Scale(min(times) - 0.05, max(times) + 0.05)
-    chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
-    for place, row in timed.items():
-        way = {"▲": "up", "▼": "down", "–": "none"}[row.direction(*names[1:])]
-        kind = f"{'ring' if _bits(row) else 'dot'} {way}"
-        chart.point(row.value("test_time"), numbers[place], kind, str(place))
-    chart.level(-100 * NOTABLE, "−1.5")
-    caption = (
-        "Change of accuracy in points, with 95% interval, against the time of the whole test. "
-        "Dashed: a loss of 1.5 points. Hollow: weights of eight bits. Numbers: rows below."
-    )
-    return [Picture(chart.svg(aside=False), caption)]
+    for name in config.frontiers:
+        advised = advice.of_frontier(config, name)
+        section.lead += [advised] if advised else []
 
 
 def published(config: Config, section: Section) -> None:
