@@ -36,6 +36,8 @@ from headsweep.variants import BASE, Variant
 
 QUESTIONS = 20
 HEADS = 2
+_WARM = 2
+"""Questions asked before time is taken, so that loading and the engine's first check are over."""
 
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
 _LOG = logging.getLogger(__name__)
@@ -81,8 +83,7 @@ def _measure(
     """
     heads = [variant for variant in batch.variants if variant.kind == "head"]
     chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
-    # One question first, so that loading and the engine's check are not measured.
-    warm, whole = (_little(config, batch, chosen, n) for n in (1, QUESTIONS))
+    warm, whole = (_little(config, batch, chosen, n) for n in (_WARM, QUESTIONS))
     preflight(whole)
     check_devices(whole)
     try:
@@ -95,7 +96,8 @@ def _measure(
     little = batches(whole)[0]
     files = [Path(file) for file in store.answers(little)]
     rows = [row for file in files for row in read_arrow(file, ANSWERS).to_pylist()]
-    new = [row for row in rows if row["question_id"] != rows[0]["question_id"]] or rows
+    asked_first = list(dict.fromkeys(row["question_id"] for row in rows))[:_WARM]
+    new = [row for row in rows if row["question_id"] not in asked_first] or rows
     card = card_of(config.models[batch.model].device)
     planned = generation_seconds(whole, little, card) * len(new) / len(rows)
     asked = [each for each in batches(config) if each.model == batch.model]
