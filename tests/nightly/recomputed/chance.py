@@ -120,21 +120,27 @@ def smallest_gain(questions, changed, tests):
     return brentq(lacking, 1e-6, 1, xtol=1e-4)
 
 
-def resampled(values, statistic, resamples):
+def resampled(values, statistic, resamples, step=0.0):
     """Return a statistic of resamples of the questions, and its luck.
 
     Args:
         values: a row for each question.
         statistic: takes the means of each resample, a row each, and returns numbers.
         resamples: so many as the run draws.
+        step: as of `repeated`.
     """
     draw, count = np.random.default_rng(1), len(values)
     chances = np.full(count, 1 / count)
-    return repeated(lambda: statistic(draw.multinomial(count, chances, resamples) @ values / count))
+    return repeated(
+        lambda: statistic(draw.multinomial(count, chances, resamples) @ values / count), step
+    )
 
 
-def repeated(drawn):
-    """Return the mean of what `REPEATS` calls draw, and how far another one seldom is."""
+def repeated(drawn, step=0.0):
+    """Return the mean of what `REPEATS` calls draw, and how far another one seldom is.
+
+    Of numbers that go by steps all calls may draw the same: another may be a step away.
+    """
     found = np.array([drawn() for _ in range(REPEATS)], dtype=float)
     far = t.isf(SELDOM / 2, REPEATS - 1) * np.sqrt(1 + 1 / REPEATS)
-    return found.mean(axis=0), far * found.std(axis=0, ddof=1)
+    return found.mean(axis=0), np.maximum(far * found.std(axis=0, ddof=1), step)

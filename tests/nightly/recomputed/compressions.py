@@ -35,6 +35,7 @@ def _facts(folder, section):
         changes[[METHOD]].to_numpy(),
         lambda means: np.quantile(means[:, 0], (LEVEL / 2, 1 - LEVEL / 2)),
         _RESAMPLES,
+        step=1 / len(right),
     )
     history = json.loads((folder / "histories.json").read_text())[METHOD]
     (of_seed,) = history.values()
