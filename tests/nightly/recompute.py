@@ -170,10 +170,10 @@ def stated(account):
                 yield Stated(topic, name, value, 0.0)
     rows = [line.strip("|").split("|") for line in lines if line.startswith("|")]
     (title, *columns), _, *rows = [[cell.strip() for cell in row] for row in rows]
-    topic = title if title == "family" else "Pass@N"
+    topic = "families" if title == "family" else "Pass@N"
     for name, *cells in rows:
         for column, cell in zip(columns, cells, strict=True):
-            yield _number("families" if title == "family" else topic, f"{name}, {column}", cell)
+            yield _number(topic, f"{name}, {column}", cell)
 
 
 def _number(topic, name, text):
