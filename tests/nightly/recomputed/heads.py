@@ -1,0 +1,63 @@
+"""The verdict on a sweep's heads, from its accuracy matrix."""
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest, norm
+
+from recomputed.chance import LEVEL, false_discovery, paired, resampled, smallest_gain
+from recomputed.run import Fact
+
+_RESAMPLES = 4000
+
+
+def facts(run, sweep):
+    """Return the numbers of the verdict, by topic and name."""
+    section = run.config["sweeps"][sweep]
+    z = run.matrix(section["model"], section["decoding"], section["questions"])
+    heads = run.pool(section)
+    changes = z[heads].sub(z["base"], axis=0)
+    gained, lost = (changes > 0).sum(), (changes < 0).sum()
+    tested = pd.DataFrame({"gained": gained, "lost": lost, "gain": changes.mean()})
+    tested["p"] = [
+        binomtest(int(row.gained), int(row.gained + row.lost)).pvalue
+        if row.gained + row.lost
+        else 1
+        for row in tested.itertuples()
+    ]
+    shown = tested[false_discovery(tested["p"]) < LEVEL]
+    helps = shown[shown["gain"] > 0]
+    best = (helps if len(helps) else tested)["gain"].idxmax()
+    low, high, luck = band(changes)
+    least = [smallest_gain(len(z), share, len(heads)) for share in (gained + lost) / len(z)]
+    bound = high.idxmax()
+    found = {
+        "shown": Fact(len(helps)),
+        "heads": Fact(len(heads)),
+        "best": Fact(100 * tested["gain"][best]),
+        "low": Fact(100 * low[best], 100 * luck[best]),
+        "high": Fact(100 * high[best], 100 * luck[best]),
+        "questions": Fact(len(z)),
+        "hurt": Fact((shown["gain"] < 0).sum()),
+        "bound": Fact(100 * high[bound], 100 * luck[bound]),
+        "shows": Fact(100 * np.median(least)),
+    }
+    return {("heads", name): fact for name, fact in found.items()}
+
+
+def band(changes):
+    """Return the ends of intervals that hold for all heads at once, and their luck.
+
+    The sup-t band of Montiel Olea and Plagborg-Møller 2019: the 95% quantile of the largest
+    studentised deviation of resamples takes the place of the normal quantile.
+    """
+    single = pd.DataFrame([paired([[own]]) for _, own in changes.items()], changes.columns)
+    varied = changes.loc[:, changes.std() > 0]
+    mean, error = varied.mean().to_numpy(), varied.std(ddof=0).to_numpy() / len(varied) ** 0.5
+
+    def factor(means):
+        largest = np.abs((means - mean) / error).max(axis=1)
+        return np.quantile(largest, 1 - LEVEL) / norm.isf(LEVEL / 2)
+
+    wider, luck = resampled(varied.to_numpy(), factor, _RESAMPLES)
+    middle, half = (single["low"] + single["high"]) / 2, (single["high"] - single["low"]) / 2
+    return (middle - half * wider).clip(-1), (middle + half * wider).clip(upper=1), half * luck
