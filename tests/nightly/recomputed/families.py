@@ -150,7 +150,7 @@ def _verdict(families, base, budget):
         "sign": sign(lead) if p[first] < LEVEL else 0,
         "beaten": len(beaten),
         "families": len(others),
-        "shows": 100 * smallest_difference(lead, len(found) // 2),
+        "shows": 100 * smallest_difference(lead, 2 * len(together[0])),  # corrected over its list
     }
     return {("families", name): Fact(value) for name, value in told.items()}
 
