@@ -1,6 +1,7 @@
 """`headsweep prune --recover`: what it makes loads and is what it says; nothing done is lost."""
 
 import json
+import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -8,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_models
 from safetensors.torch import load_file
 from small import killed_at, same
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from words import HELD_OUT, TEXTS, count_steps
+from words import HELD_OUT, TEXTS, WORDS, count_steps
 
 import headsweep
 from damage import damaged
@@ -75,6 +77,7 @@ def test_the_result_loads_and_is_what_its_files_say(llama, done):
     assert f"{found.value:.4g} (" in card
     assert not done.folder.with_name("out.partial").exists()
     assert str(done).count("\n") > 6
+    assert str(done).endswith("headsweep.load_model loads it")
 
 
 def test_equal_layers_make_a_plain_checkpoint(llama, tmp_path):
@@ -85,6 +88,57 @@ def test_equal_layers_make_a_plain_checkpoint(llama, tmp_path):
     assert [Variant.parse(head).layer for head in done.removed] == [0, 0, 1, 1, 2, 2]
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert (plain.config.num_attention_heads, plain.config.num_key_value_heads) == (4, 2)
+
+
+@pytest.mark.parametrize(("ratio", "unit", "kept"), [(0.5, "group", 6), (0.4, "query", 6)])
+def test_uniform_is_uniform(ratio, unit, kept, nines, tmp_path):
+    """9 heads a layer in 3 groups; scores of all layers together would take them unevenly."""
+    done = recovered(nines, tmp_path / "out", ratio=ratio, unit=unit, uniform=True, seed=3)
+    assert done.form == "uniform" and len(done.removed) == 5 * (9 - kept)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    shape = plain.config.num_attention_heads, plain.config.num_key_value_heads
+    assert shape == (kept, 2 if unit == "group" else 3)
+    assert str(done).endswith("15 heads removed; uniform: plain from_pretrained loads it")
+
+
+def test_a_ratio_that_cannot_be_uniform_is_refused_with_those_that_can(nines, tmp_path):
+    """5 layers lose 2.25 of 9 heads each; 3 go at once. Both commands say so, before any work."""
+    message = (
+        r"ratio 0.25 leaves no uniform model: of a layer's 9 heads 3 go at once, .* use 0.334, "
+        r"0.667$"
+    )
+    with pytest.raises(HeadsweepError, match=message):
+        recovered(nines, tmp_path / "out", ratio=0.25, uniform=True)
+    with pytest.raises(HeadsweepError, match=message):
+        headsweep.prune(str(nines), tmp_path / "out", ratio=0.25, form="uniform")
+    assert not [*tmp_path.iterdir()]
+    for ratio in (0.334, 0.667):
+        done = headsweep.prune(str(nines), tmp_path / f"{ratio}", ratio=ratio, form="uniform")
+        assert str(done).endswith("uniform: plain from_pretrained loads it")
+
+
+def test_counts_that_no_config_has_are_rounded_down_too(tmp_path):
+    """Width 48: transformers takes 6, 4, 3 or 2 heads, not 5. What has no config ends free."""
+    folder, kind = tmp_path / "sixes", tiny_models.wide("Llama", num_key_value_heads=6)
+    tiny_models.build(kind).save_pretrained(folder)
+    tiny_models.save_tokenizer(folder, WORDS)
+    with pytest.raises(HeadsweepError, match=r"ratio 0.2 .* use 0.334, 0.5, 0.667, 0.834"):
+        headsweep.prune(str(folder), tmp_path / "none", ratio=0.2, form="uniform")
+    done = headsweep.prune(str(folder), tmp_path / "out", ratio=0.49, form="uniform")
+    assert len(done.removed) == 2 * 4
+    assert AutoModelForCausalLM.from_pretrained(done.folder).config.num_attention_heads == 4
+
+
+def test_a_model_that_has_no_uniform_form_is_refused_before_the_training(llama, done, tmp_path):
+    with pytest.raises(HeadsweepError, match=r"has layers with different numbers .* prune the mod"):
+        recovered(done.folder, tmp_path / "out", uniform=True)
+    folder, words = tmp_path / "gpt2", {"vocab_size": len(WORDS), "eos_token_id": 1}
+    tiny_models.build(tiny_models.Architecture("GPT2", words)).save_pretrained(folder)
+    for file in llama.glob("tokenizer*"):
+        shutil.copyfile(file, folder / file.name)
+    with pytest.raises(HeadsweepError, match="no GPT2Config has 4 heads of width 8 in a model of"):
+        recovered(folder, tmp_path / "out", uniform=True)
+    assert not [*tmp_path.glob("out*")]
 
 
 def test_without_removal_only_the_weights_change(llama, tmp_path):

@@ -54,6 +54,8 @@ class Recovery(Section):
     """rank all heads together, or those of each layer"""
     unit: Literal["group", "query"] = "group"
     """grouped-query attention: remove whole groups, or one query head of each"""
+    uniform: bool = False
+    """remove equally many heads of every layer, so that plain from_pretrained loads the result"""
     seed: Seed = 0
     """Decides random scores, the order of texts and what dropout leaves out."""
     rounds: Count = 4
@@ -125,7 +127,7 @@ def recovery(**settings: object) -> Recovery:
         raise ConfigError(said) from None
 
 
-_CHOICE = ("ratio", "criterion", "alpha", "scope", "unit", "seed")
+_CHOICE = ("ratio", "criterion", "alpha", "scope", "unit", "uniform", "seed")
 _TRAINING = [name for name in Recovery.model_fields if name not in _CHOICE]
 """The settings that only recovery has."""
 
@@ -212,8 +214,7 @@ def _prune(recover: bool, text: Path | None, fields: list[str], **options: Any) 
             "--recover removes a ratio of heads for good; give --ratio, and neither --accuracy "
             "nor --zero"
         )
-    if options.pop("form") == "uniform":
-        options["scope"] = "layer"
+    options["uniform"] = options.pop("form") == "uniform"
     others = read_texts(held_out, fields) if held_out else None
     done = prune_and_recover(texts=texts, held_out=others, **options)
     if done:

@@ -21,11 +21,28 @@ from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel
 
 from headsweep.compression.calibration import Scores, row_batches
-from headsweep.compression.criteria import Ranked, heads_due, loss_rises, lowest_heads, named
+from headsweep.compression.criteria import (
+    Ranked,
+    even_count,
+    heads_due,
+    loss_rises,
+    lowest_heads,
+    named,
+)
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import removal_of
 from headsweep.errors import ModelError, TableError
-from headsweep.models.checkpoints import Form, Pruning, check_target, plainest_form, save_pruned
+from headsweep.models.checkpoints import (
+    LOADED_BY,
+    Form,
+    Pruning,
+    allows,
+    check_target,
+    check_uniform,
+    outline,
+    plainest_form,
+    save_pruned,
+)
 from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.guard import read_config
 from headsweep.models.load import load_checkpoint, load_tokenizer
@@ -60,7 +77,9 @@ class Recovered:
     def __str__(self) -> str:
         rows = [("", list(self.measured)), *as_rows(self.measured)]
         lines = [f"{name:<33}" + "".join(f"{each:>28}" for each in row) for name, row in rows]
-        return "\n".join([*lines, "", f"{self.folder}: {len(self.removed)} heads removed"])
+        loads = LOADED_BY[self.form]
+        lines += ["", f"{self.folder}: {len(self.removed)} heads removed; {loads}"]
+        return "\n".join(lines)
 
 
 def prune_and_recover(
@@ -103,6 +122,8 @@ def prune_and_recover(
     if device not in ("auto", "cpu"):
         raise ModelError(f"device {device!r} is not allowed; use auto or cpu")
     folder = fetch_model(source, revision)
+    if chosen.uniform:
+        chosen = _evenly(folder, chosen)
     _check_model(folder, chosen)
     if held_out is None:  # a tenth, always the same
         if len(texts) < 20:
@@ -133,6 +154,18 @@ def prune_and_recover(
         for number in range(chosen.rounds):
             run.round(number)
         return run.finish(testing) if accelerator.is_main_process else None
+
+
+def _evenly(folder: Path, settings: Recovery) -> Recovery:
+    """Return the settings with a ratio that takes equally many of every layer, rounded down."""
+    model, geometry = outline(folder)
+    own, allowed = (settings.ratio, geometry, settings.unit), partial(allows, model.config)
+    count = even_count(*own, allowed) if settings.ratio else 0
+    equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
+    gone = lowest_heads(equal, geometry, count, scope="layer", unit=settings.unit)
+    check_uniform(model, geometry, gone)
+    _LOG.info("uniform: of each layer's heads %.4g go", count / geometry.heads)
+    return settings.model_copy(update={"ratio": count / geometry.heads, "scope": "layer"})
 
 
 def _check_model(folder: Path, settings: Recovery) -> None:
