@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -135,7 +135,9 @@ def prune(
             seed,
             texts=lambda: row_batches(_token_ids(folder, texts), SCORED_AT_ONCE, model.device),
             drops=lambda: criteria.accuracy_drops(
-                read_table(Path(str(accuracy)), ACCURACY, exact=False), geometry
+                # A sweep of this very model, whose heads it numbers as they are.
+                read_table(Path(str(accuracy)), ACCURACY, exact=False),
+                replace(geometry, layers=tuple(replace(each, kept=()) for each in geometry.layers)),
             ),
         )
         about = by.about.format(alpha=alpha, seed=seed)
