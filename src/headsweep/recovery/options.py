@@ -13,6 +13,7 @@ from headsweep.arguments import reading
 from headsweep.config.compression import Compression
 from headsweep.config.section import Count, Positive, Section, Seed, Share
 from headsweep.errors import ConfigError
+from headsweep.models.gguf import Kind
 
 Whole = Annotated[float, Field(ge=0, le=1)]
 
@@ -171,6 +172,16 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     prune.add_argument("--seed", type=int, default=0, help="of random draws")
     prune.add_argument("--revision", help="hub: commit hash; folder: expected fingerprint")
     prune.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    file = prune.add_argument_group("llama.cpp")
+    file.add_argument("--gguf", type=Path, help="also write the result as this file, OUT.gguf")
+    file.add_argument(
+        "--gguf-type",
+        **reading(Kind),
+        help="type of its matrices (default: f16); llama-cpp-python makes q4_k_m",
+    )
+    file.add_argument(
+        "--gguf-tokenizer", type=Path, help="GGUF file to take the tokenizer from, if need be"
+    )
     recovery = prune.add_argument_group("recovery")
     recovery.add_argument("--recover", action="store_true", help="remove in rounds and train")
     recovery.add_argument(
@@ -187,7 +198,27 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     prune.set_defaults(handler=_prune)
 
 
-def _prune(recover: bool, text: Path | None, fields: list[str], **options: Any) -> None:
+def _prune(
+    gguf: Path | None, gguf_type: Kind | None, gguf_tokenizer: Path | None, **options: Any
+) -> None:
+    if gguf is None:
+        if gguf_type or gguf_tokenizer:
+            name = "--gguf-type is the type" if gguf_type else "--gguf-tokenizer is the tokenizer"
+            raise ConfigError(f"{name} of a file; name it: --gguf OUT.gguf")
+        _make(**options)
+        return
+    from headsweep.models.gguf_export import check_export, export_gguf
+    from headsweep.models.source import fetch_model
+
+    kind, uneven = gguf_type or "f16", options["form"] == "free"
+    folder = fetch_model(options["source"], options["revision"])
+    check_export(folder, gguf, kind, gguf_tokenizer, uneven=uneven)
+    if _make(**options):
+        print(export_gguf(options["out"], gguf, kind=kind, tokenizer=gguf_tokenizer))
+
+
+def _make(recover: bool, text: Path | None, fields: list[str], **options: Any) -> bool:
+    """Prune, say what came out, and return whether it lies in this process's folder."""
     from headsweep.recovery.texts import read_texts
 
     texts = read_texts(text, fields) if text else None
@@ -204,7 +235,7 @@ def _prune(recover: bool, text: Path | None, fields: list[str], **options: Any) 
         if len(plain) < len(texts or ()):
             raise ConfigError(f"{text} has messages, which need --recover; name fields of texts")
         print(prune(texts=plain, **options))
-        return
+        return True
     from headsweep.recovery.prune import prune_and_recover
 
     if texts is None:
@@ -219,6 +250,7 @@ def _prune(recover: bool, text: Path | None, fields: list[str], **options: Any) 
     done = prune_and_recover(texts=texts, held_out=others, **options)
     if done:
         print(done)
+    return done is not None
 
 
 def _names(text: str) -> list[str]:

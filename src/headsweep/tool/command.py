@@ -13,6 +13,7 @@ from typing import Any
 from headsweep import paths
 from headsweep.arguments import add_command
 from headsweep.errors import ConfigError
+from headsweep.models.gguf import Kind
 from headsweep.tool.sweep import sweep
 
 _EXAMPLES = """\
@@ -188,6 +189,26 @@ def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
     size = sum(file.stat().st_size for file in files) / 1e6
     print(f"{len(files)} files, {size:.1f} MB, and their records are in {folder}.")
     print(f"repeat the run: {_again(folder, 'config.json')}")
+
+
+def export_gguf(
+    model: str,
+    *,
+    out: Path,
+    gguf_type: Kind = "f16",
+    gguf_tokenizer: Path | None = None,
+) -> None:
+    """Write a model, pruned or not, as GGUF, for llama.cpp.
+
+    Args:
+        model: hub id or folder of a Llama, Mistral, Qwen2 or Qwen3
+        out: file to write, OUT.gguf
+        gguf_type: type of its matrices; llama-cpp-python makes q4_k_m
+        gguf_tokenizer: GGUF file to take the tokenizer from, if need be
+    """
+    from headsweep.models import gguf_export
+
+    print(gguf_export.export_gguf(model, out, kind=gguf_type, tokenizer=gguf_tokenizer))
 
 
 def doctor() -> None:
