@@ -1,15 +1,19 @@
 """`headsweep prune --recover`: what it makes loads and is what it says; nothing done is lost."""
 
+import gc
 import json
 import shutil
 import subprocess
 import sys
+import weakref
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tiny_models
+import torch
 from safetensors.torch import load_file
 from small import killed_at, same
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -23,8 +27,9 @@ from headsweep.errors import HeadsweepError
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
-from headsweep.recovery import training
+from headsweep.recovery import prune, training
 from headsweep.recovery.evaluation import perplexity, text_losses
+from headsweep.recovery.options import recovery
 from headsweep.recovery.texts import cut
 from headsweep.variants import Variant
 
@@ -235,6 +240,54 @@ def test_what_cannot_be_done_is_said_before_anything_starts(
             HeadsweepError, match=r"out.partial is of a call with other texts or se"
         ):
             recovered(llama, tmp_path / "out", **options, seed=1)
+
+
+def test_models_are_measured_one_at_a_time(llama, tmp_path, monkeypatch):
+    """Only the two that are timed in turns wait beside each other; training has two, too."""
+    alive, counts, load = weakref.WeakSet(), [], prune.load_checkpoint
+
+    def counted(*arguments, **options):
+        counts.append(len(alive))
+        model = load(*arguments, **options)
+        alive.add(model)
+        return model
+
+    finish = prune._Run.finish
+
+    def finishing(*arguments):
+        gc.collect()
+        counts.clear()
+        return finish(*arguments)
+
+    monkeypatch.setattr(prune, "load_checkpoint", counted)
+    monkeypatch.setattr(prune._Run, "finish", finishing)
+    recovered(llama, tmp_path / "out")
+    assert counts == [0, 0, 0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("criterion", ["causal", "entropy"])
+def test_processes_share_the_texts_that_heads_are_scored_on(criterion, llama):
+    """Three processes by turns: the sums of the others come to each of them."""
+    model = AutoModelForCausalLM.from_pretrained(llama)
+    pieces, geometry = cut(TEXTS, AutoTokenizer.from_pretrained(llama), 8), find_heads(model)
+    settings = recovery(criterion=criterion, calibration=11, precision="no")
+    kept: list[list[torch.Tensor]] = []
+
+    def scores(rank, world, reduce):
+        device = torch.device("cpu")
+        own = {"process_index": rank, "num_processes": world, "device": device, "reduce": reduce}
+        run = SimpleNamespace(settings=settings, pieces=pieces, accelerator=SimpleNamespace(**own))
+        return prune._Run.scores(run, 0, model, geometry)
+
+    whole = scores(0, 1, lambda part, _: part)
+    for rank in (0, 1):
+        kept.append([])
+        scores(rank, 3, lambda part, _: (kept[-1].append(part), part)[1])
+    others = [sum(parts) for parts in zip(*kept, strict=True)]
+    shared = scores(2, 3, lambda part, _: part + others.pop(0))
+    for layer, found in whole.items():
+        torch.testing.assert_close(shared[layer], found, atol=1e-5, rtol=1e-4)
+        assert not torch.allclose(scores(1, 3, lambda part, _: part)[layer], found, atol=1e-5)
 
 
 LAUNCH = """-m accelerate.commands.launch --cpu --num_processes 2 --num_machines 1

@@ -16,10 +16,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headsweep.compression.calibration import Scores, Texts, calibrate, row_batches, weight_norms
+from headsweep.compression.calibration import (
+    Scores,
+    Texts,
+    alone,
+    calibrate,
+    row_batches,
+    weight_norms,
+)
 from headsweep.config.compression import Compression, Importance, unit_size
 from headsweep.errors import ModelError
 from headsweep.models.geometry import AttentionLayer, HeadGeometry, evaluating
@@ -50,10 +57,12 @@ class Ranked:
     texts: Callable[[], Iterable[Texts]]  # returns batches of calibration texts
     drops: Callable[[], Scores]
     """Returns the measured loss of accuracy, or rise of the loss, without each head."""
+    total: Callable[[Tensor], Tensor] = alone
+    """Returns the sum of a tensor over the processes that share the texts."""
 
     def measured(self, name: str) -> Scores:
         """Return one of the statistics of `calibrate` on the texts."""
-        return calibrate(self.model, self.geometry, self.texts())[name]
+        return calibrate(self.model, self.geometry, self.texts(), total=self.total)[name]
 
 
 class Criterion(NamedTuple):
@@ -66,7 +75,7 @@ class Criterion(NamedTuple):
 
 def _mixed(of: Ranked) -> Scores:
     activations = of.settings.norm == "activations"
-    found = calibrate(of.model, of.geometry, of.texts(), activations=activations)
+    found = calibrate(of.model, of.geometry, of.texts(), activations=activations, total=of.total)
     norm = found["activations"] if activations else weight_norms(of.model, of.geometry)
     return mixed(norm, found[of.settings.entropy], of.settings)
 

@@ -1,12 +1,13 @@
 """What pruning cost and what recovery gave back: perplexity, sizes, speed of generation."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from accelerate.utils.memory import clear_device_cache
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -14,7 +15,7 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from headsweep.compression import footprint
 from headsweep.compression.calibration import row_batches
-from headsweep.models.geometry import evaluating, find_heads
+from headsweep.models.geometry import evaluating, find_heads, seconds_of
 from headsweep.recovery.texts import Piece
 from headsweep.statistics.intervals import Bootstrap, interval_of
 
@@ -47,7 +48,7 @@ def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -
     """Return a decoder's loss on texts, in evaluation mode, `at_once` pieces at a time."""
     ordered = sorted(pieces, key=lambda piece: len(piece.input_ids))
     counts = [len(piece.input_ids) - 1 for piece in ordered]
-    nats: list[Tensor] = []
+    nats = [torch.empty(0, dtype=torch.float64)]
     with torch.inference_mode(), evaluating(model):
         for inputs in row_batches([piece.input_ids for piece in ordered], at_once, model.device):
             logits, targets = predictions(model, inputs)
@@ -86,44 +87,61 @@ def perplexity(losses: Losses, beside: Losses | None = None) -> Perplexity:
     return Perplexity(math.exp(Losses(nats, losses.tokens).mean), float(low), float(high))
 
 
-def generated_per_second(models: Sequence[PreTrainedModel]) -> list[dict[str, float]]:
+def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list[dict[str, float]]:
     """Return how many tokens a second each decoder generates, at several batch sizes.
 
-    Greedy, 32 tokens after 16 random ones, median of 3 turns that alternate between models.
+    Greedy, 32 tokens after 16 random ones, median of 3 turns that alternate between models. The
+    models wait on the CPU: one at a time is on the device.
     """
     length = {"max_new_tokens": _ANSWER, "min_new_tokens": _ANSWER}
     plain = GenerationConfig(**length, do_sample=False, pad_token_id=0)
+
+    @torch.inference_mode()
+    def seconds(model: PreTrainedModel, batch: int) -> float:
+        model.to(device)
+        inputs = footprint.dummy_texts(model, batch, _PROMPT)
+        call = partial(model.generate, **inputs, generation_config=plain)
+        call()  # warms up
+        found = seconds_of(call)
+        model.to("cpu")
+        return found
+
     speeds: list[dict[str, float]] = [{} for _ in models]
     for batch in _BATCHES:
-        inputs = footprint.dummy_texts(models[0], batch, _PROMPT)
-        calls = [partial(each.generate, **inputs, generation_config=plain) for each in models]
-        seconds = np.median(footprint.in_turns(calls, _TURNS, warm_ups=1), axis=0)
-        for speed, each in zip(speeds, seconds, strict=True):
+        turns = [[seconds(model, batch) for model in models] for _ in range(_TURNS)]
+        for speed, each in zip(speeds, np.median(turns, axis=0), strict=True):
             speed[f"tokens_per_second_batch_{batch}"] = float(batch * _ANSWER / each)
     return speeds
 
 
 def measured(
-    models: Mapping[str, PreTrainedModel], pieces: Sequence[Piece], at_once: int
+    load: Mapping[str, Callable[[str], PreTrainedModel]],
+    pieces: Sequence[Piece],
+    at_once: int,
+    device: str,
 ) -> dict[str, dict[str, Any]]:
     """Return the measurements of a decoder `before`, `pruned` and `recovered`.
 
+    They are loaded one after another, on the device that `load` gets: training had room for two.
     The latter two have the same shapes, so that they are timed once.
     """
-    losses = {name: text_losses(model, pieces, at_once) for name, model in models.items()}
-    speeds = generated_per_second([models["before"], models["recovered"]])
-    return {
-        name: {
+    losses: dict[str, Losses] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for name, loaded in load.items():
+        model = loaded(device)
+        losses[name] = own = text_losses(model, pieces, at_once)
+        found[name] = {
             "perplexity": perplexity(own)._asdict(),
             "ratio": perplexity(own, losses["before"])._asdict(),
-            "parameters": footprint.parameters(models[name]),
-            "weight_bytes": footprint.weight_bytes(models[name]),
-            "cache_bytes_per_token": footprint.cache_bytes(models[name], find_heads(models[name])),
+            "parameters": footprint.parameters(model),
+            "weight_bytes": footprint.weight_bytes(model),
+            "cache_bytes_per_token": footprint.cache_bytes(model, find_heads(model)),
             "texts": {"nats": own.nats.tolist(), "tokens": own.tokens.tolist()},
-            **speeds[name != "before"],
         }
-        for name, own in losses.items()
-    }
+        del model
+        clear_device_cache(garbage_collection=True)
+    speeds = generated_per_second([load[name]("cpu") for name in ("before", "recovered")], device)
+    return {name: {**own, **speeds[name != "before"]} for name, own in found.items()}
 
 
 def as_rows(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:

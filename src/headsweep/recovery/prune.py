@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from headsweep.compression.calibration import Scores, row_batches
@@ -29,6 +30,7 @@ from headsweep.compression.criteria import (
     lowest_heads,
     named,
 )
+from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import removal_of
 from headsweep.errors import ModelError, TableError
@@ -309,30 +311,50 @@ class _Run:
         order = np.random.default_rng(0).permutation(len(self.pieces))[: settings.calibration]
         pieces = [self.pieces[row] for row in order]
 
+        # Each process sees its own share of the pieces; sums over all of them are in every one.
+        own = pieces[self.accelerator.process_index :: self.accelerator.num_processes]
+
+        def total(part: Tensor) -> Tensor:
+            whole = self.accelerator.reduce(part.to(self.accelerator.device), "sum")
+            return whole.to(part.device)
+
         def loss() -> float:
             with precision(settings, self.accelerator):
-                return text_losses(model, pieces, at_once).mean
+                found = text_losses(model, own, at_once)
+            sums = total(torch.tensor([found.nats.sum(), found.tokens.sum()], dtype=torch.double))
+            return float(sums[0] / sums[1])
 
         ranked = Ranked(
             model,
             geometry,
             settings.schedule.importance,
             settings.seed * 1_000_003 + number,
-            texts=lambda: row_batches([each.input_ids for each in pieces], at_once, model.device),
+            texts=lambda: row_batches([each.input_ids for each in own], at_once, model.device),
             drops=lambda: loss_rises(model, geometry, loss, groups=settings.unit == "group"),
+            total=total,
         )
         return named(settings.criterion).scores(ranked)
 
     def finish(self, testing: Sequence[Piece]) -> Recovered:
         """Measure the decoder before, pruned and recovered; publish the last."""
-        last = self.after(self.settings.rounds)
-        load = partial(load_checkpoint, device=self.device)
-        models = {"before": load(str(self.folder)), "pruned": load(str(self.folder))}
         history = self.history(self.settings.rounds)
         removed = sorted(head for each in history["removals"] for head in each["heads"])
-        _without(models["pruned"], find_heads(models["pruned"]), removed)
-        model = models["recovered"] = load(str(last)).to(models["before"].dtype)
-        results = measured(models, testing, self.settings.micro_batch)
+
+        def before(device: str) -> PreTrainedModel:
+            return load_checkpoint(str(self.folder), device=device)
+
+        def pruned(device: str) -> PreTrainedModel:
+            model = before(device)
+            _without(model, find_heads(model), removed)
+            return model
+
+        def recovered(device: str) -> PreTrainedModel:
+            last = load_checkpoint(str(self.after(self.settings.rounds)), device="cpu")
+            return round_weights(last, dtype).to(device)
+
+        dtype = before("cpu").dtype
+        models = {"before": before, "pruned": pruned, "recovered": recovered}
+        results = measured(models, testing, self.settings.micro_batch, self.device)
         rows = {name: " → ".join(values) for name, values in as_rows(results)}
         how = _HOW.format(
             texts=len({piece.text for piece in testing}),
@@ -346,6 +368,7 @@ class _Run:
         heads = [Variant.parse(name) for name in removed]
         pruning = Pruning(self.call["source"], self.call["revision"], heads, about, rows, how)
         facts = {**self.call, **history, "measured": results}
+        model = recovered("cpu")
         geometry = find_heads(model)
         form = plainest_form(model, geometry)
         self.save(model, geometry, self.out, form, pruning, facts)
