@@ -23,11 +23,14 @@ import headsweep
 from damage import damaged
 from headsweep.cli import main
 from headsweep.compression.criteria import loss_rises
+from headsweep.config import Decoding
 from headsweep.errors import HeadsweepError
+from headsweep.generation.prompts import encode_prompt
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
 from headsweep.recovery import prune, training
+from headsweep.recovery.benchmark import read_benchmark
 from headsweep.recovery.evaluation import perplexity, text_losses
 from headsweep.recovery.options import recovery
 from headsweep.recovery.texts import cut
@@ -218,6 +221,7 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
         ({"ratio": 1.2}, "ratio: Input should be less than 1, not 1.2"),
         ({"ratio": 0.9}, "ratio 0.9 leaves a layer without heads: of 18, 9 can go"),
         ({"ratio": 0.1}, "ratio 0.1 removes nothing of 18 heads, of which 3 go at once"),
+        ({"ratio": 0, "control": True}, "ratio 0 removes nothing: it is its own control"),
         ({"criterion": "size"}, "criterion 'size' is not known; use norm, entropy"),
         ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),
         ({"speed": 1}, "'speed' is no setting; there are ratio, criterion"),
@@ -240,6 +244,54 @@ def test_what_cannot_be_done_is_said_before_anything_starts(
             HeadsweepError, match=r"out.partial is of a call with other texts or se"
         ):
             recovered(llama, tmp_path / "out", **options, seed=1)
+
+
+def greedy(folder, questions, most):
+    """Return the texts that a model answers with, by `generate`, one question at a time."""
+    model, tokenizer = headsweep.load_model(str(folder)), AutoTokenizer.from_pretrained(folder)
+    texts = []
+    for question in questions:
+        ids = encode_prompt(tokenizer, question, Decoding(), "exact")
+        row = torch.tensor([ids])
+        own = {"input_ids": row, "attention_mask": torch.ones_like(row)}
+        made = model.generate(**own, max_new_tokens=most, do_sample=False)
+        texts.append(tokenizer.decode(made[0, len(ids) :], skip_special_tokens=True))
+    return texts
+
+
+def test_all_models_answer_the_same_questions(llama, done, tmp_path):
+    """Half of the gold answers are the model's own, the others the recovered one's."""
+    asked = [f"w{number} w{3 * number}" for number in range(1, 14)]
+    golds = zip(greedy(llama, asked, 3), greedy(done.folder, asked, 3), strict=True)
+    rows = [
+        {"question": each, "answer": pair[number % 2] or "w1"}
+        for number, (each, pair) in enumerate(zip(asked, golds, strict=True))
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    benchmark = read_benchmark(tmp_path / "mine.jsonl", "exact", None, 3)
+    found = recovered(llama, tmp_path / "out", benchmark=benchmark, control=True)
+    alone, results = recovered(llama, tmp_path / "alone", ratio=0), found.measured
+    assert list(results) == ["before", "pruned", "recovered", "control"]
+    assert results["control"]["perplexity"] == alone.measured["recovered"]["perplexity"]
+    assert results["control"]["parameters"] == results["before"]["parameters"]
+    right = {}
+    for name, folder in (("before", llama), ("recovered", found.folder), ("control", alone.folder)):
+        texts = greedy(folder, asked, 3)
+        right[name] = [row["answer"] == text for row, text in zip(rows, texts, strict=True)]
+        assert results[name]["right"] == right[name]
+        assert results[name]["accuracy"]["value"] == pytest.approx(sum(right[name]) / 13)
+    assert 3 < sum(right["before"]) < 13 and right["before"] != right["recovered"]
+    for key, other in (("gain", "before"), ("gain_on_control", "control")):
+        wanted = (sum(right["recovered"]) - sum(right[other])) / 13
+        own = results["recovered"][key]
+        assert own["value"] == pytest.approx(wanted) and own["low"] < wanted < own["high"]
+    ratio = results["recovered"]["ratio_to_control"]["value"]
+    values = [results[name]["perplexity"]["value"] for name in ("recovered", "control")]
+    assert ratio == pytest.approx(values[0] / values[1])
+    table, card = str(found), (found.folder / "README.md").read_text()
+    assert "right answers (95% interval)" in table and "points more than control" in table
+    assert "13 questions, the same for all" in card and "Control: the same training" in card
+    assert [*tmp_path.glob("*.partial")] == []
 
 
 def test_models_are_measured_one_at_a_time(llama, tmp_path, monkeypatch):
@@ -316,6 +368,10 @@ def test_two_processes_train_as_one(llama, done, tmp_path):
     [
         ("--steps 3", "--steps is about training; add --recover"),
         ("--held-out texts.txt", "--held-out is about training; add --recover"),
+        ("--benchmark q.jsonl", "--benchmark is about training; add --recover"),
+        ("--recover --text texts.txt --benchmark q.jsonl", "say how answers to q.jsonl are compar"),
+        ("--recover --text texts.txt -n 5", "-n and --max-new-tokens are about questions; name"),
+        ("--recover --text texts.txt --benchmark q --grader exact", "q is no file; name a .csv"),
         ("--text chats.jsonl", "chats.jsonl has messages, which need --recover"),
         ("--recover", "--recover trains on texts; name their file"),
         ("--recover --text texts.txt --zero", "--recover removes a ratio of heads for good"),

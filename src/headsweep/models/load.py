@@ -59,8 +59,13 @@ def load_model(
     """
     placement = check_device(device, dtype)
     folder = fetch_model(source)
-    tokenizer = load_tokenizer(folder)
     model = load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
+    return as_loaded(model, folder)
+
+
+def as_loaded(model: PreTrainedModel, folder: Path) -> LoadedModel:
+    """Return a decoder with its heads and what generation needs of a folder, or a ModelError."""
+    tokenizer = load_tokenizer(folder)
     geometry = find_heads(model)
     if not geometry.keeps_cache:
         raise ModelError(
@@ -76,7 +81,7 @@ def load_model(
     tokenizer.pad_token_id = next(
         each for each in choices if each is not None and 0 <= each < embeddings.num_embeddings
     )
-    where = (folder, embeddings.weight.device, _DTYPES[dtype])
+    where = (folder, embeddings.weight.device, model.dtype)
     return LoadedModel(model, tokenizer, geometry, *where, tokenizer.pad_token_id, ends)
 
 

@@ -16,20 +16,13 @@ from transformers import GenerationConfig, PreTrainedModel
 from headsweep.compression import footprint
 from headsweep.compression.calibration import row_batches
 from headsweep.models.geometry import evaluating, find_heads, seconds_of
+from headsweep.recovery.benchmark import Difference, Right, Share, accuracies
 from headsweep.recovery.texts import Piece
 from headsweep.statistics.intervals import Bootstrap, interval_of
 
 _RESAMPLES = 5000
 _PROMPT, _ANSWER, _TURNS = 16, 32, 3
 _BATCHES = (1, 8)
-_ROWS = {
-    "perplexity": "perplexity (95% interval)",
-    "ratio": "ratio to before",
-    "parameters": "parameters",
-    "weight_bytes": "bytes of weights",
-    "cache_bytes_per_token": "bytes of keys and values a token",
-    **{f"tokens_per_second_batch_{batch}": f"tokens/s, batch {batch}" for batch in _BATCHES},
-}
 
 
 class Losses(NamedTuple):
@@ -114,18 +107,40 @@ def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list
     return speeds
 
 
+_ROWS: dict[str, tuple[str, Callable[..., str]]] = {
+    "perplexity": ("perplexity (95% interval)", lambda value: str(Perplexity(**value))),
+    "ratio": ("ratio to before", lambda value: str(Perplexity(**value))),
+    "ratio_to_control": ("ratio to control", lambda value: str(Perplexity(**value))),
+    "accuracy": ("right answers (95% interval)", lambda value: str(Share(**value))),
+    "gain": ("points more than before", lambda value: str(Difference(**value))),
+    "gain_on_control": ("points more than control", lambda value: str(Difference(**value))),
+    "parameters": ("parameters", "{:,}".format),
+    "weight_bytes": ("bytes of weights", "{:,}".format),
+    "cache_bytes_per_token": ("bytes of keys and values a token", "{:,}".format),
+    **{
+        f"tokens_per_second_batch_{batch}": (f"tokens/s, batch {batch}", "{:.1f}".format)
+        for batch in _BATCHES
+    },
+}
+"""Of each measurement: what the table calls it, and how it is written."""
+_WHOLE = ("before", "control")  # models with all heads
+
+
 def measured(
     load: Mapping[str, Callable[[str], PreTrainedModel]],
     pieces: Sequence[Piece],
     at_once: int,
     device: str,
+    answer: Callable[[PreTrainedModel], Right] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return the measurements of a decoder `before`, `pruned` and `recovered`.
+    """Return the measurements of a decoder `before`, `pruned`, `recovered`, and of a `control`.
 
     They are loaded one after another, on the device that `load` gets: training had room for two.
-    The latter two have the same shapes, so that they are timed once.
+    `pruned` and `recovered` have the same shapes, so that they are timed once, as are the others.
+    `answer` returns which questions of a benchmark a decoder answers correctly.
     """
     losses: dict[str, Losses] = {}
+    right: dict[str, Right] = {}
     found: dict[str, dict[str, Any]] = {}
     for name, loaded in load.items():
         model = loaded(device)
@@ -138,18 +153,23 @@ def measured(
             "cache_bytes_per_token": footprint.cache_bytes(model, find_heads(model)),
             "texts": {"nats": own.nats.tolist(), "tokens": own.tokens.tolist()},
         }
+        if answer:
+            right[name] = answer(model)
         del model
         clear_device_cache(garbage_collection=True)
     speeds = generated_per_second([load[name]("cpu") for name in ("before", "recovered")], device)
-    return {name: {**own, **speeds[name != "before"]} for name, own in found.items()}
+    for name, solved in accuracies(right).items():
+        found[name] |= solved
+    if "control" in losses:
+        beside = perplexity(losses["recovered"], losses["control"])
+        found["recovered"]["ratio_to_control"] = beside._asdict()
+    return {name: {**each, **speeds[name not in _WHOLE]} for name, each in found.items()}
 
 
 def as_rows(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """Return measurements as a table: what is measured, and its value for each model."""
-
-    def told(value: Any) -> str:
-        if isinstance(value, dict):
-            return str(Perplexity(**value))
-        return f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
-
-    return [(title, [told(each[key]) for each in results.values()]) for key, title in _ROWS.items()]
+    return [
+        (title, [told(each[key]) if key in each else "" for each in results.values()])
+        for key, (title, told) in _ROWS.items()
+        if any(key in each for each in results.values())
+    ]

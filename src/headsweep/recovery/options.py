@@ -5,15 +5,19 @@ Nothing heavy is imported, so the command starts fast.
 
 import argparse
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
-from headsweep.arguments import reading
+from headsweep.arguments import count, reading
 from headsweep.config.compression import Compression
+from headsweep.config.questions import Grader
 from headsweep.config.section import Count, Positive, Section, Seed, Share
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
+
+if TYPE_CHECKING:
+    from headsweep.recovery.benchmark import Benchmark
 
 Whole = Annotated[float, Field(ge=0, le=1)]
 
@@ -128,6 +132,8 @@ def recovery(**settings: object) -> Recovery:
         raise ConfigError(said) from None
 
 
+_QUESTIONS = ("benchmark", "grader", "n", "max_new_tokens")
+_MOST_TOKENS = 512
 _CHOICE = ("ratio", "criterion", "alpha", "scope", "unit", "uniform", "seed")
 _TRAINING = [name for name in Recovery.model_fields if name not in _CHOICE]
 """The settings that only recovery has."""
@@ -187,6 +193,20 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     recovery.add_argument(
         "--held-out", type=Path, help="file of texts to measure on (default: a tenth of --text)"
     )
+    recovery.add_argument(
+        "--control", action="store_true", help="also train the same with nothing removed"
+    )
+    recovery.add_argument(
+        "--benchmark",
+        type=Path,
+        help="file of questions that all models answer in the end: .csv or .jsonl with the columns "
+        "question and answer",
+    )
+    recovery.add_argument("--grader", **reading(Grader), help="how answers are compared")
+    recovery.add_argument("-n", type=count, help="how many of its questions (default: all)")
+    recovery.add_argument(
+        "--max-new-tokens", type=count, help="token limit of an answer (default: 512)"
+    )
     for name in ("alpha", "scope", "unit", *_TRAINING):
         field, group = Recovery.model_fields[name], recovery if name in _TRAINING else prune
         about = " ".join((field.description or "").split())
@@ -224,12 +244,15 @@ def _make(recover: bool, text: Path | None, fields: list[str], **options: Any) -
     texts = read_texts(text, fields) if text else None
     options["criterion"] = options["criterion"] or ("mixed" if recover else "norm")
     held_out = options.pop("held_out")
+    control, asked = options.pop("control"), {name: options.pop(name) for name in _QUESTIONS}
     given = [name for name in _TRAINING if name in options]
     if not recover:
         from headsweep.compression.pruning import prune
 
-        if given or held_out:
-            name = [*given, "held_out"][0].replace("_", "-")
+        late = {"held_out": held_out, "control": control, **asked}
+        given += [name for name, value in late.items() if value]
+        if given:
+            name = given[0].replace("_", "-")
             raise ConfigError(f"--{name} is about training; add --recover")
         plain = [each for each in texts or () if isinstance(each, str)]
         if len(plain) < len(texts or ()):
@@ -247,10 +270,31 @@ def _make(recover: bool, text: Path | None, fields: list[str], **options: Any) -
         )
     options["uniform"] = options.pop("form") == "uniform"
     others = read_texts(held_out, fields) if held_out else None
-    done = prune_and_recover(texts=texts, held_out=others, **options)
+    questions = _benchmark(**asked)
+    done = prune_and_recover(
+        texts=texts, held_out=others, benchmark=questions, control=control, **options
+    )
     if done:
         print(done)
     return done is not None
+
+
+def _benchmark(
+    benchmark: Path | None, grader: Grader | None, n: int | None, max_new_tokens: int | None
+) -> "Benchmark | None":
+    from headsweep.recovery.benchmark import read_benchmark
+
+    if benchmark is None:
+        if grader or n or max_new_tokens:
+            raise ConfigError(
+                "--grader, -n and --max-new-tokens are about questions; name their "
+                "file: --benchmark FILE.jsonl"
+            )
+        return None
+    if grader is None:
+        known = ", ".join(get_args(Grader))
+        raise ConfigError(f"say how answers to {benchmark} are compared, --grader: {known}")
+    return read_benchmark(benchmark, grader, n, max_new_tokens or _MOST_TOKENS)
 
 
 def _names(text: str) -> list[str]:

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from headsweep.compression.criteria import (
 from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import removal_of
-from headsweep.errors import ModelError, TableError
+from headsweep.errors import ConfigError, ModelError, TableError
 from headsweep.models.checkpoints import (
     LOADED_BY,
     Form,
@@ -51,6 +51,7 @@ from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model, stated_geometry
 from headsweep.record import Stopwatch, damaged, read_json, record_path, write_record
+from headsweep.recovery.benchmark import Benchmark, answered
 from headsweep.recovery.evaluation import as_rows, measured, text_losses
 from headsweep.recovery.options import Recovery, recovery
 from headsweep.recovery.texts import Piece, Text, cut
@@ -65,6 +66,11 @@ _HOW = (
     "this model. Perplexity is that of {texts} held-out texts, {tokens:,} tokens; intervals "
     "resample texts. Speed is that of greedy generation, on {device}."
 )
+_ANSWERED = (
+    " Right answers are those to {questions} questions, the same for all, answered greedily in at "
+    "most {tokens} tokens; differences are paired."
+)
+_CONTROLLED = " Control: the same training with nothing removed."
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,8 @@ def prune_and_recover(
     held_out: Sequence[Text] | None = None,
     revision: str | None = None,
     device: str = "auto",
+    benchmark: Benchmark | None = None,
+    control: bool = False,
     **settings: Any,
 ) -> Recovered | None:
     """Remove attention heads from a decoder in rounds and train the rest after each.
@@ -108,6 +116,9 @@ def prune_and_recover(
         held_out: texts to measure perplexity on; by default a tenth of `texts`.
         revision: hub: a commit hash. Folder: its expected fingerprint.
         device: auto (the GPU if there is one) or cpu.
+        benchmark: questions that the models answer in the end; see
+            `headsweep.recovery.benchmark.read_benchmark`.
+        control: also train the same with nothing removed, and measure that.
         settings: those of `headsweep.recovery.options.Recovery`, by name: `ratio=0.3, steps=500`.
 
     Returns:
@@ -124,6 +135,8 @@ def prune_and_recover(
     if device not in ("auto", "cpu"):
         raise ModelError(f"device {device!r} is not allowed; use auto or cpu")
     folder = fetch_model(source, revision)
+    if control and not chosen.ratio:
+        raise ConfigError("ratio 0 removes nothing: it is its own control; leave out control")
     if chosen.uniform:
         chosen = _evenly(folder, chosen)
     _check_model(folder, chosen)
@@ -153,9 +166,14 @@ def prune_and_recover(
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         accelerator = accelerator_for(chosen, device)
         run = _Run(call, folder, out, chosen, training, accelerator)
-        for number in range(chosen.rounds):
-            run.round(number)
-        return run.finish(testing) if accelerator.is_main_process else None
+        whole = chosen.model_copy(update={"ratio": 0.0})
+        own = {**call, "settings": whole.model_dump(mode="json")}
+        beside = out.with_name(f"{out.name}.control")
+        other = _Run(own, folder, beside, whole, training, accelerator) if control else None
+        for each in (run, other) if other else (run,):
+            for number in range(chosen.rounds):
+                each.round(number)
+        return run.finish(testing, benchmark, other) if accelerator.is_main_process else None
 
 
 def _evenly(folder: Path, settings: Recovery) -> Recovery:
@@ -335,8 +353,15 @@ class _Run:
         )
         return named(settings.criterion).scores(ranked)
 
-    def finish(self, testing: Sequence[Piece]) -> Recovered:
-        """Measure the decoder before, pruned and recovered; publish the last."""
+    def last(self, dtype: torch.dtype, device: str) -> PreTrainedModel:
+        """Return the decoder after all rounds, its weights in another type."""
+        model = load_checkpoint(str(self.after(self.settings.rounds)), device="cpu")
+        return round_weights(model, dtype).to(device)
+
+    def finish(
+        self, testing: Sequence[Piece], benchmark: Benchmark | None, control: "_Run | None"
+    ) -> Recovered:
+        """Measure the decoder before, pruned, recovered, and a control; publish the recovered."""
         history = self.history(self.settings.rounds)
         removed = sorted(head for each in history["removals"] for head in each["heads"])
 
@@ -348,19 +373,26 @@ class _Run:
             _without(model, find_heads(model), removed)
             return model
 
-        def recovered(device: str) -> PreTrainedModel:
-            last = load_checkpoint(str(self.after(self.settings.rounds)), device="cpu")
-            return round_weights(last, dtype).to(device)
-
         dtype = before("cpu").dtype
-        models = {"before": before, "pruned": pruned, "recovered": recovered}
-        results = measured(models, testing, self.settings.micro_batch, self.device)
+        models: dict[str, Callable[[str], PreTrainedModel]] = {
+            "before": before,
+            "pruned": pruned,
+            "recovered": partial(self.last, dtype),
+        }
+        if control:
+            models["control"] = partial(control.last, dtype)
+        answer = partial(answered, folder=self.folder, benchmark=benchmark) if benchmark else None
+        results = measured(models, testing, self.settings.micro_batch, self.device, answer)
         rows = {name: " → ".join(values) for name, values in as_rows(results)}
         how = _HOW.format(
             texts=len({piece.text for piece in testing}),
             tokens=sum(len(piece.input_ids) - 1 for piece in testing),
             device=self.device,
         )
+        if benchmark:
+            most = benchmark.decoding.max_new_tokens
+            how += _ANSWERED.format(questions=len(benchmark.questions), tokens=most)
+        how += _CONTROLLED if control else ""
         about = named(self.settings.criterion).about.format(**self.call["settings"])
         if self.settings.criterion == "causal":
             about = "smallest rise of the loss on texts"
@@ -368,11 +400,12 @@ class _Run:
         heads = [Variant.parse(name) for name in removed]
         pruning = Pruning(self.call["source"], self.call["revision"], heads, about, rows, how)
         facts = {**self.call, **history, "measured": results}
-        model = recovered("cpu")
+        model = self.last(dtype, "cpu")
         geometry = find_heads(model)
         form = plainest_form(model, geometry)
         self.save(model, geometry, self.out, form, pruning, facts)
-        shutil.rmtree(self.work)
+        for each in (self, control) if control else (self,):
+            shutil.rmtree(each.work)
         return Recovered(self.out, form, tuple(removed), results)
 
     def save(
