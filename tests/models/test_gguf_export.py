@@ -3,6 +3,7 @@
 With llama-cpp-python there, llama.cpp itself says so too: `make llama-cpp`.
 """
 
+import inspect
 import json
 import os
 from pathlib import Path
@@ -13,8 +14,10 @@ import tiny_models
 import torch
 from gguf import GGUFReader
 from gguf_forward import logits, read
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import TikTokenConverter
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 import headsweep
 from headsweep.cli import main
@@ -35,15 +38,30 @@ LLAMA3 = {
     "original_max_position_embeddings": 16,
 }
 SENTENCE = "Ann's 3 apples and 24 pears cost 17.5 euros: how much is one?\n\n  (It depends.) été"
-SMOLLM = pre_tokenizers.Sequence(
-    [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
-)
 
 
-def save_bpe(folder, split=None):
+def modern(regex):
+    split = pre_tokenizers.Split(Regex(regex), "isolated")
+    bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([split, bytes_alone])
+
+
+LLAMA3_SPLIT = inspect.signature(TikTokenConverter).parameters["pattern"].default
+SPLITS = {
+    "gpt-2": pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "smollm": pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
+    ),
+    "qwen2": modern(PRETOKENIZE_REGEX),
+    "llama-bpe": modern(LLAMA3_SPLIT),
+}
+"""Ways to split texts, as transformers makes them, by llama.cpp's names."""
+
+
+def save_bpe(folder, split="gpt-2"):
     """Write a byte-level BPE tokenizer of 300 tokens, three of them special."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = split or pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = SPLITS[split]
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     trainer = trainers.BpeTrainer(
@@ -124,7 +142,7 @@ def test_a_file_gives_the_decoders_logits(case, tmp_path):
     assert done.cache_bytes_per_token == 2 * width
 
 
-@pytest.mark.parametrize("split", [None, SMOLLM], ids=["gpt-2", "smollm"])
+@pytest.mark.parametrize("split", SPLITS)
 def test_the_tokenizer_goes_along(split, tmp_path):
     folder = save(tmp_path / "whole", "Llama")
     save_bpe(folder, split)
@@ -135,7 +153,7 @@ def test_the_tokenizer_goes_along(split, tmp_path):
     assert own["tokens"][5:298] == tokenizer.convert_ids_to_tokens(range(5, 298))
     assert own["token_type"] == [3] * 3 + [1] * 295 + [4, 5]
     assert (own["eos_token_id"], own["padding_token_id"], own["add_bos_token"]) == (2, 0, False)
-    assert own["pre"] == ("smollm" if split else "gpt-2")
+    assert own["pre"] == split
     stored = json.loads((folder / "tokenizer.json").read_text())["model"]["merges"]
     assert own["merges"] == [" ".join(pair) for pair in stored]
     assert fields["tokenizer.chat_template"] == "{{ messages }}"
@@ -207,6 +225,11 @@ def test_the_commands_write_files(tmp_path, capsys, monkeypatch):
     folder, out = save(tmp_path / "whole", "Llama"), tmp_path / "made.gguf"
     assert main(["export-gguf", str(folder), "--out", str(out), "--gguf-type", "q8_0"]) == 0
     assert "made.gguf: q8_0, graph llama, " in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    assert main(["export-gguf", "./whole"]) == 0
+    assert (
+        tmp_path / "whole-f16.gguf"
+    ).exists() and "whole-f16.gguf: f16" in capsys.readouterr().out
     assert main(["export-gguf", str(folder), "--out", str(out)]) == 2
     assert "exists; remove it" in capsys.readouterr().err
     prune = ["prune", str(folder), "--heads", ",".join(GROUP), "--out", str(tmp_path / "less")]
@@ -252,6 +275,21 @@ def test_llama_cpp_gives_the_decoders_logits(case, tmp_path):
     assert done.tokens_per_second > 0
     found, _ = llama_cpp_logits(done.file, ids, 0)
     assert abs(found - own_logits(folder, ids)).max() < 1e-3
+
+
+@with_llama_cpp
+@pytest.mark.parametrize("split", SPLITS)
+def test_llama_cpp_splits_texts_as_the_tokenizer_does(split, tmp_path):
+    import llama_cpp
+
+    folder = save(tmp_path / "whole", "Llama")
+    save_bpe(folder, split)
+    file, tokenizer = export_gguf(folder, tmp_path / "made.gguf").file, load_tokenizer(folder)
+    reader = llama_cpp.Llama(str(file), vocab_only=True, verbose=False)
+    for text in (SENTENCE, "<|im_start|>user 123456 don't DON'T<|im_end|> [tool]\n\n\n x  y "):
+        found = reader.tokenize(text.encode(), add_bos=False, special=True)
+        assert found == tokenizer(text, add_special_tokens=False).input_ids
+    reader.close()
 
 
 @with_llama_cpp

@@ -184,7 +184,7 @@ def _evenly(folder: Path, settings: Recovery) -> Recovery:
     equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
     gone = lowest_heads(equal, geometry, count, scope="layer", unit=settings.unit)
     check_uniform(model, geometry, gone)
-    _LOG.info("uniform: of each layer's heads %.4g go", count / geometry.heads)
+    _LOG.info("uniform: %.3g of each layer's heads go", count / geometry.heads)
     return settings.model_copy(update={"ratio": count / geometry.heads, "scope": "layer"})
 
 

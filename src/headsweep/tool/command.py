@@ -194,7 +194,7 @@ def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
 def export_gguf(
     model: str,
     *,
-    out: Path,
+    out: Path | None = None,
     gguf_type: Kind = "f16",
     gguf_tokenizer: Path | None = None,
 ) -> None:
@@ -202,12 +202,13 @@ def export_gguf(
 
     Args:
         model: hub id or folder of a Llama, Mistral, Qwen2 or Qwen3
-        out: file to write, OUT.gguf
+        out: file to write (default: here, named after the model and the type)
         gguf_type: type of its matrices; llama-cpp-python makes q4_k_m
         gguf_tokenizer: GGUF file to take the tokenizer from, if need be
     """
     from headsweep.models import gguf_export
 
+    out = out or Path(f"{Path(model).resolve().name}-{gguf_type}.gguf")
     print(gguf_export.export_gguf(model, out, kind=gguf_type, tokenizer=gguf_tokenizer))
 
 
