@@ -19,11 +19,11 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from headsweep.errors import ModelError
 from headsweep.models import llamacpp
-from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
+from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.gguf import Kind
 from headsweep.models.gguf_vocabulary import add_vocabulary, vocabulary
 from headsweep.models.load import load_checkpoint, load_tokenizer
-from headsweep.models.source import fetch_model
+from headsweep.models.source import fetch_model, stated_geometry
 from headsweep.tables import atomic
 
 _GRAPHS = {
@@ -80,7 +80,8 @@ def export_gguf(
             package is missing.
     """
     folder, out = fetch_model(str(source)), Path(out)
-    check_export(folder, out, kind, tokenizer, uneven=bool(kept_heads(_config(folder))))
+    layers = {*stated_geometry(folder).get("layer_heads", ())}
+    check_export(folder, out, kind, tokenizer, uneven=len(layers) > 1)
     model = load_checkpoint(str(folder), device="cpu")
     geometry = find_heads(model)
     graph = _graph_of(model, geometry)

@@ -59,13 +59,18 @@ def load_model(
     """
     placement = check_device(device, dtype)
     folder = fetch_model(source)
-    model = load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
-    return as_loaded(model, folder)
-
-
-def as_loaded(model: PreTrainedModel, folder: Path) -> LoadedModel:
-    """Return a decoder with its heads and what generation needs of a folder, or a ModelError."""
     tokenizer = load_tokenizer(folder)
+    model = load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
+    return as_loaded(model, tokenizer, folder)
+
+
+def as_loaded(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path
+) -> LoadedModel:
+    """Return a decoder with its heads and what generation needs, or raise a ModelError.
+
+    The tokenizer, that of the folder, gets a token for padding.
+    """
     geometry = find_heads(model)
     if not geometry.keeps_cache:
         raise ModelError(

@@ -15,7 +15,7 @@ from headsweep.compression.decoder import Decoder, to_answer
 from headsweep.config import Decoding, Questions
 from headsweep.config.questions import Grader
 from headsweep.errors import ConfigError
-from headsweep.models.load import as_loaded
+from headsweep.models.load import as_loaded, load_tokenizer
 from headsweep.statistics.intervals import paired_interval, wilson
 from headsweep.text import part, percent, points
 
@@ -50,7 +50,7 @@ def read_benchmark(file: Path, grader: Grader, n: int | None, max_new_tokens: in
 
 def answered(model: PreTrainedModel, folder: Path, benchmark: Benchmark) -> Right:
     """Let a decoder answer the questions, with the tokenizer of a folder, and grade its answers."""
-    loaded = as_loaded(model, folder)
+    loaded = as_loaded(model, load_tokenizer(folder), folder)
     decoder = Decoder(loaded, folder.name, benchmark.decoding, benchmark.grader)
     found = decoder.verdicts(decoder.prepare(to_answer(benchmark.questions)))
     return np.array([each.strict for each in found])

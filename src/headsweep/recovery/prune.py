@@ -24,7 +24,6 @@ from transformers import PreTrainedModel
 from headsweep.compression.calibration import Scores, row_batches
 from headsweep.compression.criteria import (
     Ranked,
-    even_count,
     heads_due,
     loss_rises,
     lowest_heads,
@@ -38,20 +37,17 @@ from headsweep.models.checkpoints import (
     LOADED_BY,
     Form,
     Pruning,
-    allows,
     check_target,
-    check_uniform,
-    outline,
     plainest_form,
     save_pruned,
 )
 from headsweep.models.geometry import HeadGeometry, find_heads
-from headsweep.models.guard import read_config
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads
-from headsweep.models.source import fetch_model, stated_geometry
+from headsweep.models.source import fetch_model
 from headsweep.record import Stopwatch, damaged, read_json, record_path, write_record
 from headsweep.recovery.benchmark import Benchmark, answered
+from headsweep.recovery.checks import check_model, evenly
 from headsweep.recovery.evaluation import as_rows, measured, text_losses
 from headsweep.recovery.options import Recovery, recovery
 from headsweep.recovery.texts import Piece, Text, cut
@@ -138,8 +134,8 @@ def prune_and_recover(
     if control and not chosen.ratio:
         raise ConfigError("ratio 0 removes nothing: it is its own control; leave out control")
     if chosen.uniform:
-        chosen = _evenly(folder, chosen)
-    _check_model(folder, chosen)
+        chosen = evenly(folder, chosen)
+    check_model(folder, chosen)
     if held_out is None:  # a tenth, always the same
         if len(texts) < 20:
             raise ModelError(f"a tenth of {len(texts)} texts is too few to hold out; give others")
@@ -174,33 +170,6 @@ def prune_and_recover(
             for number in range(chosen.rounds):
                 each.round(number)
         return run.finish(testing, benchmark, other) if accelerator.is_main_process else None
-
-
-def _evenly(folder: Path, settings: Recovery) -> Recovery:
-    """Return the settings with a ratio that takes equally many of every layer, rounded down."""
-    model, geometry = outline(folder)
-    own, allowed = (settings.ratio, geometry, settings.unit), partial(allows, model.config)
-    count = even_count(*own, allowed) if settings.ratio else 0
-    equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
-    gone = lowest_heads(equal, geometry, count, scope="layer", unit=settings.unit)
-    check_uniform(model, geometry, gone)
-    _LOG.info("uniform: %.3g of each layer's heads go", count / geometry.heads)
-    return settings.model_copy(update={"ratio": count / geometry.heads, "scope": "layer"})
-
-
-def _check_model(folder: Path, settings: Recovery) -> None:
-    """Refuse what the model's config already shows to be impossible."""
-    config = read_config(folder)
-    if not config.get("kept_heads"):
-        try:
-            settings.schedule.check_shape(**stated_geometry(folder))
-        except ValueError as error:
-            raise ModelError(str(error)) from error
-    longest = config.get("max_position_embeddings")
-    if longest and settings.length > longest:
-        raise ModelError(
-            f"length {settings.length} is too long: {folder} reads {longest} tokens; lower it"
-        )
 
 
 def _digest(pieces: Sequence[Piece]) -> str:
