@@ -12,6 +12,7 @@
 # make errors   1,000 drawn worlds, with effects and without: how often a verdict is wrong
 # make hostile  10,000 hostile answers graded, and all gold answers of MATH
 # make slurm    the shipped profile on a real SLURM, which it installs (root, apt-get) and stops
+# make llama-cpp  GGUF files against llama.cpp itself, which pip builds in minutes; HEADSWEEP_GGUF=
 # make training, make figures  the reasoner trained again, README's figures made again, both compared
 # make suite-3.12, make suite-3.13  `make test` on another Python
 #
@@ -30,7 +31,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.developed
 PYTEST := $(BIN)/python -m pytest
-NIGHTLY := faults kills errors proof hostile slurm training figures suite-3.12 suite-3.13
+NIGHTLY := faults kills errors proof hostile slurm llama-cpp training figures suite-3.12 suite-3.13
 LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
@@ -106,6 +107,10 @@ errors: $(DEVELOPED)
 
 hostile: $(DEVELOPED)
 	HEADSWEEP_NIGHTLY=1 HEADSWEEP_HOSTILE=10000 $(PYTEST) tests/grading
+
+llama-cpp: $(DEVELOPED)
+	$(BIN)/pip install --quiet 'llama-cpp-python>=0.3.16'
+	$(PYTEST) tests/models/test_gguf_export.py
 
 SLURM := slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins
 slurm: $(DEVELOPED)

@@ -9,6 +9,7 @@ _PLACES = {
     "Pruned": "compression.pruning.Pruned",
     "Run": "tool.run.Run",
     "Solver": "tool.solve.Solver",
+    "export_gguf": "models.gguf_export.export_gguf",
     "load": "tool.run.load",
     "load_model": "models.load.load_checkpoint",
     "prune": "compression.pruning.prune",

@@ -90,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     tool.add_sweep(commands)
     add_command(commands, "solve", tool.solve)
     recovery.add_to(commands)
+    add_command(commands, "export-gguf", tool.export_gguf)
     add_command(commands, "compare", compare)
     add_command(commands, "export", tool.export)
     add_command(commands, "store", tool.store, epilog=tool.ABOUT_STORE)

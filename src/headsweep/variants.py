@@ -111,8 +111,7 @@ class Edit(NamedTuple):
 class Pool:
     """What members of a family are drawn from."""
 
-    layers: Sequence[int]  # whose heads may be changed
-    heads: int  # query heads of a layer
+    heads: Mapping[int, Sequence[int]]  # query heads that may be changed, by layer
     depth: int  # layers of the model
 
 
@@ -177,7 +176,7 @@ class Heads(Family):
 
     def members(self, pool: Pool, scale: int, count: int, seed: int) -> list[Variant]:
         """Draw heads; families with the same seed change the same ones."""
-        places = [(layer, head) for layer in sorted(set(pool.layers)) for head in range(pool.heads)]
+        places = [(layer, head) for layer in sorted(pool.heads) for head in pool.heads[layer]]
         chosen = random.Random(seed).sample(places, min(count, len(places)))
         return [Variant(*place, self.kind, scale) for place in chosen]
 

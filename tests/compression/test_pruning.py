@@ -130,7 +130,7 @@ def test_a_uniform_ratio_takes_as_many_of_every_layer(unit, lost, qwen2, tmp_pat
         ({}, "say which heads are to go"),
         ({"heads": ["L01H01"], "ratio": 0.2}, "say which heads are to go"),
         ({"heads": ["base"]}, "base names no head to remove"),
-        ({"ratio": 0.2, "form": "uniform"}, "no config of BertForMaskedLM has 5 heads"),
+        ({"ratio": 0.2, "form": "uniform"}, "no BertConfig has 5 heads"),
         ({"ratio": 0.2, "criterion": "entropy"}, "criterion entropy looks at texts"),
         ({"ratio": 0.2, "criterion": "causal"}, "criterion causal reads the accuracy matrix"),
         ({"ratio": 0.2, "criterion": "mixed", "texts": ["w1"] * 2, "alpha": 2.0}, "alpha 2.0"),

@@ -22,11 +22,18 @@ from transformers import AutoModelForCausalLM, BertTokenizerFast, PreTrainedToke
 from headsweep.athena.equations import NUMBER
 from headsweep.athena.generated import generate
 from headsweep.athena.solver import new_solver
+from headsweep.config import Model
 from headsweep.config.compression import Encoder, Solver
 from headsweep.embeddings import embed, fetch_embedder, load_embedder
 from headsweep.errors import ModelError
 from headsweep.models.load import load_encoder, load_model, word_tokenizer
-from headsweep.models.source import check_folder, check_geometry, fetch_model, fingerprint
+from headsweep.models.source import (
+    check_folder,
+    check_geometry,
+    fetch_model,
+    fingerprint,
+    stated_geometry,
+)
 
 PROMPT = "w5 w17 w3 w40"
 
@@ -176,14 +183,31 @@ FALCON = {"num_kv_heads": 2, "multi_query": True}
 def test_geometry_is_read_under_every_name(tmp_path, config, geometry):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "any", **config}))
     stated = dict(zip(("layers", "heads", "kv_heads"), geometry, strict=True))
-    check_geometry(tmp_path, **stated)
+    check_geometry(tmp_path, Model.model_construct(**stated))
     for name, own in stated.items():
         message = f"{name}: 28 is stated, but .* says {own}; write {name}: {own}"
         with pytest.raises(ModelError, match=message):
-            check_geometry(tmp_path, **{**stated, name: 28})
+            check_geometry(tmp_path, Model.model_construct(**{**stated, name: 28}))
     (tmp_path / "config.json").write_text('{"model_type": "mamba", "num_hidden_layers": 3}')
     with pytest.raises(ModelError, match="does not state heads"):
-        check_geometry(tmp_path, **stated)
+        check_geometry(tmp_path, Model.model_construct(**stated))
+
+
+@pytest.mark.parametrize("damaged", [[3], {"1": 4}, {"1": []}, {"1": None}])
+def test_the_heads_that_layers_kept_are_counted(damaged, tmp_path):
+    kept = {"1": [0, 2, 6], "4": [7]}
+    for sizes in ({"kept_heads": kept}, {"text_config": {**SIZES, "kept_heads": kept}}):
+        config = {"model_type": "any", **SIZES, **sizes}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert stated_geometry(tmp_path)["layer_heads"] == (8, 3, 8, 8, 1, 8, 8)
+    model = Model.model_construct(layers=7, heads=8, kv_heads=8)
+    with pytest.raises(ModelError, match=r"layer_heads: None is stated, but .* says \[8, 3, 8"):
+        check_geometry(tmp_path, model)
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "any", **SIZES, "kept_heads": damaged})
+    )
+    with pytest.raises(ModelError, match="is damaged: kept_heads is"):
+        stated_geometry(tmp_path)
 
 
 def test_the_fingerprint_changes_with_every_small_file_and_slices_of_a_large_one(qwen2_folder):

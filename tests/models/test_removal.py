@@ -300,8 +300,8 @@ def test_a_card_says_what_was_removed_and_the_body_loads_alone(save, tmp_path):
     [
         ("Qwen2", GROUP, "would keep 3, 6 heads, but a uniform model has the same number in each"),
         # Their configs derive the width of a head from the number of heads.
-        ("Bert", uniform(query=True), "no config of BertModel has 4 heads of width 8 .* width 48"),
-        ("GPT2", uniform(query=False), "no config of GPT2LMHeadModel has 3 heads of width 8"),
+        ("Bert", uniform(query=True), "no BertConfig has 4 heads of width 8 .* width 48"),
+        ("GPT2", uniform(query=False), "no GPT2Config has 3 heads of width 8"),
     ],
 )
 def test_what_cannot_be_saved_uniform_is_refused(name, removed, message, save, tmp_path):

@@ -1,28 +1,38 @@
 """`headsweep prune --recover`: what it makes loads and is what it says; nothing done is lost."""
 
+import gc
 import json
+import shutil
 import subprocess
 import sys
+import weakref
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tiny_models
+import torch
 from safetensors.torch import load_file
 from small import killed_at, same
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from words import HELD_OUT, TEXTS, count_steps
+from words import HELD_OUT, TEXTS, WORDS, count_steps
 
 import headsweep
 from damage import damaged
 from headsweep.cli import main
 from headsweep.compression.criteria import loss_rises
+from headsweep.config import Decoding
 from headsweep.errors import HeadsweepError
+from headsweep.generation.prompts import encode_prompt
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
-from headsweep.recovery import training
+from headsweep.recovery import prune, training
+from headsweep.recovery.benchmark import read_benchmark
 from headsweep.recovery.evaluation import perplexity, text_losses
+from headsweep.recovery.options import recovery
 from headsweep.recovery.texts import cut
 from headsweep.variants import Variant
 
@@ -75,6 +85,7 @@ def test_the_result_loads_and_is_what_its_files_say(llama, done):
     assert f"{found.value:.4g} (" in card
     assert not done.folder.with_name("out.partial").exists()
     assert str(done).count("\n") > 6
+    assert str(done).endswith("headsweep.load_model loads it")
 
 
 def test_equal_layers_make_a_plain_checkpoint(llama, tmp_path):
@@ -85,6 +96,57 @@ def test_equal_layers_make_a_plain_checkpoint(llama, tmp_path):
     assert [Variant.parse(head).layer for head in done.removed] == [0, 0, 1, 1, 2, 2]
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert (plain.config.num_attention_heads, plain.config.num_key_value_heads) == (4, 2)
+
+
+@pytest.mark.parametrize(("ratio", "unit", "kept"), [(0.5, "group", 6), (0.4, "query", 6)])
+def test_uniform_is_uniform(ratio, unit, kept, nines, tmp_path):
+    """9 heads a layer in 3 groups; scores of all layers together would take them unevenly."""
+    done = recovered(nines, tmp_path / "out", ratio=ratio, unit=unit, uniform=True, seed=3)
+    assert done.form == "uniform" and len(done.removed) == 5 * (9 - kept)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    shape = plain.config.num_attention_heads, plain.config.num_key_value_heads
+    assert shape == (kept, 2 if unit == "group" else 3)
+    assert str(done).endswith("15 heads removed; uniform: plain from_pretrained loads it")
+
+
+def test_a_ratio_that_cannot_be_uniform_is_refused_with_those_that_can(nines, tmp_path):
+    """5 layers lose 2.25 of 9 heads each; 3 go at once. Both commands say so, before any work."""
+    message = (
+        r"ratio 0.25 leaves no uniform model: of a layer's 9 heads 3 go at once, .* use 0.334, "
+        r"0.667$"
+    )
+    with pytest.raises(HeadsweepError, match=message):
+        recovered(nines, tmp_path / "out", ratio=0.25, uniform=True)
+    with pytest.raises(HeadsweepError, match=message):
+        headsweep.prune(str(nines), tmp_path / "out", ratio=0.25, form="uniform")
+    assert not [*tmp_path.iterdir()]
+    for ratio in (0.334, 0.667):
+        done = headsweep.prune(str(nines), tmp_path / f"{ratio}", ratio=ratio, form="uniform")
+        assert str(done).endswith("uniform: plain from_pretrained loads it")
+
+
+def test_counts_that_no_config_has_are_rounded_down_too(tmp_path):
+    """Width 48: transformers takes 6, 4, 3 or 2 heads, not 5. What has no config ends free."""
+    folder, kind = tmp_path / "sixes", tiny_models.wide("Llama", num_key_value_heads=6)
+    tiny_models.build(kind).save_pretrained(folder)
+    tiny_models.save_tokenizer(folder, WORDS)
+    with pytest.raises(HeadsweepError, match=r"ratio 0.2 .* use 0.334, 0.5, 0.667, 0.834"):
+        headsweep.prune(str(folder), tmp_path / "none", ratio=0.2, form="uniform")
+    done = headsweep.prune(str(folder), tmp_path / "out", ratio=0.49, form="uniform")
+    assert len(done.removed) == 2 * 4
+    assert AutoModelForCausalLM.from_pretrained(done.folder).config.num_attention_heads == 4
+
+
+def test_a_model_that_has_no_uniform_form_is_refused_before_the_training(llama, done, tmp_path):
+    with pytest.raises(HeadsweepError, match=r"has layers with different numbers .* prune the mod"):
+        recovered(done.folder, tmp_path / "out", uniform=True)
+    folder, words = tmp_path / "gpt2", {"vocab_size": len(WORDS), "eos_token_id": 1}
+    tiny_models.build(tiny_models.Architecture("GPT2", words)).save_pretrained(folder)
+    for file in llama.glob("tokenizer*"):
+        shutil.copyfile(file, folder / file.name)
+    with pytest.raises(HeadsweepError, match="no GPT2Config has 4 heads of width 8 in a model of"):
+        recovered(folder, tmp_path / "out", uniform=True)
+    assert not [*tmp_path.glob("out*")]
 
 
 def test_without_removal_only_the_weights_change(llama, tmp_path):
@@ -159,6 +221,7 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
         ({"ratio": 1.2}, "ratio: Input should be less than 1, not 1.2"),
         ({"ratio": 0.9}, "ratio 0.9 leaves a layer without heads: of 18, 9 can go"),
         ({"ratio": 0.1}, "ratio 0.1 removes nothing of 18 heads, of which 3 go at once"),
+        ({"ratio": 0, "control": True}, "ratio 0 removes nothing: it is its own control"),
         ({"criterion": "size"}, "criterion 'size' is not known; use norm, entropy"),
         ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),
         ({"speed": 1}, "'speed' is no setting; there are ratio, criterion"),
@@ -181,6 +244,102 @@ def test_what_cannot_be_done_is_said_before_anything_starts(
             HeadsweepError, match=r"out.partial is of a call with other texts or se"
         ):
             recovered(llama, tmp_path / "out", **options, seed=1)
+
+
+def greedy(folder, questions, most):
+    """Return the texts that a model answers with, by `generate`, one question at a time."""
+    model, tokenizer = headsweep.load_model(str(folder)), AutoTokenizer.from_pretrained(folder)
+    texts = []
+    for question in questions:
+        ids = encode_prompt(tokenizer, question, Decoding(), "exact")
+        row = torch.tensor([ids])
+        own = {"input_ids": row, "attention_mask": torch.ones_like(row)}
+        made = model.generate(**own, max_new_tokens=most, do_sample=False)
+        texts.append(tokenizer.decode(made[0, len(ids) :], skip_special_tokens=True))
+    return texts
+
+
+def test_all_models_answer_the_same_questions(llama, done, tmp_path):
+    """Half of the gold answers are the model's own, the others the recovered one's."""
+    asked = [f"w{number} w{3 * number}" for number in range(1, 14)]
+    golds = zip(greedy(llama, asked, 3), greedy(done.folder, asked, 3), strict=True)
+    rows = [
+        {"question": each, "answer": pair[number % 2] or "w1"}
+        for number, (each, pair) in enumerate(zip(asked, golds, strict=True))
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    benchmark = read_benchmark(tmp_path / "mine.jsonl", "exact", None, 3)
+    found = recovered(llama, tmp_path / "out", benchmark=benchmark, control=True)
+    alone, results = recovered(llama, tmp_path / "alone", ratio=0), found.measured
+    assert list(results) == ["before", "pruned", "recovered", "control"]
+    assert results["control"]["perplexity"] == alone.measured["recovered"]["perplexity"]
+    assert results["control"]["parameters"] == results["before"]["parameters"]
+    right = {}
+    for name, folder in (("before", llama), ("recovered", found.folder), ("control", alone.folder)):
+        texts = greedy(folder, asked, 3)
+        right[name] = [row["answer"] == text for row, text in zip(rows, texts, strict=True)]
+        assert results[name]["right"] == right[name]
+        assert results[name]["accuracy"]["value"] == pytest.approx(sum(right[name]) / 13)
+    assert 3 < sum(right["before"]) < 13 and right["before"] != right["recovered"]
+    for key, other in (("gain", "before"), ("gain_on_control", "control")):
+        wanted = (sum(right["recovered"]) - sum(right[other])) / 13
+        own = results["recovered"][key]
+        assert own["value"] == pytest.approx(wanted) and own["low"] < wanted < own["high"]
+    ratio = results["recovered"]["ratio_to_control"]["value"]
+    values = [results[name]["perplexity"]["value"] for name in ("recovered", "control")]
+    assert ratio == pytest.approx(values[0] / values[1])
+    table, card = str(found), (found.folder / "README.md").read_text()
+    assert "right answers (95% interval)" in table and "points more than control" in table
+    assert "13 questions, the same for all" in card and "Control: the same training" in card
+    assert [*tmp_path.glob("*.partial")] == []
+
+
+def test_models_are_measured_one_at_a_time(llama, tmp_path, monkeypatch):
+    """Only the two that are timed in turns wait beside each other; training has two, too."""
+    alive, counts, load = weakref.WeakSet(), [], prune.load_checkpoint
+
+    def counted(*arguments, **options):
+        counts.append(len(alive))
+        model = load(*arguments, **options)
+        alive.add(model)
+        return model
+
+    finish = prune._Run.finish
+
+    def finishing(*arguments):
+        gc.collect()
+        counts.clear()
+        return finish(*arguments)
+
+    monkeypatch.setattr(prune, "load_checkpoint", counted)
+    monkeypatch.setattr(prune._Run, "finish", finishing)
+    recovered(llama, tmp_path / "out")
+    assert counts == [0, 0, 0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("criterion", ["causal", "entropy"])
+def test_processes_share_the_texts_that_heads_are_scored_on(criterion, llama):
+    """Three processes by turns: the sums of the others come to each of them."""
+    model = AutoModelForCausalLM.from_pretrained(llama)
+    pieces, geometry = cut(TEXTS, AutoTokenizer.from_pretrained(llama), 8), find_heads(model)
+    settings = recovery(criterion=criterion, calibration=11, precision="no")
+    kept: list[list[torch.Tensor]] = []
+
+    def scores(rank, world, reduce):
+        device = torch.device("cpu")
+        own = {"process_index": rank, "num_processes": world, "device": device, "reduce": reduce}
+        run = SimpleNamespace(settings=settings, pieces=pieces, accelerator=SimpleNamespace(**own))
+        return prune._Run.scores(run, 0, model, geometry)
+
+    whole = scores(0, 1, lambda part, _: part)
+    for rank in (0, 1):
+        kept.append([])
+        scores(rank, 3, lambda part, _: (kept[-1].append(part), part)[1])
+    others = [sum(parts) for parts in zip(*kept, strict=True)]
+    shared = scores(2, 3, lambda part, _: part + others.pop(0))
+    for layer, found in whole.items():
+        torch.testing.assert_close(shared[layer], found, atol=1e-5, rtol=1e-4)
+        assert not torch.allclose(scores(1, 3, lambda part, _: part)[layer], found, atol=1e-5)
 
 
 LAUNCH = """-m accelerate.commands.launch --cpu --num_processes 2 --num_machines 1
@@ -209,6 +368,10 @@ def test_two_processes_train_as_one(llama, done, tmp_path):
     [
         ("--steps 3", "--steps is about training; add --recover"),
         ("--held-out texts.txt", "--held-out is about training; add --recover"),
+        ("--benchmark q.jsonl", "--benchmark is about training; add --recover"),
+        ("--recover --text texts.txt --benchmark q.jsonl", "say how answers to q.jsonl are compar"),
+        ("--recover --text texts.txt -n 5", "-n and --max-new-tokens are about questions; name"),
+        ("--recover --text texts.txt --benchmark q --grader exact", "q is no file; name a .csv"),
         ("--text chats.jsonl", "chats.jsonl has messages, which need --recover"),
         ("--recover", "--recover trains on texts; name their file"),
         ("--recover --text texts.txt --zero", "--recover removes a ratio of heads for good"),

@@ -227,7 +227,7 @@ def test_generation_is_timed_at_its_full_length(llama, monkeypatch):
     model = AutoModelForCausalLM.from_pretrained(llama)
     made, generate = [], model.generate
     monkeypatch.setattr(model, "generate", lambda **o: made.append(generate(**o)) or made[-1])
-    (speed,) = generated_per_second([model])
+    (speed,) = generated_per_second([model], "cpu")
     assert {tuple(each.shape) for each in made} == {(1, 48), (8, 48)}
     assert set(speed) == {"tokens_per_second_batch_1", "tokens_per_second_batch_8"}
     assert min(speed.values()) > 0

@@ -107,7 +107,7 @@ from headsweep.models.load import load_model
 from headsweep.variants import BASE, FAMILIES, Pool, Variant
 
 loaded = load_model("builtin:reasoner", device="cpu")
-members = FAMILIES["pair"].members(Pool((1, 4), 4, 6), 0, 5, seed=3)
+members = FAMILIES["pair"].members(Pool(dict.fromkeys((1, 4), range(4)), 6), 0, 5, seed=3)
 assert len({*members}) == 5 and {each.head for each in members} <= {0, 1, 2}
 assert [Variant.parse(str(each)) for each in members] == members
 prompt = tuple(loaded.tokenizer("Compute 3 + 4 * 5.").input_ids)

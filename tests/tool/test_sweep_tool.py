@@ -5,9 +5,9 @@ import csv
 import re
 
 import pytest
-from transformers import AutoModelForCausalLM
 from transformers import PreTrainedTokenizerFast as Fast
 
+import headsweep
 from headsweep import cli
 from headsweep.config import SYSTEM_PROMPT
 from headsweep.generation import client
@@ -18,13 +18,13 @@ NEW_TOKENS = 5
 QUESTIONS = [f"{a} plus {a * a % 19}" for a in range(20)]
 
 
-def generated(folder, head):
+def generated(folder, head, layer=1):
     """Return the text after each question, by `generate` on weights set to zero."""
-    model = AutoModelForCausalLM.from_pretrained(folder)
+    model = headsweep.load_model(str(folder))
     tokenizer = Fast.from_pretrained(folder)
     if head is not None:
         columns = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
-        model.model.layers[1].self_attn.o_proj.weight.data[:, columns] = 0
+        model.model.layers[layer].self_attn.o_proj.weight.data[:, columns] = 0
     texts = []
     for question in QUESTIONS:
         prompt = f"{SYSTEM_PROMPT}\n\nQuestion: {question}\nAnswer:"
@@ -85,6 +85,32 @@ def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
     assert [line[:6] for line in printed.splitlines() if line.startswith("L01H")] == ranked
     assert "sweep 'heads': model on questions" in repr(run)
     assert len(run.answers("L01H05")) == len(QUESTIONS)
+
+
+def test_a_model_of_unequal_layers_is_swept_whole(swept, llama, tmp_path, capsys):
+    """Layer 0 keeps heads 2 to 5 of 6. A pruned model's heads are numbered as it has them."""
+    smaller, out = tmp_path / "smaller", tmp_path / "out"
+    headsweep.prune(str(llama), smaller, heads=["L00H00", "L00H01"])
+    command = [each.replace(str(llama), str(smaller)) for each in swept[1]]
+    command[command.index("--layers") + 1] = "all"
+    assert cli.main([*command, "--heads", "4", "--out", str(out)]) == 2
+    assert "heads: [4]; layer 0 of model has 4; name fewer, or all" in capsys.readouterr().err
+    assert cli.main([*command, "--out", str(out)]) == 0
+    run = load(out / "results/sweep")
+    names = [f"L{layer:02d}H{head:02d}" for layer, most in ((0, 4), (1, 6)) for head in range(most)]
+    assert run.heads()["variant"].tolist() == ["base", *names]
+    for layer, head in ((0, 3), (1, 5)):
+        found = run.answers(f"L{layer:02d}H{head:02d}")["text"]
+        pairs = zip(found, generated(smaller, head, layer), strict=True)
+        assert all(own == re.sub(r"\[\w+\] ?", "", text).strip() for own, text in pairs)
+    (z,) = out.rglob("results/sweep/accuracy/**/*.parquet")
+    again = headsweep.prune(
+        str(smaller), tmp_path / "again", ratio=0.2, criterion="causal", accuracy=z
+    )
+    drops = -run.z()[names].mean()
+    pairs = [names[start : start + 2] for start in range(0, 10, 2)]
+    lowest = min(pairs, key=lambda pair: (drops[pair].mean(), pair))
+    assert [str(head) for head in again.removed] == lowest
 
 
 @pytest.mark.parametrize(

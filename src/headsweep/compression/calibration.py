@@ -67,14 +67,23 @@ def _head_sums(
     return scores
 
 
+def alone(part: Tensor) -> Tensor:
+    """Return a sum over one process's texts as it is: no other has any."""
+    return part
+
+
 def calibrate(
     model: PreTrainedModel,
     geometry: HeadGeometry,
     batches: Iterable[Texts],
     *,
     activations: bool = False,
+    total: Callable[[Tensor], Tensor] = alone,
 ) -> dict[str, Scores]:
     """Return statistics of the heads of a model on texts, in evaluation mode.
+
+    Where several processes have a part of the texts each, `total` returns the sum of a tensor over
+    all of them.
 
     All non-padding tokens have equal weight; attention statistics skip queries that see one key.
 
@@ -147,14 +156,17 @@ def calibrate(
             if len(seen) < len(layers):
                 raise no_weights(model)
             queries += int(counted.sum())
+    queries = int(total(torch.tensor(queries)))
     if not queries:
         raise ModelError("no text to calibrate on has two tokens; give longer ones")
+    whole = {layer: total(each) for layer, each in sums.items()}
     found: dict[str, Scores] = {
-        name: {layer: (each[kind] / queries).float() for layer, each in sums.items()}
+        name: {layer: (each[kind] / queries).float() for layer, each in whole.items()}
         for kind, name in enumerate(("raw", "normalised", "peak"))
     }
     if activations:
-        means = {name: (total / tokens[name]).float() for name, total in rows.items()}
+        counts = {name: total(torch.tensor(tokens[name])) for name in rows}
+        means = {name: (total(each) / counts[name]).float() for name, each in rows.items()}
         found["activations"] = _head_sums(geometry, readers, means.__getitem__)
     return found
 

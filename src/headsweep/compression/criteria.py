@@ -16,15 +16,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headsweep.compression.calibration import Scores, Texts, calibrate, row_batches, weight_norms
+from headsweep.compression.calibration import (
+    Scores,
+    Texts,
+    alone,
+    calibrate,
+    row_batches,
+    weight_norms,
+)
 from headsweep.config.compression import Compression, Importance, unit_size
 from headsweep.errors import ModelError
 from headsweep.models.geometry import AttentionLayer, HeadGeometry, evaluating
 from headsweep.models.learner import Example, Learner, move
 from headsweep.models.masks import pruned
+from headsweep.models.removal import without
 from headsweep.variants import BASE, Variant
 
 if TYPE_CHECKING:
@@ -49,10 +57,12 @@ class Ranked:
     texts: Callable[[], Iterable[Texts]]  # returns batches of calibration texts
     drops: Callable[[], Scores]
     """Returns the measured loss of accuracy, or rise of the loss, without each head."""
+    total: Callable[[Tensor], Tensor] = alone
+    """Returns the sum of a tensor over the processes that share the texts."""
 
     def measured(self, name: str) -> Scores:
         """Return one of the statistics of `calibrate` on the texts."""
-        return calibrate(self.model, self.geometry, self.texts())[name]
+        return calibrate(self.model, self.geometry, self.texts(), total=self.total)[name]
 
 
 class Criterion(NamedTuple):
@@ -65,7 +75,7 @@ class Criterion(NamedTuple):
 
 def _mixed(of: Ranked) -> Scores:
     activations = of.settings.norm == "activations"
-    found = calibrate(of.model, of.geometry, of.texts(), activations=activations)
+    found = calibrate(of.model, of.geometry, of.texts(), activations=activations, total=of.total)
     norm = found["activations"] if activations else weight_norms(of.model, of.geometry)
     return mixed(norm, found[of.settings.entropy], of.settings)
 
@@ -273,6 +283,41 @@ def lowest_heads(
             left[heads[0].layer] -= 1
             chosen += heads
     return sorted(chosen)
+
+
+def even_count(
+    ratio: float, geometry: HeadGeometry, unit: Unit, allowed: Callable[[HeadGeometry], bool]
+) -> int:
+    """Return how many heads go if a ratio takes equally many of every layer, rounded down.
+
+    `allowed` says of heads that could be left whether a model may have them.
+
+    Raises:
+        ModelError: layers differ, or none can go; the message names the ratios that remove some.
+    """
+    shapes = {(layer.query_heads, layer.kv_heads) for layer in geometry.layers}
+    if len(shapes) > 1:
+        told = ", ".join(str(heads) for heads, _ in sorted(shapes))
+        raise ModelError(
+            f"layers have {told} heads; a uniform model is made of one whose layers have equally "
+            f"many: prune the model from which this one was made"
+        )
+    ((heads, kv_heads),), layers = shapes, len(geometry.layers)
+    size = unit_size(heads, kv_heads, unit)
+    equal = {layer.index: torch.zeros(heads) for layer in geometry.layers}
+
+    def left(count: int) -> HeadGeometry:
+        gone = lowest_heads(equal, geometry, count * layers, scope="layer", unit=unit)
+        return without(geometry, gone)
+
+    counts = [count for count in range(size, heads, size) if allowed(left(count))]
+    if fitting := [count for count in counts if count <= heads_at(ratio, heads)]:
+        return fitting[-1] * layers
+    told = ", ".join(f"{math.ceil(1000 * count / heads) / 1000:g}" for count in counts)
+    raise ModelError(
+        f"ratio {ratio} leaves no uniform model: of a layer's {heads} heads {size} go at once, and "
+        f"transformers takes not every rest; use {told or 'another unit, or the form free'}"
+    )
 
 
 def smallest_unit(geometry: HeadGeometry, unit: Unit) -> int:

@@ -217,9 +217,9 @@ class Decoder:
 
     def finished(self) -> "Decoder":
         """Round the weights to the decoder's own type; a CPU computes float16's in float32."""
-        _round(self.network, self.dtype)
+        round_weights(self.network, self.dtype)
         if self.dtype == torch.float16 and self.network.device.type == "cpu":
-            _round(self.network, torch.float32)
+            round_weights(self.network, torch.float32)
         return self
 
     def save(self, folder: Path) -> None:
@@ -239,7 +239,7 @@ class Decoder:
         shutil.rmtree(folder, ignore_errors=True)
         about = "lowest scores in rounds of pruning and training"
         if network.dtype != self.dtype:
-            network = _round(copy.deepcopy(network), self.dtype)
+            network = round_weights(copy.deepcopy(network), self.dtype)
         pruning, form = Pruning(self.name, None, removed, about), plainest_form(network, geometry)
         save_pruned(network, geometry, folder, form, pruning, self.loaded.folder)
 
@@ -259,7 +259,7 @@ class Decoder:
         return [found[request] for request in asked]
 
 
-def _round(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+def round_weights(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """Convert parameters in place; buffers, such as rotary frequencies, stay in float32."""
     for parameter in network.parameters():
         parameter.data = parameter.data.to(dtype)

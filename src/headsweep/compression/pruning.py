@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,18 @@ from jaxtyping import Int
 
 from headsweep.compression import criteria
 from headsweep.compression.calibration import row_batches
+from headsweep.compression.criteria import heads_at
 from headsweep.compression.footprint import Size, size
-from headsweep.config.compression import SCORED_AT_ONCE, Importance, unit_size
+from headsweep.config.compression import SCORED_AT_ONCE, Importance
 from headsweep.errors import ModelError
-from headsweep.models.checkpoints import Form, Pruning, check_target, save_pruned
+from headsweep.models.checkpoints import (
+    LOADED_BY,
+    Form,
+    Pruning,
+    allows,
+    check_target,
+    save_pruned,
+)
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads, zero_heads
@@ -52,7 +61,7 @@ class Pruned:
             less = 1 - self.after.parameters / self.before.parameters
             work = 1 - self.after.flops / self.before.flops
             gain = f"{less:.1%} fewer parameters, {work:.1%} less arithmetic"
-        return f"{self.folder}: {len(self.removed)} heads removed, {gain}"
+        return f"{self.folder}: {len(self.removed)} heads removed, {gain}; {LOADED_BY[self.form]}"
 
 
 def prune(
@@ -126,15 +135,18 @@ def prune(
             seed,
             texts=lambda: row_batches(_token_ids(folder, texts), SCORED_AT_ONCE, model.device),
             drops=lambda: criteria.accuracy_drops(
-                read_table(Path(str(accuracy)), ACCURACY, exact=False), geometry
+                # A sweep of this very model, whose heads it numbers as they are.
+                read_table(Path(str(accuracy)), ACCURACY, exact=False),
+                replace(geometry, layers=tuple(replace(each, kept=()) for each in geometry.layers)),
             ),
         )
         about = by.about.format(alpha=alpha, seed=seed)
-        layers, heads_at = geometry.layers, criteria.heads_at
         unit, count = "head" if form == "zeroed" else unit, heads_at(ratio, geometry.heads)
-        if form == "uniform":  # equally many of every layer
-            scope, step = "layer", unit_size(layers[0].query_heads, layers[0].kv_heads, unit)
-            count = heads_at(ratio, layers[0].query_heads) // step * step * len(layers)
+        if form == "uniform":
+            scope, count = (
+                "layer",
+                criteria.even_count(ratio, geometry, unit, partial(allows, model.config)),
+            )
         chosen = criteria.lowest_heads(by.scores(ranked), geometry, count, scope=scope, unit=unit)
     if not chosen:
         raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")

@@ -33,6 +33,8 @@ class Model(Section):
     """Query heads a layer."""
     kv_heads: Count
     """Key/value heads a layer."""
+    layer_heads: tuple[Count, ...] | None = None
+    """Query heads of each layer of a pruned model whose layers differ; null: `heads` each."""
     billions: Positive
     """Parameters in billions, for planning only."""
     dtype: Dtype = "bfloat16"
@@ -55,6 +57,11 @@ class Model(Section):
     def _possible(self) -> "Model":
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
+        own = self.layer_heads or (self.heads,)
+        if max(own) > self.heads or len(own) not in (1, self.layers):
+            raise ValueError(
+                f"layer_heads: {list(own)}; give each of {self.layers} layers 1 to {self.heads}"
+            )
         if self.backend == "vllm" and self.device == "balanced":
             raise ValueError("backend vllm takes a GPU for each copy of the model, not `balanced`")
         on_disk = self.source.startswith((".", "/", "~", "builtin:"))
@@ -64,6 +71,10 @@ class Model(Section):
                 "its path as `source`"
             )
         return self
+
+    def heads_in(self, layer: int) -> range:
+        """Return the numbers of a layer's query heads."""
+        return range(self.layer_heads[layer] if self.layer_heads else self.heads)
 
 
 class Embedder(Section):

@@ -110,6 +110,14 @@ class Config(Section):
                     f"{where}.{key}: {list(chosen)}; {entry.model} has {limit} {key}, "
                     f"numbered 0 to {limit - 1}"
                 )
+            if key == "heads" and chosen != "all":
+                own = range(model.layers) if entry.layers == "all" else entry.layers
+                fewest = min(own, key=lambda layer: len(model.heads_in(layer)))
+                if max(chosen) not in model.heads_in(fewest):
+                    raise ValueError(
+                        f"{where}.{key}: {list(chosen)}; layer {fewest} of {entry.model} has "
+                        f"{len(model.heads_in(fewest))}; name fewer, or all"
+                    )
         if isinstance(entry, Sweep):
             beyond, key = entry.placebos != "none", f"placebos: {entry.placebos!r}"
         elif isinstance(entry, Frontier):
@@ -159,6 +167,8 @@ class Config(Section):
         """Refuse arms that the shape of what is compressed does not allow."""
         if study.model is not None:
             model = self.models[study.model]
+            if model.layer_heads:
+                return  # its layers differ: what cannot go is refused when heads are chosen
             shape = (model.layers, model.heads, model.kv_heads)
         elif (encoder := self.solver_of(study).encoder).source is None:
             shape = (encoder.layers, encoder.heads, encoder.heads)

@@ -69,7 +69,7 @@ def prepare_model(config: Config, model: str) -> None:
     elif section.source in BUILTIN:  # a store outlives the environment that it was made in
         _copy(folder, checkpoint)
         folder = own = checkpoint
-    source.check_geometry(folder, section.layers, section.heads, section.kv_heads)
+    source.check_geometry(folder, section)
     output = store.path(paths.MODEL, model=model)
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
     write_record(output, stopwatch, facts, own)

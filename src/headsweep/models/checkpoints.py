@@ -9,7 +9,7 @@ reads the weights. Plain `from_pretrained` refuses it because shapes do not matc
 
 import copy
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -18,8 +18,9 @@ import torch
 import transformers
 from accelerate import init_empty_weights
 from huggingface_hub import ModelCardData
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from headsweep import __version__
@@ -35,6 +36,13 @@ Form = Literal["zeroed", "uniform", "free"]
 
 PRUNED_HEADS = "pruned_heads.json"
 """What was removed, as JSON; the model card beside it describes the same in words."""
+
+LOADED_BY: Mapping[Form, str] = {
+    "zeroed": "zeroed: plain from_pretrained loads it",
+    "uniform": "uniform: plain from_pretrained loads it",
+    "free": "free, layers keep different numbers of heads: headsweep.load_model loads it",
+}
+"""The form of a model that was saved, and what loads it."""
 
 _LOADING = {
     "zeroed": "Loads as its source does: the heads' weights are zero, all shapes are the source's.",
@@ -121,6 +129,44 @@ def plainest_form(model: PreTrainedModel, geometry: HeadGeometry) -> Form:
     return "uniform"
 
 
+def allows(config: PretrainedConfig, geometry: HeadGeometry) -> bool:
+    """Return whether transformers accepts a config of these heads, the same in every layer."""
+    try:
+        uniform_config(config, geometry)
+    except ModelError:
+        return False
+    return True
+
+
+def outline(folder: Path) -> tuple[PreTrainedModel, HeadGeometry]:
+    """Return the decoder of a local folder, with all its heads, without reading its weights.
+
+    Other numbers stand for the weights, which take hardly any memory.
+
+    Raises:
+        ModelError: it has lost heads before, and its layers differ.
+    """
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if kept_heads(config):
+        raise ModelError(
+            f"{folder} has layers with different numbers of heads, so it cannot become uniform; "
+            f"prune the model from which it was made"
+        )
+    model = _without_memory(AutoModelForCausalLM, config)
+    return model, find_heads(model)
+
+
+def check_uniform(model: PreTrainedModel, geometry: HeadGeometry, heads: Iterable[Variant]) -> None:
+    """Raise a ModelError if an outline cannot be saved uniform without some heads.
+
+    The outline loses them, and what stands for its weights.
+    """
+    smaller = without(geometry, heads)
+    cuts = find_cuts(model, geometry, smaller)
+    cut_layers(model.to("meta"), cuts)
+    _uniform_config(model, smaller)
+
+
 def check_target(folder: Path) -> None:
     """Raise a ModelError if a folder exists."""
     if folder.exists():
@@ -204,6 +250,24 @@ def _without_memory(kind: Any, config: PretrainedConfig) -> PreTrainedModel:
 
 def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> PretrainedConfig:
     """Return a config with which transformers builds a model of a pruned model's shapes."""
+    config = uniform_config(model.config, geometry)
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    try:
+        with torch.device("meta"):
+            built = {n: t.shape for n, t in type(model)(config).state_dict().items()}
+    except (ValueError, RuntimeError, AssertionError):  # the heads do not divide the width
+        built = {}
+    if built != shapes:
+        raise _no_config(config, geometry)
+    return config
+
+
+def uniform_config(own: PretrainedConfig, geometry: HeadGeometry) -> PretrainedConfig:
+    """Return a model's config with other heads, the same number in every layer.
+
+    Raises:
+        ModelError: layers differ, or transformers refuses such a config.
+    """
     counts = {(layer.query_heads, layer.kv_heads, layer.head_dim) for layer in geometry.layers}
     if len(counts) > 1:
         heads = sorted({layer.query_heads for layer in geometry.layers})
@@ -212,25 +276,26 @@ def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> Pretraine
             f"same number in each; remove equally many, or save it free or zeroed"
         )
     ((query_heads, kv_heads, head_dim),) = counts
-    config = copy.deepcopy(model.config)
+    config = copy.deepcopy(own)
     text = config.get_text_config()
     text.num_attention_heads, text.head_dim = query_heads, head_dim
     for name in ("num_key_value_heads", "num_kv_heads"):
         if getattr(text, name, None) is not None:
             setattr(text, name, kv_heads)
     text.__dict__.pop("kept_heads", None)
-    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     try:
-        with torch.device("meta"):
-            built = {n: t.shape for n, t in type(model)(config).state_dict().items()}
-    except (ValueError, RuntimeError, AssertionError):  # the heads do not divide the width
-        built = {}
-    if built != shapes:
-        raise ModelError(
-            f"no config of {type(model).__name__} has {query_heads} heads of width {head_dim} in "
-            f"a model of width {text.hidden_size}; save it free or zeroed"
-        )
+        type(config).from_dict(config.to_dict())  # checks values, which setting them does not
+    except (ValueError, StrictDataclassError) as error:
+        raise _no_config(config, geometry) from error
     return config
+
+
+def _no_config(config: PretrainedConfig, geometry: HeadGeometry) -> ModelError:
+    layer, width = geometry.layers[0], config.get_text_config().hidden_size
+    return ModelError(
+        f"no {type(config).__name__} has {layer.query_heads} heads of width {layer.head_dim} in a "
+        f"model of width {width}; save it free or zeroed"
+    )
 
 
 def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:

@@ -12,12 +12,15 @@ import tempfile
 from collections import Counter
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headsweep.errors import ModelError, quoted
 from headsweep.models.gguf_header import MAGIC, read_header
 
 SUFFIX = ".gguf"
+
+Kind = Literal["f32", "f16", "q8_0", "q4_k_m"]
+"""Types of the matrices in a file that is written."""
 
 _ARCHITECTURE = "general.architecture"
 _BLOCK = re.compile(r"blk\.\d+\.")  # begins the names of a layer's tensors
@@ -63,6 +66,14 @@ def stated_geometry(file: Path) -> dict[str, int]:
 def count_parameters(file: Path) -> int:
     """Return the number of parameters in a file's tensors, or raise a ModelError."""
     return int(_read(file)["parameters"])
+
+
+def tokenizer_fields(file: Path) -> dict[str, Any]:
+    """Return the fields of a file's tokenizer by name, or raise a ModelError."""
+    fields = {name: each for name, each in _read(file).items() if name.startswith("tokenizer.")}
+    if not isinstance(fields.get("tokenizer.ggml.tokens"), list):
+        raise ModelError(f"{file} has no tokenizer; name another file")
+    return fields
 
 
 def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:

@@ -61,6 +61,16 @@ def load_model(
     folder = fetch_model(source)
     tokenizer = load_tokenizer(folder)
     model = load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
+    return as_loaded(model, tokenizer, folder)
+
+
+def as_loaded(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path
+) -> LoadedModel:
+    """Return a decoder with its heads and what generation needs, or raise a ModelError.
+
+    The tokenizer, that of the folder, gets a token for padding.
+    """
     geometry = find_heads(model)
     if not geometry.keeps_cache:
         raise ModelError(
@@ -76,7 +86,7 @@ def load_model(
     tokenizer.pad_token_id = next(
         each for each in choices if each is not None and 0 <= each < embeddings.num_embeddings
     )
-    where = (folder, embeddings.weight.device, _DTYPES[dtype])
+    where = (folder, embeddings.weight.device, model.dtype)
     return LoadedModel(model, tokenizer, geometry, *where, tokenizer.pad_token_id, ends)
 
 

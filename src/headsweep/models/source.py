@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headsweep.config import Model
 from headsweep.errors import ConfigError, ModelError, quoted
 from headsweep.models import gguf
 from headsweep.models.files import read_header, read_json, read_object
@@ -39,6 +40,8 @@ _NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same 
 
 _SLICES, _SLICE_BYTES = 64, 1 << 16
 """A fingerprint reads 64 evenly spaced slices of 64 KiB of a large weight file."""
+
+_MOST_LAYERS = 10_000  # that heads are counted in
 
 _NAMES = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -175,26 +178,30 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(_TOKENIZER_FILES) if (folder / name).is_file()]
 
 
-def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None:
+def check_geometry(folder: Path, model: Model) -> None:
     """Raise a ModelError unless a config states the geometry of a model's folder or GGUF file."""
     own = stated_geometry(folder)
     where = folder if folder.suffix == gguf.SUFFIX else folder / CONFIG
-    for name, stated in {"layers": layers, "heads": heads, "kv_heads": kv_heads}.items():
-        if stated != own[name]:
+    for name in ("layers", "heads", "kv_heads", "layer_heads"):
+        stated, found = getattr(model, name), own.get(name)
+        if stated != found:
+            told = str(list(found) if isinstance(found, tuple) else found)
             raise ModelError(
-                f"{name}: {stated} is stated, but {where} says {own[name]}; "
-                f"write {name}: {own[name]}"
+                f"{name}: {quoted(stated)} is stated, but {where} says {told}; write {name}: {told}"
             )
 
 
-def stated_geometry(folder: Path) -> dict[str, int]:
-    """Return ``layers``, and ``heads`` and ``kv_heads`` of each, or raise a ModelError."""
+def stated_geometry(folder: Path) -> dict[str, Any]:
+    """Return ``layers``, and ``heads`` and ``kv_heads`` of each, or raise a ModelError.
+
+    A pruned model whose layers differ has ``layer_heads`` besides, those of each layer.
+    """
     if folder.suffix == gguf.SUFFIX:
         return gguf.stated_geometry(folder)
     config = read_config(folder)
     text = config.get("text_config")  # of a multimodal model
     config = text if isinstance(text, dict) else config
-    own: dict[str, int] = {
+    own: dict[str, Any] = {
         name: next((config[each] for each in names if type(config.get(each)) is int), 0)
         for name, names in _NAMES.items()
     }
@@ -206,7 +213,20 @@ def stated_geometry(folder: Path) -> dict[str, int]:
             raise ModelError(
                 f"{folder / CONFIG} does not state {name}; use a transformer with attention"
             )
+    if kept := config.get("kept_heads"):
+        own["layer_heads"] = _layer_heads(folder, kept, own["layers"], own["heads"])
     return own
+
+
+def _layer_heads(folder: Path, kept: Any, layers: int, heads: int) -> tuple[int, ...]:
+    """Return how many heads each layer has by the `kept_heads` of a pruned model's config."""
+    lists = [*kept.values()] if isinstance(kept, dict) else [kept]
+    whole = layers <= _MOST_LAYERS and all(isinstance(each, list) and each for each in lists)
+    if not whole or not isinstance(kept, dict):
+        raise ModelError(
+            f"{folder / CONFIG} is damaged: kept_heads is {quoted(kept)}; fetch it again"
+        )
+    return tuple(len(kept.get(str(layer), range(heads))) for layer in range(layers))
 
 
 def count_parameters(folder: Path) -> int:

@@ -15,7 +15,7 @@ from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep
 from headsweep.config.compression import Compression, Encoder
 from headsweep.errors import ConfigError
 from headsweep.planning.store import digest, encoder_key, study_keys
-from headsweep.variants import BASE, FAMILIES, Pool, Variant, heads, numeric
+from headsweep.variants import BASE, FAMILIES, Pool, Variant, numeric
 
 GROUP = 64
 """Most variants of a job group: `group-components` in workflow/profiles/slurm lets one allocation
@@ -83,14 +83,18 @@ def at_home(config: Config, name: str) -> list[str]:
 def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
     """Return the head-pruned variants of a sweep or selector, sorted."""
     model = config.models[of.model]
-    return heads(_expand(of.layers, model.layers), _expand(of.heads, model.heads))
+    return [
+        Variant(layer, head)
+        for layer in sorted({*_expand(of.layers, model.layers)})
+        for head in sorted({*(model.heads_in(layer) if of.heads == "all" else of.heads)})
+    ]
 
 
 def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     """Return a sweep's placebos.
 
     Noise: one per head, or `noise_placebos` per layer. Replay: one per layer. Numeric: as many as
-    heads are pruned in a layer.
+    heads are pruned in the layer with most.
     """
     kinds, found = _PLACEBOS.get(sweep.placebos, (sweep.placebos,)), list[Variant]()
     layers = [list(own) for _, own in groupby(pool(config, sweep), key=lambda each: each.layer)]
@@ -101,14 +105,15 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     if "replay" in kinds:
         found += [Variant(members[0].layer, 0, "replay") for members in layers]
     if "numeric" in kinds:
-        found += numeric(len(layers[0]))
+        found += numeric(max(map(len, layers)))
     return found
 
 
 def family_members(config: Config, frontier: Frontier) -> dict[tuple[str, int], list[Variant]]:
     """Return the drawn members of each family of a frontier, by family and scale."""
     model = config.models[frontier.model]
-    drawn_from = Pool(_expand(frontier.layers, model.layers), model.heads, model.layers)
+    layers = _expand(frontier.layers, model.layers)
+    drawn_from = Pool({layer: model.heads_in(layer) for layer in layers}, model.layers)
     return {
         (kind, scale): FAMILIES[kind].members(drawn_from, scale, frontier.members, frontier.seed)
         for kind in frontier.families
@@ -213,7 +218,8 @@ class Arm:
         study = self.study
         assert study.model is not None and study.train is not None
         shape = config.models[study.model]
-        every = heads(range(shape.layers), range(shape.heads)) if self.settings.causal else []
+        layers = range(shape.layers) if self.settings.causal else ()
+        every = [Variant(layer, head) for layer in layers for head in shape.heads_in(layer)]
         return Batch(study.model, study.decoding, study.train, (BASE, *every))
 
 

@@ -106,7 +106,7 @@ def preflight(config: Config) -> None:
             _check_without_gpu(where, model)
         if (folder := _check_revision(where, model)) is not None:
             with _at(where):
-                source.check_geometry(folder, model.layers, model.heads, model.kv_heads)
+                source.check_geometry(folder, model)
     for name, problems in config.problems.items():
         if not store.path(paths.PROBLEMS, data=name).exists():
             _check_revision(f"problems.{name}", problems)

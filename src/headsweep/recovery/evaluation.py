@@ -1,12 +1,13 @@
 """What pruning cost and what recovery gave back: perplexity, sizes, speed of generation."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from accelerate.utils.memory import clear_device_cache
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -14,21 +15,14 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from headsweep.compression import footprint
 from headsweep.compression.calibration import row_batches
-from headsweep.models.geometry import evaluating, find_heads
+from headsweep.models.geometry import evaluating, find_heads, seconds_of
+from headsweep.recovery.benchmark import Difference, Right, Share, accuracies
 from headsweep.recovery.texts import Piece
 from headsweep.statistics.intervals import Bootstrap, interval_of
 
 _RESAMPLES = 5000
 _PROMPT, _ANSWER, _TURNS = 16, 32, 3
 _BATCHES = (1, 8)
-_ROWS = {
-    "perplexity": "perplexity (95% interval)",
-    "ratio": "ratio to before",
-    "parameters": "parameters",
-    "weight_bytes": "bytes of weights",
-    "cache_bytes_per_token": "bytes of keys and values a token",
-    **{f"tokens_per_second_batch_{batch}": f"tokens/s, batch {batch}" for batch in _BATCHES},
-}
 
 
 class Losses(NamedTuple):
@@ -47,7 +41,7 @@ def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -
     """Return a decoder's loss on texts, in evaluation mode, `at_once` pieces at a time."""
     ordered = sorted(pieces, key=lambda piece: len(piece.input_ids))
     counts = [len(piece.input_ids) - 1 for piece in ordered]
-    nats: list[Tensor] = []
+    nats = [torch.empty(0, dtype=torch.float64)]
     with torch.inference_mode(), evaluating(model):
         for inputs in row_batches([piece.input_ids for piece in ordered], at_once, model.device):
             logits, targets = predictions(model, inputs)
@@ -86,52 +80,96 @@ def perplexity(losses: Losses, beside: Losses | None = None) -> Perplexity:
     return Perplexity(math.exp(Losses(nats, losses.tokens).mean), float(low), float(high))
 
 
-def generated_per_second(models: Sequence[PreTrainedModel]) -> list[dict[str, float]]:
+def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list[dict[str, float]]:
     """Return how many tokens a second each decoder generates, at several batch sizes.
 
-    Greedy, 32 tokens after 16 random ones, median of 3 turns that alternate between models.
+    Greedy, 32 tokens after 16 random ones, median of 3 turns that alternate between models. The
+    models wait on the CPU: one at a time is on the device.
     """
     length = {"max_new_tokens": _ANSWER, "min_new_tokens": _ANSWER}
     plain = GenerationConfig(**length, do_sample=False, pad_token_id=0)
+
+    @torch.inference_mode()
+    def seconds(model: PreTrainedModel, batch: int) -> float:
+        model.to(device)
+        inputs = footprint.dummy_texts(model, batch, _PROMPT)
+        call = partial(model.generate, **inputs, generation_config=plain)
+        call()  # warms up
+        found = seconds_of(call)
+        model.to("cpu")
+        return found
+
     speeds: list[dict[str, float]] = [{} for _ in models]
     for batch in _BATCHES:
-        inputs = footprint.dummy_texts(models[0], batch, _PROMPT)
-        calls = [partial(each.generate, **inputs, generation_config=plain) for each in models]
-        seconds = np.median(footprint.in_turns(calls, _TURNS, warm_ups=1), axis=0)
-        for speed, each in zip(speeds, seconds, strict=True):
+        turns = [[seconds(model, batch) for model in models] for _ in range(_TURNS)]
+        for speed, each in zip(speeds, np.median(turns, axis=0), strict=True):
             speed[f"tokens_per_second_batch_{batch}"] = float(batch * _ANSWER / each)
     return speeds
 
 
-def measured(
-    models: Mapping[str, PreTrainedModel], pieces: Sequence[Piece], at_once: int
-) -> dict[str, dict[str, Any]]:
-    """Return the measurements of a decoder `before`, `pruned` and `recovered`.
+_ROWS: dict[str, tuple[str, Callable[..., str]]] = {
+    "perplexity": ("perplexity (95% interval)", lambda value: str(Perplexity(**value))),
+    "ratio": ("ratio to before", lambda value: str(Perplexity(**value))),
+    "ratio_to_control": ("ratio to control", lambda value: str(Perplexity(**value))),
+    "accuracy": ("right answers (95% interval)", lambda value: str(Share(**value))),
+    "gain": ("points more than before", lambda value: str(Difference(**value))),
+    "gain_on_control": ("points more than control", lambda value: str(Difference(**value))),
+    "parameters": ("parameters", "{:,}".format),
+    "weight_bytes": ("bytes of weights", "{:,}".format),
+    "cache_bytes_per_token": ("bytes of keys and values a token", "{:,}".format),
+    **{
+        f"tokens_per_second_batch_{batch}": (f"tokens/s, batch {batch}", "{:.1f}".format)
+        for batch in _BATCHES
+    },
+}
+"""Of each measurement: what the table calls it, and how it is written."""
+_WHOLE = ("before", "control")  # models with all heads
 
-    The latter two have the same shapes, so that they are timed once.
+
+def measured(
+    load: Mapping[str, Callable[[str], PreTrainedModel]],
+    pieces: Sequence[Piece],
+    at_once: int,
+    device: str,
+    answer: Callable[[PreTrainedModel], Right] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Return the measurements of a decoder `before`, `pruned`, `recovered`, and of a `control`.
+
+    They are loaded one after another, on the device that `load` gets: training had room for two.
+    `pruned` and `recovered` have the same shapes, so that they are timed once, as are the others.
+    `answer` returns which questions of a benchmark a decoder answers correctly.
     """
-    losses = {name: text_losses(model, pieces, at_once) for name, model in models.items()}
-    speeds = generated_per_second([models["before"], models["recovered"]])
-    return {
-        name: {
+    losses: dict[str, Losses] = {}
+    right: dict[str, Right] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for name, loaded in load.items():
+        model = loaded(device)
+        losses[name] = own = text_losses(model, pieces, at_once)
+        found[name] = {
             "perplexity": perplexity(own)._asdict(),
             "ratio": perplexity(own, losses["before"])._asdict(),
-            "parameters": footprint.parameters(models[name]),
-            "weight_bytes": footprint.weight_bytes(models[name]),
-            "cache_bytes_per_token": footprint.cache_bytes(models[name], find_heads(models[name])),
+            "parameters": footprint.parameters(model),
+            "weight_bytes": footprint.weight_bytes(model),
+            "cache_bytes_per_token": footprint.cache_bytes(model, find_heads(model)),
             "texts": {"nats": own.nats.tolist(), "tokens": own.tokens.tolist()},
-            **speeds[name != "before"],
         }
-        for name, own in losses.items()
-    }
+        if answer:
+            right[name] = answer(model)
+        del model
+        clear_device_cache(garbage_collection=True)
+    speeds = generated_per_second([load[name]("cpu") for name in ("before", "recovered")], device)
+    for name, solved in accuracies(right).items():
+        found[name] |= solved
+    if "control" in losses:
+        beside = perplexity(losses["recovered"], losses["control"])
+        found["recovered"]["ratio_to_control"] = beside._asdict()
+    return {name: {**each, **speeds[name not in _WHOLE]} for name, each in found.items()}
 
 
 def as_rows(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """Return measurements as a table: what is measured, and its value for each model."""
-
-    def told(value: Any) -> str:
-        if isinstance(value, dict):
-            return str(Perplexity(**value))
-        return f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
-
-    return [(title, [told(each[key]) for each in results.values()]) for key, title in _ROWS.items()]
+    return [
+        (title, [told(each[key]) if key in each else "" for each in results.values()])
+        for key, (title, told) in _ROWS.items()
+        if any(key in each for each in results.values())
+    ]

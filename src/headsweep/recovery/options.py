@@ -5,14 +5,19 @@ Nothing heavy is imported, so the command starts fast.
 
 import argparse
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
-from headsweep.arguments import reading
+from headsweep.arguments import count, reading
 from headsweep.config.compression import Compression
+from headsweep.config.questions import Grader
 from headsweep.config.section import Count, Positive, Section, Seed, Share
 from headsweep.errors import ConfigError
+from headsweep.models.gguf import Kind
+
+if TYPE_CHECKING:
+    from headsweep.recovery.benchmark import Benchmark
 
 Whole = Annotated[float, Field(ge=0, le=1)]
 
@@ -54,6 +59,8 @@ class Recovery(Section):
     """rank all heads together, or those of each layer"""
     unit: Literal["group", "query"] = "group"
     """grouped-query attention: remove whole groups, or one query head of each"""
+    uniform: bool = False
+    """remove equally many heads of every layer, so that plain from_pretrained loads the result"""
     seed: Seed = 0
     """Decides random scores, the order of texts and what dropout leaves out."""
     rounds: Count = 4
@@ -125,7 +132,9 @@ def recovery(**settings: object) -> Recovery:
         raise ConfigError(said) from None
 
 
-_CHOICE = ("ratio", "criterion", "alpha", "scope", "unit", "seed")
+_QUESTIONS = ("benchmark", "grader", "n", "max_new_tokens")
+_MOST_TOKENS = 512
+_CHOICE = ("ratio", "criterion", "alpha", "scope", "unit", "uniform", "seed")
 _TRAINING = [name for name in Recovery.model_fields if name not in _CHOICE]
 """The settings that only recovery has."""
 
@@ -169,10 +178,34 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     prune.add_argument("--seed", type=int, default=0, help="of random draws")
     prune.add_argument("--revision", help="hub: commit hash; folder: expected fingerprint")
     prune.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    file = prune.add_argument_group("llama.cpp")
+    file.add_argument("--gguf", type=Path, help="also write the result as this file, OUT.gguf")
+    file.add_argument(
+        "--gguf-type",
+        **reading(Kind),
+        help="type of its matrices (default: f16); llama-cpp-python makes q4_k_m",
+    )
+    file.add_argument(
+        "--gguf-tokenizer", type=Path, help="GGUF file to take the tokenizer from, if need be"
+    )
     recovery = prune.add_argument_group("recovery")
     recovery.add_argument("--recover", action="store_true", help="remove in rounds and train")
     recovery.add_argument(
         "--held-out", type=Path, help="file of texts to measure on (default: a tenth of --text)"
+    )
+    recovery.add_argument(
+        "--control", action="store_true", help="also train the same with nothing removed"
+    )
+    recovery.add_argument(
+        "--benchmark",
+        type=Path,
+        help="file of questions that all models answer in the end: .csv or .jsonl with the columns "
+        "question and answer",
+    )
+    recovery.add_argument("--grader", **reading(Grader), help="how answers are compared")
+    recovery.add_argument("-n", type=count, help="how many of its questions (default: all)")
+    recovery.add_argument(
+        "--max-new-tokens", type=count, help="token limit of an answer (default: 512)"
     )
     for name in ("alpha", "scope", "unit", *_TRAINING):
         field, group = Recovery.model_fields[name], recovery if name in _TRAINING else prune
@@ -185,24 +218,47 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     prune.set_defaults(handler=_prune)
 
 
-def _prune(recover: bool, text: Path | None, fields: list[str], **options: Any) -> None:
+def _prune(
+    gguf: Path | None, gguf_type: Kind | None, gguf_tokenizer: Path | None, **options: Any
+) -> None:
+    if gguf is None:
+        if gguf_type or gguf_tokenizer:
+            name = "--gguf-type is the type" if gguf_type else "--gguf-tokenizer is the tokenizer"
+            raise ConfigError(f"{name} of a file; name it: --gguf OUT.gguf")
+        _make(**options)
+        return
+    from headsweep.models.gguf_export import check_export, export_gguf
+    from headsweep.models.source import fetch_model
+
+    kind, uneven = gguf_type or "f16", options["form"] == "free"
+    folder = fetch_model(options["source"], options["revision"])
+    check_export(folder, gguf, kind, gguf_tokenizer, uneven=uneven)
+    if _make(**options):
+        print(export_gguf(options["out"], gguf, kind=kind, tokenizer=gguf_tokenizer))
+
+
+def _make(recover: bool, text: Path | None, fields: list[str], **options: Any) -> bool:
+    """Prune, say what came out, and return whether it lies in this process's folder."""
     from headsweep.recovery.texts import read_texts
 
     texts = read_texts(text, fields) if text else None
     options["criterion"] = options["criterion"] or ("mixed" if recover else "norm")
     held_out = options.pop("held_out")
+    control, asked = options.pop("control"), {name: options.pop(name) for name in _QUESTIONS}
     given = [name for name in _TRAINING if name in options]
     if not recover:
         from headsweep.compression.pruning import prune
 
-        if given or held_out:
-            name = [*given, "held_out"][0].replace("_", "-")
+        late = {"held_out": held_out, "control": control, **asked}
+        given += [name for name, value in late.items() if value]
+        if given:
+            name = given[0].replace("_", "-")
             raise ConfigError(f"--{name} is about training; add --recover")
         plain = [each for each in texts or () if isinstance(each, str)]
         if len(plain) < len(texts or ()):
             raise ConfigError(f"{text} has messages, which need --recover; name fields of texts")
         print(prune(texts=plain, **options))
-        return
+        return True
     from headsweep.recovery.prune import prune_and_recover
 
     if texts is None:
@@ -212,12 +268,33 @@ def _prune(recover: bool, text: Path | None, fields: list[str], **options: Any) 
             "--recover removes a ratio of heads for good; give --ratio, and neither --accuracy "
             "nor --zero"
         )
-    if options.pop("form") == "uniform":
-        options["scope"] = "layer"
+    options["uniform"] = options.pop("form") == "uniform"
     others = read_texts(held_out, fields) if held_out else None
-    done = prune_and_recover(texts=texts, held_out=others, **options)
+    questions = _benchmark(**asked)
+    done = prune_and_recover(
+        texts=texts, held_out=others, benchmark=questions, control=control, **options
+    )
     if done:
         print(done)
+    return done is not None
+
+
+def _benchmark(
+    benchmark: Path | None, grader: Grader | None, n: int | None, max_new_tokens: int | None
+) -> "Benchmark | None":
+    from headsweep.recovery.benchmark import read_benchmark
+
+    if benchmark is None:
+        if grader or n or max_new_tokens:
+            raise ConfigError(
+                "--grader, -n and --max-new-tokens are about questions; name their "
+                "file: --benchmark FILE.jsonl"
+            )
+        return None
+    if grader is None:
+        known = ", ".join(get_args(Grader))
+        raise ConfigError(f"say how answers to {benchmark} are compared, --grader: {known}")
+    return read_benchmark(benchmark, grader, n, max_new_tokens or _MOST_TOKENS)
 
 
 def _names(text: str) -> list[str]:

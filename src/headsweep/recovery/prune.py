@@ -8,7 +8,7 @@ import hashlib
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,20 +18,36 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from headsweep.compression.calibration import Scores, row_batches
-from headsweep.compression.criteria import Ranked, heads_due, loss_rises, lowest_heads, named
+from headsweep.compression.criteria import (
+    Ranked,
+    heads_due,
+    loss_rises,
+    lowest_heads,
+    named,
+)
+from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import removal_of
-from headsweep.errors import ModelError, TableError
-from headsweep.models.checkpoints import Form, Pruning, check_target, plainest_form, save_pruned
+from headsweep.errors import ConfigError, ModelError, TableError
+from headsweep.models.checkpoints import (
+    LOADED_BY,
+    Form,
+    Pruning,
+    check_target,
+    plainest_form,
+    save_pruned,
+)
 from headsweep.models.geometry import HeadGeometry, find_heads
-from headsweep.models.guard import read_config
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads
-from headsweep.models.source import fetch_model, stated_geometry
+from headsweep.models.source import fetch_model
 from headsweep.record import Stopwatch, damaged, read_json, record_path, write_record
+from headsweep.recovery.benchmark import Benchmark, answered
+from headsweep.recovery.checks import check_model, evenly
 from headsweep.recovery.evaluation import as_rows, measured, text_losses
 from headsweep.recovery.options import Recovery, recovery
 from headsweep.recovery.texts import Piece, Text, cut
@@ -46,6 +62,11 @@ _HOW = (
     "this model. Perplexity is that of {texts} held-out texts, {tokens:,} tokens; intervals "
     "resample texts. Speed is that of greedy generation, on {device}."
 )
+_ANSWERED = (
+    " Right answers are those to {questions} questions, the same for all, answered greedily in at "
+    "most {tokens} tokens; differences are paired."
+)
+_CONTROLLED = " Control: the same training with nothing removed."
 
 
 @dataclass(frozen=True)
@@ -60,7 +81,9 @@ class Recovered:
     def __str__(self) -> str:
         rows = [("", list(self.measured)), *as_rows(self.measured)]
         lines = [f"{name:<33}" + "".join(f"{each:>28}" for each in row) for name, row in rows]
-        return "\n".join([*lines, "", f"{self.folder}: {len(self.removed)} heads removed"])
+        loads = LOADED_BY[self.form]
+        lines += ["", f"{self.folder}: {len(self.removed)} heads removed; {loads}"]
+        return "\n".join(lines)
 
 
 def prune_and_recover(
@@ -71,6 +94,8 @@ def prune_and_recover(
     held_out: Sequence[Text] | None = None,
     revision: str | None = None,
     device: str = "auto",
+    benchmark: Benchmark | None = None,
+    control: bool = False,
     **settings: Any,
 ) -> Recovered | None:
     """Remove attention heads from a decoder in rounds and train the rest after each.
@@ -87,6 +112,9 @@ def prune_and_recover(
         held_out: texts to measure perplexity on; by default a tenth of `texts`.
         revision: hub: a commit hash. Folder: its expected fingerprint.
         device: auto (the GPU if there is one) or cpu.
+        benchmark: questions that the models answer in the end; see
+            `headsweep.recovery.benchmark.read_benchmark`.
+        control: also train the same with nothing removed, and measure that.
         settings: those of `headsweep.recovery.options.Recovery`, by name: `ratio=0.3, steps=500`.
 
     Returns:
@@ -103,7 +131,11 @@ def prune_and_recover(
     if device not in ("auto", "cpu"):
         raise ModelError(f"device {device!r} is not allowed; use auto or cpu")
     folder = fetch_model(source, revision)
-    _check_model(folder, chosen)
+    if control and not chosen.ratio:
+        raise ConfigError("ratio 0 removes nothing: it is its own control; leave out control")
+    if chosen.uniform:
+        chosen = evenly(folder, chosen)
+    check_model(folder, chosen)
     if held_out is None:  # a tenth, always the same
         if len(texts) < 20:
             raise ModelError(f"a tenth of {len(texts)} texts is too few to hold out; give others")
@@ -130,24 +162,14 @@ def prune_and_recover(
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         accelerator = accelerator_for(chosen, device)
         run = _Run(call, folder, out, chosen, training, accelerator)
-        for number in range(chosen.rounds):
-            run.round(number)
-        return run.finish(testing) if accelerator.is_main_process else None
-
-
-def _check_model(folder: Path, settings: Recovery) -> None:
-    """Refuse what the model's config already shows to be impossible."""
-    config = read_config(folder)
-    if not config.get("kept_heads"):
-        try:
-            settings.schedule.check_shape(**stated_geometry(folder))
-        except ValueError as error:
-            raise ModelError(str(error)) from error
-    longest = config.get("max_position_embeddings")
-    if longest and settings.length > longest:
-        raise ModelError(
-            f"length {settings.length} is too long: {folder} reads {longest} tokens; lower it"
-        )
+        whole = chosen.model_copy(update={"ratio": 0.0})
+        own = {**call, "settings": whole.model_dump(mode="json")}
+        beside = out.with_name(f"{out.name}.control")
+        other = _Run(own, folder, beside, whole, training, accelerator) if control else None
+        for each in (run, other) if other else (run,):
+            for number in range(chosen.rounds):
+                each.round(number)
+        return run.finish(testing, benchmark, other) if accelerator.is_main_process else None
 
 
 def _digest(pieces: Sequence[Piece]) -> str:
@@ -276,36 +298,70 @@ class _Run:
         order = np.random.default_rng(0).permutation(len(self.pieces))[: settings.calibration]
         pieces = [self.pieces[row] for row in order]
 
+        # Each process sees its own share of the pieces; sums over all of them are in every one.
+        own = pieces[self.accelerator.process_index :: self.accelerator.num_processes]
+
+        def total(part: Tensor) -> Tensor:
+            whole = self.accelerator.reduce(part.to(self.accelerator.device), "sum")
+            return whole.to(part.device)
+
         def loss() -> float:
             with precision(settings, self.accelerator):
-                return text_losses(model, pieces, at_once).mean
+                found = text_losses(model, own, at_once)
+            sums = total(torch.tensor([found.nats.sum(), found.tokens.sum()], dtype=torch.double))
+            return float(sums[0] / sums[1])
 
         ranked = Ranked(
             model,
             geometry,
             settings.schedule.importance,
             settings.seed * 1_000_003 + number,
-            texts=lambda: row_batches([each.input_ids for each in pieces], at_once, model.device),
+            texts=lambda: row_batches([each.input_ids for each in own], at_once, model.device),
             drops=lambda: loss_rises(model, geometry, loss, groups=settings.unit == "group"),
+            total=total,
         )
         return named(settings.criterion).scores(ranked)
 
-    def finish(self, testing: Sequence[Piece]) -> Recovered:
-        """Measure the decoder before, pruned and recovered; publish the last."""
-        last = self.after(self.settings.rounds)
-        load = partial(load_checkpoint, device=self.device)
-        models = {"before": load(str(self.folder)), "pruned": load(str(self.folder))}
+    def last(self, dtype: torch.dtype, device: str) -> PreTrainedModel:
+        """Return the decoder after all rounds, its weights in another type."""
+        model = load_checkpoint(str(self.after(self.settings.rounds)), device="cpu")
+        return round_weights(model, dtype).to(device)
+
+    def finish(
+        self, testing: Sequence[Piece], benchmark: Benchmark | None, control: "_Run | None"
+    ) -> Recovered:
+        """Measure the decoder before, pruned, recovered, and a control; publish the recovered."""
         history = self.history(self.settings.rounds)
         removed = sorted(head for each in history["removals"] for head in each["heads"])
-        _without(models["pruned"], find_heads(models["pruned"]), removed)
-        model = models["recovered"] = load(str(last)).to(models["before"].dtype)
-        results = measured(models, testing, self.settings.micro_batch)
+
+        def before(device: str) -> PreTrainedModel:
+            return load_checkpoint(str(self.folder), device=device)
+
+        def pruned(device: str) -> PreTrainedModel:
+            model = before(device)
+            _without(model, find_heads(model), removed)
+            return model
+
+        dtype = before("cpu").dtype
+        models: dict[str, Callable[[str], PreTrainedModel]] = {
+            "before": before,
+            "pruned": pruned,
+            "recovered": partial(self.last, dtype),
+        }
+        if control:
+            models["control"] = partial(control.last, dtype)
+        answer = partial(answered, folder=self.folder, benchmark=benchmark) if benchmark else None
+        results = measured(models, testing, self.settings.micro_batch, self.device, answer)
         rows = {name: " → ".join(values) for name, values in as_rows(results)}
         how = _HOW.format(
             texts=len({piece.text for piece in testing}),
             tokens=sum(len(piece.input_ids) - 1 for piece in testing),
             device=self.device,
         )
+        if benchmark:
+            most = benchmark.decoding.max_new_tokens
+            how += _ANSWERED.format(questions=len(benchmark.questions), tokens=most)
+        how += _CONTROLLED if control else ""
         about = named(self.settings.criterion).about.format(**self.call["settings"])
         if self.settings.criterion == "causal":
             about = "smallest rise of the loss on texts"
@@ -313,10 +369,12 @@ class _Run:
         heads = [Variant.parse(name) for name in removed]
         pruning = Pruning(self.call["source"], self.call["revision"], heads, about, rows, how)
         facts = {**self.call, **history, "measured": results}
+        model = self.last(dtype, "cpu")
         geometry = find_heads(model)
         form = plainest_form(model, geometry)
         self.save(model, geometry, self.out, form, pruning, facts)
-        shutil.rmtree(self.work)
+        for each in (self, control) if control else (self,):
+            shutil.rmtree(each.work)
         return Recovered(self.out, form, tuple(removed), results)
 
     def save(

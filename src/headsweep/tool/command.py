@@ -13,6 +13,7 @@ from typing import Any
 from headsweep import paths
 from headsweep.arguments import add_command
 from headsweep.errors import ConfigError
+from headsweep.models.gguf import Kind
 from headsweep.tool.sweep import sweep
 
 _EXAMPLES = """\
@@ -188,6 +189,27 @@ def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
     size = sum(file.stat().st_size for file in files) / 1e6
     print(f"{len(files)} files, {size:.1f} MB, and their records are in {folder}.")
     print(f"repeat the run: {_again(folder, 'config.json')}")
+
+
+def export_gguf(
+    model: str,
+    *,
+    out: Path | None = None,
+    gguf_type: Kind = "f16",
+    gguf_tokenizer: Path | None = None,
+) -> None:
+    """Write a model, pruned or not, as GGUF, for llama.cpp.
+
+    Args:
+        model: hub id or folder of a Llama, Mistral, Qwen2 or Qwen3
+        out: file to write (default: here, named after the model and the type)
+        gguf_type: type of its matrices; llama-cpp-python makes q4_k_m
+        gguf_tokenizer: GGUF file to take the tokenizer from, if need be
+    """
+    from headsweep.models import gguf_export
+
+    out = out or Path(f"{Path(model).resolve().name}-{gguf_type}.gguf")
+    print(gguf_export.export_gguf(model, out, kind=gguf_type, tokenizer=gguf_tokenizer))
 
 
 def doctor() -> None:

@@ -1,0 +1,101 @@
+"""The tokenizer of a decoder in GGUF: byte-level BPE, or copied from another GGUF file.
+
+llama.cpp knows how a text is split before its pairs are merged by name only; `_SPLITS` has the
+names of ways to split that tokenizers state.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from headsweep.errors import ModelError
+from headsweep.models import gguf
+
+_WORDS, _DIGITS = "words", "digits"
+_MODERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
+_MODERN += r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_SPLITS = {
+    (_WORDS,): "gpt-2",
+    (_DIGITS, _WORDS): "smollm",
+    (_MODERN % r"\p{N}",): "qwen2",
+    (_MODERN % r"\p{N}{1,3}",): "llama-bpe",
+}
+_NORMAL, _CONTROL, _USER, _UNUSED = 1, 3, 4, 5  # values of `tokenizer.ggml.token_type`
+_PREFIX = "tokenizer."
+
+
+def vocabulary(
+    tokenizer: PreTrainedTokenizerBase, size: int, folder: Path, other: Path | None
+) -> dict[str, Any]:
+    """Return the fields of a tokenizer of `size` tokens by name, or those of another GGUF file.
+
+    Raises:
+        ModelError: llama.cpp does not know the tokenizer, or the other file's is of another size.
+    """
+    if other is not None:
+        fields = gguf.tokenizer_fields(other)
+        if (count := len(fields["tokenizer.ggml.tokens"])) != size:
+            raise ModelError(f"{other} has {count} tokens, but {folder} has {size}; name another")
+        return fields
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    state: dict[str, Any] = json.loads(backend.to_str()) if backend is not None else {}
+    model = state.get("model", {"type": "of Python code"})
+    split = _SPLITS.get(_splitting(state.get("pre_tokenizer")))
+    if model["type"] != "BPE" or split is None:
+        raise ModelError(
+            f"{folder} has a tokenizer that is not written as GGUF ({model['type']}); name a GGUF "
+            f"file of the unpruned model, whose tokenizer is taken: --gguf-tokenizer FILE"
+        )
+    texts = {number: text for text, number in tokenizer.get_vocab().items()}
+    added = {each["id"]: _CONTROL if each["special"] else _USER for each in state["added_tokens"]}
+    kinds = [added.get(each, _NORMAL if each in texts else _UNUSED) for each in range(size)]
+    own: dict[str, Any] = {
+        "model": "gpt2",
+        "pre": split,
+        "tokens": [texts.get(each, f"[PAD{each}]") for each in range(size)],
+        "token_type": kinds,
+        "merges": [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]],
+        "add_bos_token": tokenizer("a").input_ids[:1] == [tokenizer.bos_token_id],
+    }
+    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "unk")}
+    ids["padding"] = tokenizer.pad_token_id
+    own |= {f"{name}_token_id": each for name, each in ids.items() if each is not None}
+    found = {f"{_PREFIX}ggml.{name}": value for name, value in own.items()}
+    if tokenizer.chat_template is not None:
+        found[f"{_PREFIX}chat_template"] = tokenizer.chat_template
+    return found
+
+
+def _splitting(stated: Any) -> tuple[str, ...]:
+    """Return how a tokenizer splits texts: regular expressions, `_DIGITS` and `_WORDS`."""
+    parts = (stated or {}).get("pretokenizers", [stated] if stated else [])
+    found = []
+    for each in parts:
+        if each["type"] == "Split":
+            found.append(each["pattern"].get("Regex", "a text"))
+        elif each["type"] == "Digits":
+            found.append(_DIGITS if each["individual_digits"] else "numbers")
+        elif each["type"] != "ByteLevel" or each["add_prefix_space"]:
+            found.append(each["type"])
+        elif each["use_regex"]:
+            found.append(_WORDS)
+    return tuple(found)
+
+
+def add_vocabulary(writer: Any, fields: Mapping[str, Any]) -> None:
+    """Write a tokenizer's fields; `writer` is the GGUFWriter of the package gguf."""
+    from gguf import GGUFValueType
+
+    for name, value in fields.items():
+        if isinstance(value, list):
+            writer.add_array(name, value)
+        elif isinstance(value, bool):
+            writer.add_bool(name, value)
+        elif isinstance(value, str):
+            writer.add_string(name, value)
+        else:
+            kind = GGUFValueType.FLOAT32 if isinstance(value, float) else GGUFValueType.UINT32
+            writer.add_key_value(name, value, kind)

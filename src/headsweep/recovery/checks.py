@@ -1,0 +1,43 @@
+"""What a decoder allows of a recovery, said before anything is trained."""
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from headsweep.compression.criteria import even_count, lowest_heads
+from headsweep.errors import ModelError
+from headsweep.models.checkpoints import allows, check_uniform, outline
+from headsweep.models.guard import read_config
+from headsweep.models.source import stated_geometry
+from headsweep.recovery.options import Recovery
+
+_LOG = logging.getLogger(__name__)
+
+
+def evenly(folder: Path, settings: Recovery) -> Recovery:
+    """Return the settings with a ratio that takes equally many of every layer, rounded down."""
+    model, geometry = outline(folder)
+    own, allowed = (settings.ratio, geometry, settings.unit), partial(allows, model.config)
+    count = even_count(*own, allowed) if settings.ratio else 0
+    equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
+    gone = lowest_heads(equal, geometry, count, scope="layer", unit=settings.unit)
+    check_uniform(model, geometry, gone)
+    _LOG.info("uniform: %.3g of each layer's heads go", count / geometry.heads)
+    return settings.model_copy(update={"ratio": count / geometry.heads, "scope": "layer"})
+
+
+def check_model(folder: Path, settings: Recovery) -> None:
+    """Refuse what the model's config already shows to be impossible."""
+    config = read_config(folder)
+    if not config.get("kept_heads"):
+        try:
+            settings.schedule.check_shape(**stated_geometry(folder))
+        except ValueError as error:
+            raise ModelError(str(error)) from error
+    longest = config.get("max_position_embeddings")
+    if longest and settings.length > longest:
+        raise ModelError(
+            f"length {settings.length} is too long: {folder} reads {longest} tokens; lower it"
+        )
