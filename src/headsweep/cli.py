@@ -88,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, "plan", plan)
     add_command(commands, "pilot", tool.pilot)
     tool.add_sweep(commands)
+    add_command(commands, "peek", tool.peek)
     add_command(commands, "solve", tool.solve)
     recovery.add_to(commands)
     add_command(commands, "compare", compare)
