@@ -213,6 +213,7 @@ def test_a_table_that_takes_its_journal_s_place_meanwhile_is_seen(
     finish(work, FIRST, answers[0])
     table = work.output(FIRST)
     table.rename("aside")
+    work.finished(FIRST).unlink()
 
     def just_written(path):
         if path == work.journal(FIRST) and not table.exists():
