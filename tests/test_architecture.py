@@ -46,6 +46,7 @@ OWN_READERS = {
     "tool/upgrade": "files of version 1, whose checksum has another name",
     "tool/export": "the card of an earlier export, to know it again",
     "tool/command": "a profile of the user's, and a text to solve",
+    "planning/cost": "the kernel's list of what the processor can do",
     "tool/pilot": "the kernel's files, and the log of a SLURM job",
     "report/page": "the page's own style and script",
     "report/blocks": "the page's own declarations",

@@ -23,9 +23,7 @@ _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
 
   snakemake --cores 2                  a run: the demo's, or --configfile FILE
-  headsweep plan config/sprint.yaml    what the first paper's experiments cost
   headsweep sweep --model ./my-llama --benchmark math500 --layers 5,15
-  headsweep job --help                 the jobs that a run consists of
 """
 
 _LOG = logging.getLogger("headsweep")
@@ -88,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, "plan", plan)
     add_command(commands, "pilot", tool.pilot)
     tool.add_sweep(commands)
+    add_command(commands, "peek", tool.peek)
     add_command(commands, "solve", tool.solve)
     recovery.add_to(commands)
     add_command(commands, "export-gguf", tool.export_gguf)

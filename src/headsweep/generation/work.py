@@ -119,6 +119,20 @@ class Work:
         kept = self._kept(variant)[0]
         return [key for key in self._asked if key not in kept]
 
+    def so_far(self, variant: Variant) -> pa.Table:
+        """Return a variant's answers so far, as `tables.ANSWERS`: of its table, else its journal.
+
+        Nothing is locked or changed: an engine may be at work.
+
+        Raises:
+            TableError: the table is damaged.
+        """
+        kept = self._kept(variant)[0]  # before the table, which takes the journal's place
+        for file in (self.output(variant), self.finished(variant)):
+            if file.exists():
+                return read_arrow(file, ANSWERS)
+        return _table([*kept.values()]) if kept else ANSWERS.empty_table()
+
     def missing(self, variant: Variant) -> list[Key]:
         """Return what a variant has not answered, in order; its lock must be held.
 

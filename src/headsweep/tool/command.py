@@ -98,6 +98,17 @@ def _again(folder: Path, config: str) -> str:
     return shlex.join(words)
 
 
+def peek(run: str | None = None) -> None:
+    """Look at a run's heads while it answers: gains so far, no verdicts.
+
+    Args:
+        run: its name in results/, or its folder (default: the only unfinished one)
+    """
+    from headsweep.tool.peek import look
+
+    print(look(run))
+
+
 def solve(
     question: str | None = None,
     *,
