@@ -99,7 +99,7 @@ def _again(folder: Path, config: str) -> str:
 
 
 def peek(run: str | None = None) -> None:
-    """Look at a run's heads while it answers: gains so far, no verdicts.
+    """Look at a run's heads while it answers; no verdicts.
 
     Args:
         run: its name in results/, or its folder (default: the only unfinished one)
