@@ -6,7 +6,7 @@ from headsweep.cli import main
 from headsweep.jobs import JOBS
 from processes import python
 
-PEOPLES = "check plan pilot sweep solve prune compare export store engine bench doctor"
+PEOPLES = "check plan pilot sweep solve prune grade compare export store engine bench doctor"
 """The commands that people type, in the order in which they meet them."""
 
 

@@ -9,6 +9,8 @@ _PLACES = {
     "Pruned": "compression.pruning.Pruned",
     "Run": "tool.run.Run",
     "Solver": "tool.solve.Solver",
+    "compare": "tool.referee.compare",
+    "grade": "grading.verdicts.grade",
     "load": "tool.run.load",
     "load_model": "models.load.load_checkpoint",
     "prune": "compression.pruning.prune",
