@@ -90,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, "solve", tool.solve)
     recovery.add_to(commands)
     add_command(commands, "export-gguf", tool.export_gguf)
+    add_command(commands, "grade", tool.grade)
     add_command(commands, "compare", compare)
     add_command(commands, "export", tool.export)
     add_command(commands, "store", tool.store, epilog=tool.ABOUT_STORE)
@@ -131,20 +132,42 @@ def plan(config: Path) -> None:
     print(describe(resolve(load(config))))
 
 
-def compare(first: str, second: str, *, out: Path | None = None) -> None:
-    """Show what changed between two runs: settings, answers, Pass@N.
+def compare(
+    systems: list[str],
+    *,
+    common: bool = False,
+    grader: Literal["math", "gsm8k", "numeric", "choice", "exact"] = "math",
+    final: bool = False,
+    metric: str | None = None,
+    metric_filter: str | None = None,
+    out: Path | None = None,
+) -> None:
+    """Compare two runs, or anyone's answers: differences, tests, luck.
 
     Args:
-        first: a run's folder, or its name in results/
-        second: the run to compare with it, likewise
-        out: folder to write the tables to, as CSV
+        systems: two or more, the first of which is the baseline: runs of headsweep, or their names
+            in results/; folders of lm_eval --log_samples; CSV, JSON Lines (.jsonl) or Parquet with
+            question_id and correct, or answer and gold. Of two runs alone, settings and every head
+            are compared
+        common: compare on the questions that all have, where not all have the same
+        grader: how answers are found and compared where correct is not there
+        final: the answers are final ones: they need no box
+        metric: which of lm_eval's metrics says what is right, where there are several
+        metric_filter: which of lm_eval's filters, likewise
+        out: folder to write the tables to, as CSV, and a page
     """
-    from headsweep.tool.compare import compare, find, summary, write
+    from headsweep.tool import compare as runs
 
-    tables, left_out = compare(find(first), find(second))
-    print(summary(tables, left_out))
-    if out:
-        write(tables, out)
+    if len(systems) == 2 and not any(map(runs.is_foreign, systems)):
+        tables, left_out = runs.compare(*map(runs.find, systems))
+        print(runs.summary(tables, left_out))
+        if out:
+            runs.write(tables, out)
+        return
+    from headsweep.tool.referee import Rules
+    from headsweep.tool.referee_output import show
+
+    show(systems, Rules(grader, final, metric, metric_filter), common, out)
 
 
 def engine(action: Literal["status", "stop"]) -> None:

@@ -53,7 +53,7 @@ class ModelError(HeadsweepError):
 
 
 class TableError(HeadsweepError):
-    """A Parquet table that is missing, damaged or of another schema."""
+    """A table that is missing, damaged or of another schema."""
 
 
 class GradingError(HeadsweepError):

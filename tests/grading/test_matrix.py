@@ -14,7 +14,7 @@ from example_config import VALUES
 from headsweep import paths, tables
 from headsweep.config import parse
 from headsweep.errors import TableError
-from headsweep.grading import matrix, pool
+from headsweep.grading import distinct, pool
 from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader
 from headsweep.grading.matrix import accuracy_matrix, grade, grade_answers
 from headsweep.grading.pool import Limits
@@ -178,8 +178,8 @@ GREEDY = {
 
 
 def test_each_distinct_answer_is_judged_once_and_all_have_verdict_and_group(monkeypatch):
-    judge = Mock(wraps=matrix.judge_pairs)
-    monkeypatch.setattr(matrix, "judge_pairs", judge)
+    judge = Mock(wraps=distinct.judge_pairs)
+    monkeypatch.setattr(distinct, "judge_pairs", judge)
     graded = grade_answers(QUESTIONS, GREEDY, family="math", preset="default")
     half = r"\frac{1}{2}"
     halves = [(answer, half) for answer in ("0.5", "1/3", r"\frac13", half)]

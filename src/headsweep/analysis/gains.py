@@ -34,6 +34,9 @@ from headsweep.statistics.intervals import (
 )
 from headsweep.statistics.power import smallest_gain
 from headsweep.statistics.selection import (
+    FEWEST,
+    RESAMPLES,
+    SPLITS,
     HeadVariance,
     against_placebos,
     best_gain,
@@ -83,10 +86,7 @@ differ from the base model's in any token, in the final answer and in correctnes
 largest gain in accuracy over the base model; the mean norm of the output of a head, or of the noise
 in its place, after the output projection: equal where they stand for the same heads."""
 
-_RESAMPLES = 10_000  # sign patterns for each expectation and p-value by chance
 _BOOTSTRAP = 4000  # resamples of questions for the intervals that hold for all heads at once
-_SPLITS = 100  # random halves for each held-out gain
-_FEWEST = 4  # smallest number of questions to split into halves
 _SHOWN = 20  # largest number of heads in the table of failures
 
 
@@ -272,17 +272,17 @@ def _gains(
         strata = part.groupby(["subject", "level"], dropna=False, sort=True).ngroup().to_numpy()
         for layer, names in layers.items():
             paired = differences(part, names)
-            best = best_gain(paired, ~hurts[layer], _RESAMPLES, seed)
+            best = best_gain(paired, ~hurts[layer], RESAMPLES, seed)
             row = {"by": by, "group": group, "layer": layer, "n": len(part), "heads": len(names)}
             row |= {"base": part[str(BASE)].mean(), "median": np.median(paired.mean(axis=0))}
             row |= {"gain": best.gain, "by_chance": best.expected, "p": best.p}
             for kind, of_layer in others.items():
                 if len(of_layer.get(layer, ())) == len(names):  # fair: as many as heads
                     other = differences(part, of_layer[layer])
-                    tested = against_placebos(paired, other, _RESAMPLES, seed)
+                    tested = against_placebos(paired, other, RESAMPLES, seed)
                     row |= dict(zip((kind, f"{kind}_p"), tested, strict=True))
-            if len(part) >= _FEWEST:
-                held_out = held_out_gain(paired, strata, _SPLITS, seed)
+            if len(part) >= FEWEST:
+                held_out = held_out_gain(paired, strata, SPLITS, seed)
                 row |= dict(zip(("held_out", "low", "high"), held_out, strict=False))
             rows.append(row)
     table = pd.DataFrame(rows).reindex(columns=GAINS)

@@ -17,8 +17,8 @@ import numpy as np
 from math_verify import LatexExtractionConfig, parse, verify
 
 from headsweep.errors import BenchmarkError
+from headsweep.grading.distinct import judge
 from headsweep.grading.graders import canonical
-from headsweep.grading.matrix import judge
 from headsweep.grading.pool import Pair
 
 _SAME, _REWRITTEN = 0.2, 0.3

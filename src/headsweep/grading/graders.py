@@ -221,6 +221,13 @@ def read(grader: Grader, text: str) -> tuple[str, str, str] | None:
     return None if answer is None else (answer, canonical(answer), grader.form(answer))
 
 
+def read_final(grader: Grader, text: str) -> tuple[str, str, str] | None:
+    """Return what `read` does of a text that is a final answer, as if it stood in a box."""
+    alone = text.strip()  # taken as it is where it cannot be in a box, for its braces
+    as_it_is = (alone, canonical(alone), grader.form(alone)) if alone else None
+    return read(grader, rf"\boxed{{{text}}}") or as_it_is
+
+
 def canonical(answer: str) -> str:
     r"""Return a form of an answer such that answers of equal form get equal verdicts.
 

@@ -1,8 +1,7 @@
 """Graded answers and the accuracy matrix Z, and the jobs that write them."""
 
 import logging
-import os
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 
@@ -12,16 +11,15 @@ import pandas as pd
 from headsweep import paths, tables
 from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
-from headsweep.grading.graders import canonical, shortcut
-from headsweep.grading.pool import Judgement, Pair, Reading, judge_pairs, read_texts
+from headsweep.grading.distinct import judge, read
+from headsweep.grading.graders import canonical
+from headsweep.grading.pool import Judgement
 from headsweep.planning.batches import Batch, find_batch
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
-_PAIRS_A_WORKER = 250  # take about as long as starting another
-_CHARACTERS_A_WORKER = 4_000_000  # of texts to read, likewise
 
 
 def grade_answers(
@@ -49,7 +47,7 @@ def grade_answers(
     names = sorted(answers, key=Variant.parse)
     parts = [_ordered(name, answers[name], questions).assign(variant=name) for name in names]
     table = pd.concat(parts, ignore_index=True)
-    by_text = _read({*table["text"]}, family, preset)
+    by_text = read({*table["text"]}, family, preset)
     readings = [by_text[text] for text in table["text"]]
     gold = questions.set_index("question_id")["answer"].map(canonical)[table["question_id"]]
     pairs = [
@@ -100,31 +98,6 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
             f"({len(questions)} questions, {len(samples)} samples); remove its file and rerun"
         )
     return answers.iloc[given.get_indexer(wanted)]
-
-
-def judge(
-    pairs: Set[Pair], family: str, preset: str, workers: int | None = None
-) -> dict[Pair, Judgement]:
-    """Judge pairs in canonical form; workers, as many as pay by default, where no shortcut does."""
-    known = {pair: shortcut(*pair) for pair in pairs}
-    # Sorted by gold answer, so that a worker parses each gold answer once.
-    hard = sorted((pair for pair in pairs if known[pair] is None), key=lambda pair: pair[::-1])
-    easy = {pair: Judgement("judged", right) for pair, right in known.items() if right is not None}
-    workers = workers or _paying(len(hard) / _PAIRS_A_WORKER)
-    judged = judge_pairs(hard, family, preset, workers=workers)
-    return easy | dict(zip(hard, judged, strict=True))
-
-
-def _read(texts: Set[str], family: str, preset: str) -> dict[str, Reading]:
-    """Read each distinct text once."""
-    ordered = sorted(texts)
-    workers = _paying(sum(map(len, ordered)) / _CHARACTERS_A_WORKER)
-    return dict(zip(ordered, read_texts(ordered, family, preset, workers=workers), strict=True))
-
-
-def _paying(loads: float) -> int:
-    """Return how many workers pay, given how many times the work of starting one there is."""
-    return min(len(os.sched_getaffinity(0)), 1 + int(loads))
 
 
 def grade_batch(

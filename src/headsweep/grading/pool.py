@@ -6,8 +6,12 @@ child works on the rest of the batch. Results do not depend on the number of wor
 batches: each child starts with the same hash seed and memory, CPU time is limited (wall time only
 as a last resort), and an item counts as failed only on proof, as `_PROOF` says. What is killed from
 outside is tried again.
+
+Workers end with the call that started them, or are kept for the next call (`keep`): calls from
+several threads share them, and a forked process, which cannot use its parent's, starts its own.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -16,10 +20,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
-from queue import SimpleQueue
+from threading import Condition, Event, Lock
 from typing import Any, NamedTuple
 
 from headsweep.errors import GradingError
@@ -35,6 +38,8 @@ _COMMAND = (sys.executable, "-P", "-m", "headsweep.grading.worker")
 
 Pair = tuple[str, str]
 """An answer and the gold answer."""
+Step = tuple[str, str, str]
+"""What a worker does, as `headsweep.grading.worker.load`: a step, its family, its preset."""
 
 
 class Judgement(NamedTuple):
@@ -84,15 +89,20 @@ def read_texts(
     *,
     workers: int = 1,
     limits: Limits | None = None,
+    keep: bool = False,
+    final: bool = False,
 ) -> list[Reading]:
     """Extract the final answers of texts, in order, in processes that can be killed.
 
-    Family and preset are those of `find_grader`; the texts are any.
+    Family and preset are those of `find_grader`; the texts are any, `final` answers themselves or
+    not. With `keep` the workers stay for the next call.
 
     Raises:
         GradingError: no worker can be started.
     """
-    outcomes = _perform(("read", family, preset), [(text,) for text in texts], workers, limits)
+    items = [(text,) for text in texts]
+    step = "final" if final else "read"
+    outcomes = _perform((step, family, preset), items, workers, limits, keep)
     return [
         Reading(failure or "no_answer") if value is None else Reading("read", *value)
         for failure, value in outcomes
@@ -106,44 +116,160 @@ def judge_pairs(
     *,
     workers: int = 1,
     limits: Limits | None = None,
+    keep: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> list[Judgement]:
     """Judge pairs of (answer, gold), in order, in processes that can be killed.
 
-    Family and preset are those of `find_grader`; the texts are any.
+    Family and preset are those of `find_grader`; the texts are any. With `keep` the workers stay
+    for the next call. `progress` is told, from time to time, how many pairs are judged.
 
     Raises:
         GradingError: no worker can be started.
     """
-    outcomes = _perform(("judge", family, preset), pairs, workers, limits)
+    outcomes = _perform(("judge", family, preset), pairs, workers, limits, keep, progress)
     return [Judgement(failure or "judged", value is True) for failure, value in outcomes]
 
 
 def _perform(
-    step: tuple[str, str, str],
+    step: Step,
     items: Sequence[tuple[str, ...]],
     workers: int,
     limits: Limits | None,
+    keep: bool,
+    progress: Callable[[int], None] | None = None,
 ) -> list[_Outcome]:
-    batches = _batches(items, workers)
-    everyone: list[_Worker] = []
-    free: SimpleQueue[_Worker] = SimpleQueue()
+    limits = limits or Limits()
+    if keep:
+        return _kept(step, limits).perform(items, workers, progress)
+    with contextlib.closing(_Pool(step, limits)) as pool:
+        return pool.perform(items, workers, progress)
 
-    def performed(batch: list[tuple[str, ...]]) -> list[_Outcome]:
-        worker = free.get()
-        try:
-            return worker.perform(batch)
-        finally:
-            free.put(worker)
 
-    with ThreadPoolExecutor(workers) as threads:
-        try:
-            for _ in range(min(workers, len(batches))):
-                everyone.append(_Worker(step, limits or Limits()))
-                free.put(everyone[-1])
-            return list(chain.from_iterable(threads.map(performed, batches)))
-        finally:
-            for worker in everyone:
+class _Pool:
+    """Workers of one step, started when a call needs them.
+
+    Several threads may call `perform` at once; together they have as many workers as the largest
+    call asked for. A call that ends by an error ends the workers that it uses just then.
+    """
+
+    def __init__(self, step: Step, limits: Limits) -> None:
+        self._step, self._limits = step, limits
+        self._most = 0
+        self._everyone: set[_Worker] = set()
+        self._free: list[_Worker] = []
+        self._changed = Condition()
+
+    def perform(
+        self,
+        items: Sequence[tuple[str, ...]],
+        workers: int,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[_Outcome]:
+        """Work on items with at most so many workers; return their outcomes in order."""
+        stopped, using = Event(), set[_Worker]()
+        with self._changed:
+            self._most = max(self._most, workers)
+
+        def performed(batch: list[tuple[str, ...]]) -> list[_Outcome]:
+            worker = self._take(using)
+            try:
+                return [] if stopped.is_set() else worker.perform(batch)
+            except BaseException:
                 worker.end()
+                raise
+            finally:
+                self._put(worker, using)
+
+        outcomes: list[_Outcome] = []
+        with ThreadPoolExecutor(workers) as threads:
+            try:
+                for found in threads.map(performed, _batches(items, workers)):
+                    outcomes += found
+                    if progress:
+                        progress(len(outcomes))
+            except BaseException:
+                stopped.set()
+                for worker in self._claimed(using):
+                    worker.end()
+                raise
+        return outcomes
+
+    def _take(self, using: "set[_Worker]") -> "_Worker":
+        with self._changed:
+            while not self._free and len(self._everyone) >= self._most:
+                self._changed.wait()
+            worker = self._free.pop() if self._free else _Worker(self._step, self._limits)
+            self._everyone.add(worker)
+            using.add(worker)
+            return worker
+
+    def _claimed(self, using: "set[_Worker]") -> "list[_Worker]":
+        """Return the workers in use, none of which another call gets from now on."""
+        with self._changed:
+            for worker in using:
+                worker.ended = True
+            return list(using)
+
+    def _put(self, worker: "_Worker", using: "set[_Worker]") -> None:
+        with self._changed:
+            using.discard(worker)
+            if worker.ended:
+                self._everyone.discard(worker)
+            else:
+                self._free.append(worker)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End all workers."""
+        with self._changed:
+            while self._everyone:
+                self._everyone.pop().end()
+            self._free.clear()
+
+    def abandon(self) -> None:
+        """Let go of the pipes to the workers, which are those of the process that forked this one.
+
+        Their end could not be seen there while a copy is open here.
+        """
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for worker in self._everyone:
+            for pipe in (worker.stdin, worker.stdout):
+                if not pipe.closed:
+                    os.dup2(nowhere, pipe.fileno(), inheritable=False)
+        os.close(nowhere)
+
+
+_POOLS: dict[tuple[Step, Limits], _Pool] = {}
+"""The pools that are kept."""
+_POOLS_LOCK = Lock()
+_LEFT: list[_Pool] = []
+"""Pools of the process that forked this one: nothing of theirs must be cleaned up here."""
+
+
+def _kept(step: Step, limits: Limits) -> _Pool:
+    with _POOLS_LOCK:
+        return _POOLS.setdefault((step, limits), _Pool(step, limits))
+
+
+def close_kept() -> None:
+    """End the workers that were kept; the next call starts others."""
+    with _POOLS_LOCK:
+        while _POOLS:
+            _POOLS.popitem()[1].close()
+
+
+def _forked() -> None:
+    """Leave the parent's pools, and a lock that another of its threads may hold, to the parent."""
+    global _POOLS, _POOLS_LOCK
+    for pool in _POOLS.values():
+        pool.abandon()
+    _LEFT.extend(_POOLS.values())
+    _POOLS, _POOLS_LOCK = {}, Lock()
+
+
+atexit.register(close_kept)
+os.register_at_fork(after_in_child=_forked)
 
 
 class _Worker:

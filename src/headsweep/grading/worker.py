@@ -33,7 +33,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from headsweep.grading.graders import find_grader, read
+from headsweep.grading.graders import find_grader, read, read_final
 
 EXIT_MEMORY = 10
 EXIT_FORBIDDEN = 11
@@ -117,13 +117,17 @@ def main() -> None:
 
 
 def load(step: str, family: str, preset: str) -> Callable[..., Any]:
-    """Return the function of a step: ``read`` a text, or ``judge`` an answer and the gold answer.
+    """Return the function of a step.
+
+    It is ``read`` a text, read a ``final`` answer, or ``judge`` an answer and the gold answer.
 
     It has been called once, so that the libraries' lazy imports are done.
     """
     grader = find_grader(family, preset)
     if step == "read":
         return partial(read, grader)
+    if step == "final":
+        return partial(read_final, grader)
     if grader.equal:
         return grader.equal
     if preset == "default":

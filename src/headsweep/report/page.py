@@ -228,6 +228,17 @@ def sections(config: Config) -> list[Section]:
     return found
 
 
+def environment() -> Environment:
+    """Return the templates of the pages."""
+    how: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    return Environment(loader=FileSystemLoader(_ASSETS), undefined=StrictUndefined, **how)
+
+
+def style() -> Markup:
+    """Return the style sheet of the pages."""
+    return Markup((_ASSETS / "page.css").read_text(encoding="utf-8"))
+
+
 def write_report(config: Config) -> None:
     """Write the report of a run, and the findings that the run prints.
 
@@ -235,9 +246,6 @@ def write_report(config: Config) -> None:
         TableError: a table that it shows is missing or damaged.
     """
     stopwatch, store = Stopwatch(), Store(config)
-    how: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
-    loader = FileSystemLoader(_ASSETS)
-    environment = Environment(loader=loader, undefined=StrictUndefined, **how)
     code = (_ASSETS / "page.js").read_text(encoding="utf-8")
     shown, printed = sections(config), as_printed(config)
     folds = chain.from_iterable(section.folds.values() for section in shown)
@@ -248,11 +256,12 @@ def write_report(config: Config) -> None:
     hero: list[Block] = []
     if not charts and not sweeps:
         hero, shown[0].blocks = shown[0].blocks[:1], shown[0].blocks[1:]
-    page = environment.get_template("page.html").render(
+    template = environment().get_template("page.html")
+    page = template.render(
         config=config,
         title=partial(title, config),
         version=__version__,
-        style=Markup((_ASSETS / "page.css").read_text(encoding="utf-8")),
+        style=style(),
         script=Markup(code),
         script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
         verdicts=told,

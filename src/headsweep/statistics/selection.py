@@ -14,13 +14,20 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Real
 from scipy.special import bdtr, chdtrc, stdtrit
 
 from headsweep.statistics import LEVEL
 
-Differences = Int[np.ndarray, "questions heads"]
-"""z_ih − z_i,base."""
+Differences = Real[np.ndarray, "questions heads"]
+"""z_ih − z_i,base; of several samples a question, the difference of their means."""
+
+RESAMPLES = 10_000
+"""Sign patterns for each expectation and p-value by chance."""
+SPLITS = 100
+"""Random halves for each held-out gain."""
+FEWEST = 4
+"""Smallest number of questions to split into halves."""
 
 _BLOCK = 1000  # resamples at once; bounds memory
 _LEAST = 0.25  # smallest variance of a count, for median heads with none or all right
@@ -62,15 +69,16 @@ def best_gain(
     Under the null, a question is as likely gained as lost. All differences of a question flip
     together, which keeps the correlation between heads, above all from the base model's own luck.
 
-    The p-value is that of the largest studentised gain, (gained − lost) / √(gained + lost), over
-    heads: without the denominator, the variance of heads that hurt would hide those that help. The
-    expectation is that of the best plain gain of the candidates, NaN without any. Heads that
-    clearly hurt should not be candidates: their losses, when flipped, look like large gains.
+    The p-value is that of the largest studentised gain, (gained − lost) / √(gained + lost), or of
+    any differences their sum / √(sum of squares), over heads: without the denominator, the variance
+    of heads that hurt would hide those that help. The expectation is that of the best plain gain of
+    the candidates, NaN without any. Heads that clearly hurt should not be candidates: their losses,
+    when flipped, look like large gains.
     """
     questions = len(differences)
-    gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
-    scale = 1 / np.sqrt(np.maximum(gained + lost, 1))
-    observed = ((gained - lost) * scale).max()
+    total, squares = differences.sum(axis=0), np.square(differences).sum(axis=0)
+    scale = 1 / np.sqrt(np.where(squares > 0, squares, 1))
+    observed = (total * scale).max()
     flipped = differences.astype(np.float32)  # sums of ±1 are exact in float32
     largest, studentised = [], []
     for signs in _signs(resamples, questions, seed):
@@ -80,7 +88,7 @@ def best_gain(
     best = np.concatenate(largest) / questions if candidates.any() else np.full(1, np.nan)
     beyond = np.concatenate(studentised) >= observed - 1e-5  # float32 against float64
     p = (1 + beyond.sum()) / (1 + resamples)
-    return BestGain(float((gained - lost).max() / questions), float(best.mean()), float(p))
+    return BestGain(float(total.max() / questions), float(best.mean()), float(p))
 
 
 def against_placebos(

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headsweep import paths
 from headsweep.arguments import add_command
@@ -221,6 +221,32 @@ def export_gguf(
 
     out = out or Path(f"{Path(model).resolve().name}-{gguf_type}.gguf")
     print(gguf_export.export_gguf(model, out, kind=gguf_type, tokenizer=gguf_tokenizer))
+
+
+def grade(
+    file: Path,
+    *,
+    grader: Literal["math", "gsm8k", "numeric", "choice", "exact"] = "math",
+    answer_column: str = "answer",
+    gold_column: str = "gold",
+    final: bool = False,
+    workers: int | None = None,
+    out: Path | None = None,
+) -> None:
+    """Grade a file of any model's answers, by a pool that cannot hang.
+
+    Args:
+        file: CSV, JSON Lines (.jsonl) or Parquet, with a row for each answer
+        grader: how answers are found and compared
+        answer_column: column of what the model wrote
+        gold_column: column of the gold answer
+        final: the answers are final ones: they need no box
+        workers: processes that grade (default: as many as pay)
+        out: CSV to write: the file's columns, then correct, cause and final_answer
+    """
+    from headsweep.tool.grade import grade as graded
+
+    print(graded(file, grader, answer_column, gold_column, final, workers, out))
 
 
 def doctor() -> None:

@@ -52,6 +52,11 @@ def find(given: str) -> Path:
     )
 
 
+def is_foreign(given: str) -> bool:
+    """Return whether a file or folder is there that is no run."""
+    return Path(given).exists() and not (Path(given) / _CONFIG).is_file()
+
+
 def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
     """Compare two runs, given their folders.
 
@@ -112,6 +117,30 @@ def _parts(run: Path) -> dict[tuple[str, str], tuple[str, Path]]:
         key: (split_key(config, questions), run / file.removeprefix("results//"))
         for key, (questions, file) in found.items()
     }
+
+
+def base_answers(given: str) -> tuple[pd.DataFrame, str]:
+    """Return the base model's greedy answers in a run, to compare them with anyone's.
+
+    Returns:
+        Columns question_id, correct, final_answer; and what they are.
+
+    Raises:
+        ConfigError: there is no such run, or it has not one batch of greedy answers alone.
+        TableError: the table is missing or damaged.
+    """
+    run = find(given)
+    found = {name: file for (kind, name), (_, file) in _parts(run).items() if kind == "variants"}
+    if len(found) != 1:
+        several = "; ".join(f"{name}: {file}" for name, file in found.items()) or "none"
+        raise ConfigError(
+            f"{run} has {len(found)} batches of greedy answers ({several}); compare two runs "
+            "alone, or write one batch as CSV"
+        )
+    ((name, file),) = found.items()
+    rows = read_table(file, GRADED)
+    rows = rows[rows["variant"] == "base"].rename(columns={"answer": "final_answer"})
+    return rows[["question_id", "correct", "final_answer"]], f"run of headsweep, {name}, base"
 
 
 def _settings(run: Path, file: Path) -> "pd.Series[str]":

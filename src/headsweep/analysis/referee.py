@@ -1,0 +1,184 @@
+"""Compares systems, whoever made them, that answered the same questions.
+
+Differences are those of the second of a pair minus the first. With one answer a question, the test
+is McNemar's exact one; with several, a system's outcome on a question is the share of right ones,
+and the test is the one that belongs to the interval. Where more than two are compared, the first is
+the baseline: the best of the others is judged against the luck of so many tries, and on questions
+that did not choose it.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Int, Real
+
+from headsweep.statistics import differences as paired
+from headsweep.statistics.answers import majority_drawn, pass_at_n_drawn
+from headsweep.statistics.intervals import (
+    Bootstrap,
+    holm,
+    mcnemar,
+    paired_interval,
+    paired_test,
+    wilson,
+)
+from headsweep.statistics.power import smallest_difference, smallest_gain
+from headsweep.statistics.selection import (
+    FEWEST,
+    RESAMPLES,
+    SPLITS,
+    best_gain,
+    held_out_gain,
+    surely_hurts,
+)
+
+_BOOTSTRAP = 4000  # resamples of questions
+_SEED = 0  # of resamples, sign patterns and halves: equal answers give equal tables
+
+_PAIRS = ["first", "second", "n", "gained", "lost", "difference", "low", "high", "p", "holm"]
+_PAIRS += ["test", "shows"]
+
+EXACT, OF_INTERVAL = "McNemar", "paired"
+"""Names of the tests."""
+
+
+class Answered(NamedTuple):
+    """What a system answered; all of a comparison have the same questions in the same order."""
+
+    correct: Bool[np.ndarray, "questions answers"]
+    group: Int[np.ndarray, "questions answers"] | None
+    """Labels of equal answers to a question, as `headsweep.statistics.answers`; None: unknown."""
+
+    @property
+    def samples(self) -> int:
+        """The number of answers to each question."""
+        return self.correct.shape[1]
+
+
+def compared(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
+    """Compare two systems or more; the first is the baseline.
+
+    Returns:
+        Tables by name. ``systems``: accuracy of each. ``pairs``: `of_pairs` of every pair, `first`
+        and `second`. ``best``, of more than two: the largest gain over the baseline, what luck
+        alone would give `by_chance`, its p-value, and the gain `held_out`, of whatever one half of
+        the questions chose, on the other. Where systems have several answers, ``samples``: the
+        probability that one of k is right (`pass_at_k`), and that their vote is (`vote_at_k`, where
+        it is known which answers are equal); and ``samples_pairs``: their paired differences, with
+        Holm's correction for each k. All intervals are 95%, numbers are fractions.
+    """
+    tables = {"systems": _systems(systems), "pairs": _pairs(systems)}
+    if len(systems) > 2:
+        tables["best"] = _best(systems)
+    sampled = {name: each for name, each in systems.items() if each.samples > 1}
+    if sampled:
+        tables["samples"] = _samples(sampled)
+    if len(sampled) > 1:
+        tables["samples_pairs"] = _samples_pairs(sampled)
+    return tables
+
+
+def of_pairs(
+    differences: Real[np.ndarray, "questions pairs"], exact: Sequence[bool], tests: int
+) -> pd.DataFrame:
+    """Return a row for each pair: its mean difference, what it gained and lost, interval, test.
+
+    Args:
+        differences: on each question, from −1 to 1.
+        exact: whether a pair has one answer a question, so that McNemar's test applies.
+        tests: number of pairs that `shows`, the smallest difference that is shown with probability
+            0.8, is corrected over.
+
+    Returns:
+        Columns n, gained, lost (questions), difference, low, high, p, test, shows.
+    """
+    low, high = paired_interval(differences)
+    gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
+    p = np.where(exact, mcnemar(differences), paired_test(differences))
+    n = len(differences)
+    changed = (gained + lost) / n
+    by_share = {share: smallest_gain(n, share, tests) for share in {*changed[np.array(exact)]}}
+    shows = [
+        by_share[share] if own else smallest_difference(lower, upper, tests)
+        for own, share, lower, upper in zip(exact, changed, low, high, strict=True)
+    ]
+    found = {"n": n, "gained": gained, "lost": lost, "difference": differences.mean(axis=0)}
+    table = pd.DataFrame(found).assign(low=low, high=high, p=p)
+    return table.assign(test=np.where(exact, EXACT, OF_INTERVAL), shows=shows)
+
+
+def _systems(systems: Mapping[str, Answered]) -> pd.DataFrame:
+    rows = []
+    for name, each in systems.items():
+        right = each.correct.mean(axis=1)
+        if each.samples == 1:
+            low, high = wilson(each.correct.sum(), np.array(len(right)))
+        else:
+            low, high = Bootstrap(len(right), _BOOTSTRAP, _SEED).interval(right)
+        rows.append((name, len(right), each.samples, right.mean(), float(low), float(high)))
+    return pd.DataFrame(rows, columns=["system", "n", "samples", "accuracy", "low", "high"])
+
+
+def _pairs(systems: Mapping[str, Answered]) -> pd.DataFrame:
+    pairs = list(combinations(systems, 2))
+    right = {name: each.correct.mean(axis=1) for name, each in systems.items()}
+    leads = np.stack([right[second] - right[first] for first, second in pairs], axis=1)
+    exact = [systems[first].samples == systems[second].samples == 1 for first, second in pairs]
+    table = pd.DataFrame(pairs, columns=["first", "second"])
+    table = table.join(of_pairs(leads, exact, len(pairs)))
+    return table.assign(holm=holm(table["p"].to_numpy()))[_PAIRS]
+
+
+def _best(systems: Mapping[str, Answered]) -> pd.DataFrame:
+    baseline, *others = systems
+    right = {name: each.correct.mean(axis=1) for name, each in systems.items()}
+    leads = np.stack([right[name] - right[baseline] for name in others], axis=1)
+    found = best_gain(leads, ~surely_hurts(leads), RESAMPLES, _SEED)
+    row = {"baseline": baseline, "others": len(others), "best": others[leads.mean(axis=0).argmax()]}
+    row |= {"gain": found.gain, "by_chance": found.expected, "p": found.p}
+    row |= dict.fromkeys(("held_out", "low", "high"), np.nan)
+    if len(leads) >= FEWEST:
+        held = held_out_gain(leads, np.zeros(len(leads), dtype=int), SPLITS, _SEED)
+        row |= {"held_out": held.gain, "low": held.low, "high": held.high}
+    return pd.DataFrame([row])
+
+
+def _outcomes(each: Answered, most: int) -> dict[str, np.ndarray]:
+    """Return what k = 1..most answers reach on each question, by the way they are used."""
+    found = {"pass": pass_at_n_drawn(each.correct, most)}
+    if each.group is not None:
+        found["vote"] = majority_drawn(each.group, each.correct, most)
+    return found
+
+
+def _samples(systems: Mapping[str, Answered]) -> pd.DataFrame:
+    parts = []
+    for name, each in systems.items():
+        part = pd.DataFrame({"system": name, "k": np.arange(1, each.samples + 1)})
+        bootstrap = Bootstrap(len(each.correct), _BOOTSTRAP, _SEED)
+        for way, values in _outcomes(each, each.samples).items():
+            low, high = bootstrap.interval(values)
+            part[f"{way}_at_k"] = values.mean(axis=0)
+            part[f"{way}_low"], part[f"{way}_high"] = low, high
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _samples_pairs(systems: Mapping[str, Answered]) -> pd.DataFrame:
+    most = min(each.samples for each in systems.values())
+    outcomes = {name: _outcomes(each, most) for name, each in systems.items()}
+    parts = []
+    for way in ("pass", "vote"):
+        known = {name: [[own[way]]] for name, own in outcomes.items() if way in own}
+        pairs = [(second, first) for first, second in combinations(known, 2)]
+        if not pairs:
+            continue
+        part = paired.compare(known, pairs, range(1, most + 1))
+        part = part.rename(columns={"method": "second", "against": "first", "n": "k"})
+        part["of"] = f"{way}@k"
+        parts.append(part.rename(columns={"adjusted": "holm"}))
+    wanted = ["of", "k", "first", "second", "difference", "low", "high", "p", "holm"]
+    return pd.concat(parts, ignore_index=True)[wanted]

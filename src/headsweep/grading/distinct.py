@@ -1,0 +1,71 @@
+"""Each distinct text read once, each distinct pair judged once, by as many workers as pay."""
+
+import os
+from collections.abc import Callable, Set
+
+from headsweep.grading.graders import shortcut
+from headsweep.grading.pool import (
+    Judgement,
+    Limits,
+    Pair,
+    Reading,
+    judge_pairs,
+    read_texts,
+)
+
+_PAIRS_A_WORKER = 250  # take about as long as starting another
+_CHARACTERS_A_WORKER = 4_000_000  # of texts to read, likewise
+
+
+def read(
+    texts: Set[str],
+    family: str,
+    preset: str,
+    workers: int | None = None,
+    *,
+    limits: Limits | None = None,
+    keep: bool = False,
+    final: bool = False,
+) -> dict[str, Reading]:
+    """Read texts; workers, as many as pay by default. The options are those of `read_texts`."""
+    ordered = sorted(texts)
+    workers = workers or _paying(sum(map(len, ordered)) / _CHARACTERS_A_WORKER)
+    found = read_texts(
+        ordered, family, preset, workers=workers, limits=limits, keep=keep, final=final
+    )
+    return dict(zip(ordered, found, strict=True))
+
+
+def judge(
+    pairs: Set[Pair],
+    family: str,
+    preset: str,
+    workers: int | None = None,
+    *,
+    limits: Limits | None = None,
+    keep: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[Pair, Judgement]:
+    """Judge pairs in canonical form; workers, as many as pay by default, where no shortcut does.
+
+    `keep` is that of `judge_pairs`. `progress` is told how many pairs are judged, of how many.
+    """
+    known = {pair: shortcut(*pair) for pair in pairs}
+    # Sorted by gold answer, so that a worker parses each gold answer once.
+    hard = sorted((pair for pair in pairs if known[pair] is None), key=lambda pair: pair[::-1])
+    easy = {pair: Judgement("judged", right) for pair, right in known.items() if right is not None}
+    workers = workers or _paying(len(hard) / _PAIRS_A_WORKER)
+
+    def told(judged: int) -> None:
+        if progress:
+            progress(len(easy) + judged, len(pairs))
+
+    judged = judge_pairs(
+        hard, family, preset, workers=workers, limits=limits, keep=keep, progress=told
+    )
+    return easy | dict(zip(hard, judged, strict=True))
+
+
+def _paying(loads: float) -> int:
+    """Return how many workers pay, given how many times the work of starting one there is."""
+    return min(len(os.sched_getaffinity(0)), 1 + int(loads))

@@ -1,0 +1,94 @@
+r"""`headsweep.grade`: anyone's answers, graded by the pool that cannot hang.
+
+The workers stay for the next call. Threads share them; a forked process starts its own.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, get_args
+
+from headsweep.errors import GradingError, quoted
+from headsweep.grading.distinct import judge, read
+from headsweep.grading.graders import canonical
+from headsweep.grading.pool import Limits, Reading
+
+Grader = Literal["math", "gsm8k", "numeric", "choice", "exact"]
+
+CAUSES = {"judged": "wrong", "no_answer": "no answer", "timeout": "time"}
+"""What `Verdict.cause` calls the pool's verdicts, if an answer is not right; others keep their
+name: ``memory``, ``error``."""
+
+
+class Verdict(NamedTuple):
+    """What became of an answer."""
+
+    correct: bool
+    """Whether it is right."""
+    cause: str
+    """``right``, ``wrong``, ``no answer``; ``time`` or ``memory`` if grading it exceeded a limit;
+    ``error`` if the judge failed on it."""
+    answer: str | None
+    """The final answer that was found in the text; None if there is none."""
+    form: str | None
+    """A form of it: answers to a question whose forms are equal are one, as in a vote."""
+
+
+def grade(
+    answers: Sequence[str | None],
+    golds: Sequence[str],
+    grader: Grader = "math",
+    *,
+    final: bool = False,
+    workers: int | None = None,
+    limits: Limits | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Verdict]:
+    r"""Grade answers, each against its gold answer; return their verdicts in order.
+
+    Equal pairs are judged once. A verdict depends on its pair alone: not on other answers, on the
+    number of workers, or on how busy the machine is. A pair that exceeds a limit is ended and
+    counts as not right.
+
+    Args:
+        answers: what models wrote, any text; None is no answer.
+        golds: the gold answer to each, without ``\boxed{}``.
+        grader: ``math`` (the last ``\boxed{}``, compared by math-verify), ``gsm8k`` (likewise, or
+            the last number), ``numeric`` (likewise, compared as numbers), ``choice`` (a letter) or
+            ``exact`` (a text).
+        final: the answers are final ones already, as if each stood in a ``\\boxed{}``.
+        workers: how many processes grade (default: as many as pay, at most one a core).
+        limits: of CPU seconds, wall seconds and MiB for each text and each pair (default: 5, 30,
+            512).
+        progress: is called, from time to time, with how many distinct pairs are judged and how many
+            there are.
+
+    Raises:
+        GradingError: the grader is unknown, the lists differ in length, something is no text, or no
+            worker can be started.
+    """
+    if grader not in (known := get_args(Grader)):
+        raise GradingError(f"grader {quoted(grader)} is unknown; choose one of {', '.join(known)}")
+    if len(answers) != len(golds):
+        raise GradingError(
+            f"there are {len(answers)} answers and {len(golds)} gold answers; give one for each"
+        )
+    for place, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
+        if not isinstance(gold, str) or not isinstance(answer, str | None):
+            wrong = answer if isinstance(gold, str) else gold
+            raise GradingError(f"pair {place} holds {quoted(wrong)}, which is no text; give texts")
+    texts = {answer for answer in answers if answer is not None}
+    readings = read(texts, grader, "default", workers, limits=limits, keep=True, final=final)
+    found = [Reading("no_answer") if text is None else readings[text] for text in answers]
+    pairs = [
+        None if reading.canonical is None else (reading.canonical, canonical(gold))
+        for reading, gold in zip(found, golds, strict=True)
+    ]
+    distinct = {pair for pair in pairs if pair}
+    judged = judge(
+        distinct, grader, "default", workers, limits=limits, keep=True, progress=progress
+    )
+    verdicts = []
+    for reading, pair in zip(found, pairs, strict=True):
+        verdict, correct = judged[pair] if pair else (reading.verdict, False)
+        cause = "right" if correct else CAUSES.get(verdict, verdict)
+        verdicts.append(Verdict(correct, cause, reading.answer, reading.form))
+    return verdicts

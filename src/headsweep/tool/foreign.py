@@ -1,0 +1,77 @@
+"""Reads tables of answers that others made: CSV, JSON Lines, Parquet, by the file's suffix.
+
+Cells of CSV are text: an id of ``007`` stays what it is.
+"""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headsweep.errors import TableError, quoted, unique
+
+
+def read_file(path: Path) -> pd.DataFrame:
+    """Return a file's rows; texts of CSV and all cells of JSON Lines are objects.
+
+    Raises:
+        TableError: the file is missing, damaged, empty, or of an unknown kind.
+    """
+    if path.suffix not in _READERS:
+        raise TableError(
+            f"{path} is of no kind that is read; give a file that ends in {', '.join(_READERS)}"
+        )
+    try:
+        table = _READERS[path.suffix](path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise TableError(f"{path} cannot be read ({error}); give another file") from None
+    if table.empty:
+        raise TableError(f"{path} has no rows; give a file with a row for each answer")
+    return table
+
+
+def column(table: pd.DataFrame, path: object, name: str, option: str) -> pd.Series:
+    """Return a column of a foreign table.
+
+    Raises:
+        TableError: there is none of this name.
+    """
+    if name in table:
+        return table[name]
+    there = ", ".join(map(str, table))
+    raise TableError(f"{path} has no column {quoted(name)}, only {there}; name it with {option}")
+
+
+def texts(cells: pd.Series) -> list[str | None]:
+    """Return cells as texts, as they are written; None for an empty one."""
+    return [None if _missing(cell) else str(cell) for cell in cells]
+
+
+def _missing(cell: object) -> bool:
+    return cell is None or cell is pd.NA or cell != cell
+
+
+def _csv(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def _json_lines(path: Path) -> pd.DataFrame:
+    rows = []
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            row = json.loads(line, object_pairs_hook=unique)
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} is {quoted(row)}, not an object")
+            rows.append(row)
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    return pq.read_table(path).to_pandas()
+
+
+_READERS = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}

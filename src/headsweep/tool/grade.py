@@ -1,0 +1,88 @@
+"""`headsweep grade`: grades a file of anyone's answers."""
+
+import logging
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from headsweep.errors import ConfigError, TableError
+from headsweep.grading.verdicts import Grader, Verdict
+from headsweep.grading.verdicts import grade as verdicts_of
+from headsweep.tables import write_csv
+from headsweep.text import percent, plain
+from headsweep.tool.foreign import column, read_file, texts
+
+_LOG = logging.getLogger(__name__)
+_SILENCE = 10.0  # seconds between two lines of progress
+
+
+def grade(
+    file: Path,
+    grader: Grader,
+    answer_column: str,
+    gold_column: str,
+    final: bool,
+    workers: int | None,
+    out: Path | None,
+) -> str:
+    """Grade the answers of a file; the arguments are those of the command.
+
+    Returns:
+        What to print: how many answers are right, and how the others fail.
+
+    Raises:
+        TableError: the file cannot be read, lacks a column or a gold answer.
+        ConfigError: `out` cannot be written.
+    """
+    table = read_file(file)
+    answers = texts(column(table, file, answer_column, "--answer-column"))
+    golds = texts(column(table, file, gold_column, "--gold-column"))
+    begin = time.monotonic()
+    found = judged(file, answers, golds, grader, final=final, workers=workers)
+    seconds = time.monotonic() - begin
+    if out:
+        columns = pd.DataFrame(found)[["correct", "cause", "answer"]]
+        columns = columns.rename(columns={"answer": "final_answer"})
+        try:
+            write_csv(out, table.drop(columns=columns, errors="ignore").join(columns))
+        except OSError as error:
+            raise ConfigError(
+                f"--out {out} cannot be written ({error.strerror}); name another file"
+            ) from None
+    counts = pd.Series([verdict.cause for verdict in found]).value_counts()
+    told = ", ".join(f"{count:,} {cause}" for cause, count in counts.items())
+    right = percent(counts.get("right", 0) / len(found))
+    return (
+        f"{plain(str(file))}: {right} of {len(found):,} answers are right ({told})\n"
+        f"{grader} grader, {seconds:.1f} s, {len(found) / seconds:,.0f} answers a second"
+    )
+
+
+def judged(
+    of: object,
+    answers: list[str | None],
+    golds: list[str | None],
+    grader: Grader,
+    *,
+    final: bool = False,
+    workers: int | None = None,
+) -> list[Verdict]:
+    """Grade the answers of a table, and log progress.
+
+    Raises:
+        TableError: a gold answer is missing.
+    """
+    known = [gold for gold in golds if gold]
+    if len(known) < len(golds):
+        row = next(place for place, gold in enumerate(golds, 1) if not gold)
+        raise TableError(f"{of} has no gold answer in row {row}; give one for each answer")
+    last = time.monotonic()
+
+    def told(done: int, count: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > _SILENCE:
+            last = time.monotonic()
+            _LOG.info("%s: %d of %d distinct pairs are judged", of, done, count)
+
+    return verdicts_of(answers, known, grader, final=final, workers=workers, progress=told)

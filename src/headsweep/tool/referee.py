@@ -1,0 +1,197 @@
+"""`headsweep.compare`: answers of anyone, read, graded where need be, paired by question.
+
+What is compared is a table with a row for each answer: an id of the question (`question_id`, `id`
+or `doc_id`), and either `correct`, or `answer` and `gold`, which are graded here. A column `sample`
+tells several answers to a question apart. Votes are counted where answers are graded here, or where
+there is a column `final_answer`, as `headsweep grade --out` writes it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headsweep import paths
+from headsweep.analysis.referee import Answered, compared
+from headsweep.errors import ConfigError, TableError, quoted
+from headsweep.grading.graders import canonical
+from headsweep.grading.verdicts import Grader
+from headsweep.statistics.answers import NO_ANSWER
+from headsweep.text import plain
+from headsweep.tool import lm_eval
+from headsweep.tool.foreign import read_file, texts
+from headsweep.tool.grade import judged
+
+_IDS = ("question_id", "id", "doc_id")
+_TRUTH = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+_NAMED = 3  # ids that a message names
+
+Tables = dict[str, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How tables are read: how answers are graded, and which of lm_eval's numbers counts."""
+
+    grader: Grader = "math"
+    final: bool = False
+    metric: str | None = None
+    metric_filter: str | None = None
+
+
+def compare(
+    frames: Mapping[str, pd.DataFrame | str | Path],
+    *,
+    common: bool = False,
+    grader: Grader = "math",
+    final: bool = False,
+) -> Tables:
+    """Compare two systems or more on the same questions.
+
+    Args:
+        frames: by the name of a system its answers, a row each, or where they are: a file or an
+            lm_eval folder. Columns as above. The first system is the baseline.
+        common: compare on the questions that all have, if not all have the same.
+        grader: how answers are found and compared where `correct` is not there.
+        final: the answers are final ones: they need no box.
+
+    Returns:
+        The tables of `headsweep.analysis.referee.compared`.
+
+    Raises:
+        ConfigError: there are fewer than two systems, or their questions differ.
+        TableError: a table cannot be read, or does not say what is right.
+    """
+    rules = Rules(grader, final)
+    read = {
+        name: answers_of(frame, name, rules)
+        if isinstance(frame, pd.DataFrame)
+        else read_answers(str(frame), rules)[0]
+        for name, frame in frames.items()
+    }
+    return compared(matched(read, common))
+
+
+def named(given: list[str]) -> dict[str, str]:
+    """Return what is given by short names: the file's own, or all of it where two are equal."""
+    short = [Path(each).name.removesuffix(Path(each).suffix) for each in given]
+    names = [one if short.count(one) == 1 else each for one, each in zip(short, given, strict=True)]
+    found = dict(zip(names, given, strict=True))
+    if len(found) < len(given):
+        raise ConfigError(f"{given} names something twice; name each once")
+    return found
+
+
+def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:
+    """Read the answers of a file, an lm_eval folder or a run of headsweep.
+
+    Returns:
+        Columns question_id, sample, correct, and label: equal for equal answers to a question,
+        where it is known, and None without an answer; and what was read, in a line.
+
+    Raises:
+        TableError: it cannot be read.
+    """
+    place = Path(given)
+    if (place / Path(paths.CONFIG).name).is_file() or not place.exists():
+        from headsweep.tool.compare import base_answers
+
+        rows, what = base_answers(given)
+    elif place.is_dir():
+        rows, what = lm_eval.read_folder(place, rules.metric, rules.metric_filter)
+    else:
+        rows, what = read_file(place), place.suffix.removeprefix(".")
+    found = answers_of(rows, place, rules)
+    how = "as given" if "correct" in rows else f"graded here, {rules.grader}"
+    questions = found["question_id"].nunique()
+    each = len(found) // questions
+    many = f", {each} answers each" if each > 1 else ""
+    return found, f"{plain(given)}: {what}, {questions:,} questions{many}, right or wrong {how}"
+
+
+def answers_of(table: pd.DataFrame, of: object, rules: Rules) -> pd.DataFrame:
+    """Return the answers of a table, graded if need be, as `read_answers`.
+
+    Raises:
+        TableError: a column is missing, a cell is no verdict, an answer stands twice, or questions
+            have unequal numbers of answers.
+    """
+    ids = next((name for name in _IDS if name in table), None)
+    if ids is None:
+        there = ", ".join(map(str, table))
+        raise TableError(
+            f"{of} has no column {' or '.join(_IDS)}, only {there}; rename the right one"
+        )
+    found = pd.DataFrame({"question_id": texts(table[ids])})
+    found["sample"] = texts(table["sample"]) if "sample" in table else "0"
+    label: list[str | None] | None = None
+    if "correct" in table:
+        found["correct"] = [_truth(cell, of) for cell in table["correct"]]
+        if "final_answer" in table:
+            label = [canonical(each) if each else None for each in texts(table["final_answer"])]
+    elif {"answer", "gold"} <= {*table}:
+        answers, golds = texts(table["answer"]), texts(table["gold"])
+        verdicts = judged(of, answers, golds, rules.grader, final=rules.final)
+        found["correct"] = [verdict.correct for verdict in verdicts]
+        label = [verdict.form for verdict in verdicts]
+    else:
+        there = ", ".join(map(str, table))
+        raise TableError(
+            f"{of} has neither `correct` nor `answer` and `gold`, only {there}; add one"
+        )
+    if label is not None:
+        found["label"] = pd.Series(label, dtype=object)
+    twice = found[found.duplicated(["question_id", "sample"])]
+    if len(twice):
+        raise TableError(
+            f"{of} has question {quoted(twice['question_id'].iloc[0])} twice; remove one, or tell "
+            "samples apart by a column `sample`"
+        )
+    counts = found["question_id"].value_counts()
+    if counts.nunique() > 1:
+        raise TableError(
+            f"{of} has {counts.max()} answers to question {quoted(counts.index[0])}, but "
+            f"{counts.min()} to {quoted(counts.index[-1])}; give as many to each"
+        )
+    return found
+
+
+def _truth(cell: Any, of: object) -> bool:
+    known = _TRUTH.get(str(cell).strip().lower())
+    if known is None:
+        raise TableError(f"{of}: `correct` holds {quoted(cell)}; write true or false, or 1 or 0")
+    return known
+
+
+def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answered]:
+    """Return the answers of systems to the same questions, sorted by id.
+
+    Raises:
+        ConfigError: there are fewer than two, or questions are not those of all, unless `common`.
+    """
+    if len(answers) < 2:
+        raise ConfigError(f"{len(answers)} system is given; name two or more to compare")
+    asked = {name: {*own["question_id"]} for name, own in answers.items()}
+    shared = set.intersection(*asked.values())
+    for name, own in asked.items():
+        if not common and (alone := sorted(own - shared)):
+            raise ConfigError(
+                f"{name} has {len(alone)} questions that not all have, as "
+                f"{', '.join(alone[:_NAMED])}; give --common to compare on the {len(shared)} that "
+                "all have"
+            )
+    if not shared:
+        raise ConfigError("no question is in all; the ids must be equal, letter by letter")
+    return {name: _arrays(own, shared) for name, own in answers.items()}
+
+
+def _arrays(own: pd.DataFrame, shared: set[str]) -> Answered:
+    rows = own[own["question_id"].isin(shared)].sort_values(["question_id", "sample"])
+    shape = len(shared), len(rows) // len(shared)
+    correct = rows["correct"].to_numpy(dtype=bool).reshape(shape)
+    if "label" not in rows:
+        return Answered(correct, None)
+    by_form = rows.groupby(["question_id", "label"], dropna=True).ngroup()
+    return Answered(correct, by_form.fillna(NO_ANSWER).to_numpy(dtype=int).reshape(shape))

@@ -1,0 +1,102 @@
+"""What `headsweep compare` says of anyone's answers, and what it writes."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headsweep.analysis.facts import FORMS, LEVEL, Source
+from headsweep.errors import ConfigError
+from headsweep.report.referee import told_of_best, write_page
+from headsweep.tables import write_csv
+from headsweep.text import short
+from headsweep.tool.referee import Rules, Tables, compared, matched, named, read_answers
+
+_SHOWN = 12  # rows of a table in the terminal
+_PARTS = [
+    "accuracy",
+    "shows",
+    "pass_at_k",
+    "pass_low",
+    "pass_high",
+    "vote_at_k",
+    "vote_low",
+    "vote_high",
+]
+_POINTS = ["difference", "low", "high"]
+_FORMS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(_PARTS, FORMS["part"]),
+    **dict.fromkeys(_POINTS, FORMS["points"]),
+    **dict.fromkeys(("p", "holm"), FORMS["p"]),
+    **dict.fromkeys(("system", "first", "second"), partial(short, width=24)),
+}
+_NOTES = (
+    "Percent, points, 95%; differences are second − first. holm: over all pairs, shown below "
+    f"{LEVEL}. shows: the difference that these questions show with probability 0.8."
+)
+
+
+def show(systems: list[str], rules: Rules, common: bool, out: Path | None) -> None:
+    """Read, compare, print, and write to a folder, if one is given.
+
+    Raises:
+        ConfigError: systems cannot be paired, or the folder cannot be written.
+        TableError: a table cannot be read.
+    """
+    answers, lines = {}, []
+    for name, given in named(systems).items():
+        answers[name], line = read_answers(given, rules)
+        print(line)
+        lines.append(line)
+    found = matched(answers, common)
+    asked = max(own["question_id"].nunique() for own in answers.values())
+    shared = len(next(iter(found.values())).correct)
+    if shared < asked:
+        lines.append(f"on the {shared:,} questions that all have")
+        print(lines[-1])
+    tables = compared(found)
+    print(summary(tables))
+    if out:
+        write(tables, lines, out)
+
+
+def summary(tables: Tables) -> str:
+    """Return the tables for a terminal, without the rows that do not fit."""
+    lines = []
+    for name, table in tables.items():
+        lines += ["", name.replace("_", ", ") + ":"]
+        if name == "best":
+            lines.append(str(told_of_best(Source("best.csv", table))))
+            continue
+        kept = table if len(table) <= _SHOWN else _strongest(table)
+        forms = {column: form for column, form in _FORMS.items() if column in table}
+        if name == "systems":
+            forms |= dict.fromkeys(("low", "high"), FORMS["part"])
+        lines.append(kept.to_string(index=False, formatters=forms))
+        if len(kept) < len(table):
+            lines.append(f"{len(kept)} of {len(table)} rows; --out writes all")
+    return "\n".join([*lines, "", _NOTES])
+
+
+def _strongest(table: pd.DataFrame) -> pd.DataFrame:
+    if "holm" in table:
+        table = table.sort_values("p", kind="stable")
+    return table.head(_SHOWN)
+
+
+def write(tables: Tables, lines: list[str], folder: Path) -> None:
+    """Write the tables as CSV, and the page.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    try:
+        for name, table in tables.items():
+            write_csv(folder / f"{name}.csv", table)
+        write_page(folder / "compare.html", tables, lines)
+    except OSError as error:
+        raise ConfigError(
+            f"--out {folder} cannot be written ({error.strerror}); name another folder"
+        ) from None

@@ -1,0 +1,189 @@
+"""`headsweep.grade`: verdicts with their causes, one pool for threads, calls and forks."""
+
+import multiprocessing
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+import headsweep
+from headsweep.errors import GradingError
+from headsweep.grading import pool
+from headsweep.grading.pool import Limits
+from processes import python, wait_until
+
+LIMITS = Limits(cpu_seconds=0.5, wall_seconds=60, memory_mib=256)
+TOWER = r"\boxed{\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}}"
+MIXED = "{@Neillier 1276915 4951077 ник增高人权 국 "
+MIXED += "{1,1-3-10鼓励不停);5个_GENERAL2全校。 _HEADERS1 Orchestra}"
+"""Both texts of https://github.com/huggingface/Math-Verify/issues/65, on which it hangs."""
+
+
+@pytest.fixture(autouse=True)
+def ended():
+    yield
+    pool.close_kept()
+
+
+def workers():
+    """Return the workers of this process that live."""
+    mine = psutil.Process().children()
+    return [each for each in mine if each.status() != psutil.STATUS_ZOMBIE]
+
+
+def causes(*arguments, **options):
+    return [verdict.cause for verdict in headsweep.grade(*arguments, **options)]
+
+
+def test_verdicts_are_in_order_and_name_their_cause():
+    answers = [r"so \boxed{0.50}", r"\boxed{2/3}", "half", None, TOWER, r"\boxed{\frac12}"]
+    found = headsweep.grade(answers, ["1/2"] * 6, limits=LIMITS)
+    wanted = ["right", "wrong", "no answer", "no answer", "time", "right"]
+    assert [verdict.cause for verdict in found] == wanted
+    assert [verdict.correct for verdict in found] == [cause == "right" for cause in wanted]
+    assert [verdict.answer for verdict in found[:3]] == ["0.50", "2/3", None]
+    assert found[0].form == found[5].form != found[1].form
+
+
+@pytest.mark.parametrize(
+    ("grader", "answer", "gold", "cause"),
+    [
+        ("gsm8k", "it costs 1,024 dollars", "1024", "right"),
+        ("numeric", "about 3.5, or 7/2", "3.5", "wrong"),  # the last number is 2
+        ("choice", "The answer is (C).", "c", "right"),
+        ("exact", "Well.\nNew  York", "new york", "right"),
+        ("exact", "", "new york", "no answer"),
+    ],
+)
+def test_each_grader_has_its_rules(grader, answer, gold, cause):
+    assert causes([answer], [gold], grader) == [cause]
+
+
+def test_a_final_answer_needs_no_box():
+    answers = [r"\frac{1}{2}", r"\boxed{0.5}", " ", "0.25"]
+    assert causes(answers, ["0.5"] * 4) == ["no answer", "right", "no answer", "no answer"]
+    assert causes(answers, ["0.5"] * 4, final=True) == ["right", "right", "no answer", "wrong"]
+
+
+def test_texts_on_which_math_verify_hangs_end_in_time():
+    golds = ["92.5858657508735", "7", MIXED, TOWER]
+    answers = [MIXED, TOWER, "92.5858657508735", "7"]
+    found = causes(answers, golds, final=True, limits=LIMITS)
+    assert found == ["wrong", "time", "wrong", "time"]
+
+
+def test_memory_is_a_cause():
+    many = "+".join(rf"\left(x+y+{place}\right)^{{9}}" for place in range(400))
+    found = causes([many], ["x"], final=True, limits=Limits(60.0, 300.0, memory_mib=64))
+    assert found == ["memory"]
+
+
+def test_threads_share_one_pool_and_get_the_verdicts_of_one():
+    golds = [rf"\frac{{{number}}}{{7}}" for number in range(64)]
+    answers = [rf"\boxed{{{number + number % 3}/7}}" for number in range(64)]
+    alone = headsweep.grade(answers, golds, workers=2)
+    before = {each.pid for each in workers()}
+    with ThreadPoolExecutor(32) as threads:
+        found = list(threads.map(lambda pair: headsweep.grade(*pair), pairs(answers, golds)))
+    assert [verdict for (verdict,) in found] == alone
+    assert [verdict.correct for verdict in alone] == [not number % 3 for number in range(64)]
+    assert {each.pid for each in workers()} == before
+    assert len(before) <= 4  # two that read, two that judge
+
+
+def pairs(answers, golds):
+    return [([answer], [gold]) for answer, gold in zip(answers, golds, strict=True)]
+
+
+def in_a_fork(pipe):
+    pipe.send((causes([r"\boxed{1/2}"], ["0.5"]), {each.pid for each in workers()}))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_starts_a_pool_of_its_own_and_leaves_its_parent_s():
+    assert causes([r"\boxed{1/3}"], ["1/3"]) == ["right"]
+    mine = {each.pid for each in workers()}
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    child = context.Process(target=in_a_fork, args=(send,))
+    child.start()
+    found, others = receive.recv()
+    child.join()
+    assert child.exitcode == 0
+    assert found == ["right"]
+    assert not others & mine
+    assert causes([r"\boxed{1/4}"], ["1/3"]) == ["wrong"]
+    assert {each.pid for each in workers()} == mine
+
+
+def test_a_fork_that_lives_on_keeps_no_worker_of_a_parent_that_was_killed():
+    code = """
+        import os, signal, time, headsweep
+        from headsweep.grading import pool
+        headsweep.grade(["x"], ["x"], final=True)
+        held = [each for one in pool._POOLS.values() for each in one._everyone]
+        if not os.fork():
+            time.sleep(300)
+        print(*(each.process.pid for each in held), flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    """
+    lines = "\n".join(line.strip() for line in code.splitlines())
+    lines = lines.replace("time.sleep", "    time.sleep")
+    parent = psutil.Popen([os.sys.executable, "-c", lines], stdout=-1, text=True)
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    child = next(each for each in parent.children() if each.pid not in pids)
+    try:
+        parent.kill()
+        parent.wait()
+        wait_until(lambda: not any(map(psutil.pid_exists, pids)), 60)
+    finally:
+        child.kill()
+        parent.stdout.close()
+
+
+def test_a_call_that_is_interrupted_leaves_the_pool_usable():
+    class StopError(Exception):
+        pass
+
+    def stop(judged, of):
+        raise StopError
+
+    golds = [rf"\frac{{{number}}}{{7}}" for number in range(300)]
+    with pytest.raises(StopError):
+        headsweep.grade([f"{number}/7" for number in range(300)], golds, final=True, progress=stop)
+    assert causes(["1/7"], golds[1:2], final=True) == ["right"]
+
+
+def test_progress_counts_distinct_pairs_up_to_all():
+    told = []
+    answers = [f"{number % 90}/7" for number in range(180)]
+    golds = ["x", *[rf"\frac{{{number % 90}}}{{7}}" for number in range(1, 180)]]
+    headsweep.grade(
+        answers, golds, final=True, workers=1, progress=lambda done, of: told.append((done, of))
+    )
+    assert {of for _, of in told} == {91}
+    assert sorted(told) == told
+    assert told[-1] == (91, 91)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((["1"], ["1"], "maths"), "'maths' is unknown; choose one of math, gsm8k"),
+        ((["1", "2"], ["1"]), "2 answers and 1 gold answers"),
+        ((["1", 2], ["1", "2"]), "pair 1 holds 2, which is no text"),
+        ((["1"], [None]), "pair 0 holds None"),
+    ],
+)
+def test_what_cannot_be_graded_is_refused(arguments, message):
+    with pytest.raises(GradingError, match=message):
+        headsweep.grade(*arguments)
+
+
+def test_no_answers_have_no_verdicts_and_grading_loads_no_torch():
+    code = "import sys, headsweep; print(headsweep.grade([], []), *sys.modules)"
+    found = python("-c", code).split()
+    assert found[0] == "[]"
+    assert not {"torch", "transformers", "pandas"} & {*found}

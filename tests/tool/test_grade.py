@@ -1,0 +1,85 @@
+import json
+import re
+
+import pandas as pd
+import pytest
+
+from headsweep.cli import main
+from headsweep.grading import pool
+from processes import python
+
+ROWS = [
+    {"question_id": "007", "answer": r"so \boxed{1/2}", "gold": "0.5", "by": "=a"},
+    {"question_id": "008", "answer": r"so \boxed{3}", "gold": "5", "by": "b"},
+    {"question_id": "009", "answer": "", "gold": "1.50", "by": "c"},
+]
+CAUSES = ["right", "wrong", "no answer"]
+
+
+@pytest.fixture(autouse=True)
+def ended():
+    yield
+    pool.close_kept()
+
+
+def written(file, rows):
+    """Write rows as a user's own program would."""
+    if file.suffix == ".jsonl":
+        file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    elif file.suffix == ".csv":
+        pd.DataFrame(rows).to_csv(file, index=False)
+    else:
+        pd.DataFrame(rows).to_parquet(file)
+    return str(file)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_file_is_graded_and_its_columns_stay(suffix, tmp_path, capsys):
+    file, out = written(tmp_path / f"mine{suffix}", ROWS), tmp_path / "graded.csv"
+    assert main(["grade", file, "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "33.3% of 3 answers are right (1 right, 1 wrong, 1 no answer)" in said
+    found = pd.read_csv(out, dtype=str, keep_default_na=False)
+    names = ["question_id", "answer", "gold", "by", "correct", "cause", "final_answer"]
+    assert list(found) == names
+    assert list(found["cause"]) == CAUSES
+    assert list(found["correct"]) == ["True", "False", "False"]
+    assert list(found["final_answer"]) == ["1/2", "3", ""]
+    assert list(found["question_id"]) == ["007", "008", "009"]
+    assert list(found["gold"]) == ["0.5", "5", "1.50"]
+
+
+def test_columns_and_grader_can_be_named_and_numbers_are_answers(tmp_path, capsys):
+    rows = [{"said": 4.5, "right": "9/2"}, {"said": None, "right": 3}]
+    file = written(tmp_path / "mine.jsonl", rows)
+    options = ["--answer-column", "said", "--gold-column", "right", "--grader", "numeric"]
+    assert main(["grade", file, *options, "--final"]) == 0
+    assert "(1 right, 1 no answer)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "", r"a.txt is of no kind that is read; .* in .csv, .jsonl, .parquet"),
+        ("b.csv", "answer,gold\n", "b.csv has no rows"),
+        ("c.csv", "answer,right\n1,1\n", "no column 'gold', only answer, right; .* --gold-column"),
+        ("d.csv", "answer,gold\n1,1\n2,\n", "d.csv has no gold answer in row 2"),
+        ("e.jsonl", '{"answer": 1}\n[1]\n', r"e.jsonl cannot be read \(line 2 is \[1\], not an"),
+        ("f.parquet", "PAR1", "f.parquet cannot be read"),
+        ("missing.csv", None, "missing.csv cannot be read"),
+    ],
+)
+def test_what_cannot_be_graded_is_refused_in_one_line(name, text, message, tmp_path, capsys):
+    if text is not None:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert main(["grade", str(tmp_path / name)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)
+
+
+def test_grading_a_file_loads_no_torch(tmp_path):
+    file = written(tmp_path / "mine.csv", ROWS)
+    code = f"import sys; from headsweep.cli import main; main(['grade', {file!r}]); "
+    found = python("-c", f"{code} print(*sys.modules)").split()
+    assert "pandas" in found
+    assert not {"torch", "transformers"} & {*found}

@@ -1,0 +1,330 @@
+"""Answers of anyone, compared: every number against another way to compute it."""
+
+import json
+import re
+import shutil
+from itertools import combinations
+from math import comb
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import headsweep
+from headsweep.analysis.referee import of_pairs
+from headsweep.cli import main
+from headsweep.errors import ConfigError, TableError
+from headsweep.grading import pool
+from processes import python
+
+LOGS = Path(__file__).with_name("lm_eval")
+QUESTIONS, SAMPLES = 41, 5
+
+
+@pytest.fixture(autouse=True)
+def ended():
+    yield
+    pool.close_kept()
+
+
+def three(seed=3, questions=QUESTIONS):
+    """Return frames of three systems, in different orders; the last gains most."""
+    draw = np.random.default_rng(seed)
+    ids = np.array([f"{place:03}" for place in range(questions)])
+    base = draw.random(questions) < 0.5
+    frames = {}
+    for name, share in (("old", 0.0), ("new", 0.2), ("best", 0.4)):
+        correct = np.where(draw.random(questions) < share, draw.random(questions) < 0.9, base)
+        frame = pd.DataFrame({"question_id": ids, "correct": correct})
+        frames[name] = frame.sample(frac=1, random_state=len(frames))
+    return frames
+
+
+def several(rate, seed):
+    """Return a frame of several graded answers to each question, one of which has no answer."""
+    draw = np.random.default_rng(seed)
+    rows = [
+        {"id": place, "sample": sample, "answer": str(draw.integers(1, 4)), "gold": "7"}
+        for place in range(17)
+        for sample in range(SAMPLES)
+    ]
+    frame = pd.DataFrame(rows)
+    frame.loc[draw.random(len(frame)) < rate, "answer"] = "7"
+    frame.loc[3, "answer"] = None
+    return frame
+
+
+def test_pairs_have_their_differences_intervals_and_exact_tests():
+    frames = three()
+    tables = headsweep.compare(frames)
+    right = {name: each.set_index("question_id")["correct"] for name, each in frames.items()}
+    pairs = tables["pairs"]
+    assert list(zip(pairs["first"], pairs["second"], strict=True)) == [*combinations(frames, 2)]
+    for row in pairs.itertuples():
+        change = right[row.second].astype(int) - right[row.first].astype(int)
+        gained, lost = (change == 1).sum(), (change == -1).sum()
+        assert (row.n, row.gained, row.lost, row.test) == (41, gained, lost, "McNemar")
+        assert row.difference == pytest.approx(change.mean())
+        assert row.p == pytest.approx(stats.binomtest(gained, gained + lost).pvalue)
+        # Bonett and Price 2012, equation 2
+        p12, p21 = (lost + 1) / 43, (gained + 1) / 43
+        half = stats.norm.ppf(0.975) * np.sqrt((p12 + p21 - (p12 - p21) ** 2) / 43)
+        assert [row.low, row.high] == pytest.approx([p21 - p12 - half, p21 - p12 + half])
+    smallest, middle, largest = pairs.sort_values("p").itertuples()
+    assert smallest.holm == pytest.approx(3 * smallest.p)
+    assert middle.holm == pytest.approx(max(smallest.holm, 2 * middle.p))
+    assert largest.holm == pytest.approx(max(middle.holm, largest.p))
+    for row in tables["systems"].itertuples():
+        result = stats.binomtest(int(right[row.system].sum()), 41)
+        ends = result.proportion_ci(method="wilson")
+        assert [row.accuracy, row.low, row.high] == pytest.approx([result.statistic, *ends])
+
+
+def test_the_best_of_several_is_judged_against_luck_and_on_held_out_halves():
+    frames = three(questions=301)
+    (row,) = headsweep.compare(frames)["best"].itertuples()
+    right = {name: each["correct"].mean() for name, each in frames.items()}
+    assert (row.baseline, row.best, row.others) == ("old", "best", 2)
+    assert row.gain == pytest.approx(right["best"] - right["old"])
+    assert 0 < row.by_chance < row.gain / 2
+    assert row.p < 0.01
+    assert row.low < row.held_out < row.high
+    assert row.held_out == pytest.approx(row.gain, abs=0.02)
+    assert "best" not in headsweep.compare({name: frames[name] for name in ("old", "new")})
+
+
+def test_the_luck_of_the_best_of_many_equal_systems_is_no_gain():
+    draw = np.random.default_rng(8)
+    ids = range(61)
+    frames = {
+        f"try{number}": pd.DataFrame({"id": ids, "correct": draw.random(61) < 0.5})
+        for number in range(9)
+    }
+    (row,) = headsweep.compare(frames)["best"].itertuples()
+    assert row.by_chance > 0.05
+    assert row.gain < 2 * row.by_chance
+    assert row.p > 0.05
+    assert row.low < 0
+
+
+def test_several_answers_have_pass_and_vote_at_k_and_their_paired_differences():
+    frames = {"one": several(0.4, 1), "two": several(0.6, 2)}
+    tables = headsweep.compare(frames, final=True)
+    found = tables["samples"].set_index(["system", "k"])
+    assert len(found) == 2 * SAMPLES
+    for name, frame in frames.items():
+        answers = frame["answer"].to_numpy().reshape(17, SAMPLES)
+        right = (answers == "7").sum(axis=1)
+        for k in range(1, SAMPLES + 1):
+            row = found.loc[name, k]
+            solved = [1 - comb(SAMPLES - each, k) / comb(SAMPLES, k) for each in right]
+            assert row["pass_at_k"] == pytest.approx(np.mean(solved))
+            voted = [np.mean([*map(vote, combinations(own, k))]) for own in answers]
+            assert row["vote_at_k"] == pytest.approx(np.mean(voted))
+            assert row["pass_low"] <= row["pass_at_k"] <= row["pass_high"]
+    (pair,) = tables["pairs"].itertuples()
+    assert pair.test == "paired"
+    at_one = tables["samples_pairs"].query("k == 1").set_index("of")["difference"]
+    assert at_one["pass@k"] == pytest.approx(pair.difference)
+    gap = found["vote_at_k"]["two"] - found["vote_at_k"]["one"]
+    votes = tables["samples_pairs"].query("of == 'vote@k'").set_index("k")["difference"]
+    assert votes.to_numpy() == pytest.approx(gap.to_numpy())
+
+
+def vote(answers):
+    """Return the chance that 7 wins a vote in which None has none."""
+    counts = pd.Series(answers).value_counts()
+    leading = counts.index[counts == counts.max()] if len(counts) else []
+    return ("7" in leading) / max(1, len(leading))
+
+
+def test_a_luck_of_shares_is_that_of_counts_and_one_sample_is_no_sample():
+    frames = three()
+    twice = {
+        name: pd.concat([each.assign(sample=sample) for sample in "ab"])
+        for name, each in frames.items()
+    }
+    once, again = headsweep.compare(frames), headsweep.compare(twice)
+    pd.testing.assert_frame_equal(once["best"], again["best"])
+    columns = ["n", "gained", "lost", "difference", "low", "high"]
+    pd.testing.assert_frame_equal(once["pairs"][columns], again["pairs"][columns])
+    assert "samples" not in once
+
+
+def simulated(gain, changed, columns, questions=150):
+    draw = np.random.default_rng(5)
+    chances = [(changed - gain) / 2, 1 - changed, (changed + gain) / 2]
+    return draw.choice([-1, 0, 1], p=chances, size=(questions, columns))
+
+
+@pytest.mark.parametrize(("gain", "changed"), [(0.0, 0.2), (0.06, 0.3), (0.1, 0.12)])
+def test_simulated_intervals_cover_and_the_test_keeps_its_level(gain, changed):
+    table = of_pairs(simulated(gain, changed, 5000), [True] * 5000, 1)
+    covered = (table["low"] <= gain) & (gain <= table["high"])
+    assert 0.94 <= covered.mean() <= 0.965
+    if not gain:
+        assert (table["p"] < 0.05).mean() <= 0.05
+
+
+def test_pairing_shows_what_an_unpaired_test_does_not_and_as_often_as_is_said():
+    right, changed, columns = 0.6, 0.2, 800
+    table = of_pairs(simulated(0.0, changed, 1), [True], 1)
+    gain = float(table["shows"].iloc[0])
+    differences = simulated(gain, changed, columns)
+    found = of_pairs(differences, [True] * columns, 1)
+    # as many questions changed as are told, and the other outcomes are right by 0.6
+    draw = np.random.default_rng(6)
+    first = np.where(differences, differences < 0, draw.random(differences.shape) < right)
+    second = first + differences
+    share = (first.mean(axis=0) + second.mean(axis=0)) / 2
+    error = np.sqrt(2 * share * (1 - share) / len(first))
+    unpaired = np.abs(second.mean(axis=0) - first.mean(axis=0)) / error > stats.norm.ppf(0.975)
+    assert 0.75 < (found["p"] < 0.05).mean() < 0.87
+    assert unpaired.mean() < 0.6
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_files_of_each_kind_are_read_as_they_are(suffix, tmp_path):
+    frames, files = three(), {}
+    for name, frame in frames.items():
+        files[name] = tmp_path / f"{name}{suffix}"
+        if suffix == ".csv":
+            frame.to_csv(files[name], index=False)
+        elif suffix == ".jsonl":
+            frame.to_json(files[name], orient="records", lines=True)
+        else:
+            frame.to_parquet(files[name])
+    for name, table in headsweep.compare(frames).items():
+        pd.testing.assert_frame_equal(table, headsweep.compare(files)[name])
+
+
+def test_answers_are_graded_where_they_lie():
+    golds = [rf"\frac{{{place}}}{{3}}" for place in range(13)]
+    answers = [rf"so \boxed{{{place + place % 4 // 3}/3}}" for place in range(13)]
+    texts = pd.DataFrame({"doc_id": range(13), "answer": answers, "gold": golds})
+    given = pd.DataFrame({"id": range(13), "correct": [place % 4 < 3 for place in range(13)]})
+    (row,) = headsweep.compare({"given": given, "graded": texts})["pairs"].itertuples()
+    assert (row.n, row.gained, row.lost) == (13, 0, 0)
+    assert row.p == 1
+
+
+def test_questions_that_not_all_have_are_left_out_only_if_that_is_asked_for():
+    frames = three()
+    frames["new"] = frames["new"][frames["new"]["question_id"] >= "004"]
+    with pytest.raises(
+        ConfigError, match=r"old has 4 questions .* as 000, 001, 002; give --common"
+    ):
+        headsweep.compare(frames)
+    assert set(headsweep.compare(frames, common=True)["pairs"]["n"]) == {37}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"correct": "yes"}, "two: `correct` holds 'yes'; write true or false"),
+        ({"correct": 0.5}, "two: `correct` holds 0.5"),
+        ({"id": 1}, "two has question '1' twice; .* a column `sample`"),
+        ({"id": 1, "sample": [0, 1, 0]}, "two has question '1' twice"),
+        ({"id": [1, 1, 2], "sample": [0, 1, 0]}, "2 answers to question '1', but 1 to '2'"),
+        ({"id": [7, 8, 9]}, "one has 3 questions that not all have, as 0, 1, 2"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(change, message):
+    frame = pd.DataFrame({"id": range(3), "correct": [1, 0, 1]})
+    with pytest.raises((ConfigError, TableError), match=message):
+        headsweep.compare({"one": frame, "two": frame.astype(object).assign(**change)})
+
+
+def test_columns_that_are_missing_are_named():
+    frame = pd.DataFrame({"id": range(3), "correct": [1, 0, 1]})
+    with pytest.raises(TableError, match="two has no column question_id or id or doc_id, only key"):
+        headsweep.compare({"one": frame, "two": frame.rename(columns={"id": "key"})})
+    with pytest.raises(TableError, match="neither `correct` nor `answer` and `gold`, only id, ok"):
+        headsweep.compare({"one": frame, "two": frame.rename(columns={"correct": "ok"})})
+    with pytest.raises(ConfigError, match="1 system is given"):
+        headsweep.compare({"one": frame})
+    with pytest.raises(ConfigError, match="no question is in all"):
+        headsweep.compare({"one": frame, "two": frame.assign(id=[7, 8, 9])}, common=True)
+
+
+def test_the_command_says_what_it_read_and_writes_tables_and_a_page(tmp_path, capsys):
+    files = []
+    for name, frame in three().items():
+        files.append(str(tmp_path / f"{name}<b>.csv"))
+        frame.to_csv(files[-1], index=False)
+    out = tmp_path / "out"
+    assert main(["compare", *files, "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert len(re.findall(r"csv, 41 questions, right or wrong as given", said)) == 3
+    assert "by chance alone" in said
+    tables = headsweep.compare(three())
+    for name, table in tables.items():
+        found = pd.read_csv(out / f"{name}.csv")
+        assert list(found) == list(table)
+        assert len(found) == len(table)
+    page = (out / "compare.html").read_text(encoding="utf-8")
+    assert "default-src 'none'" in page
+    assert not re.search(r"https?://|<script|<b>\.csv|src=", page)
+    assert "best&lt;b&gt; − old&lt;b&gt;" in page
+    for row in tables["pairs"].itertuples():
+        assert f'data-key="difference@{row.Index}"' in page
+
+
+def test_comparing_loads_no_torch(tmp_path):
+    frame = three()["old"]
+    for name in "ab":
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    words = ["compare", *(str(tmp_path / f"{name}.csv") for name in "ab"), "--out", str(tmp_path)]
+    code = f"import sys; from headsweep.cli import main; main({words!r}); print(*sys.modules)"
+    found = python("-c", code).split()
+    assert "pandas" in found
+    assert not {"torch", "transformers", "sklearn"} & {*found}
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """Folders of lm_eval 0.4.13: a small real model, without and with worked examples."""
+    for name in ("sums0", "sums3"):
+        shutil.copytree(LOGS / name, tmp_path / name)
+    return [str(tmp_path / name) for name in ("sums0", "sums3")]
+
+
+def test_logs_of_lm_eval_are_compared_by_the_metric_that_is_named(logged, capsys):
+    assert main(["compare", *logged, "--metric", "acc", "--out", logged[0] + "-out"]) == 0
+    assert "lm_eval 0.4.13, sums, acc (none), 24 questions" in capsys.readouterr().out
+    told = []
+    for folder in logged:
+        (file,) = Path(folder).rglob("results_*.json")
+        told.append(json.loads(file.read_text(encoding="utf-8"))["results"]["sums"]["acc,none"])
+    systems = pd.read_csv(Path(logged[0] + "-out") / "systems.csv")
+    assert list(systems["accuracy"]) == pytest.approx(told)
+    assert main(["compare", *logged]) == 2
+    assert "there are 2 metrics in" in capsys.readouterr().err
+    assert main(["compare", *logged, "--metric", "f1"]) == 2
+    assert "metric 'f1' is not in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda file: file.unlink(), "cannot be read .* keep it beside samples_sums"),
+        (lambda file: file.write_text("{}"), "is of lm_eval None; 0.4 is read"),
+        (lambda file: file.write_text('{"lm_eval_version": "1.0.0"}'), "is of lm_eval '1.0.0'"),
+    ],
+)
+def test_logs_of_an_unknown_version_are_refused(change, message, logged, capsys):
+    change(next(Path(logged[1]).rglob("results_*.json")))
+    assert main(["compare", *logged, "--metric", "acc"]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_folder_without_logs_and_one_of_two_runs_are_refused(logged, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert main(["compare", str(tmp_path / "empty"), logged[0]]) == 2
+    assert "neither a run of headsweep nor a folder of lm_eval" in capsys.readouterr().err
+    (file,) = Path(logged[0]).rglob("samples_*.jsonl")
+    shutil.copy(file, file.with_name(re.sub(r"_\d{4}-", "_2001-", file.name)))
+    assert main(["compare", *logged, "--metric", "acc"]) == 2
+    assert "has task sums of several runs" in capsys.readouterr().err
