@@ -1,12 +1,14 @@
 """A config with every section, small, for tests to change."""
 
 import copy
+import gzip
 import json
 from pathlib import Path
 
 import yaml
 
 from headsweep.config import parse
+from headsweep.config.questions import Columns
 
 SHIPPED = [
     file
@@ -81,13 +83,23 @@ def changed(values, path, value):
     return whole
 
 
+MATH_COLUMNS = Columns(question="problem", id="unique_id", subject="subject", level="level")
+
+
 def put_data(config, folder):
     """Put something where a config looks for its users' own files."""
     for section in (*config.problems.values(), *config.questions.values()):
         if section.file is not None:
+            columns = getattr(section, "columns", None)
+            if getattr(section, "benchmark", None) in ("math500", "math_train"):
+                columns = MATH_COLUMNS
             rows = [{}]
-            if columns := getattr(section, "columns", None):
+            if columns:
                 names = [name for name in columns.model_dump().values() if name]
                 rows = [dict.fromkeys(names, f"{n % 2}") | {columns.id: f"{n}"} for n in range(400)]
-            (folder / section.file).parent.mkdir(exist_ok=True)
-            (folder / section.file).write_text("".join(json.dumps(row) + "\n" for row in rows))
+                if columns.level:
+                    rows = [row | {columns.level: 1 + n % 5} for n, row in enumerate(rows)]
+            file = folder / section.file
+            file.parent.mkdir(exist_ok=True)
+            text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+            file.write_bytes(gzip.compress(text, mtime=0) if file.suffix == ".gz" else text)
