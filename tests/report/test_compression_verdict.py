@@ -79,8 +79,8 @@ def timed(*ends):
         (KNOWN, "– no loss shown", "−3.5 (−8.0 to +0.5) points against training as long", None),
         (WORSE, "▼ worse", "−3.5 (−8.0 to −1.0) points", None),
         # A time is told where its interval is narrow.
-        (timed(0.87, 0.84, 0.91), "– no loss", "", f"Whole test: 0.87 of the time. {SHOWN}"),
-        (timed(1.02, 0.98, 1.06), "– no loss", "", f"Whole test: 1.02 of the time. {SHOWN}"),
+        (timed(0.87, 0.84, 0.91), "– no loss", "", f"Tests take 0.87 as long. {SHOWN}"),
+        (timed(1.02, 0.98, 1.06), "– no loss", "", f"Tests take 1.02 as long. {SHOWN}"),
         (timed(0.92, 0.8, 1.05), "– no loss", "", f"5.0% fewer parameters. {SHOWN}"),
         (timed(0.92, 0.8, 1.05) | WORSE, "▼ worse", "", "5.0% fewer parameters."),
         (

@@ -267,7 +267,7 @@ def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
     ends = (full.value(f"change_trained_{end}") for end in ("low", "high"))
     least = 100 * smallest_difference(*ends)
     assert (second.mark, str(second.so)) == ("–", f"Differences show from {least:.1f} points on.")
-    assert str(first.so).startswith("Whole test: ")
+    assert str(first.so).startswith("Tests take ")
     for told_of in (first, second):
         assert len(re.findall(r"\w\S*", str(told_of))) <= 32
 

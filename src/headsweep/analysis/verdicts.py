@@ -224,7 +224,7 @@ def _compression(config: Config) -> Iterator[Verdict]:
             said = causal.say(f"{{said}} Causal scores{once}: {{{column} points}}.", said=said)
         so = row.say("{whole_removed percent} fewer parameters.")
         if is_narrow(row.value("test_time"), row.value("test_time_high")):
-            so = row.say("Whole test: {test_time ratio} of the time.")
+            so = row.say("Tests take {test_time ratio} as long.")
         if causal and mark == "–" and row.number(low):  # a verdict is short: the page has the rest
             so = Sentence("")
         so = unless_shown(mark, row, so, ends=(low, high))
