@@ -3,6 +3,7 @@ agreement of pruned models, heads and questions in a selector's embedding space.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from headsweep.figures.style import (
 from headsweep.text import percent, wrapped
 from headsweep.variants import Variant
 
+_LETTERS = 14  # of a column's title, an inch of all columns
 _FEW_GROUPS, _FEW_VARIANTS = 3, 64  # the most that fit into one column
 
 
@@ -63,7 +65,12 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
         look |= {"ha": "center", "va": "center", "fontsize": 6.5, "color": ink}
         axes.text(column, row, f"{100 * value:.1f}", **look)
     sizes = zip(groups["group"], groups["n"], strict=True)
-    axes.set_xticks(range(len(groups)), [f"{wrapped(name, 14)}\nn = {n}" for name, n in sizes])
+    longest = max(len(word) for name in groups["group"] for word in re.split("[ -]", name))
+    if longest > _LETTERS * width / len(groups):  # then words would run into one another
+        titles = [f"{name}, n = {n}" for name, n in sizes]
+        axes.set_xticks(range(len(groups)), titles, rotation=30, ha="left")
+    else:
+        axes.set_xticks(range(len(groups)), [f"{wrapped(name, 14)}\nn = {n}" for name, n in sizes])
     heads = [f"head {head}" for head in overall["head"].iloc[1:]]
     axes.set_yticks(range(len(overall)), ["No Prune", *heads])
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False)

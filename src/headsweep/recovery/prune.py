@@ -22,13 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headsweep.compression.calibration import Scores, row_batches
-from headsweep.compression.criteria import (
-    Ranked,
-    heads_due,
-    loss_rises,
-    lowest_heads,
-    named,
-)
+from headsweep.compression.criteria import Ranked, heads_due, loss_rises, lowest_heads, named
 from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import removal_of
