@@ -16,7 +16,7 @@ from processes import python
 SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
 
 FLOORS = (
-    "reference cli jobs proof tool bench",
+    "reference cli workflow proof tool bench",
     "report figures analysis",
     "frontier recovery sprint compression",
     "generation reasoner grading athena",
@@ -40,7 +40,7 @@ OWN_READERS = {
     "compression/checkpoint": "states of trainings, which hold a checksum",
     "generation/journal": "journals, whose lines hold a checksum each",
     "generation/client": "the config, of which the engine computes the keys again",
-    "planning/session": "journals, to count answers for a line of the plan",
+    "workflow/session": "journals, to count answers for a line of the plan",
     "planning/store": "the store's version and users, which are not results",
     "config/files": "configs: users' own, and those of runs, compared with their records",
     "tool/upgrade": "files of version 1, whose checksum has another name",
@@ -97,14 +97,21 @@ def test_imports_point_down(file):
     assert found <= allowed, f"{room} may not import {found - allowed}"
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_only_the_room_of_the_workflow_knows_snakemake(file):
+    knows = any(name.partition(".")[0] == "snakemake" for name in imported(file))
+    assert not knows or room_of(file) == "workflow"
+
+
 @pytest.mark.parametrize(
     ("command", "forbidden"),
     [
         ("import headsweep", "torch transformers numpy pandas"),
         ("from headsweep import cli; cli.parser()", "torch transformers pandas pyarrow numpy"),
         (
-            "from headsweep import cli, jobs; from headsweep.generation import client; "
-            "assert all(jobs.parser_of(['job', job.name]) for job in jobs.JOBS)",
+            "from headsweep import cli; from headsweep.generation import client; "
+            "from headsweep.workflow import command; "
+            "assert all(command.parser_of(['job', job.name]) for job in command.JOBS)",
             "torch pandas pyarrow tempfile subprocess dataclasses inspect",
         ),
         (

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from headsweep.cli import main
-from headsweep.jobs import JOBS
+from headsweep.workflow.jobs import JOBS
 from processes import python
 
 PEOPLES = "check plan pilot sweep peek solve prune export-gguf grade compare export store"

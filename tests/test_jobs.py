@@ -1,17 +1,19 @@
 """The jobs' functions, and what they import before they begin: start-up is most of a small job."""
 
+import ast
+import importlib
 import inspect
+import textwrap
 
 import pytest
 
 from headsweep import cli
-from headsweep.jobs import JOBS, function
+from headsweep.workflow import jobs
+from headsweep.workflow.jobs import JOBS
 from processes import python
 
-HEAVY = (
-    *("pandas", "matplotlib", "scipy", "sympy", "sklearn", "torch"),
-    *("transformers", "sentence_transformers"),
-)
+HEAVY = ["pandas", "matplotlib", "scipy", "sympy", "sklearn", "torch", "transformers"]
+HEAVY += ["sentence_transformers"]
 
 MAY_IMPORT = [
     {
@@ -35,31 +37,51 @@ MAY_IMPORT = [
 """In each process one after the other: what one may import, those after it may, too."""
 
 
-OTHERWISE = {"source": "questions", "selector": "name"}
-"""What functions call the config name that they are given for a key."""
 KINDS = {"variant": "Variant", "cores": "int", "seed": "int", "published": "Path"}
+KINDS |= {"grading": "Preset"}
 """Types of the arguments that are read; of all others the text is passed on."""
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
-def test_a_jobs_function_takes_the_jobs_arguments(job):
-    signature = inspect.signature(function(job.function))
-    signature.bind("config", *job.arguments)
-    _, *parameters = signature.parameters.values()
-    for argument, parameter in zip(job.arguments, parameters, strict=False):
-        assert parameter.name in {argument, OTHERWISE.get(argument)}
-        hint = getattr(parameter.annotation, "__name__", str(parameter.annotation))
-        assert hint == KINDS.get(argument, "str") or argument == "grading"
-    if job.shortcut:
-        found = list(inspect.signature(function(job.shortcut)).parameters)
-        assert found == ["config", *job.arguments]
+def test_a_jobs_function_takes_the_values_of_its_options(job):
+    config, *parameters = inspect.signature(job.function).parameters.values()
+    assert config.annotation == "Config"
+    assert [parameter.name for parameter in parameters] == list(job.arguments)
+    for parameter in parameters:
+        hint = getattr(parameter.annotation, "__name__", parameter.annotation)
+        assert hint == KINDS.get(parameter.name, "str")
+    if job.before_config:
+        names = list(inspect.signature(job.before_config).parameters)
+        assert names == ["config", *job.arguments]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_a_job_calls_one_function_with_all_it_is_given(job):
+    """What it calls is there, and takes that many arguments: mypy sees the types."""
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(job.function))).body
+    call = function.body[-1].value
+    module, name = ast.unparse(call.func).split(".")
+    assert [ast.unparse(argument) for argument in call.args] == ["config", *job.arguments]
+    (imported,) = function.body[1].body
+    assert imported.names[0].asname in (module, None)
+    path = f"{imported.module}.{imported.names[0].name}"
+    target = getattr(importlib.import_module(path), name)
+    inspect.signature(target).bind(*call.args)
 
 
 def test_every_job_is_looked_at():
     assert len({job.name for job in JOBS}) == len(JOBS)
-    named = {path for job in JOBS for path in (job.function, job.shortcut) if path}
-    modules = {path.partition(":")[0] for path in named}
-    assert modules <= {module for chain in MAY_IMPORT for module in chain}
+    assert {job.name: job.function.__name__ for job in JOBS} == {
+        job.name: job.name.replace("-", "_") for job in JOBS
+    }
+    modules = {
+        f"{node.module}.{alias.name}".removeprefix("headsweep.")
+        for node in ast.walk(ast.parse(inspect.getsource(jobs)))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("headsweep")
+        for alias in node.names
+    }
+    typing_only = {"config.Config", "config.Preset", "variants.Variant"}
+    assert modules - typing_only <= {module for chain in MAY_IMPORT for module in chain}
 
 
 @pytest.mark.parametrize("chain", MAY_IMPORT)

@@ -15,9 +15,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
 
-from headsweep import __version__, jobs
+from headsweep import __version__
 from headsweep.errors import HeadsweepError
 from headsweep.text import Visible, one_line, visible
+from headsweep.workflow import command as job_command
 
 _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # "−" on a terminal of another encoding
         sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
-    job = jobs.parser_of(words[:2])
+    job = job_command.parser_of(words[:2])
     options = vars(job.parse_args(words[2:]) if job else parser().parse_args(words))
     log = options.pop("log", None)
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
@@ -98,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add_to(commands)
     add_command(commands, "doctor", tool.doctor)
     top.epilog = f"commands, each with a --help of its own:\n{listed(commands)}"
-    jobs.add_to(commands)
+    job_command.add_to(commands)
     return top
 
 

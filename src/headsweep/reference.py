@@ -13,8 +13,8 @@ from typing import Any
 
 from headsweep.cli import parser
 from headsweep.config import Config
-from headsweep.jobs import JOBS
 from headsweep.planning.exhibits import EXHIBITS
+from headsweep.workflow.jobs import JOBS
 
 _ABOUT = (
     "Made by `make reference` from the schema and the commands' arguments: [every key](#every-key) "

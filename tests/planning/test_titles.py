@@ -8,8 +8,8 @@ from example_config import SHIPPED, STUDIES, changed
 from headsweep import cli
 from headsweep.config import EXPERIMENTS, load, parse
 from headsweep.errors import ConfigError
-from headsweep.planning.session import checked
 from headsweep.planning.titles import check_titles, title, titles
+from headsweep.workflow.session import checked
 from mini import MINIATURE, ROOT
 
 AUTHORS = {

@@ -18,9 +18,9 @@ from example_config import SHIPPED, put_data
 from headsweep.cli import parser
 from headsweep.config import parse
 from headsweep.errors import HeadsweepError
-from headsweep.jobs import JOBS
 from headsweep.planning.inputs import resolve
-from headsweep.planning.workflow import Rules
+from headsweep.workflow.jobs import JOBS
+from headsweep.workflow.rules import Rules
 from mini import ROOT
 
 QUOTING = [" x", "'", '"', "\\", "\ntouch PWNED\n", "$(touch PWNED)", "`touch PWNED`"]
@@ -68,7 +68,7 @@ def in_a_shell(folder, commands):
 
 
 def names_in(command):
-    return re.findall(r"wildcards\.(\w+)", command) or ["selector"]  # of `draw`, which takes any
+    return re.findall(r"wildcards\.(\w+)", command)
 
 
 def test_every_job_has_its_rule_and_they_stand_in_the_order_of_the_workflow():
@@ -82,7 +82,7 @@ def test_a_rule_gives_its_job_every_argument_as_one_word(command, tmp_path):
     words, text = words_of(
         command,
         wildcards=Wildcards(fromdict={name: name + WILDCARD + ALL for name in names_in(command)}),
-        params=SimpleNamespace(folder="p" + WILDCARD + ALL, subject="s" + ALL, sweep="w" + ALL),
+        params=SimpleNamespace(folder="p" + WILDCARD + ALL, sweep="w" + ALL),
         resources=SimpleNamespace(engine_cores=3),
         log="results/" + WILDCARD + ALL,
     )
@@ -128,14 +128,14 @@ def planned(rules):
     known = {**rules.values, "seed": ["0"], "variant": ["base"]}
     for command in COMMANDS:
         names = names_in(command)
-        for number in range(max(len(known[name]) for name in names)):
+        for number in range(max((len(known[name]) for name in names), default=1)):
             if not all(known[name] for name in names):
                 continue
             values = {name: known[name][number % len(known[name])] for name in names}
             yield words_of(
                 command,
                 wildcards=Wildcards(fromdict=values),
-                params=SimpleNamespace(folder="config/published", subject="selector", sweep="x"),
+                params=SimpleNamespace(folder="config/published", sweep="x"),
                 resources=SimpleNamespace(engine_cores=2),
                 log=rules.log("/".join(values.values())),
             )

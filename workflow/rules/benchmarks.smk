@@ -18,7 +18,8 @@ rule source:
 
 rule questions:
     input:
-        RULES.split,
+        source=RULES.source_of_questions,
+        embedder=RULES.embedder_of_questions,
     output:
         paths.QUESTIONS,
     log:
@@ -30,7 +31,7 @@ rule questions:
 
 rule embedder:
     input:
-        RULES.embedded_model,
+        model=RULES.model_of_embedder,
     output:
         paths.EMBEDDER,
     log:

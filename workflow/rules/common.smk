@@ -1,4 +1,10 @@
-# The whole config, and its inputs as far as possible, are checked before the first job.
+# What all rules use. The whole config, and its inputs as far as possible, are checked before the
+# first job.
+#
+# `paths.NAME` is a path with wildcards, written out in src/headsweep/paths.py; `of_run(paths.NAME)`
+# is that path in this run's folder. `RULES.name` is a function in src/headsweep/workflow/rules.py:
+# it returns the files that the config asks for. `headsweep job NAME` calls the function NAME in
+# src/headsweep/workflow/jobs.py.
 import gc
 from pathlib import Path
 
@@ -6,9 +12,10 @@ from headsweep import paths
 from headsweep.analysis import published
 from headsweep.generation.client import begin_run, end_run
 from headsweep.generation.work import forget_finished, keep_finished
-from headsweep.planning import exhibits, session
+from headsweep.planning import exhibits
 from headsweep.planning.titles import title, titles
-from headsweep.planning.workflow import Rules
+from headsweep.workflow import session
+from headsweep.workflow.rules import Rules, shown
 
 # Planning makes many objects that stay. With the default threshold of 700, garbage collection takes
 # a seventh of the time.

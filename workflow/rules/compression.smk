@@ -26,7 +26,8 @@ rule encoder:
 
 rule teacher:
     input:
-        session.of_any_age(RULES.taught),
+        problems=ancient(paths.PROBLEMS),
+        encoder=session.of_any_age(RULES.encoder_of_solver),
     output:
         paths.TEACHER,
     log:
@@ -42,10 +43,13 @@ rule teacher:
 
 rule compress:
     input:
-        session.of_any_age(RULES.compressed),
+        data=session.of_any_age(RULES.data_of_arm),
+        answers=session.of_any_age(RULES.answers_of_arm),
+        teacher=session.of_any_age(RULES.teacher_of_arm),
+        layout=session.of_any_age(RULES.layout_of_arm),
     output:
-        paths.OUTCOMES,
-        paths.HISTORY,
+        outcomes=paths.OUTCOMES,
+        history=paths.HISTORY,
     log:
         RULES.log("compress/{subject}/{data}/{arm}/{seed}"),
     threads: 1
@@ -59,7 +63,8 @@ rule compress:
 
 rule quantise:
     input:
-        session.of_any_age(RULES.quantised),
+        data=session.of_any_age(RULES.data_of_arm),
+        history=ancient(paths.HISTORY),
     output:
         paths.INT8_OUTCOMES,
     log:
@@ -76,10 +81,12 @@ rule quantise:
 
 rule gather_compression:
     input:
-        RULES.gathered,
+        outcomes=RULES.files_of_arms(paths.OUTCOMES),
+        histories=RULES.files_of_arms(paths.HISTORY),
+        int8_outcomes=RULES.files_of_arms(paths.INT8_OUTCOMES),
     output:
-        of_run(paths.STUDY_OUTCOMES),
-        of_run(paths.HISTORIES),
+        outcomes=of_run(paths.STUDY_OUTCOMES),
+        histories=of_run(paths.HISTORIES),
     log:
         RULES.log("gather_compression/{compression}"),
     params:
@@ -91,7 +98,7 @@ rule gather_compression:
 
 rule measure_compression:
     input:
-        ancient(RULES.measured),
+        histories=ancient(RULES.measured_arms),
     output:
         of_run(paths.MEASUREMENTS),
     log:

@@ -9,13 +9,11 @@ PUBLISHED_CONTENT = published.content(PUBLISHED)
 
 rule table:
     input:
-        lambda wildcards: RULES.sweep_table(wildcards.sweep),
-        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.GRADED),
+        z=RULES.sweep_file(paths.ACCURACY),
+        answers=RULES.sweep_file(paths.GRADED),
     output:
         tex=of_run(paths.TABLE, suffix="tex"),
-        csv=exhibits.shown(
-            of_run(paths.TABLE, suffix="csv"), "table", "Tables", sweep="{sweep}"
-        ),
+        csv=shown(of_run(paths.TABLE, suffix="csv"), "table", "Tables", sweep="{sweep}"),
     log:
         RULES.log("table/{sweep}"),
     params:
@@ -30,9 +28,9 @@ rule table:
 
 rule controls:
     input:
-        lambda wildcards: RULES.sweep_table(wildcards.sweep),
-        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.GRADED),
-        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.ACTIVATIONS),
+        z=RULES.sweep_file(paths.ACCURACY),
+        answers=RULES.sweep_file(paths.GRADED),
+        activations=RULES.sweep_file(paths.ACTIVATIONS),
     output:
         [of_run(paths.CONTROLS, table=table) for table in exhibits.CONTROL_TABLES],
     log:
@@ -45,14 +43,14 @@ rule controls:
 
 rule compression_tables:
     input:
-        RULES.studied(),
+        RULES.files.studied(),
     output:
         [
             of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="tex")
             for exhibit in exhibits.PRINTED_TABLES
         ],
         [
-            exhibits.shown(
+            shown(
                 of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="csv"),
                 "compression",
                 "Tables",
@@ -88,7 +86,7 @@ rule audit:
 
 rule claims:
     input:
-        RULES.judged(),
+        RULES.files.judged(),
     output:
         of_run(paths.CLAIMS),
     log:
@@ -109,9 +107,9 @@ for SWEEP in CONFIG.sweeps:
         name:
             f"draw_sweep_{SWEEP}"
         input:
-            RULES.drawn_from(SWEEP, "sweep", "layer"),
+            RULES.figure_data(SWEEP, "sweep", "layer"),
         output:
-            RULES.drawn("sweep", "layer", sweep=SWEEP),
+            RULES.pictures("sweep", "layer", sweep=SWEEP),
         log:
             RULES.log(f"draw_sweep/{SWEEP}"),
         params:
@@ -122,33 +120,53 @@ for SWEEP in CONFIG.sweeps:
             "headsweep job draw --log {log:q} --subject sweep --of {params.sweep:q}"
 
 
-for SUBJECT in ("selector", "compression", "frontier"):
+rule draw_selector:
+    input:
+        lambda wildcards: RULES.figure_data(wildcards.selector, "selector"),
+    output:
+        RULES.pictures("selector"),
+    log:
+        RULES.log("draw_selector/{selector}"),
+    params:
+        settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
+        title=lambda wildcards: title(CONFIG, "selectors", wildcards.selector),
+    shell:
+        "headsweep job draw --log {log:q} --subject selector --of {wildcards.selector:q}"
 
-    rule:
-        name:
-            f"draw_{SUBJECT}"
-        input:
-            lambda wildcards, of=SUBJECT: RULES.drawn_from(wildcards[0], of),
-        output:
-            RULES.drawn(SUBJECT),
-        log:
-            RULES.log(f"draw_{SUBJECT}/{{{SUBJECT}}}"),
-        params:
-            settings=lambda wildcards, of=SUBJECT: RULES.settings(
-                f"{of}s", wildcards[0]
-            ),
-            title=lambda wildcards, of=SUBJECT: title(CONFIG, f"{of}s", wildcards[0]),
-            subject=SUBJECT,
-        shell:
-            "headsweep job draw --log {log:q} --subject {params.subject:q}"
-            " --of {wildcards[0]:q}"
+
+rule draw_compression:
+    input:
+        lambda wildcards: RULES.figure_data(wildcards.compression, "compression"),
+    output:
+        RULES.pictures("compression"),
+    log:
+        RULES.log("draw_compression/{compression}"),
+    params:
+        settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
+        title=lambda wildcards: title(CONFIG, "compressions", wildcards.compression),
+    shell:
+        "headsweep job draw --log {log:q} --subject compression --of {wildcards.compression:q}"
+
+
+rule draw_frontier:
+    input:
+        lambda wildcards: RULES.figure_data(wildcards.frontier, "frontier"),
+    output:
+        RULES.pictures("frontier"),
+    log:
+        RULES.log("draw_frontier/{frontier}"),
+    params:
+        settings=lambda wildcards: RULES.settings("frontiers", wildcards.frontier),
+        title=lambda wildcards: title(CONFIG, "frontiers", wildcards.frontier),
+    shell:
+        "headsweep job draw --log {log:q} --subject frontier --of {wildcards.frontier:q}"
 
 
 rule draw_run:
     input:
-        RULES.drawn_from("", "run"),
+        RULES.figure_data("", "run"),
     output:
-        RULES.drawn("run"),
+        RULES.pictures("run"),
     log:
         RULES.log("draw_run"),
     params:
@@ -160,10 +178,10 @@ rule draw_run:
 
 rule report_page:
     input:
-        RULES.reported(),
+        RULES.files.reported(),
     output:
         of_run(paths.FINDINGS),
-        exhibits.shown(
+        shown(
             of_run(paths.REPORT),
             "report",
             "Report",

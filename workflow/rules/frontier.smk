@@ -3,7 +3,8 @@
 
 rule compare_families:
     input:
-        RULES.families,
+        train=RULES.family_answers("train"),
+        test=RULES.family_answers("test"),
     output:
         expand(of_run(paths.FRONTIER), table=paths.FRONTIER_TABLES, allow_missing=True),
     log:

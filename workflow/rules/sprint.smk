@@ -1,14 +1,14 @@
 # SPRINT: a selector matches questions with heads; Pass@N compares it with its baselines.
+# A selector's entry in the config names the questions that it is trained and tested on.
 
 
 rule train_selector:
     input:
-        RULES.of_selector("train_selector"),
+        z=RULES.learnt_from(paths.ACCURACY),
+        embeddings=RULES.learnt_from(paths.EMBEDDINGS),
     output:
         selector=of_run(paths.SELECTOR),
-        choice=exhibits.shown(
-            of_run(paths.CHOICE), "choice", "SPRINT", selector="{selector}"
-        ),
+        choice=shown(of_run(paths.CHOICE), "choice", "SPRINT", selector="{selector}"),
     log:
         RULES.log("train_selector/{selector}"),
     priority: PRIORITY["answers"]
@@ -21,7 +21,11 @@ rule train_selector:
 
 rule rank_heads:
     input:
-        RULES.of_selector("rank_heads"),
+        z=RULES.learnt_from(paths.ACCURACY),
+        train_questions=RULES.learnt_from(paths.QUESTIONS),
+        test_questions=RULES.tested_on(paths.QUESTIONS),
+        train_embeddings=RULES.learnt_from(paths.EMBEDDINGS),
+        test_embeddings=RULES.tested_on(paths.EMBEDDINGS),
         selector=of_run(paths.SELECTOR),
     output:
         ranking=of_run(paths.RANKING),
@@ -37,7 +41,13 @@ rule rank_heads:
 
 rule evaluate:
     input:
-        RULES.of_selector("evaluate"),
+        z=RULES.learnt_from(paths.ACCURACY),
+        train_questions=RULES.learnt_from(paths.QUESTIONS),
+        test_questions=RULES.tested_on(paths.QUESTIONS),
+        train_answers=RULES.learnt_from(paths.GRADED),
+        test_answers=RULES.tested_on(paths.GRADED),
+        samples=RULES.sampled,
+        at_home=RULES.rankings_at_home,
         ranking=of_run(paths.RANKING),
         trainings=of_run(paths.TRAININGS),
     output:

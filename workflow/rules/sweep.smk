@@ -27,7 +27,7 @@ rule activations:
     input:
         model=ancient(paths.MODEL),
         questions=ancient(paths.QUESTIONS),
-        base=ancient(paths.ANSWERS.replace("{variant}", "base")),
+        base=ancient(paths.BASE_ANSWERS),
     output:
         paths.ACTIVATIONS,
     log:
@@ -77,7 +77,8 @@ rule regrade:
 
 rule compare_prompts:
     input:
-        RULES.compared,
+        questions=RULES.compared_questions,
+        answers=RULES.compared_answers,
     output:
         of_run(paths.COMPARISON),
     log:

@@ -15,7 +15,7 @@ from headsweep.analysis.gains import cells, read_z
 from headsweep.analysis.judges import Evidence
 from headsweep.config import Config
 from headsweep.planning.batches import placebos
-from headsweep.planning.exhibits import Shown
+from headsweep.planning.exhibits import RunFiles
 from headsweep.sprint.evaluation import DIVERSITY, PAIRED
 from headsweep.sprint.methods import SPRINT, is_baseline
 from headsweep.statistics.intervals import wilson
@@ -96,7 +96,7 @@ def _measured(
         z, variants = read_z(config, sweep)
         noise = [each for each in placebos(config, section) if each.kind == "noise"]
         by_exhibit: dict[bool, list[int]] = {}
-        for layer in Shown(config).layers(sweep):
+        for layer in RunFiles(config).layers(sweep):
             if layer in exhibits.index:
                 by_exhibit.setdefault(exhibits[layer] == _FIGURE, []).append(layer)
         for is_figure, layers in by_exhibit.items():

@@ -17,7 +17,7 @@ from headsweep.analysis.trials import read_trial
 from headsweep.config import Config
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.planning.batches import arms, placebos
-from headsweep.planning.exhibits import PRINTED_TABLES, Shown
+from headsweep.planning.exhibits import PRINTED_TABLES, RunFiles
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch, read_json, write_record
@@ -82,7 +82,7 @@ def write_claims(config: Config, published: Path) -> None:
     """Write which of the papers' claims hold in the published tables and in this run."""
     stopwatch = Stopwatch()
     made = write_csv(Store(config).path(paths.CLAIMS), claims(config, published), 6)
-    record([made], stopwatch, [published.name, *Shown(config).judged()])
+    record([made], stopwatch, [published.name, *RunFiles(config).judged()])
 
 
 def write_compression_tables(config: Config, published: Path) -> None:
@@ -97,7 +97,7 @@ def write_compression_tables(config: Config, published: Path) -> None:
             notes = unlike.of_table(config, table)
             text = latex.of_study(name, table.assign(title=called), notes)
             write_text(made[-1].with_suffix(".tex"), text)
-    record(made, stopwatch, Shown(config).studied())
+    record(made, stopwatch, RunFiles(config).studied())
 
 
 def gather(config: Config, compression: str) -> None:

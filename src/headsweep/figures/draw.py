@@ -20,7 +20,7 @@ from headsweep.analysis.trials import read_trial
 from headsweep.config import Config
 from headsweep.errors import ConfigError
 from headsweep.figures.style import SHEET, TWO_COLUMNS
-from headsweep.planning.exhibits import EMPTY, EXHIBITS, Exhibit, Shown
+from headsweep.planning.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch
 from headsweep.sprint.evaluation import PAIRED
@@ -97,7 +97,7 @@ READERS: Mapping[str, Callable[..., Needs]] = {
     "frontier": lambda config, _, *files: tuple(map(read_csv, files)),
 }
 """Readers of a figure's data by `Exhibit.needs`: functions of the config, the name of the
-subject, and the files that `headsweep.planning.exhibits.Shown.files` lists."""
+subject, and the files that `headsweep.planning.exhibits.RunFiles.figure_data` lists."""
 
 
 def draw(config: Config, subject: str, of: str = "") -> None:
@@ -109,14 +109,14 @@ def draw(config: Config, subject: str, of: str = "") -> None:
     """
     if of and of not in (known := getattr(config, f"{subject}s")):
         raise ConfigError(f"{subject} {of!r} is not in the config: {', '.join(known)}")
-    shown = Shown(config)
+    run = RunFiles(config)
     called = title(config, f"{subject}s", of) if of else ""
-    layers = [{"layer": layer} for layer in shown.layers(of)] if subject == "sweep" else []
+    layers = [{"layer": layer} for layer in run.layers(of)] if subject == "sweep" else []
     for exhibit in EXHIBITS:
         places: Mapping[str, Any] = {subject: [{}], "layer": layers}
         for layer in places.get(exhibit.per, []):
             stopwatch = Stopwatch()
-            sources = list(map(Path, shown.files(exhibit.needs, of)))
+            sources = list(map(Path, run.figure_data(exhibit.needs, of)))
             needs = READERS[exhibit.needs](config, of, *sources)
             made = draw_exhibit(exhibit, config.run, of, needs, sources, called, **layer)
             record(made, stopwatch, sources)

@@ -6,7 +6,7 @@ and its title and caption on the page and in Snakemake's report.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from headsweep import paths
 from headsweep.config import Config
@@ -32,7 +32,7 @@ class Exhibit(NamedTuple):
     name: str
     per: Subject
     needs: str
-    """The kind of data it is drawn from: `Shown.files` gives the files,
+    """The kind of data it is drawn from: `RunFiles.figure_data` gives the files,
     `headsweep.figures.draw.READERS` reads them."""
     draw: str
     """The function that draws it from that data."""
@@ -167,11 +167,21 @@ JUDGED_TABLES = ("table1", "table3a", "table3b", "table4")
 COMPRESSION_TABLES = (*PRINTED_TABLES, "variations", "knee", "quantisation", "speed", "cost")
 CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")
 AUDIT_TABLES = ("pairs", "sprint", "total", "compression")
-_OF_SELECTOR = (
-    *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.VOTES, paths.SENSITIVITY, paths.ABLATION),
-    *(paths.SELECTOR_CARD, paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING, paths.OVERLAP),
+SELECTOR_FILES = (
+    paths.CHOICE,
+    paths.CURVES,
+    paths.PAIRED,
+    paths.VOTES,
+    paths.SENSITIVITY,
+    paths.ABLATION,
+    paths.SELECTOR_CARD,
+    paths.EMBEDDING_VALUE,
+    paths.DIVERSITY,
+    paths.CHOOSING,
+    paths.OVERLAP,
     paths.TRANSFER,
 )
+"""Files of a selector that the report shows."""
 
 
 def find_exhibit(name: str) -> Exhibit:
@@ -179,21 +189,14 @@ def find_exhibit(name: str) -> Exhibit:
     return next(each for each in EXHIBITS if each.name == name)
 
 
-def shown(file: str, caption: str, category: str, **labels: str) -> Any:
-    """Mark a file for Snakemake's own report, with the caption of the given name."""
-    from snakemake.io import report  # slow to import, and figure jobs import this module
-
-    return report(file, caption=f"../report/{caption}.rst", category=category, labels=labels)
-
-
-class Shown:
-    """The tables, figures and report of a resolved config."""
+class RunFiles:
+    """The files of a resolved config's tables, figures and report."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.store = Store(config)
 
-    def files(self, need: str, name: str = "") -> list[str]:
+    def figure_data(self, need: str, name: str = "") -> list[str]:
         """Return the files that a figure is drawn from, by its `Exhibit.needs` and its subject."""
         fill = self.store.fill
         match need:
@@ -215,26 +218,6 @@ class Shown:
                 return [fill(paths.FRONTIER, frontier=name, table=each) for each in tables]
         return []
 
-    def drawn_from(self, name: str, *kinds: Subject) -> list[str]:
-        """Return the files that all figures of a subject are drawn from."""
-        needs = dict.fromkeys(exhibit.needs for exhibit in EXHIBITS if exhibit.per in kinds)
-        return list(dict.fromkeys(file for need in needs for file in self.files(need, name)))
-
-    def drawn(self, *kinds: Subject, sweep: str = "{sweep}") -> list[Any]:
-        """Return all files of the figures that a job draws; Snakemake's report shows the PNGs.
-
-        Names of subjects stay wildcards, but for that of a sweep if it is given.
-        """
-        files: list[Any] = []
-        for exhibit in (each for each in EXHIBITS if each.per in kinds):
-            subject = sweep if exhibit.per in ("sweep", "layer") else f"{{{exhibit.per}}}"
-            for layer in self.layers(sweep) if exhibit.per == "layer" else [0]:
-                label = exhibit.title.format(of=subject, layer=layer)
-                stem = exhibit.template(self.config.run, subject, layer).removesuffix("{suffix}")
-                files += [f"{stem}{suffix}" for suffix in ("pdf", "svg", "csv", "json")]
-                files.append(shown(f"{stem}png", exhibit.name, "Figures", figure=label))
-        return files
-
     def layers(self, sweep: str) -> list[int]:
         """Return the layers whose heads a sweep prunes."""
         heads = pool(self.config, self.config.sweeps[sweep])
@@ -255,44 +238,61 @@ class Shown:
 
     def judged(self) -> list[str]:
         """Return the run's files that the papers' claims are judged from."""
-        fill, selectors = self.store.fill, self.config.selectors
         files = list(dict.fromkeys(map(self.sweep_table, self.config.sweeps)))
         for template in (paths.PAIRED, paths.DIVERSITY):
-            files += [fill(template, selector=name) for name in selectors]
-        for table in JUDGED_TABLES if self.config.compressions else ():
-            files.append(fill(paths.COMPRESSION_TABLE, exhibit=table, suffix="csv"))
-        return [*files, *self.studied()]
+            files += [self.store.fill(template, selector=name) for name in self.config.selectors]
+        if self.config.compressions:
+            files += [self._compression_table(table) for table in JUDGED_TABLES]
+        return files + self.studied()
 
     def reported(self) -> list[str]:
         """Return all files that the run's report shows."""
-        config, fill = self.config, self.store.fill
+        config = self.config
+        fill = self.store.fill
         files = [fill(paths.AUDIT_TABLE, paper=name) for name in AUDIT_TABLES]
-        files += [fill(paths.CLAIMS), *self.judged()]
+        files.append(fill(paths.CLAIMS))
+        files += self.judged()
         for name in config.sweeps:
             files.append(fill(paths.TABLE, sweep=name, suffix="csv"))
             files += [fill(paths.CONTROLS, sweep=name, table=table) for table in CONTROL_TABLES]
         for name in config.selectors:
-            files += [fill(template, selector=name) for template in _OF_SELECTOR]
+            files += [fill(template, selector=name) for template in SELECTOR_FILES]
         for name in config.frontiers:
-            files += [fill(paths.FRONTIER, frontier=name, table=t) for t in paths.FRONTIER_TABLES]
+            for table in paths.FRONTIER_TABLES:
+                files.append(fill(paths.FRONTIER, frontier=name, table=table))
         files += [fill(paths.COMPARISON, comparison=name) for name in config.comparisons]
-        for table in COMPRESSION_TABLES if config.compressions else ():
-            files.append(fill(paths.COMPRESSION_TABLE, exhibit=table, suffix="csv"))
-        for template in (each for exhibit in EXHIBITS for each in self.pictures(exhibit)):
-            files += [template.format(suffix=suffix) for suffix in ("png", "json")]
+        if config.compressions:
+            files += [self._compression_table(table) for table in COMPRESSION_TABLES]
+        for exhibit in EXHIBITS:
+            for template in self.pictures(exhibit):
+                files += [template.format(suffix="png"), template.format(suffix="json")]
         return list(dict.fromkeys(files))
+
+    def _compression_table(self, name: str) -> str:
+        return self.store.fill(paths.COMPRESSION_TABLE, exhibit=name, suffix="csv")
 
     def pictures(self, exhibit: Exhibit) -> list[str]:
         """Return the paths of all pictures of a figure in the run, their suffix left open."""
-        config, per = self.config, exhibit.per
-        names = [*getattr(config, {"run": "sweeps", "layer": "sweeps"}.get(per, f"{per}s"))]
-        if per == "run":
-            names = [""] * bool(names)
-        if per == "compression":
-            methods = {name: config.compressions[name].method for name in names}
-            names = [n for n, m in methods.items() if m.training.epochs >= _SHORT * m.rounds]
-        return [
-            exhibit.template(config.run, of, layer)
-            for of in names
-            for layer in (self.layers(of) if per == "layer" else [0])
-        ]
+        config = self.config
+        run = config.run
+        match exhibit.per:
+            case "run":
+                return [exhibit.template(run, "")] if config.sweeps else []
+            case "sweep":
+                return [exhibit.template(run, name) for name in config.sweeps]
+            case "layer":
+                return [
+                    exhibit.template(run, name, layer)
+                    for name in config.sweeps
+                    for layer in self.layers(name)
+                ]
+            case "selector":
+                return [exhibit.template(run, name) for name in config.selectors]
+            case "frontier":
+                return [exhibit.template(run, name) for name in config.frontiers]
+            case "compression":
+                return [
+                    exhibit.template(run, name)
+                    for name, study in config.compressions.items()
+                    if study.method.training.epochs >= _SHORT * study.method.rounds
+                ]

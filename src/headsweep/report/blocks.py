@@ -26,7 +26,7 @@ from headsweep.analysis.latex import PRINTED
 from headsweep.analysis.verdicts import rival
 from headsweep.config import Config
 from headsweep.errors import TableError
-from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, Shown, find_exhibit
+from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, RunFiles, find_exhibit
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import read_json, read_record, read_text
@@ -199,7 +199,7 @@ def fill(config: Config, section: Section) -> None:
             to += marks(list(found), str(row.label), drawn, str(row.ends).split(), shown, caption)
     for exhibit in EXHIBITS:
         if exhibit.section == section.anchor:
-            section.folds[exhibit.heading] = images(Shown(config).pictures(exhibit))
+            section.folds[exhibit.heading] = images(RunFiles(config).pictures(exhibit))
     # Charts of half the width come first, side by side.
     section.blocks = sorted([*opened, *section.blocks], key=lambda block: block.kind != "half")
     section.folds = {name: blocks for name, blocks in section.folds.items() if blocks}
@@ -238,7 +238,7 @@ def _check(source: Source, row: Any) -> None:
 def as_printed(config: Config) -> dict[str, list[Block]]:
     """Return Figures 2, 4 and 5 and Tables 1-4 of both papers, by name."""
     found: dict[str, list[Block]] = {
-        heading: images(Shown(config).pictures(find_exhibit(name)))
+        heading: images(RunFiles(config).pictures(find_exhibit(name)))
         for heading, name in (
             ("Figure 2: gains of the best and the median head", "violins"),
             ("Figure 4: Pass@N", "pass_at_n"),

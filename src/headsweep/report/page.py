@@ -27,7 +27,7 @@ from headsweep.analysis.gains import GAINS, HEADS
 from headsweep.analysis.verdicts import rival, verdicts
 from headsweep.config import Config
 from headsweep.planning.batches import batches
-from headsweep.planning.exhibits import Shown
+from headsweep.planning.exhibits import RunFiles
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch, read_record
@@ -280,7 +280,7 @@ def write_report(config: Config) -> None:
     output, findings = store.path(paths.REPORT), store.path(paths.FINDINGS)
     write_text(output, page)
     write_text(findings, "".join(f"{verdict}\n" for verdict in told))
-    record([findings, output], stopwatch, Shown(config).judged())
+    record([findings, output], stopwatch, RunFiles(config).judged())
 
 
 def _versions(config: Config) -> dict[str, str]:

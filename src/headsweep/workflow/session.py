@@ -25,9 +25,9 @@ from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.store import journal_files, mark_version
-from headsweep.planning.workflow import Rules
 from headsweep.record import Stopwatch, read_text, write_record
 from headsweep.tables import count_rows, write_json
+from headsweep.workflow.rules import InputFunction, Rules
 
 
 def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Config:
@@ -84,7 +84,7 @@ def keep_handlers(workflow: Any) -> None:
             setattr(workflow, f"_{name}", lambda log, handler=handler: handler())
 
 
-def of_any_age(inputs: Callable[[Any], list[str]]) -> Callable[[Any], Any]:
+def of_any_age(inputs: InputFunction) -> Callable[[Any], Any]:
     """Return an input function whose files rerun nothing when they are newer than the outputs.
 
     These files are named by their content, as are the outputs. A copy of the store may date both as

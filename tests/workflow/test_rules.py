@@ -28,10 +28,10 @@ from headsweep.planning.cost import (
 )
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.inputs import resolve
-from headsweep.planning.session import bring_to_present, held, shell_prefix
-from headsweep.planning.workflow import Rules
 from headsweep.tables import QUESTIONS, write_table
 from headsweep.variants import BASE
+from headsweep.workflow.rules import Rules
+from headsweep.workflow.session import bring_to_present, held, shell_prefix
 from mini import ROOT
 
 
@@ -98,16 +98,24 @@ def test_no_group_has_more_variants_than_an_allocation_answers_for():
 
 def test_what_arms_and_solvers_read_beyond_a_solver_from_scratch(rules, config):
     baseline, full, scratch, _ = arms(config, "words")
-    read = [paths.PROBLEMS, full.file(paths.TEACHER, 4), full.file(paths.HISTORY, 4)]
-    assert rules.compressed(SimpleNamespace(**scratch.wildcards, seed="4")) == read
-    own = rules.compressed(SimpleNamespace(**arms(config, "own")[0].wildcards, seed="0"))
-    assert [re.sub("-.*", "", Path(file).parent.name) for file in own] == [
-        *("big", "questions", "questions", "train")
-    ]
+    from_scratch = SimpleNamespace(**scratch.wildcards, seed="4")
+    assert rules.data_of_arm(from_scratch) == [paths.PROBLEMS]
+    assert rules.teacher_of_arm(from_scratch) == [full.file(paths.TEACHER, 4)]
+    assert rules.layout_of_arm(from_scratch) == [full.file(paths.HISTORY, 4)]
+    assert rules.answers_of_arm(from_scratch) == []
+
+    of_model = SimpleNamespace(**arms(config, "own")[0].wildcards, seed="0")
+    data = [re.sub("-.*", "", Path(file).parent.name) for file in rules.data_of_arm(of_model)]
+    assert data == ["big", "questions", "questions"]
+    (answers,) = rules.answers_of_arm(of_model)
+    assert re.search(r"/train-\w+/base\.parquet$", answers)
+    assert rules.teacher_of_arm(of_model) == rules.layout_of_arm(of_model) == []
+
     fetched = SimpleNamespace(solver=arms(config, "fetched")[0].subject)
-    assert re.search("encoders/base-", rules.taught(fetched)[1])
+    (encoder,) = rules.encoder_of_solver(fetched)
+    assert re.search("encoders/base-", encoder)
     histories = [arm.file(paths.HISTORY, 4) for arm in (baseline, full)]
-    assert rules.measured(SimpleNamespace(compression="words")) == histories
+    assert rules.measured_arms(SimpleNamespace(compression="words")) == histories
 
 
 def test_a_job_asks_for_more_at_each_attempt(rules, config):
@@ -141,7 +149,7 @@ def test_wildcards_are_what_the_config_has_and_what_is_fetched(rules):
 def test_losses_are_drawn_where_a_round_has_three_epochs(epochs, drawn):
     method = {"rounds": 4, "training": {"epochs": epochs}}
     found = Rules(parse(changed(STUDIES, "compressions/words/method", method)), 2, {})
-    pictures = found.pictures(find_exhibit("losses"))
+    pictures = found.files.pictures(find_exhibit("losses"))
     assert ("results/mini/figures/losses_words.{suffix}" in pictures) == drawn
 
 

@@ -1,0 +1,425 @@
+"""What the rules in workflow/rules compute: inputs that a config decides, resources, parameters.
+
+Snakemake's own objects (wildcards, jobs) are untyped.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property, reduce
+from operator import getitem
+from typing import Any, get_args
+
+from snakemake.io import report
+
+from headsweep import paths
+from headsweep.config import EXPERIMENTS, Config, Preset, Study
+from headsweep.config.compression import Compression
+from headsweep.planning import cost
+from headsweep.planning.batches import (
+    Arm,
+    Batch,
+    all_arms,
+    arms,
+    at_home,
+    batches,
+    encoders,
+    solvers,
+)
+from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
+from headsweep.planning.store import Store, digest, encoder_key
+from headsweep.variants import Variant, pattern
+
+InputFunction = Callable[[Any], list[str]]
+"""Called by Snakemake with the wildcards of a job; returns the paths of input files."""
+
+
+def shown(file: str, caption: str, category: str, **labels: str) -> Any:
+    """Mark a file for Snakemake's own report, with the caption of the given name."""
+    return report(file, caption=f"../report/{caption}.rst", category=category, labels=labels)
+
+
+class Rules:
+    """Inputs, parameters and resources of the rules of a resolved config's workflow.
+
+    Snakemake calls the methods that take `wildcards`, once for each job. Other methods return such
+    a function, or what does not depend on the job.
+
+    Args:
+        config: resolved.
+        cores: those that Snakemake may use, None if unknown.
+        groups: Snakemake's names of job groups, to which `layer` adds.
+    """
+
+    def __init__(self, config: Config, cores: int | None, groups: dict[str, str]) -> None:
+        self.config = config
+        self.store = Store(config)
+        self.files = RunFiles(config)
+        self.batches = batches(config)
+        self._cores = cores or 1
+        self._groups = groups
+        self._batch_of_keys = {
+            tuple(self.store.keys(**batch.names).values()): batch for batch in self.batches
+        }
+        self._arms = all_arms(config)
+        self._solvers = solvers(config)
+        self._problem_keys = sorted(self.store.key("data", name) for name in config.problems)
+        self.generation_resources = _resources(
+            lambda wildcards: cost.generation_request(config, self._batch(wildcards))
+        )
+        self.training_resources = _resources(
+            lambda wildcards: cost.training_request(config, *self._trained(wildcards))
+        )
+
+    # What every rule may use.
+
+    @cached_property
+    def values(self) -> dict[str, list[str]]:
+        """The values of each wildcard that stands for a name or a key."""
+        config = self.config
+        experiments = {
+            section.removesuffix("s"): [*getattr(config, section)] for section in EXPERIMENTS
+        }
+        sections: dict[str, Iterable[str]] = {
+            "model": config.models,
+            "questions": config.questions,
+            "decoding": config.decodings,
+            "embedder": config.embedders,
+            "source": config.questions,
+        }
+        keys: dict[str, list[str]] = {}
+        for wildcard, names in sections.items():
+            every = (self.store.key(wildcard, name) for name in names)
+            keys[wildcard] = list(dict.fromkeys(every))  # several sets may be drawn from a source
+        arms = self._arms.values()
+        compressed = {
+            "data": sorted({arm.data for arm in arms}.union(self._problem_keys)),
+            "subject": sorted({arm.subject for arm in arms}),
+            "arm": sorted({arm.key for arm in arms}),
+            "solver": sorted({solver for solver, _ in self._solvers}),
+            "encoder": [*encoders(config)],
+        }
+        return {**experiments, **keys, "grading": [*get_args(Preset)], **compressed}
+
+    @cached_property
+    def constraints(self) -> dict[str, str]:
+        """The allowed values of each wildcard, as a regular expression."""
+        either = {
+            wildcard: "|".join(map(re.escape, values)) or "none"
+            for wildcard, values in self.values.items()
+        }
+        return {"variant": pattern(), "seed": r"\d+", **either}
+
+    def log(self, template: str) -> str:
+        """Return the log file of a rule: the given template in the run's folder of logs."""
+        return f"{self.store.fill(paths.LOG)}/{template}.log"
+
+    def settings(self, *keys: str) -> str:
+        """Return a digest of the config; of a section or entry without what only the page shows."""
+        if not keys:
+            return digest(self.config.model_dump(mode="json"))
+        return digest(reduce(getitem, keys, self._values))
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        shown_only = {"__all__": {"title", "versus"}}
+        sections = ("models", "questions", "problems", *EXPERIMENTS)
+        return self.config.model_dump(mode="json", exclude=dict.fromkeys(sections, shown_only))
+
+    # Targets.
+
+    @property
+    def fetched(self) -> list[str]:
+        """The files of all models and data that are not made here."""
+        config = self.config
+        files = [self.store.fill(paths.MODEL, model=name) for name in config.models]
+        for name, questions in config.questions.items():
+            if not questions.generated:
+                files.append(self.store.fill(paths.SOURCE, source=name))
+        for name, embedder in config.embedders.items():
+            if embedder.source:
+                files.append(self.store.fill(paths.EMBEDDER, embedder=name))
+        files += [paths.PROBLEMS.format(data=key) for key in self._problem_keys]
+        files += [paths.ENCODER.format(encoder=key) for key in encoders(config)]
+        return files
+
+    def answers_of_all(self) -> list[str]:
+        """Return the files of all answers."""
+        return [file for batch in self.batches for file in self.store.answers(batch)]
+
+    def graded_batches(self) -> list[Batch]:
+        """Return the batches that are graded already."""
+        return [
+            batch
+            for batch in self.batches
+            if self.store.path(paths.ACCURACY, **batch.names).exists()
+        ]
+
+    # benchmarks.smk
+
+    def source_of_questions(self, wildcards: Any) -> list[str]:
+        """Return the split that a question set is drawn from."""
+        name = self.store.name("questions", wildcards.questions)
+        return [self.store.fill(paths.SOURCE, source=name)]
+
+    def embedder_of_questions(self, wildcards: Any) -> list[str]:
+        """Return the embedder by which a question set is drawn; none if it is drawn otherwise."""
+        name = self.store.name("questions", wildcards.questions)
+        embedder = self.config.questions[name].embedder
+        return [self.store.fill(paths.EMBEDDER, embedder=embedder)] if embedder else []
+
+    def model_of_embedder(self, wildcards: Any) -> list[str]:
+        """Return the model that an embedder uses; none for a fetched embedder."""
+        model = self.config.embedders[self.store.name("embedder", wildcards.embedder)].model
+        return [self.store.fill(paths.MODEL, model=model)] if model else []
+
+    # sweep.smk
+
+    def answers(self, wildcards: Any) -> list[str]:
+        """Return the answers of a batch: one file for each variant of the model."""
+        return self.store.answers(self._batch(wildcards))
+
+    def layer(self, wildcards: Any) -> str:
+        """Return the group of jobs that share a SLURM allocation, and so a loaded model."""
+        number = self._batch(wildcards).groups[Variant.parse(wildcards.variant)]
+        group = f"{wildcards.model}/{wildcards.decoding}/{wildcards.questions}/{number}"
+        self._groups[group] = "layer"  # what the profile's group-components names
+        return group
+
+    def judges(self, wildcards: Any) -> int:
+        """Return the cores for grading a batch; a job that takes all waits until all are free."""
+        answers = cost.generation_cost(self.config, self._batch(wildcards)).answers
+        return min(self._cores, 1 + answers // 10_000)
+
+    def compared_questions(self, wildcards: Any) -> list[str]:
+        """Return the question set of a comparison of prompts."""
+        comparison = self.config.comparisons[wildcards.comparison]
+        return [self.store.fill(paths.QUESTIONS, questions=comparison.questions)]
+
+    def compared_answers(self, wildcards: Any) -> list[str]:
+        """Return the base model's answers under each decoding of a comparison of prompts."""
+        comparison = self.config.comparisons[wildcards.comparison]
+        return [
+            self.store.fill(
+                paths.ANSWERS,
+                model=comparison.model,
+                decoding=decoding,
+                questions=comparison.questions,
+                variant="base",
+            )
+            for decoding in comparison.decodings
+        ]
+
+    # sprint.smk
+
+    def learnt_from(self, template: str) -> InputFunction:
+        """Return an input function: a file of the questions that a selector is trained on.
+
+        There is one for each embedder that the selector may choose, if the path has an embedder.
+        """
+        return lambda wildcards: self._of_selector(wildcards.selector, template, "train")
+
+    def tested_on(self, template: str) -> InputFunction:
+        """Return an input function as `learnt_from`, for the questions a selector is tested on."""
+        return lambda wildcards: self._of_selector(wildcards.selector, template, "test")
+
+    def _of_selector(self, name: str, template: str, part: str) -> list[str]:
+        selector = self.config.selectors[name]
+        questions = getattr(selector, part)
+        files = (
+            self.store.fill(
+                template,
+                model=selector.model,
+                decoding=selector.decoding,
+                questions=questions,
+                embedder=embedder,
+            )
+            for embedder in selector.embedder
+        )
+        return list(dict.fromkeys(files))
+
+    def sampled(self, wildcards: Any) -> list[str]:
+        """Return the graded samples that a selector is compared with, a file a temperature."""
+        selector = self.config.selectors[wildcards.selector]
+        return [
+            self.store.fill(
+                paths.GRADED, model=selector.model, decoding=decoding, questions=selector.test
+            )
+            for decoding in selector.sampling
+        ]
+
+    def rankings_at_home(self, wildcards: Any) -> list[str]:
+        """Return the rankings of selectors that learnt from the benchmark this one is tested on.
+
+        There are none if it learnt from that benchmark itself.
+        """
+        return [
+            self.store.fill(template, selector=name)
+            for name in at_home(self.config, wildcards.selector)
+            for template in (paths.RANKING, paths.TRAININGS)
+        ]
+
+    # frontier.smk
+
+    def family_answers(self, part: str) -> InputFunction:
+        """Return an input function: graded answers to the questions that a frontier chooses by
+        ("train") or is tested on ("test"), of the families and of the samples.
+        """
+
+        def inputs(wildcards: Any) -> list[str]:
+            frontier = self.config.frontiers[wildcards.frontier]
+            return [
+                self.store.fill(
+                    paths.GRADED,
+                    model=frontier.model,
+                    decoding=decoding,
+                    questions=getattr(frontier, part),
+                )
+                for decoding in (frontier.decoding, *frontier.sampling)
+            ]
+
+        return inputs
+
+    # compression.smk
+
+    def encoder_of_solver(self, wildcards: Any) -> list[str]:
+        """Return the pretrained encoder that a solver starts from; none for one from scratch."""
+        study = self._study_of_solver(wildcards.solver)
+        encoder = self.config.solvers[str(study.solver)].encoder
+        return [paths.ENCODER.format(encoder=encoder_key(encoder))] if encoder.source else []
+
+    def data_of_arm(self, wildcards: Any) -> list[str]:
+        """Return what an arm is trained and tested on: problems, or a model and question sets."""
+        study = self._arm(wildcards).study
+        if not study.model:
+            return [paths.PROBLEMS]
+        return [
+            self.store.fill(paths.MODEL, model=study.model),
+            self.store.fill(paths.QUESTIONS, questions=study.train),
+            self.store.fill(paths.QUESTIONS, questions=study.test),
+        ]
+
+    def answers_of_arm(self, wildcards: Any) -> list[str]:
+        """Return the answers to training questions that a model's arm learns from; else none.
+
+        Those without each head are among them if they rank the heads.
+        """
+        arm = self._arm(wildcards)
+        return self.store.answers(arm.answered(self.config)) if arm.study.model else []
+
+    def teacher_of_arm(self, wildcards: Any) -> list[str]:
+        """Return the trained solver that an arm starts from; none for a model's arm."""
+        arm = self._arm(wildcards)
+        return [] if arm.study.model else [arm.file(paths.TEACHER, wildcards.seed)]
+
+    def layout_of_arm(self, wildcards: Any) -> list[str]:
+        """Return the history whose remaining heads an arm from scratch has; else none."""
+        arm = self._arm(wildcards)
+        layout = None if arm.study.model else arm.layout()
+        return [layout.file(paths.HISTORY, wildcards.seed)] if layout else []
+
+    def files_of_arms(self, template: str) -> InputFunction:
+        """Return an input function: a file of every arm and seed of a compression."""
+
+        def inputs(wildcards: Any) -> list[str]:
+            study = self.config.compressions[wildcards.compression]
+            return [
+                arm.file(template, seed)
+                for arm in arms(self.config, wildcards.compression)
+                for seed in study.seeds
+                if template != paths.INT8_OUTCOMES or arm.name in study.int8
+            ]
+
+        return inputs
+
+    def measured_arms(self, wildcards: Any) -> list[str]:
+        """Return the histories of the arms whose speed and memory are measured."""
+        study = self.config.compressions[wildcards.compression]
+        return [
+            arm.file(paths.HISTORY, study.seeds[0])
+            for arm in arms(self.config, wildcards.compression)
+            if study.measured is None or arm.name in study.measured
+        ]
+
+    # figures.smk
+
+    def sweep_file(self, template: str) -> InputFunction:
+        """Return an input function: a file of a sweep's batch, under the sweep's own grading."""
+        return lambda wildcards: [self.files.sweep_table(wildcards.sweep, template)]
+
+    def figure_data(self, name: str, *kinds: Subject) -> list[str]:
+        """Return the files that all figures of a subject are drawn from."""
+        needs = dict.fromkeys(exhibit.needs for exhibit in EXHIBITS if exhibit.per in kinds)
+        files = (file for need in needs for file in self.files.figure_data(need, name))
+        return list(dict.fromkeys(files))
+
+    def pictures(self, *kinds: Subject, sweep: str = "{sweep}") -> list[Any]:
+        """Return all files of the figures that a job draws; Snakemake's report shows the PNGs.
+
+        Names of subjects stay wildcards, but for that of a sweep if it is given.
+        """
+        files: list[Any] = []
+        for exhibit in EXHIBITS:
+            if exhibit.per not in kinds:
+                continue
+            subject = sweep if exhibit.per in ("sweep", "layer") else f"{{{exhibit.per}}}"
+            for layer in self.files.layers(sweep) if exhibit.per == "layer" else [0]:
+                label = exhibit.title.format(of=subject, layer=layer)
+                stem = exhibit.template(self.config.run, subject, layer).removesuffix("{suffix}")
+                files += [f"{stem}{suffix}" for suffix in ("pdf", "svg", "csv", "json")]
+                files.append(shown(f"{stem}png", exhibit.name, "Figures", figure=label))
+        return files
+
+    # The logger's estimate of the time left.
+
+    def planned(
+        self, job: Any, after: Iterable[Any], *, local: bool = True
+    ) -> tuple[str, str, float, list[int]]:
+        """Return what `snakemake_logger_plugin_headsweep.pace` estimates the time left from.
+
+        `after` are the jobs that the job waits for; if not `local`, jobs run on a cluster.
+        """
+        name = job.rule.name
+        wildcards = job.wildcards
+        unit = str(job.jobid)
+        seconds = 0.0
+        if name == "generate":
+            batch = self._batch(wildcards)
+            unit = str(self.store.keys(**batch.names))
+            card = cost.card_of(self.config.models[batch.model].device, local=local)
+            seconds = cost.generation_seconds(self.config, batch, card)
+            if local:
+                seconds *= self._cores
+        elif name == "teacher" or (name == "compress" and self._arm(wildcards).settings.rounds):
+            card = cost.card_of("auto", local=local)
+            seconds = cost.training_seconds(self.config, *self._trained(wildcards), card)
+        return name, unit, seconds, [other.jobid for other in after]
+
+    # What the keys of a job's wildcards stand for.
+
+    def _batch(self, wildcards: Any) -> Batch:
+        return self._batch_of_keys[wildcards.model, wildcards.decoding, wildcards.questions]
+
+    def _arm(self, wildcards: Any) -> Arm:
+        return self._arms[wildcards.subject, wildcards.data, wildcards.arm]
+
+    def _study_of_solver(self, solver: str) -> Study:
+        """Return a compression that starts from a solver, given the solver's key."""
+        return next(study for (key, _), study in self._solvers.items() if key == solver)
+
+    def _trained(self, wildcards: Any) -> tuple[Study, Compression | None]:
+        """Return a job's compression, and the settings of its arm if it has one."""
+        if hasattr(wildcards, "compression"):
+            return self.config.compressions[wildcards.compression], None
+        if hasattr(wildcards, "arm"):
+            arm = self._arm(wildcards)
+            return arm.study, arm.settings
+        return self._solvers[wildcards.solver, wildcards.data], None
+
+
+def _resources(request: Callable[[Any], cost.Request]) -> dict[str, Callable[..., int]]:
+    """Return a rule's resources as functions of a job's wildcards and attempt number."""
+    return {
+        "gpu": lambda wildcards: request(wildcards).gpus,
+        "mem_mb": lambda wildcards, attempt: attempt * request(wildcards).megabytes,
+        "runtime": lambda wildcards, attempt: attempt * request(wildcards).minutes,
+    }
