@@ -10,7 +10,7 @@ from scipy import stats
 import example_config
 import simulation
 from headsweep.analysis import latex, unlike
-from headsweep.analysis.facts import Source, cells_of, columns, read_csv
+from headsweep.analysis.facts import Cell, Source, cells_of, read_csv
 from headsweep.analysis.gains import cells
 from headsweep.analysis.published import SIZES, beside
 from headsweep.errors import TableError
@@ -72,7 +72,14 @@ def test_text_is_put_on_one_line_and_cells_are_written_as_declared_but_for_empty
     table = pd.DataFrame(
         {"of": ["a", "<b>"], "x": [0.12, np.nan], "low": [-0.0001, np.nan], "high": [0.25, np.nan]}
     ).assign(none=np.nan, n=[1234, 5])
-    declared = columns("name=of, share=x part, gain=x points low high, no=none p, n=n count, y=y p")
+    declared = {
+        "name": Cell("of"),
+        "share": Cell("x", "part"),
+        "gain": Cell("x", "points", low="low", high="high"),
+        "no": Cell("none", "p"),
+        "n": Cell("n", "count"),
+        "y": Cell("y", "p"),
+    }
     titles, rows = cells_of(Source("a.csv", table), declared)
     assert titles == ["name", "share", "gain", "n"]
     assert [list(map(str, row)) for row in rows] == [

@@ -1,4 +1,4 @@
-"""What tables.csv declares is in the run's tables, or the page is not written."""
+"""What page_tables.py declares is in the run's tables, or the page is not written."""
 
 import pandas as pd
 import pytest

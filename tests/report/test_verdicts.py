@@ -21,10 +21,10 @@ from headsweep.config import parse
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
-from headsweep.report import blocks
 from headsweep.report.blocks import Section, fill
 from headsweep.report.compressions import compression
 from headsweep.report.page import luck
+from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.svg import Scale
 from headsweep.statistics.power import questions_for, smallest_difference, smallest_gain
 from headsweep.tables import GRADED, accuracy_schema, write_csv, write_table
@@ -219,7 +219,7 @@ def test_families_are_judged_and_coloured_after_holm_s_correction(config):
     row = {"family": "head", "versus": "sampling", "outcome": "pass", "order": "ordered"}
     row |= {"family_title": "heads", "versus_title": "sampling"}
     row |= {"budget": 4, "difference": 0.03, "low": 0.01, "high": 0.05}
-    shown = {row.table: blocks.named(row) for row in blocks.declared().itertuples()}
+    shown = {each.table: each.needed_columns for each in PAGE_TABLES}
     for adjusted, answer, drawn in FAMILIES:
         for name, table in product(both.frontiers, paths.FRONTIER_TABLES):
             file = Store(both).path(paths.FRONTIER, frontier=name, table=table)

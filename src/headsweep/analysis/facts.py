@@ -5,10 +5,10 @@ A `Sentence` is plain text where a run prints its findings, and HTML on the page
 
 import io
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import pandas as pd
@@ -203,9 +203,17 @@ class Source:
         return Source(self.file, rows, entries=entries)
 
     def say(self, template: str, **parts: object) -> Sentence:
-        """Return a sentence with cells of the first row (see `Cell`) in braces, and other parts."""
-        specs = {spec for spec in re.findall(r"\{(.+?)\}", template) if spec not in parts}
-        return Sentence(template, **parts, **{spec: _cell(self, spec) for spec in specs})
+        """Return a sentence about the first row.
+
+        Its `parts` are cells of the row (`Cell`), or are said as they are. Other names in braces
+        are columns of text.
+        """
+        said: dict[str, object] = {}
+        for _, name, _, _ in Formatter().parse(template):
+            if name is not None:
+                part = parts.get(name, Cell(name))
+                said[name] = part.of(self) if isinstance(part, Cell) else part
+        return Sentence(template, **said)
 
     def direction(self, low: str, high: str, corrected: str = "") -> str:
         """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero.
@@ -217,36 +225,49 @@ class Source:
         return "▲" if self.value(low) > 0 else "▼" if self.value(high) < 0 else "–"
 
 
-Cell = str | Callable[[Source], Any]
-"""A function of a row, or a text with the name of a text column; with a column of numbers and its
-form (see `FORMS`); or with these and the two columns of its interval, or how it is computed over
-all rows."""
-Columns = Mapping[str, Cell]
-"""Cells by title."""
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: which columns of a row it shows, and how."""
+
+    column: str
+    form: str = ""
+    """One of `FORMS`, for a number; text has none."""
+    low: str = ""
+    high: str = ""
+    """Columns of its interval."""
+    over_rows: str = ""
+    """How it is computed over all rows, as pandas names it: ``mean``, ``count``."""
+
+    def of(self, row: Source) -> Any:
+        """Return the cell of a row."""
+        if self.low:
+            return row.interval(self.column, self.form, self.low, self.high)
+        if self.form:
+            return row.number(self.column, self.form, self.over_rows)
+        value = row.first[self.column]
+        return "" if pd.isna(value) else plain(str(value))
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it needs."""
+        return [name for name in (self.column, self.low, self.high) if name]
 
 
-def columns(text: str) -> dict[str, str]:
-    """Parse declared columns: ``title=cell, title=cell, ...``."""
-    return dict(each.split("=", 1) for each in text.split(", "))
+Columns = Mapping[str, Cell | Callable[[Source], Any]]
+"""Cells by the title of their column; a function computes one from a row."""
 
 
 def cells_of(rows: Iterable[Source], wanted: Columns) -> tuple[list[str], list[list[Any]]]:
     """Return titles and cells of tables of one row; columns without any value are left out."""
-    found = list(rows)
-    cells = {
-        title: own
-        for title, spec in wanted.items()
-        if callable(spec) or (found and spec.split()[0] in found[0].rows)
-        if any(map(str, own := [_cell(row, spec) for row in found]))
-    }
-    return list(cells), [list(row) for row in zip(*cells.values(), strict=True)]
-
-
-def _cell(row: Source, spec: Cell) -> Any:
-    if callable(spec):
-        return spec(row)
-    column, *form = spec.split()
-    if form:
-        return row.interval(column, *form) if len(form) == 3 else row.number(column, *form)
-    value = row.first[column]
-    return "" if value is None or value != value else plain(str(value))
+    sources = list(rows)
+    columns: dict[str, list[Any]] = {}
+    for title, cell in wanted.items():
+        if isinstance(cell, Cell):
+            if not sources or cell.column not in sources[0].rows:
+                continue
+            values = [cell.of(source) for source in sources]
+        else:
+            values = [cell(source) for source in sources]
+        if any(map(str, values)):
+            columns[title] = values
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]

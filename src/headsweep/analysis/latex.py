@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from headsweep.analysis import cut
-from headsweep.analysis.facts import Source, cells_of, columns, rows_of
+from headsweep.analysis.facts import Cell, Source, cells_of, rows_of
 from headsweep.text import part, plain, wrapped
 
 _LATEX = {
@@ -36,22 +36,37 @@ _CELL = (
     "Rows are heads; No Prune is the base model. Brackets: 95% intervals (Wilson); n: questions. "
     "The best of each column is bold, ties included; it is a maximum, raised by selection."
 )
-PRINTED = columns(
-    "setting=arm, questions=stratum, ratio (%)=ratio part, alpha=alpha plain, "
-    "taught=distilled, eight bits=quantised, heads gone=heads_removed count, "
-    "right (%)=accuracy part low high, change=change points change_low change_high, "
-    "against training as long=change_trained points change_trained_low change_trained_high, "
-    "differs in=changed, tokens=tokens count, texts at once=batch count, "
-    "against the method=gap points gap_low gap_high, faster (%)=faster part, "
-    "new tokens a second=tokens_per_second count, bytes of a token's keys and values=cache_bytes "
-    "count, "
-    "parameters (%)=parameters_removed part, FLOPs (%)=flops_removed part, "
-    "time of the whole test (%)=test_time part, speed-up at most (%)=speedup_at_most part, "
-    "bytes (%)=weight_removed part, largest ratio (%)=knee part, "
-    "published (%)=published_accuracy part, published change=published_change points, "
-    "published parameters (%)=published_parameters part, "
-    "published speed (%)=published_speedup part"
-)
+PRINTED: dict[str, Cell] = {
+    "setting": Cell("arm"),
+    "questions": Cell("stratum"),
+    "ratio (%)": Cell("ratio", "part"),
+    "alpha": Cell("alpha", "plain"),
+    "taught": Cell("distilled"),
+    "eight bits": Cell("quantised"),
+    "heads gone": Cell("heads_removed", "count"),
+    "right (%)": Cell("accuracy", "part", "low", "high"),
+    "change": Cell("change", "points", "change_low", "change_high"),
+    "against training as long": Cell(
+        "change_trained", "points", "change_trained_low", "change_trained_high"
+    ),
+    "differs in": Cell("changed"),
+    "tokens": Cell("tokens", "count"),
+    "texts at once": Cell("batch", "count"),
+    "against the method": Cell("gap", "points", "gap_low", "gap_high"),
+    "faster (%)": Cell("faster", "part"),
+    "new tokens a second": Cell("tokens_per_second", "count"),
+    "bytes of a token's keys and values": Cell("cache_bytes", "count"),
+    "parameters (%)": Cell("parameters_removed", "part"),
+    "FLOPs (%)": Cell("flops_removed", "part"),
+    "time of the whole test (%)": Cell("test_time", "part"),
+    "speed-up at most (%)": Cell("speedup_at_most", "part"),
+    "bytes (%)": Cell("weight_removed", "part"),
+    "largest ratio (%)": Cell("knee", "part"),
+    "published (%)": Cell("published_accuracy", "part"),
+    "published change": Cell("published_change", "points"),
+    "published parameters (%)": Cell("published_parameters", "part"),
+    "published speed (%)": Cell("published_speedup", "part"),
+}
 """Columns of the second paper's tables; a table has only some of them."""
 
 _STUDY = (
@@ -147,7 +162,7 @@ def of_study(name: str, table: pd.DataFrame, unlike: str = "") -> str:
     """Return a table of the second paper, named as in `headsweep.analysis.compressions.COLUMNS`,
     with the `title` of each row's compression. The notes say what is `unlike` the paper.
     """
-    titles, rows = cells_of(Source("", table), {"compression": "title", **PRINTED})
+    titles, rows = cells_of(Source("", table), {"compression": Cell("title"), **PRINTED})
     return longtable(
         titles,
         rows,

@@ -5,7 +5,7 @@ A verdict that shows nothing carries one, so that a reader can tell a null from 
 
 import math
 
-from headsweep.analysis.facts import FORMS, Sentence, Source
+from headsweep.analysis.facts import FORMS, Cell, Sentence, Source
 from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_difference
 
 _ENDS = ("low", "high")
@@ -19,8 +19,9 @@ def seen(heads: Source) -> Sentence:
     """
     smallest = heads.number("shows", "part", "median")
     if not smallest:
-        return heads.say("{n count} questions are too few to show any gain.")
-    return heads.say("Gains show from {least} points on.", least=smallest)
+        told = "{questions} questions are too few to show any gain."
+        return heads.say(told, questions=Cell("n", "count"))
+    return Sentence("Gains show from {least} points on.", least=smallest)
 
 
 def needed(heads: Source, of: str) -> Sentence:

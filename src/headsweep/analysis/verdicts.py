@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from headsweep import paths
-from headsweep.analysis.facts import LEVEL, Sentence, Source
+from headsweep.analysis.facts import LEVEL, Cell, Sentence, Source
 from headsweep.analysis.gains import HEADS, shown
 from headsweep.analysis.powers import seen, unless_shown
 from headsweep.analysis.trials import ACCURACY, METHOD, causal_arm, control
@@ -26,6 +26,7 @@ from headsweep.sprint.methods import COVER, SPRINT, sampling
 from headsweep.statistics.intervals import holm
 from headsweep.variants import BASE
 
+_DIFFERENCE = Cell("difference", "points", "low", "high")
 _TESTED = "order == 'ordered' and adjusted == adjusted"
 """Rows of a frontier's differences that are tested: at one number of tokens."""
 
@@ -90,10 +91,10 @@ def _heads(config: Config) -> Iterator[Verdict]:
         # The best is picked among all heads, so its interval is the one that holds for all.
         named = "{of}: " if len(config.sweeps) > 1 else ""
         said = best.say(
-            named
-            + "Best of {heads}: {gain points band_low band_high} points, {n count} questions; "
-            "{hurt} hurt.",
+            named + "Best of {heads}: {gain} points, {questions} questions; {hurt} hurt.",
             of=title(config, "sweeps", sweep),
+            gain=Cell("gain", "points", "band_low", "band_high"),
+            questions=Cell("n", "count"),
             heads=pruned.number("variant", "count", "count"),
             hurt=hurts.number("variant", "count", "count"),
         )
@@ -107,8 +108,8 @@ def _heads(config: Config) -> Iterator[Verdict]:
             so = Sentence(told, others=decided.number("variant", "count", "count"))
             yield Verdict("heads", "▲", f"{many} when lost", said, so)
         elif best.first["cut_decides"]:
-            told = "Answers cut at {limit} tokens may make it: {uncut_gain points} without them."
-            so = best.say(told, limit=f"{limit:,}")
+            told = "Answers cut at {limit} tokens may make it: {gain} without them."
+            so = best.say(told, limit=f"{limit:,}", gain=Cell("uncut_gain", "points"))
             yield Verdict("heads", "!", "No head is shown to help when lost", said, so)
         else:
             bound = pruned.number("band_high", "points", "max")
@@ -138,11 +139,14 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     section = config.selectors[name]
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
     asked = Source.read(config, paths.ACCURACY, **names)
-    picked = section.versus is None and len(section.sampling) > 1
+    against = method.removeprefix("sampling ").replace("=", " = ")
+    if section.versus is None and len(section.sampling) > 1:
+        against += f", best of {len(section.sampling)}, picked afterwards"
     said = row.jointly(len(held)).say(
-        "{n count} answers, {of}: {difference points low high} points, {asked} questions.",
-        of=method.removeprefix("sampling ").replace("=", " = ")
-        + f", best of {len(section.sampling)}, picked afterwards" * picked,
+        "{n} answers, {against}: {difference} points, {asked} questions.",
+        n=Cell("n", "count"),
+        against=against,
+        difference=_DIFFERENCE,
         asked=asked.number("question_id", "count", "count"),
     )
     ends = {"▲": "Choosing heads is worth its training.", "–": "Sampling remains the simpler way."}
@@ -159,11 +163,17 @@ def _question(config: Config) -> Iterator[Verdict]:
         held[own.where(against=evaluation.SHUFFLED)] = own.where(against=COVER)
     if not held:
         return
-    answers = "Knowing the question helps", "Knowing the question hurts"
-    mark, row, answer = _told(list(held), "The question is not shown to matter", *answers)
-    chance = "p {p p}" if row.value("p") < 0.001 else "p = {p p}"  # the first says "< 0.001"
+    mark, row, answer = _told(
+        list(held),
+        "The question is not shown to matter",
+        "Knowing the question helps",
+        "Knowing the question hurts",
+    )
+    chance = "p {p}" if row.value("p") < 0.001 else "p = {p}"  # the first says "< 0.001"
     said = row.jointly(len(held)).say(
-        f"Against shuffled questions: {{difference points low high}} points, {chance}."
+        f"Against shuffled questions: {{difference}} points, {chance}.",
+        difference=_DIFFERENCE,
+        p=Cell("p", "p"),
     )
     fixed = held[row].jointly(len(held)).value("low") > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads: no difference shown."
@@ -181,15 +191,18 @@ def _families(config: Config) -> Iterator[Verdict]:
         mark = row.direction("low", "high", "adjusted")
         answers = {"▲": "Heads beat sampling", "▼": "Sampling beats heads"}
         answer = answers.get(mark, "Heads are not shown to beat sampling")
+        named = "{of}. " if len(config.frontiers) > 1 else ""
         said = row.say(
-            "{of}. " * (len(config.frontiers) > 1)
-            + "{budget count} answers' tokens: {difference points low high} points.",
+            named + "{budget} answers' tokens: {difference} points.",
             of=title(config, "frontiers", name),
+            budget=Cell("budget", "count"),
+            difference=_DIFFERENCE,
         )
         others = heads.query("versus != 'sampling'")
         won = others.query(f"adjusted < {LEVEL} and difference > 0")
         beaten = won.number("difference", "count", "count") if won else "none"
-        so = others.say("Heads beat {won} of {difference count count} families.", won=beaten)
+        families = others.number("difference", "count", "count") if others else ""
+        so = Sentence("Heads beat {won} of {families} families.", won=beaten, families=families)
         _, tests = against_sampling(config, name)
         told = unless_shown(mark, row, so if others else Sentence(""), tests=tests)
         yield Verdict("families", mark, answer, said, told)
@@ -214,17 +227,20 @@ def _compression(config: Config) -> Iterator[Verdict]:
         if not row.number(low):
             told = "too few questions to tell"
         said = row.say(
-            f"{{of}}: {{{column} points {low} {high}}} points against {beside}, "
-            "{n count} questions.",
+            f"{{of}}: {{change}} points against {beside}, {{questions}} questions.",
             of=title(config, "compressions", name),
+            change=Cell(column, "points", low, high),
+            questions=Cell("n", "count"),
         )
         once = ", taken once" if study.model else ""
         causal = variations.where(compression=name, arm=causal_arm(study))
         if causal:
-            said = causal.say(f"{{said}} Causal scores{once}: {{{column} points}}.", said=said)
-        so = row.say("{whole_removed percent} fewer parameters.")
+            change = causal.number(column, "points")
+            template = f"{{said}} Causal scores{once}: {{change}}."
+            said = Sentence(template, said=said, change=change)
+        so = row.say("{saved} fewer parameters.", saved=Cell("whole_removed", "percent"))
         if is_narrow(row.value("test_time"), row.value("test_time_high")):
-            so = row.say("Tests take {test_time ratio} as long.")
+            so = row.say("Tests take {test_time} as long.", test_time=Cell("test_time", "ratio"))
         if causal and mark == "–" and row.number(low):  # a verdict is short: the page has the rest
             so = Sentence("")
         so = unless_shown(mark, row, so, ends=(low, high))
@@ -236,8 +252,10 @@ def _published(config: Config) -> Iterator[Verdict]:
     wanted = ["pairs", "beyond", "luck", "luck_high", "p"]
     table = Source.read(config, paths.AUDIT_TABLE, wanted, paper="total")
     said = table.say(
-        "Of {pairs count} best heads; luck alone gives {luck ratio} on average, up to "
-        "{luck_high count} in 95% of draws."
+        "Of {pairs} best heads; luck alone gives {luck} on average, up to {most} in 95% of draws.",
+        pairs=Cell("pairs", "count"),
+        luck=Cell("luck", "ratio"),
+        most=Cell("luck_high", "count"),
     )
     many = table.value("beyond") > table.value("luck_high")
     so = "More than luck alone." if many else "Luck may suffice."

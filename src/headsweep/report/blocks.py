@@ -1,27 +1,21 @@
 """The building blocks of the page: tables, rows of marks, figures, print images.
 
-``assets/tables.csv`` declares tables, one a row: the section, and the title of a folded block; the
-path's name in `headsweep.paths`, and the table there; which rows, in the language of
-`pandas.DataFrame.query`; the cells (`headsweep.analysis.facts.columns`); the caption. Rows of marks
-have a label, columns by the class of their mark, and those of the interval and a corrected p-value,
-if there is one. Braces are filled: ``of`` names the subject.
+Which tables a section has is declared in `headsweep.report.page_tables`.
 """
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from markupsafe import Markup, escape
 
 from headsweep import paths
 from headsweep.analysis import cut, unlike
-from headsweep.analysis.facts import Columns, Sentence, Source, cells_of, columns
+from headsweep.analysis.facts import Cell, Columns, Sentence, Source, cells_of
 from headsweep.analysis.latex import PRINTED
 from headsweep.analysis.verdicts import rival
 from headsweep.config import Config
@@ -30,10 +24,10 @@ from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, Run
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import read_json, read_record, read_text
+from headsweep.report.page_tables import PAGE_TABLES, Facts, Marks, PageTable
 from headsweep.report.svg import Scale, ruler, strip
 from headsweep.text import part, points, short
 
-_DECLARED = Path(__file__).with_name("assets") / "tables.csv"
 _CLIP = 0.25  # differences beyond this are drawn as arrows
 _ROWS = 12  # of marks, at most
 _ROOM = 600_000  # characters of images that a page embeds; for further ones it names the file
@@ -88,7 +82,7 @@ def table(source: Source, columns: Columns, caption: str = "", limit: int = 600)
     titles, rows = cells_of(source.of(source.rows[:limit]), columns)
     if not rows:
         return []
-    said: list[Any] = [caption] * bool(caption)
+    said: list[Any] = [caption] if caption else []
     keep = []
     for place, name in enumerate(titles):
         if place and len(rows) > 2 and len({str(row[place]) for row in rows}) == 1:
@@ -104,42 +98,45 @@ def table(source: Source, columns: Columns, caption: str = "", limit: int = 600)
 
 def marks(
     rows: Sequence[Source],
-    label: str | Callable[[Source], Any],
-    drawn: Mapping[str, str],
-    ends: Sequence[str],
+    shown: Marks,
     columns: Columns,
     caption: str,
+    label: Callable[[Source], Any] | None = None,
 ) -> list[Block]:
     """Return rows of marks with their intervals and numbers, or nothing if there are no rows.
 
     Args:
         rows: tables of one row, in the order to show; the highest are kept if there are many.
-        label: label of a row, or a text with its columns in braces.
-        drawn: columns by the class of their mark; `sign` is coloured by `Source.direction`.
-        ends: columns of the interval, and of its corrected p-value, if it has one.
+        shown: the marks of a row.
         columns: cells beside the marks.
         caption: caption of the table.
+        label: label of a row, in place of that of the marks.
     """
     if not rows:
         return []
-    last = [*drawn.values()][-1]
-    highest = sorted(rows, key=lambda row: -np.nan_to_num(row.value(last), nan=-math.inf))[:_ROWS]
-    rows = [row for row in rows if row in highest]
-    values = [row.value(each) for row in rows for each in (*drawn.values(), *ends[:2])]
-    unit = "points" if any("points" in str(each) for each in columns.values()) else "percent"
-    scale = Scale.over(values, _CLIP if unit == "points" else math.inf)
+    marked = list(shown.drawn.values())
+    highest = sorted(rows, key=lambda row: -np.nan_to_num(row.value(marked[-1]), nan=-math.inf))
+    kept = highest[:_ROWS]
+    rows = [row for row in rows if row in kept]
+    values = [row.value(name) for row in rows for name in (*marked, shown.low, shown.high)]
+    forms = [cell.form for cell in columns.values() if isinstance(cell, Cell)]
+    in_points = "points" in forms
+    scale = Scale.over(values, _CLIP if in_points else math.inf)
 
     def named(row: Source) -> Any:
-        return label(row) if callable(label) else short(label.format(**row.first), 40)
+        return label(row) if label else short(shown.label.format(**row.first), 40)
 
     def strips(row: Source) -> Markup:
-        low, high = map(row.value, ends[:2])
-        sign = {"▲": "dot up", "▼": "dot down", "–": "ring"}[row.direction(*ends)]
-        own = {sign if kind == "sign" else kind: row.value(name) for kind, name in drawn.items()}
-        return strip(scale, own, (low, high))
+        direction = row.direction(shown.low, shown.high, shown.corrected)
+        sign = {"▲": "dot up", "▼": "dot down", "–": "ring"}[direction]
+        places = {
+            sign if kind == "sign" else kind: row.value(name) for kind, name in shown.drawn.items()
+        }
+        return strip(scale, places, (row.value(shown.low), row.value(shown.high)))
 
+    unit = "points" if in_points else "percent"
     titles, cells = cells_of(rows, {"": named, unit: strips, **columns})
-    foot = ruler(scale, points if unit == "points" else part)
+    foot = ruler(scale, points if in_points else part)
     return [Table(titles, cells, caption, foot=foot, kind="strips")]
 
 
@@ -184,55 +181,37 @@ def _smaller(svg: str) -> str:
 
 def fill(config: Config, section: Section) -> None:
     """Add the declared tables and images to a section."""
-    opened: list[Block] = []
-    rows = declared()
-    for row in rows[rows["section"] == section.anchor].itertuples():
-        to = section.folds.setdefault(str(row.fold), []) if row.fold else opened
-        for source, names in _sources(config, getattr(paths, str(row.path)), str(row.table)):
-            _check(source, row)
-            found = source.query(str(row.filter).format(**names))
-            caption, shown = str(row.caption).format(**names), columns(str(row.columns))
-            if not row.marks:
-                to += table(found, shown, caption)
-                continue
-            drawn = columns(str(row.marks).replace(" ", ", "))
-            to += marks(list(found), str(row.label), drawn, str(row.ends).split(), shown, caption)
+    unfolded: list[Block] = []
+    for declared in PAGE_TABLES:
+        if declared.section == section.anchor:
+            blocks = section.folds.setdefault(declared.fold, []) if declared.fold else unfolded
+            for source, facts in _sources(config, declared.path, declared.table):
+                blocks += _made(declared, source, facts)
     for exhibit in EXHIBITS:
         if exhibit.section == section.anchor:
             section.folds[exhibit.heading] = images(RunFiles(config).pictures(exhibit))
     # Charts of half the width come first, side by side.
-    section.blocks = sorted([*opened, *section.blocks], key=lambda block: block.kind != "half")
+    section.blocks = sorted([*unfolded, *section.blocks], key=lambda block: block.kind != "half")
     section.folds = {name: blocks for name, blocks in section.folds.items() if blocks}
 
 
-def declared() -> pd.DataFrame:
-    """Return the declarations of ``tables.csv``, a row each."""
-    return pd.read_csv(_DECLARED, dtype=str, keep_default_na=False)
-
-
-def named(row: Any) -> list[str]:
-    """Return the columns that a declaration names in cells, marks, ends and label."""
-    cells = [*columns(row.columns).values(), *row.ends.split()]
-    if row.marks:
-        cells += columns(row.marks.replace(" ", ", ")).values()
-    found = [name for _, name, _, _ in Formatter().parse(row.label) if name]
-    for cell in cells:
-        column, *form = cell.split()
-        found += [column, *form[1:]]  # a form, then perhaps the ends of an interval
-    return found
-
-
-def _check(source: Source, row: Any) -> None:
-    """Refuse a table that lacks a column which its declaration names.
+def _made(declared: PageTable, source: Source, facts: Facts) -> list[Block]:
+    """Return a declared table, made of a table of the run.
 
     Raises:
-        TableError: columns are missing.
+        TableError: the run's table lacks columns that the declaration names.
     """
-    missing = sorted({*named(row)} - {*source.rows})
+    missing = sorted(declared.needed_columns - {*source.rows})
     if missing:
         raise TableError(
             f"{source.file} lacks {missing}, which the page shows; remove the file and rerun"
         )
+    if declared.rows is not None:
+        source = source.of(source.rows[declared.rows(source.rows, facts)])
+    caption = declared.caption.format(**vars(facts))
+    if declared.marks is None:
+        return table(source, declared.columns, caption)
+    return marks(list(source), declared.marks, declared.columns, caption)
 
 
 def as_printed(config: Config) -> dict[str, list[Block]]:
@@ -246,48 +225,45 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
         )
     }
     heading = "Tables 1-4: accuracy by subject, layer and head"
-    for source, names in _sources(config, paths.TABLE):
+    for source, facts in _sources(config, paths.TABLE):
         rows = [
             ["No Prune" if variant == "base" else variant]
             + [each.number("accuracy", "part") for each in source.where(variant=variant)]
             for variant in source.rows["variant"].unique()
         ]
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
-        caption = f"{names['of']}. Right answers in percent. {cut.note(source.rows)}".rstrip()
+        caption = f"{facts.of}. Right answers in percent. {cut.note(source.rows)}".rstrip()
         found.setdefault(heading, []).append(Table(titles, rows, caption, source.file))
     for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
         name = exhibit.replace("table", "Table ").capitalize()
         for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):
-            shown, caption = (
-                {"compression": "title", **PRINTED},
-                unlike.of_table(config, source.rows),
-            )
-            found[f"Second paper, {name}"] = table(source, shown, caption)
+            columns = {"compression": Cell("title"), **PRINTED}
+            caption = unlike.of_table(config, source.rows)
+            found[f"Second paper, {name}"] = table(source, columns, caption)
     return {name: blocks for name, blocks in found.items() if blocks}
 
 
-def _sources(
-    config: Config, template: str, table: str = ""
-) -> Iterator[tuple[Source, dict[str, Any]]]:
-    """Yield the tables of a template, and what fills a declaration's braces.
+def _sources(config: Config, template: str, table: str = "") -> Iterator[tuple[Source, Facts]]:
+    """Yield the tables of a template, and the facts of each one's subject.
 
     Rows of several compressions have the `title` of theirs.
     """
     names = dict.fromkeys(("table", "exhibit", "paper"), table)
-    of = re.search(r"\{(sweep|selector|frontier|comparison)\}", template)
-    if of is None:
+    subject = re.search(r"\{(sweep|selector|frontier|comparison)\}", template)
+    if subject is None:
         source = Source.read(config, template, **names)
         if template == paths.COMPRESSION_TABLE:
             called = source.rows["compression"].map(titles(config, "compressions"))
             source = replace(source, rows=source.rows.assign(title=called))
-        yield source, {}
+        yield source, Facts()
         return
-    kind = of[1]
+    kind = subject[1]
     for name in getattr(config, f"{kind}s"):
-        told: dict[str, Any] = {"of": title(config, f"{kind}s", name)}
+        facts = Facts(of=title(config, f"{kind}s", name))
         if kind == "selector":
-            told["rival"], told["most"] = rival(config, name)
+            method, most = rival(config, name)
+            facts = replace(facts, rival=method, most=most)
         elif kind == "frontier":
             file = Store(config).path(template, frontier=name, **names)
-            told["budget"] = read_record(file)["primary_budget"]
-        yield Source.read(config, template, **{kind: name}, **names), told
+            facts = replace(facts, budget=read_record(file)["primary_budget"])
+        yield Source.read(config, template, **{kind: name}, **names), facts

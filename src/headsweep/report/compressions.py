@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
 from headsweep import paths
-from headsweep.analysis.facts import Sentence, Source, columns
+from headsweep.analysis.facts import Cell, Columns, Sentence, Source
 from headsweep.analysis.trials import ACCURACY, METHOD, TRAINED_ON, causal_arm, control
 from headsweep.config import Config
 from headsweep.config.compression import NOTABLE
 from headsweep.planning.titles import title
 from headsweep.report.blocks import Block, Picture, Section, marks
+from headsweep.report.page_tables import Marks
 from headsweep.report.svg import Chart, Scale
 
 _ROWS = 8  # arms of all compressions that are shown unfolded, but two of each at least
@@ -31,6 +31,25 @@ _SCORED_ONCE = (
 )
 
 _HELD = ["held", "held_low", "held_high"]  # against what, see `_held`
+_MARKS = Marks(label="", drawn={"sign": "held"}, low="held_low", high="held_high")
+
+
+def _gone(row: Source) -> Sentence:
+    return row.say(
+        "{gone} of {heads}", gone=Cell("heads_removed", "count"), heads=Cell("heads", "count")
+    )
+
+
+_COLUMNS: Columns = {
+    "against training as long": Cell(
+        "change_trained", "points", "change_trained_low", "change_trained_high"
+    ),
+    "against the original": Cell("change", "points", "change_low", "change_high"),
+    "heads gone": _gone,
+    "parameters saved": Cell("whole_removed", "percent"),
+    "test time": Cell("test_time", "ratio", "test_time_low", "test_time_high"),
+}
+"""Numbers beside the marks."""
 
 
 def compression(config: Config, section: Section) -> None:
@@ -67,21 +86,10 @@ def compression(config: Config, section: Section) -> None:
         if causal in whole and study.model:  # a solver's are measured before each round
             section.lead.append(_SCORED_ONCE)
     drawn = {_held(row): name for row, name in names.items()}
-    shown: dict[str, Any] = columns(
-        "against training as long=change_trained points change_trained_low change_trained_high, "
-        "against the original=change points change_low change_high"
-    )
-    shown["heads gone"] = _gone
-    shown |= columns(
-        "parameters saved=whole_removed percent, "
-        "test time=test_time ratio test_time_low test_time_high"
-    )
     beside = _beside(names)
     section.blocks += _against_time([*drawn], beside)
     caption = f"Drawn: points against {beside}. The test time of the original is 1."
-    section.blocks += marks(
-        [*drawn], drawn.__getitem__, {"sign": _HELD[0]}, _HELD[1:], shown, caption
-    )
+    section.blocks += marks(list(drawn), _MARKS, _COLUMNS, caption, label=drawn.__getitem__)
 
 
 def _held(row: Source) -> Source:
@@ -102,10 +110,6 @@ def _beside(rows: Iterable[Source]) -> str:
     if len(found) > 1:
         return "training as long, or else the original"
     return "".join(found) or "training as long"
-
-
-def _gone(row: Source) -> Sentence:
-    return row.say("{heads_removed count} of {heads count}")
 
 
 def _bits(row: Source) -> bool:

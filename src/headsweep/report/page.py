@@ -22,7 +22,7 @@ from markupsafe import Markup
 from headsweep import __version__, paths
 from headsweep.analysis import advice, powers, unlike
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
-from headsweep.analysis.facts import LEVEL, Sentence, Source, columns, record
+from headsweep.analysis.facts import LEVEL, Cell, Sentence, Source, record
 from headsweep.analysis.gains import GAINS, HEADS
 from headsweep.analysis.verdicts import rival, verdicts
 from headsweep.config import Config
@@ -87,10 +87,12 @@ def luck(config: Config, section: Section) -> None:
         known = (gains.where(by="subject") or gains).query("by_chance == by_chance")
         real = known.query(f"q < {LEVEL}")
         said = known.say(
-            "{of}. The best head of a subject and layer gains {gain points mean} points on average "
-            "over {gain count count} pairs; luck alone gives {by_chance points mean}. {real} pass "
-            "the corrected test.",
+            "{of}. The best head of a subject and layer gains {gain} points on average over "
+            "{pairs} pairs; luck alone gives {luck}. {real} pass the corrected test.",
             of=title(config, "sweeps", sweep),
+            gain=Cell("gain", "points", over_rows="mean"),
+            pairs=Cell("gain", "count", over_rows="count"),
+            luck=Cell("by_chance", "points", over_rows="mean"),
             real=real.number("gain", "count", "count") if real else "None",
         )
         section.lead += [said] if known else []
@@ -176,7 +178,7 @@ def published(config: Config, section: Section) -> None:
         for verdict in ("holds", "fails")
     }
     said = (
-        "Of {claim count count} claims the papers' own tables bear out {published_holds} and "
+        "Of {claims} claims the papers' own tables bear out {published_holds} and "
         "contradict {published_fails}; this run bears out {run_holds} and contradicts {run_fails}. "
         "{absent} are about what this run does not have; no number decides {undecided}."
     )
@@ -185,17 +187,21 @@ def published(config: Config, section: Section) -> None:
         name: claims.of(claims.rows[why == reason]).number("claim", "count", "count")
         for name, reason in (("absent", UNMEASURED.why), ("undecided", UNDECIDED.why))
     }
-    section.lead.append(claims.say(said, **judged))
-    shown = columns(
-        "head=variant, questions=group, published (%)=published part, this run (%)=accuracy part, "
-        "difference=difference points difference_low difference_high"
-    )
+    every = claims.number("claim", "count", "count")
+    section.lead.append(Sentence(said, claims=every, **judged))
+    columns = {
+        "head": Cell("variant"),
+        "questions": Cell("group"),
+        "published (%)": Cell("published", "part"),
+        "this run (%)": Cell("accuracy", "part"),
+        "difference": Cell("difference", "points", "difference_low", "difference_high"),
+    }
     for sweep in config.sweeps:
         cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
         both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
         caption = f"{title(config, 'sweeps', sweep)}, the largest differences first. "
         caption += unlike.of_sweep(config, sweep)
-        section.blocks += table(cells.of(both[::-1]), shown, caption, limit=12)
+        section.blocks += table(cells.of(both[::-1]), columns, caption, limit=12)
 
 
 _FAMILIES = "Do pruned heads solve more than other cheap changes, for the same tokens?"
