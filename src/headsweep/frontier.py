@@ -209,8 +209,10 @@ def compare(config: Config, frontier: str) -> None:
     ``families``: a row for each family, with the tokens spent on choosing.
     """
     stopwatch = Stopwatch()
-    options, store = config.frontiers[frontier], Store(config)
-    graded, max_n = GradedAnswers(config, options.model), options.max_n
+    options = config.frontiers[frontier]
+    store = Store(config)
+    graded = GradedAnswers(config, options.model)
+    max_n = options.max_n
     answered = graded.of(options.decoding, options.test, [str(BASE)])
     prompts = graded.prompt_tokens(options.decoding, options.test)
     base = answered.tokens[:, 0].astype(float)
@@ -333,10 +335,12 @@ def _families(
 
 def _candidates(config: Config, frontier: str, graded: GradedAnswers) -> list[list[Family]]:
     """Return the scales of each family; the samples of the base model come last."""
-    options, found = config.frontiers[frontier], defaultdict[str, list[Family]](list)
+    options = config.frontiers[frontier]
+    found = defaultdict[str, list[Family]](list)
     asked = options.train, options.test
     for (kind, number), variants in family_members(config, options).items():
-        names, scale = list(map(str, variants)), str(number) if number else ""
+        names = list(map(str, variants))
+        scale = str(number) if number else ""
         answers = (graded.of(options.decoding, each, names, samples=1) for each in asked)
         found[kind].append(Family(kind, scale, names, *answers))
     for decoding in options.sampling:
@@ -371,7 +375,8 @@ def _points(
     """Return a family's curve, a row for each N."""
     tokens = scores["tokens"].mean(axis=0)
     table = pd.DataFrame({"family": family, "order": order, "n": np.arange(1, len(tokens) + 1)})
-    table["tokens"], table["answers"] = tokens, tokens / base_tokens
+    table["tokens"] = tokens
+    table["answers"] = tokens / base_tokens
     table["computed"] = scores["computed"].mean(axis=0)
     for outcome, score in OUTCOMES.items():
         names = outcome, f"{outcome}_low", f"{outcome}_high"

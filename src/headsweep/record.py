@@ -291,7 +291,8 @@ def _facts(file: Path, _: _State) -> dict[str, Any]:
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         file = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-        removed, result = "it", file.with_name(file.name.removesuffix(RECORD))
+        removed = "it"
+        result = file.with_name(file.name.removesuffix(RECORD))
         if result != file:  # without its record nobody knows whether the result is whole
             removed = f"it and {result}"
         raise TableError(f"{file} cannot be read ({reason}); remove {removed} and run again") from (

@@ -297,7 +297,8 @@ def read_arrow(
         TableError: the file is missing, damaged, is not Parquet, or has other columns or types.
     """
     with _opened(path) as file:
-        present, names = file.schema_arrow, columns and list(columns)
+        present = file.schema_arrow
+        names = columns and list(columns)
         table = file.read(names)  # `pq.read_table` would import pandas
     for field in schema:
         if field.name not in present.names:
@@ -342,7 +343,8 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
         content = path.read_bytes()
         start = _place(content)
         if start >= 0:
-            before, after = memoryview(content)[:start], memoryview(content)[start + 8 :]
+            before = memoryview(content)[:start]
+            after = memoryview(content)[start + 8 :]
             computed = zlib.crc32(after, zlib.crc32(_NO_CHECKSUM, zlib.crc32(before)))
             if content[start : start + 8] != b"%08x" % computed:
                 raise pa.ArrowInvalid("it is damaged: its checksum differs")

@@ -128,7 +128,8 @@ class Pace:
 
     def _replay(self, left: Mapping[Unit, float]) -> float:
         """Return the seconds until all is done, if each unit starts as soon as cores are free."""
-        now, free = 0.0, self._cores
+        now = 0.0
+        free = self._cores
         awaited = {unit: sum(each in left for each in unit.after) for unit in left}
         ready = sorted((u for u in left if not awaited[u]), key=lambda unit: not unit.running)
         followers: dict[Unit, list[Unit]] = defaultdict(list)

@@ -71,7 +71,8 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
             elif not pd.isna(claim.kind):
                 said["stated"] = claim.stated / (1 if claim.kind == "no later" else 100)
                 asked = _rows_about(paper.tables, claim)
-                theirs, wanted = judge(claim, asked), set(asked["of"])
+                theirs = judge(claim, asked)
+                wanted = set(asked["of"])
                 about = ((how, _rows_about(each.tables, claim)) for how, each in own.items())
                 found = {how: judge(claim, part, wanted) for how, part in about if len(part)}
                 found = found or {("", ""): judge(claim, asked.head(0))}
@@ -118,7 +119,8 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> dic
         return UNMEASURED.cells()
     shown, refuted = _sides(claim, rows)
     needed = claim.stated / 100 if claim.kind == "share" else 1.0
-    least, possible = shown.mean(), 1 - refuted.mean()
+    least = shown.mean()
+    possible = 1 - refuted.mean()
     word = "holds" if least >= needed else "fails" if possible < needed else OPEN
     left = (~shown & ~refuted).sum()
     why = f"true of {shown.sum()} of {len(rows)}{f', open for {left}' if left else ''}"
@@ -134,7 +136,8 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> dic
         why = f"{percent(last['value'])}{interval}" + f" at most; {why}" * (len(rows) > 1)
     lacking = ", ".join(sorted(wanted - set(rows["of"])))
     if lacking and needed == 1 and word != "fails":
-        word, why = OPEN, f"nothing on {lacking}; {why}"
+        word = OPEN
+        why = f"nothing on {lacking}; {why}"
     return {"": word, "_why": why, **found}
 
 
@@ -144,7 +147,9 @@ def _sides(claim: Any, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     A printed number may differ from the stated one by the tolerance; a measured one's interval must
     contain it, and if it also contains zero, an effect is neither shown nor excluded.
     """
-    low, high, stated = rows["low"], rows["high"], claim.stated / 100
+    low = rows["low"]
+    high = rows["high"]
+    stated = claim.stated / 100
     slack = 0.0 if pd.isna(claim.tolerance) else claim.tolerance / 100
     match claim.kind:
         case "states":

@@ -265,7 +265,9 @@ def _stated(
     cuts: Mapping[str, float],
 ) -> Judgement | None:
     """Return the judgement of a row's stated change of accuracy and cuts."""
-    changed, parts, words = own.found(table, "change", **row), [], []
+    changed = own.found(table, "change", **row)
+    parts = []
+    words = []
     if changed is None:
         return None
     if change is not None:

@@ -87,7 +87,8 @@ def tables(trials: Sequence[Trial], conditions: pd.DataFrame) -> dict[str, pd.Da
 
 def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, pd.DataFrame]:
     """Return the rows of each table about a compression."""
-    tested, method = trial.settings, trial.study.method
+    tested = trial.settings
+    method = trial.study.method
     papers = conditions[conditions["data"] == trial.papers_data]
     same = papers[np.isclose(papers["ratio"], method.ratio)]
     measured = pd.DataFrame([_measured(trial, arm) for arm in tested]).set_index("arm", drop=False)
@@ -110,7 +111,8 @@ def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, p
         return rows.join(pd.DataFrame(gaps, rows.index, _GAP))
 
     def mixtures(*, distilled: bool) -> pd.DataFrame:
-        found, middle = mixtures_of(trial, distilled=distilled), method.importance.alpha
+        found = mixtures_of(trial, distilled=distilled)
+        middle = method.importance.alpha
         if len(found) < 2:
             return measured.head(0)
         rows = measured.loc[list(found.values())].assign(alpha=list(found), distilled=distilled)
@@ -118,7 +120,9 @@ def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, p
         return gap(printed, found.get(middle, ""))
 
     def strata() -> pd.DataFrame:
-        found, order = set(trial.outcomes["stratum"]), ["low", "medium", "high"]  # as in the paper
+        # as in the paper
+        found = set(trial.outcomes["stratum"])
+        order = ["low", "medium", "high"]
         there = [name for name in (*order, *sorted(found - set(order))) if name in found]
         rows = []
         for name, asked in [*zip(there, there, strict=True), ("all", None)]:
@@ -134,8 +138,10 @@ def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, p
         return gap(rows.assign(changed=[_told(changes.get(arm, {})) for arm in rows.index]), METHOD)
 
     both = [arm for arm in (BASELINE, METHOD) if arm in tested]
-    ratios, broken = list(ratios_of(trial).values()), knee(trial)
-    keys, rows = ["tokens", "batch"], trial.measurements
+    ratios = list(ratios_of(trial).values())
+    broken = knee(trial)
+    keys = ["tokens", "batch"]
+    rows = trial.measurements
     unpruned = rows[(rows["arm"] == BASELINE) & ~rows["quantised"]]
     timed = rows.merge(unpruned[[*keys, "seconds", "flops"]], "left", keys, suffixes=("", "_0"))
     faster = timed["seconds_0"] / timed["seconds"] - 1
@@ -179,7 +185,8 @@ def knee(trial: Trial) -> dict[str, float]:
     found = ratios_of(trial)
     if len(found) < 2 or BASELINE not in trial.settings:
         return {}
-    ratios, base = np.array(list(found)), trial.right(BASELINE)
+    ratios = np.array(list(found))
+    base = trial.right(BASELINE)
     if base.shape[1] < LEAST:
         return {}
     changes = np.stack([(trial.right(arm) - base).to_numpy() for arm in found.values()], axis=-1)

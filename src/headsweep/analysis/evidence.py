@@ -123,7 +123,8 @@ def of_sweep(
 
     Heads and placebos are columns of Z by layer; of the layer of Figure 5, one thing is counted.
     """
-    subjects, level = z["subject"].to_numpy(), z["level"].to_numpy(float, na_value=np.nan)
+    subjects = z["subject"].to_numpy()
+    level = z["level"].to_numpy(float, na_value=np.nan)
     groups = {str(name): np.flatnonzero(subjects == name) for name in pd.unique(subjects)}
     how = {"resamples": resamples, "seed": seed}
     if figure:
@@ -215,7 +216,8 @@ def _of_heads(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     pairs = own.groupby(_CELL)["gain"].agg(gain="max", size="size").reset_index()
     known = pairs["size"] / pairs["model"].map(own.groupby("model")["head"].nunique())
     unknown = (known < 1) & (pairs["gain"] <= 0)  # a head that is not legible may gain
-    least, most = pairs["gain"].where(unknown), np.where(unknown, np.inf, np.nan)
+    least = pairs["gain"].where(unknown)
+    most = np.where(unknown, np.inf, np.nan)
     pairs = pairs.assign(of=pairs["model"], gain_low=least, gain_high=most)
     accuracy = whole["correct"] / whole["n"]
     return {

@@ -175,12 +175,14 @@ class Source:
 
     def number(self, column: str, form: str = "plain", how: str = "") -> Number:
         """Return a number of the first row, or over all rows: `how` is pandas' name of it."""
-        index, values = self.rows.index, self.rows[column]
+        index = self.rows.index
+        values = self.rows[column]
         if how:
             key = f"{column}@{'*' if self.whole else ','.join(map(str, index))}:{how}"
             value = float(values.agg(how))
         else:
-            key, value = f"{column}@{index[0]}", self.value(column)
+            key = f"{column}@{index[0]}"
+            value = self.value(column)
             if self.entries > 1 and column in ("low", "high"):
                 key += f":of {self.entries}"
         return Number(value, self.file, key, "" if pd.isna(value) else FORMS[form](value))

@@ -54,11 +54,13 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
 def write_controls(config: Config, sweep: str) -> None:
     """Write the controls of a sweep: gains, heads, spread, placebos and failures."""
     stopwatch = Stopwatch()
-    section, file = config.sweeps[sweep], partial(Store(config).of_sweep, sweep)
+    section = config.sweeps[sweep]
+    file = partial(Store(config).of_sweep, sweep)
     z, variants = read_z(config, sweep)
     files = [file(), file(paths.GRADED), file(paths.ACTIVATIONS)]
     noise = NEAR_TIE[config.models[section.model].dtype]
-    graded, others = read_table(files[1], GRADED), placebos(config, section)
+    graded = read_table(files[1], GRADED)
+    others = placebos(config, section)
     found = controls(z, graded, variants, others, noise, config.seed)
     answers = {str(each): file(paths.ANSWERS, variant=each) for each in (*variants, *others)}
     activations = read_table(files[2], ACTIVATIONS)
@@ -87,7 +89,8 @@ def write_claims(config: Config, published: Path) -> None:
 
 def write_compression_tables(config: Config, published: Path) -> None:
     """Write Tables 1-4 of the second paper as CSV and LaTeX; knee, quantisation and cost as CSV."""
-    stopwatch, made = Stopwatch(), []
+    stopwatch = Stopwatch()
+    made = []
     trials = [read_trial(config, name) for name in config.compressions]
     for name, table in tables(trials, conditions(published)).items():
         file = Store(config).path(paths.COMPRESSION_TABLE, exhibit=name, suffix="csv")

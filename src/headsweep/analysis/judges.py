@@ -116,7 +116,8 @@ def _shown(excess: Excess) -> str:
 
 
 def _consistently(evidence: Evidence) -> Judgement | None:
-    pairs, found = evidence.tables.get("pairs"), evidence.of(BEST)
+    pairs = evidence.tables.get("pairs")
+    found = evidence.of(BEST)
     if pairs is None:
         return None
     most = pairs["gain_high"].fillna(pairs["gain"])

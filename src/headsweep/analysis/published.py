@@ -171,7 +171,9 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
         (``luck_high``) in 95% of draws, and the mean gain of the ``median_head``, which is free of
         selection; ``p`` is the share of draws with as many. ``total``: one row, likewise of all.
     """
-    parts, rows, total = [], [], np.zeros(_RESAMPLES)
+    parts = []
+    rows = []
+    total = np.zeros(_RESAMPLES)
     for place, (model, of_model) in enumerate(table.groupby("model", sort=False)):
         exhibits = of_model.groupby("exhibit", sort=False)
         pairs = pd.concat([pairs_of(part).assign(exhibit=str(name)) for name, part in exhibits])
@@ -189,7 +191,8 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
         total += (best > most).sum(axis=1)
         for exhibit, own in pairs.groupby("exhibit", sort=False):
             within = (pairs["exhibit"] == exhibit).to_numpy()
-            medians, lucky = np.median(best[:, within], axis=1), (best > most)[:, within]
+            medians = np.median(best[:, within], axis=1)
+            lucky = (best > most)[:, within]
             low, high = np.quantile(medians, [0.025, 0.975])
             row = {"exhibit": exhibit, "model": model, "pairs": len(own)}
             row |= {"gain": own["gain"].median(), "by_chance": medians.mean(), "chance_low": low}
@@ -224,7 +227,8 @@ def pairs_of(part: pd.DataFrame) -> pd.DataFrame:
             legible = accuracy.dropna()
             if len(legible) < LEGIBLE * all_heads or (layer, subject) not in base.index:
                 continue
-            own, ordinary = base.loc[(layer, subject)], accuracy[kept].dropna()
+            own = base.loc[(layer, subject)]
+            ordinary = accuracy[kept].dropna()
             mean = ordinary.mean()
             gains = legible.max() - own, legible.median() - own
             noisy = len(ordinary), 4 * mean * (1 - mean) * noise * n
@@ -295,7 +299,8 @@ def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.
     Raises:
         TableError: a published table in the folder is missing or damaged.
     """
-    section, keys = config.sweeps[sweep], ["layer", "head", "group"]
+    section = config.sweeps[sweep]
+    keys = ["layer", "head", "group"]
     same = config.questions[section.questions].benchmark == "math500"
     table = head_pruning(folder).rename(columns={"subject": "group"}).astype({"layer": "Int64"})
     asked = table["model"].eq(published_name(config.models[section.model]) or "") & same

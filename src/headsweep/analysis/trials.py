@@ -187,7 +187,8 @@ def accuracy(
         same = arm == other and not quantised
         return compared(trial, own, beside.head(0) if same else beside)
 
-    mean, lenient = compared(trial, own), trial.tested(arm, quantised, stratum)["lenient"].mean()
+    mean = compared(trial, own)
+    lenient = trial.tested(arm, quantised, stratum)["lenient"].mean()
     found = (*own.shape[::-1], mean[0], own.mean(axis=1).std(), *mean[1:], lenient)
     changes = (*against(BASELINE), *against(TRAINED_ON))
     return dict(zip(ACCURACY, (*found, *changes), strict=True))
@@ -219,7 +220,8 @@ def savings(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
 
     If several text lengths were measured, the first one counts.
     """
-    history, rows = trial.first_history(arm), trial.measurements
+    history = trial.first_history(arm)
+    rows = trial.measurements
     removed = history["heads"] - [history, *history["rounds"]][-1]["heads"]
     found = {"heads_removed": removed, "heads": history["heads"]}
     rows = rows[rows["tokens"].isin(rows["tokens"].head(1))].sort_values("batch")

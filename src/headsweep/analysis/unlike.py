@@ -47,7 +47,8 @@ def of_sweep(config: Config, sweep: str) -> str:
 
 def of_compression(config: Config, name: str) -> str:
     """Return what differs between a compression and the second paper's, in one sentence."""
-    study, called = config.compressions[name], title(config, "compressions", name)
+    study = config.compressions[name]
+    called = title(config, "compressions", name)
     if study.solver is None:
         return f"{called} is no solver of the paper."
     encoder = config.solver_of(study).encoder

@@ -210,7 +210,8 @@ def _written(equation: Equation, least: int, *, whole: bool = False) -> str:
         case Constant(value):
             return f"{Decimal(repr(value)):f}" if whole else f"{value:g}"
         case Negation(operand):
-            own, text = 0, f"-{_written(operand, _LEAF, whole=whole)}"
+            own = 0
+            text = f"-{_written(operand, _LEAF, whole=whole)}"
         case Operation(symbol, left, right):
             own = OPERATORS[symbol][0]
             # Powers are right-associative, differences and quotients left-associative.

@@ -193,8 +193,11 @@ class Expander:
 
     def candidates(self) -> list[Candidate]:
         """Return the next depth's candidates by operation, without known ones and duplicates."""
-        nodes, thoughts, odd = self.expressions, self.thoughts, self._depth % 2
-        old, new = range(self._seen[odd]), range(self._seen[odd], len(thoughts))
+        nodes = self.expressions
+        thoughts = self.thoughts
+        odd = self._depth % 2
+        old = range(self._seen[odd])
+        new = range(self._seen[odd], len(thoughts))
         if self._depth == 0:
             leaves = [(leaf, *nodes.nodes[leaf]) for leaf in nodes.leaves]
             found = [(op, place, place, leaf) for leaf, op, (place,) in leaves]

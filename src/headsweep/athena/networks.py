@@ -182,7 +182,8 @@ class Progress:
 
     def judge(self, level: Level) -> Float[Tensor, " candidates"]:
         """Return the reason logits of a level's candidates."""
-        rows, batch = self._rows, len(self._first)
+        rows = self._rows
+        batch = len(self._first)
         # A problem's premises are its first token's state, then its thoughts.
         premises = torch.cat([self._first[:, None], rows.pad(self._vectors, batch)], dim=1)
         known = torch.zeros_like(premises[..., 0], dtype=torch.bool)
@@ -193,7 +194,9 @@ class Progress:
         return logits
 
     def _embedded(self, level: Level) -> Float[Tensor, "candidates width"]:
-        head, thoughts, parts = self._head, self._thoughts, []
+        head = self._head
+        thoughts = self._thoughts
+        parts = []
         sides = zip(level.left.split(level.counts), level.right.split(level.counts), strict=True)
         for op, (left, right) in zip(Op, sides, strict=True):
             if not len(left):

@@ -199,7 +199,8 @@ def complexity(equation: Equation) -> str:
     Low: at most 2 operators and no brackets. High: 5 operators or more, or brackets within
     brackets. Medium: the rest. Redundant brackets do not count.
     """
-    count, nested = len(operators(equation)), nesting(equation)
+    count = len(operators(equation))
+    nested = nesting(equation)
     if count >= 5 or nested >= 2:
         return "high"
     return "medium" if count >= 3 or nested else "low"

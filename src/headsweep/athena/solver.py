@@ -81,7 +81,8 @@ class MathSolver:
         encoded = self.tokenizer(texts, add_special_tokens=True, verbose=False)
         examples = []
         for index, problem in enumerate(problems):
-            ids, numbers = np.array(encoded["input_ids"][index], np.int64), len(problem.numbers)
+            ids = np.array(encoded["input_ids"][index], np.int64)
+            numbers = len(problem.numbers)
             places = np.flatnonzero(ids == self.tokenizer.mask_token_id)
             if len(ids) > most or len(places) != numbers:
                 raise BenchmarkError(
@@ -204,7 +205,8 @@ class MathSolver:
         cross_entropy, entropy = (
             binary_cross_entropy_with_logits(logits, shares) for logits in (asked, right)
         )
-        owners, problems = batch.accepted[-1][1].owner, len(batch.texts.goal)
+        owners = batch.accepted[-1][1].owner
+        problems = len(batch.texts.goal)
         log_student, log_teacher = (
             _log_shares(output.answer.float() / temperature, owners, problems)
             for output in (student, teacher)
@@ -234,7 +236,8 @@ class MathSolver:
 
     def untrained(self, seed: int) -> tuple["MathSolver", Training]:
         """Return the solver with random weights and all heads of its encoder, and its recipe."""
-        device, athena = self.encoder.device, copy.deepcopy(self.network).to("cpu")
+        device = self.encoder.device
+        athena = copy.deepcopy(self.network).to("cpu")
         config = athena.encoder.config
         config.get_text_config().kept_heads = {}
         with torch.random.fork_rng(devices=[]):
@@ -311,7 +314,9 @@ def load_solver(folder: Path) -> MathSolver:
         known = {k: v for k, v in facts["settings"].items() if k in Solver.model_fields}
         settings = Solver.model_validate(known)
         constants = tuple(map(float, facts["constants"]))
-        width, heads, inner = encoder.config.hidden_size, facts["heads"], facts["inner"]
+        width = encoder.config.hidden_size
+        heads = facts["heads"]
+        inner = facts["inner"]
         head = ThoughtHead(width, heads, inner, settings.dropout, len(constants))
         head.load_state_dict(read_tensors(folder / _HEAD)[1])
     except (TableError, KeyError, TypeError, ValueError, RuntimeError) as error:

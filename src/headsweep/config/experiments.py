@@ -262,7 +262,8 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _arms_are_known_and_differ(self) -> "Study":
-        own, seeds = (*self.arms, *self.variations), tuple(map(str, self.seeds))
+        own = (*self.arms, *self.variations)
+        seeds = tuple(map(str, self.seeds))
         for key, names, known in (
             ("seeds", seeds, seeds),
             ("arms", self.arms, ARMS),
@@ -275,7 +276,9 @@ class Study(Section):
                 if name not in known:
                     raise ValueError(f"{key}: {name!r} is not known; there is {', '.join(known)}")
         for name, changes in self.variations.items():
-            where, of, there = f"variations.{name}", changes.get("of", "full"), ", ".join(ARMS)
+            where = f"variations.{name}"
+            of = changes.get("of", "full")
+            there = ", ".join(ARMS)
             if name in ARMS:
                 raise ValueError(f"{where} is an arm's name; call it anything but {there}")
             if of not in ARMS:

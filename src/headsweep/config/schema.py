@@ -119,9 +119,11 @@ class Config(Section):
                         f"{len(model.heads_in(fewest))}; name fewer, or all"
                     )
         if isinstance(entry, Sweep):
-            beyond, key = entry.placebos != "none", f"placebos: {entry.placebos!r}"
+            beyond = entry.placebos != "none"
+            key = f"placebos: {entry.placebos!r}"
         elif isinstance(entry, Frontier):
-            beyond, key = {*entry.families} != {"head"}, f"families: {list(entry.families)}"
+            beyond = {*entry.families} != {"head"}
+            key = f"families: {list(entry.families)}"
             self._check_families(where, entry)
         else:
             beyond, key = False, ""
@@ -156,7 +158,8 @@ class Config(Section):
 
     def _check_samples(self, where: str, entry: Selector | Frontier, key: str) -> None:
         for decoding in entry.sampling:
-            samples, least = self.decodings[decoding].samples, getattr(entry, key)
+            samples = self.decodings[decoding].samples
+            least = getattr(entry, key)
             if samples < least:
                 raise ValueError(
                     f"{where}: decoding {decoding!r} has {samples} samples, fewer than "

@@ -95,7 +95,8 @@ def _curve(
     line = method_line(method)
     look: dict[str, Any] = {"color": line.color, "zorder": line.order}
     path = look | {"linestyle": line.dashes, "linewidth": line.width}
-    n, value = table["n"].to_numpy(), 100 * table["pass_at_n"].to_numpy()
+    n = table["n"].to_numpy()
+    value = 100 * table["pass_at_n"].to_numpy()
     if len(table) == 1 or np.ptp(value) == 0:  # a single answer: the same at every N
         axes.plot([1, marked[-1]], [value[-1]] * 2, **path)
         return
@@ -210,7 +211,8 @@ def _differences(
     for place, (key, (label, marker)) in enumerate(series.items()):
         shift = apart * (place - (len(series) - 1) / 2)
         for row in rows_of(table[table["series"] == key]):
-            color, y = colors[row.name], names.index(row.name) + shift
+            color = colors[row.name]
+            y = names.index(row.name) + shift
             axes.plot([100 * row.low, 100 * row.high], [y, y], color=color, linewidth=1.1)
             fill = color if row.filled else SURFACE
             value = 100 * row.difference
@@ -282,7 +284,8 @@ def losses(trial: Trial) -> Figure:
 
 def _epochs(trial: Trial, arm: str, seed: int) -> pd.DataFrame:
     """Return the losses of one seed, means over epochs, by optimiser step over all rounds."""
-    rows, done = [], 0
+    rows = []
+    done = 0
     for number, each in enumerate(trial.histories[arm][seed]["rounds"], start=1):
         for epoch in each["epochs"]:
             step = done + epoch["steps"]

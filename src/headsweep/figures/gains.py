@@ -128,9 +128,11 @@ def _panel(axes: Axes, table: pd.DataFrame) -> None:
     ):
         middle = 100 * table.groupby("group", sort=False)[column].median()
         axes.plot(range(len(at)), middle, marker, ls="-", color=color, label=label)
-    top, ceiling = axes.get_ylim()[1], 100 * (1 - first["base"].to_numpy())
+    top = axes.get_ylim()[1]
+    ceiling = 100 * (1 - first["base"].to_numpy())
     for place in np.flatnonzero(ceiling <= top):
-        ends, label = [place - 0.4, place + 0.4], "ceiling: 100% − base"
+        ends = [place - 0.4, place + 0.4]
+        label = "ceiling: 100% − base"
         axes.plot(ends, [ceiling[place]] * 2, ":", color=VERMILLION, label=label)
     ticks = [f"{row.group}\nn = {row.n}\nbase {row.base:.0%}" for row in rows_of(first)]
     axes.set_xticks(range(len(at)), ticks)
@@ -149,7 +151,8 @@ def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) 
     shift = alike.cumcount() - (alike.transform("size") - 1) / 2
     shift *= min(0.035, 0.28 * width / max(shift.abs().max(), 1))
     axes.scatter(x + shift, values, s=6, color=color, alpha=0.8, linewidths=0)
-    middle, right = float(np.median(values)), x + 0.5 * width
+    middle = float(np.median(values))
+    right = x + 0.5 * width
     axes.hlines(middle, x - 0.5 * width, right, color=INK, linewidth=1.6, zorder=4)
     look: dict[str, Any] = {"xytext": (1.5, 0), "textcoords": "offset points", "va": "center"}
     look |= {"fontsize": 7, "fontweight": "bold", "zorder": 5}

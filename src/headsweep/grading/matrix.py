@@ -104,7 +104,8 @@ def grade_batch(
     config: Config, batch: Batch, preset: str
 ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], pd.DataFrame]:
     """Return the question set of a batch, its answers by variant, and these graded."""
-    store, family = Store(config), config.questions[batch.questions].family
+    store = Store(config)
+    family = config.questions[batch.questions].family
     file = store.path(paths.QUESTIONS, questions=batch.questions)
     rows = tables.read_table(file, tables.QUESTIONS)
     answers = {
@@ -121,8 +122,10 @@ def grade(
 
     If `grading` is given, the tables go to a folder of that name.
     """
-    stopwatch, rules = Stopwatch(), grading or config.grading
-    batch, store = find_batch(config, model, decoding, questions), Store(config)
+    stopwatch = Stopwatch()
+    rules = grading or config.grading
+    batch = find_batch(config, model, decoding, questions)
+    store = Store(config)
     rows, _, graded = grade_batch(config, batch, rules)
     facts = {**store.keys(**batch.names), "grading": rules}
     noted = facts | {"verdicts": graded["verdict"].value_counts().sort_index().to_dict()}
@@ -154,7 +157,9 @@ def _right(batch: Batch, graded: pd.DataFrame) -> str:
 def compare_prompts(config: Config, comparison: str) -> None:
     """Grade the base model's answers under two prompts, each under both sets of rules."""
     stopwatch = Stopwatch()
-    section, reference, counts = config.comparisons[comparison], None, []
+    section = config.comparisons[comparison]
+    reference = None
+    counts = []
     for decoding, preset in product(section.decodings, ("default", "authors")):
         batch = Batch(section.model, decoding, section.questions, (BASE,))
         _, _, graded = grade_batch(config, batch, preset)

@@ -87,7 +87,8 @@ def save_pruned(
     check_target(folder)
     config = _uniform_config(model, geometry) if form == "uniform" else model.config
     with atomic(folder, folder=True) as made:
-        own, model.config = model.config, config
+        own = model.config
+        model.config = config
         try:
             model.save_pretrained(made)
         finally:
@@ -291,7 +292,8 @@ def uniform_config(own: PretrainedConfig, geometry: HeadGeometry) -> PretrainedC
 
 
 def _no_config(config: PretrainedConfig, geometry: HeadGeometry) -> ModelError:
-    layer, width = geometry.layers[0], config.get_text_config().hidden_size
+    layer = geometry.layers[0]
+    width = config.get_text_config().hidden_size
     return ModelError(
         f"no {type(config).__name__} has {layer.query_heads} heads of width {layer.head_dim} in a "
         f"model of width {width}; save it free or zeroed"

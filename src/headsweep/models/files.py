@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 from headsweep.errors import ModelError, quoted, unique
 
 _LARGEST_HEADER = 100_000_000  # bytes; safetensors reads no larger one
-_MOST_AXES, _LARGEST_SIZE = 64, 1 << 63  # of a tensor
+# of a tensor
+_MOST_AXES = 64
+_LARGEST_SIZE = 1 << 63
 _BITS = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
     **dict.fromkeys(("F32", "I32", "U32"), 32),
@@ -98,7 +100,9 @@ def read_header(file: Path) -> Header:
 def _place(name: str, tensor: Any) -> tuple[int, int, str]:
     """Return where a tensor begins and ends, and its name; raise a ValueError if it is unsound."""
     try:
-        bits, shape, (begin, end) = _BITS[tensor["dtype"]], tensor["shape"], tensor["data_offsets"]
+        bits = _BITS[tensor["dtype"]]
+        shape = tensor["shape"]
+        (begin, end) = tensor["data_offsets"]
     except (LookupError, TypeError, ValueError):
         raise ValueError(f"the tensor {quoted(name)} is {quoted(tensor)}") from None
     sound = isinstance(shape, list) and len(shape) <= _MOST_AXES

@@ -252,7 +252,8 @@ def _attention_layer(
     before = itertools.takewhile(lambda call: not call.mixed, calls)
     projected = sum({call.name: call.out_features for call in before}.values())
     if values is None:
-        kv_heads, head_dim = query_heads, projected // (3 * query_heads)
+        kv_heads = query_heads
+        head_dim = projected // (3 * query_heads)
         fits = projected == 3 * query_heads * head_dim
     else:
         _, kv_heads, _, head_dim = values.shape

@@ -44,7 +44,8 @@ def tokens_per_second(file: Path) -> float | None:
     import llama_cpp
 
     _silent()
-    threads, length = torch.get_num_threads(), _PROMPT + _ANSWER
+    threads = torch.get_num_threads()
+    length = _PROMPT + _ANSWER
     keys = {"n_ctx": 2 * length, "n_threads": threads, "n_gpu_layers": 0, "verbose": False}
     model = llama_cpp.Llama(str(file), **keys)
     seconds = []

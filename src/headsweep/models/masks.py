@@ -234,6 +234,7 @@ def without_head(model: _Model, layer: int, head: int) -> Iterator[_Model]:
     Raises:
         ModelError: the model has no such head, or its heads cannot be identified.
     """
-    plain, eager = getattr(model, "_orig_mod", model), torch.compiler.set_stance("force_eager")
+    plain = getattr(model, "_orig_mod", model)
+    eager = torch.compiler.set_stance("force_eager")
     with eager, pruned(plain, find_heads(plain), Variant(layer, head)):
         yield model

@@ -274,7 +274,8 @@ class LayerConfig:
 
 def _own_config(model: PreTrainedModel) -> Any:
     """Give a model its own copy of a config that others may share; return the copy's text part."""
-    shared, own = model.config, copy.deepcopy(model.config)
+    shared = model.config
+    own = copy.deepcopy(model.config)
     copies = {id(shared): own, id(shared.get_text_config()): own.get_text_config()}
     for module in model.modules():
         config = getattr(module, "config", None)

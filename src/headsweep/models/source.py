@@ -38,7 +38,8 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 _DOWNLOADED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same weights
 
-_SLICES, _SLICE_BYTES = 64, 1 << 16
+_SLICES = 64
+_SLICE_BYTES = 1 << 16
 """A fingerprint reads 64 evenly spaced slices of 64 KiB of a large weight file."""
 
 _MOST_LAYERS = 10_000  # that heads are counted in
@@ -183,7 +184,8 @@ def check_geometry(folder: Path, model: Model) -> None:
     own = stated_geometry(folder)
     where = folder if folder.suffix == gguf.SUFFIX else folder / CONFIG
     for name in ("layers", "heads", "kv_heads", "layer_heads"):
-        stated, found = getattr(model, name), own.get(name)
+        stated = getattr(model, name)
+        found = own.get(name)
         if stated != found:
             told = str(list(found) if isinstance(found, tuple) else found)
             raise ModelError(

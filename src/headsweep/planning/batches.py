@@ -49,7 +49,8 @@ class Batch:
 
         Variants that differ in all layers have one, too. Groups above `GROUP` are divided.
         """
-        found, members = dict[Variant, str](), Counter[int | None]()
+        found = dict[Variant, str]()
+        members = Counter[int | None]()
         for variant in self.variants:
             number = members[variant.layer] // GROUP
             members[variant.layer] += 1
@@ -96,7 +97,8 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     Noise: one per head, or `noise_placebos` per layer. Replay: one per layer. Numeric: as many as
     heads are pruned in the layer with most.
     """
-    kinds, found = _PLACEBOS.get(sweep.placebos, (sweep.placebos,)), list[Variant]()
+    kinds = _PLACEBOS.get(sweep.placebos, (sweep.placebos,))
+    found = list[Variant]()
     layers = [list(own) for _, own in groupby(pool(config, sweep), key=lambda each: each.layer)]
     for members in layers if "noise" in kinds else ():
         count = min(sweep.noise_placebos or len(members), len(members))

@@ -129,7 +129,8 @@ def this_cpu() -> Card:
     import numpy as np
     from threadpoolctl import threadpool_limits
 
-    size, seconds = 512, []
+    size = 512
+    seconds = []
     matrix = np.ones((size, size), dtype=np.float32)
     with threadpool_limits(1):
         for _ in range(8):
@@ -190,7 +191,8 @@ def generation_cost(config: Config, batch: Batch) -> Cost:
 
 def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> float:
     """Return the seconds that a card takes to generate a batch, without job starts."""
-    model, length = config.models[batch.model], answer_length(config, batch)
+    model = config.models[batch.model]
+    length = answer_length(config, batch)
     prompt, _ = LENGTHS[config.questions[batch.questions].benchmark]
     answers = generation_cost(config, batch).answers
     rows = min(model.batch_size or _ROWS, answers)

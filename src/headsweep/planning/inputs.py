@@ -101,7 +101,8 @@ def preflight(config: Config) -> None:
     for name in embedders:
         _check_revision(f"embedders.{name}", config.embedders[name])
     for name in models:
-        where, model = f"models.{name}", config.models[name]
+        where = f"models.{name}"
+        model = config.models[name]
         if model.device == "cpu":
             _check_without_gpu(where, model)
         if (folder := _check_revision(where, model)) is not None:
@@ -183,7 +184,9 @@ def _local(section: _Source) -> Path | None:
 
 def _revision(where: str, section: _Source) -> str | None:
     """Return the revision that identifies an entry's content; None if it is made here."""
-    revision, local, advice = section.revision, _local(section), ""
+    revision = section.revision
+    local = _local(section)
+    advice = ""
     if local is not None:
         return revision or _content(where, section, local)
     if isinstance(section, Questions | WordProblems):
@@ -192,7 +195,8 @@ def _revision(where: str, section: _Source) -> str | None:
         named = f"datasets/{MATH23K}"
         if isinstance(section, Questions):
             hub = hub_dataset(section)
-            named, revision = f"datasets/{hub.path}", hub.revision
+            named = f"datasets/{hub.path}"
+            revision = hub.revision
             if section.benchmark in PINNED:
                 advice = f"leave it out for the pinned {PINNED[section.benchmark].revision}"
     elif section.source is None:

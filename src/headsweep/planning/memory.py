@@ -60,7 +60,8 @@ def scoring_memory(config: Config, study: Study, settings: Compression) -> float
     """
     if study.model is None or settings.importance.criterion not in ("mixed", "attention"):
         return 0.0
-    model, tokens = config.models[study.model], longest_text(config, study)
+    model = config.models[study.model]
+    tokens = longest_text(config, study)
     rows = settings.importance.batch_size or SCORED_AT_ONCE
     maps = _MAPS * rows * model.heads * tokens**2
     states = _STATES * rows * tokens * model.heads * HEAD_DIM
@@ -109,13 +110,18 @@ def training_memory(config: Config, study: Study, settings: Compression) -> Trai
     recipe, distillation = settings.training, settings.distillation
     size, shape = parameters(config, study), _shape(config, study)
     rows = math.ceil(recipe.batch_size / recipe.micro_batches)
-    tokens, asked = _LONG_PROBLEM, 0
+    tokens = _LONG_PROBLEM
+    asked = 0
     if study.model is not None:
         tokens = longest_text(config, study)
         asked = config.decodings[study.decoding].max_new_tokens
-    a_weight, a_map, share = _TRAINED_BYTES, 8, 1.0
+    a_weight = _TRAINED_BYTES
+    a_map = 8
+    share = 1.0
     if recipe.precision != "no":
-        a_weight, a_map, share = _TRAINED_BYTES + 2, 10, _HALF
+        a_weight = _TRAINED_BYTES + 2
+        a_map = 10
+        share = _HALF
     teacher = 4e-9 * size
     maps = 1e-9 * a_map * rows * tokens**2 * shape.heads * shape.layers
     if distillation.teacher == "none":

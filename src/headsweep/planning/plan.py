@@ -42,7 +42,8 @@ def describe(config: Config) -> str:
         needed = {each: cost.memory(model, card) for each, model in config.models.items()}
         needed |= {f"training {each}": sum(peak) for each, peak in trainings.items()}
         large = ", ".join(each for each, size in needed.items() if size > 0.9 * card.gigabytes)
-        room, most = f"not {large}" if large else "yes", f"{max(needed.values(), default=0):.0f}"
+        room = f"not {large}" if large else "yes"
+        most = f"{max(needed.values(), default=0):.0f}"
         hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
     scored = "".join(
         f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with importance.batch_size: "
@@ -62,7 +63,8 @@ def describe(config: Config) -> str:
     lengths = ", ".join(map(str, found)) or "no"
     seen = sight(config, dict.fromkeys(config.models, ASSUMED))
     could_see = f"\n{ABOUT} (base right and outcomes changed are assumed)\n{aligned(seen, 1)}\n"
-    measured, starts = cost.this_cpu().flops / CPU_SHARE / 1e9, total.jobs * _START_SECONDS / 3600
+    measured = cost.this_cpu().flops / CPU_SHARE / 1e9
+    starts = total.jobs * _START_SECONDS / 3600
     return f"""\
 run {config.run!r} (counts everything; what the store already holds is not made again)
 

@@ -32,10 +32,8 @@ def sight(config: Config, rates: Mapping[str, Rates]) -> list[list[str]]:
     for name, sweep in config.sweeps.items():
         if sweep.model not in rates:
             continue
-        heads, questions = (
-            len(pool(config, sweep)),
-            question_count(config.questions[sweep.questions]),
-        )
+        heads = len(pool(config, sweep))
+        questions = question_count(config.questions[sweep.questions])
         accuracy, changed = rates[sweep.model]
         gain = smallest_gain(questions, changed, heads)
         # Of all questions, those gained were wrong before.

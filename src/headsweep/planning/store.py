@@ -274,7 +274,8 @@ class Store:
 
     def of_sweep(self, sweep: str, template: str = paths.ACCURACY, **names: object) -> Path:
         """Return a file of a sweep's batch; the sweep's own grading decides which graded one."""
-        section, grading = self.config.sweeps[sweep], self.config.grading_of(sweep)
+        section = self.config.sweeps[sweep]
+        grading = self.config.grading_of(sweep)
         if grading != self.config.grading:
             template = _REGRADED.get(template, template)
         names |= {"model": section.model, "decoding": section.decoding, "grading": grading}

@@ -94,7 +94,8 @@ def judge(found: Found, secret: dict[str, Any]) -> list[Line]:
 def _of_sabotage(found: Found, planted: str) -> Line:
     heads = found.heads[SABOTAGED].set_index("variant")
     cost = found.heads[WHOLE]["accuracy"].iloc[0] - heads["accuracy"].iloc[0]
-    gain, named = float(heads["gain"][planted]), found.helping(SABOTAGED)
+    gain = float(heads["gain"][planted])
+    named = found.helping(SABOTAGED)
     right = named == [planted] and min(cost, gain) >= LEAST
     what = f"{planted} sabotaged: base {points(-cost)} points, without it {points(gain)}"
     return Line(what, f"helps when lost: {_listed(named)}", right)

@@ -131,7 +131,8 @@ def fill(config: Config, draw: np.random.Generator, known: Set[str]) -> dict[str
         For each of the `known` worlds, the head that knows each subject; others toss coins.
     """
     mark_version()
-    store, told = Store(config), dict[str, dict[str, str]]()
+    store = Store(config)
+    told = dict[str, dict[str, str]]()
     for name in config.models:  # else making them would have the answers made again
         prepare.prepare_model(config, name)
     for name in config.questions:
@@ -140,7 +141,8 @@ def fill(config: Config, draw: np.random.Generator, known: Set[str]) -> dict[str
     planted = [batch for batch in batches(config) if batch.model in config.selectors]
     for batch in planted:
         questions = read_table(store.path(paths.QUESTIONS, questions=batch.questions), QUESTIONS)
-        subject_of, heads = questions["subject"].tolist(), list(map(str, batch.variants[1:]))
+        subject_of = questions["subject"].tolist()
+        heads = list(map(str, batch.variants[1:]))
         if batch.model in known and batch.model not in told:
             subjects = sorted(set(subject_of))
             chosen = draw.choice(heads, len(subjects), replace=False)

@@ -82,7 +82,10 @@ class Saboteur:
         own = columns.clone()
         noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(seed))
         noise *= own.norm() / noise.norm()
-        whole, low, high, strength = self._accuracy(), 0.0, np.inf, 2.0
+        whole = self._accuracy()
+        low = 0.0
+        high = np.inf
+        strength = 2.0
         for _ in range(_TRIES):
             columns.copy_(own + strength * noise)
             drop = whole - self._accuracy()
@@ -102,7 +105,8 @@ class Saboteur:
 
     def outcomes(self, heads: Sequence[Variant]) -> Int[np.ndarray, "questions variants"]:
         """Return the accuracy matrix of the model, first, and of it without each of some heads."""
-        variants, tokenizer = [BASE, *heads], self._loaded.tokenizer
+        variants = [BASE, *heads]
+        tokenizer = self._loaded.tokenizer
         texts = zip(self._questions["question_id"], self._questions["question"], strict=True)
         prompts = {
             name: encode_prompt(tokenizer, text, self._decoding, self._grader)

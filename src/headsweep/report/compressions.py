@@ -60,7 +60,8 @@ def compression(config: Config, section: Section) -> None:
     ]
     names: dict[Source, str] = {}
     for name, study in config.compressions.items():
-        called, found = title(config, "compressions", name), dict[tuple[bool, str], Source]()
+        called = title(config, "compressions", name)
+        found = dict[tuple[bool, str], Source]()
         causal = causal_arm(study)
         told = {METHOD: _NAMES[METHOD]} | ({causal: _CAUSAL} if causal else {}) | _NAMES
         order = {arm: place for place, arm in enumerate(told)}

@@ -251,12 +251,14 @@ def write_report(config: Config) -> None:
     Raises:
         TableError: a table that it shows is missing or damaged.
     """
-    stopwatch, store = Stopwatch(), Store(config)
+    stopwatch = Stopwatch()
+    store = Store(config)
     code = (_ASSETS / "page.js").read_text(encoding="utf-8")
     shown, printed = sections(config), as_printed(config)
     folds = chain.from_iterable(section.folds.values() for section in shown)
     bounded(chain.from_iterable([*folds, *printed.values()]))
-    sweeps, told = explorer.explored(config), verdicts(config)
+    sweeps = explorer.explored(config)
+    told = verdicts(config)
     selectors = titles(config, "selectors")
     charts = [(called, curves(config, name)) for name, called in selectors.items()]
     hero: list[Block] = []

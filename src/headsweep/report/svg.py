@@ -28,7 +28,8 @@ class Scale:
     def over(cls, values: Iterable[float], limit: float = math.inf) -> "Scale":
         """Return a scale that covers some values and zero, clipped at ±limit."""
         found = [value for value in values if not math.isnan(value)]
-        low, high = max(-limit, min([0.0, *found])), min(limit, max([0.0, *found]))
+        low = max(-limit, min([0.0, *found]))
+        high = min(limit, max([0.0, *found]))
         space = 0.06 * (high - low or 1)
         return cls(low - space * (low < 0), high + space * (high > 0 or low == high))
 
@@ -98,7 +99,8 @@ class Chart:
 
     def curve(self, points: Points, label: str, kind: str, band: Points = ()) -> None:
         """Draw a curve with its label at its end, and its band as (x, low, high)."""
-        there, back = [each[:2] for each in band], [each[::2] for each in reversed(band)]
+        there = [each[:2] for each in band]
+        back = [each[::2] for each in reversed(band)]
         around = self._path([*there, *back], f"band {kind}") if band else ""
         # The curve is stretched to the width; the style sheet keeps its stroke width.
         box = 'width="100%" height="{0}" viewBox="0 0 100 {0}" preserveAspectRatio="none"'

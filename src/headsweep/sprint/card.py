@@ -58,7 +58,8 @@ def card(
     says which test questions resemble training questions (`headsweep.sprint.validation.overlap`);
     `paired` are the differences (`headsweep.sprint.evaluation.paired`).
     """
-    options, chosen = config.selectors[name], facts["setting"]
+    options = config.selectors[name]
+    chosen = facts["setting"]
     model = config.models[options.model]
     hub = model.source if model.source and not local_folder(model.source) else None
     tags = ["sprint", "head-selector", "attention-heads"]

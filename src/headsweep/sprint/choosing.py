@@ -52,7 +52,8 @@ Rules = dict[str, Values]
 
 def agreement_with_others(answers: Answers) -> Float[np.ndarray, " answers"]:
     """Return, for each column, the share of (question, other column) pairs with an equal answer."""
-    group, answered = answers.group, answers.group != together.NO_ANSWER
+    group = answers.group
+    answered = answers.group != together.NO_ANSWER
     pairs = len(group) * max(1, group.shape[1] - 1)
     same = [
         (group == column[:, np.newaxis])[given].sum() - given.sum()
@@ -71,7 +72,8 @@ class Learnt(NamedTuple):
 
     def choose(self, answers: Answers, order: Order) -> Rules:
         """Score the rules on answers in each question's order, nearest head first."""
-        nearest, max_n = answers.select(order), len(self.verifiers)
+        nearest = answers.select(order)
+        max_n = len(self.verifiers)
         voted = together.majority_ordered(nearest.group, nearest.correct, max_n, self.weight[order])
         verified = [
             _verified(verifier, nearest, n) for n, verifier in enumerate(self.verifiers, start=1)

@@ -215,7 +215,8 @@ def paired(
         parts.append(part)
     whole = pd.concat(parts, ignore_index=True).drop(columns="method")
     whole = whole.rename(columns={"against": "method"}).astype({"n": int})
-    whole["unknown"], whole["resembling"] = unknown.sum(), (~apart & ~unknown).sum()
+    whole["unknown"] = unknown.sum()
+    whole["resembling"] = (~apart & ~unknown).sum()
     if 1 < apart.sum() < len(apart):
         others = {name: of_questions(passed, apart) for name, passed in known.items()}
         pairs = [(methods.SPRINT, name) for name in whole["method"].unique()]
@@ -304,7 +305,8 @@ def transfer(
         titles: what the page calls them.
     """
     every = [own, *others.values()]
-    draws, seeds = min(map(len, every)), min(len(passed[0]) for passed in every)
+    draws = min(map(len, every))
+    seeds = min(len(passed[0]) for passed in every)
     most = min(passed[0][0].shape[1] for passed in every)
     cut = {
         name: with_mean([[values[:, :most] for values in of[:seeds]] for of in passed[:draws]])

@@ -25,7 +25,9 @@ class GradedAnswers:
     """The graded answers of a model of a config. Each table is read once."""
 
     def __init__(self, config: Config, model: str) -> None:
-        self._config, self._model, self._store = config, model, Store(config)
+        self._config = config
+        self._model = model
+        self._store = Store(config)
         keys = ["question_id", "variant", "sample"]
         self._read = cache(lambda path: tables.read_table(path, tables.GRADED).set_index(keys))
 
@@ -89,7 +91,8 @@ def costs_of(variant: Variant, depth: int) -> tuple[float, float]:
     """
     if variant.is_base:
         return 1.0, 0.0
-    family, first = FAMILIES[variant.kind], (variant.layer or 0) / depth
+    family = FAMILIES[variant.kind]
+    first = (variant.layer or 0) / depth
     return first, family.work(variant, depth) - first
 
 
@@ -100,7 +103,9 @@ class Experiment:
     """
 
     def __init__(self, config: Config, name: str) -> None:
-        self.name, self.options, self.store = name, config.selectors[name], Store(config)
+        self.name = name
+        self.options = config.selectors[name]
+        self.store = Store(config)
         self.stopwatch = Stopwatch()
         members = [BASE] if self.options.include_base else []
         self.heads = [str(member) for member in (*members, *pool(config, self.options))]
@@ -135,7 +140,8 @@ class Experiment:
 
     def questions(self, questions: str, ids: Sequence[str] | None = None) -> Questions:
         """Return embeddings and subjects of a question set: of all or those given."""
-        texts, found = self.texts(questions).set_index("question_id"), {}
+        texts = self.texts(questions).set_index("question_id")
+        found = {}
         ids = list(texts.index) if ids is None else ids
         for name in self.options.embedder:
             path = self.store.path(paths.EMBEDDINGS, embedder=name, questions=questions)

@@ -85,7 +85,8 @@ def rank(config: Config, name: str) -> None:
 
     before, selecting = peak_resident(), Stopwatch()
     order, distances = model.rank(selector, vectors)
-    seconds, held = selecting.seconds, peak_resident() - before
+    seconds = selecting.seconds
+    held = peak_resident() - before
     ranked = {"heads": list(np.array(heads)[order]), "distances": list(distances)}
     table = pd.DataFrame({"question_id": asked.ids, **ranked})
     facts = {**facts, "test": experiment.store.key("questions", options.test)}
@@ -120,7 +121,8 @@ def evaluate(config: Config, name: str) -> None:
     and memory of embedding the test questions and of ranking the heads for them.
     """
     experiment = Experiment(config, name)
-    options, graded = experiment.options, GradedAnswers(config, experiment.options.model)
+    options = experiment.options
+    graded = GradedAnswers(config, experiment.options.model)
     asked = scoring.load(config, experiment, graded)
     scores = scoring.score(asked)
     ranking = experiment.output(paths.RANKING)

@@ -151,7 +151,8 @@ def load(path: Path) -> tuple[HeadSelector, dict[str, Any]]:
     metadata, state = read_tensors(path)
     try:
         facts: dict[str, Any] = json.loads(metadata[_FACTS])
-        pool, embedding_dim = len(state["heads"]), state["theta_weight"].shape[1]
+        pool = len(state["heads"])
+        embedding_dim = state["theta_weight"].shape[1]
         selector = HeadSelector(embedding_dim, pool, Setting(**facts["setting"]), seed=0)
         selector.load_state_dict(state)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -168,7 +168,8 @@ def by_regression(
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the mean cross-entropy with the penalty, and its gradient."""
-        weights, bias = flat[:-pool].reshape(width, pool), flat[-pool:]
+        weights = flat[:-pool].reshape(width, pool)
+        bias = flat[-pool:]
         logits = fitted @ weights + bias
         wrong = (np.logaddexp(0, logits) - correct * logits).mean()
         slope = (expit(logits) - correct) / logits.size

@@ -60,7 +60,9 @@ def load(config: Config, experiment: Experiment, graded: GradedAnswers) -> Asked
     Raises:
         TableError: a table is missing or damaged, or lacks an answer.
     """
-    options, heads, base = experiment.options, experiment.heads, [str(BASE)]
+    options = experiment.options
+    heads = experiment.heads
+    base = [str(BASE)]
     questions, rankings = _rankings(experiment)
     known, z = experiment.z(options.train)
     sampled = {

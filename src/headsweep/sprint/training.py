@@ -121,13 +121,16 @@ def fit(
             f"no head solves any of the {len(correct)} training questions, so there is nothing to "
             "learn; choose easier training questions or a longer max_new_tokens"
         )
-    pool, epochs = correct.shape[1], settings[0].epochs
+    pool = correct.shape[1]
+    epochs = settings[0].epochs
     pairs = max(pool * (pool - 1) / 2, 1)
     weights = agreement(correct) / (1 if settings[0].geometry == "literal" else pairs)
-    centre, scale = embeddings.mean(dim=0), embeddings.std(dim=0, correction=0)
+    centre = embeddings.mean(dim=0)
+    scale = embeddings.std(dim=0, correction=0)
     constant = scale <= 1e-6 * embeddings.abs().amax(dim=0)  # constant but for rounding
     scale = torch.where(constant, 1.0, scale)
-    inputs, targets = ((embeddings - centre) / scale)[aligned], correct[aligned]
+    inputs = ((embeddings - centre) / scale)[aligned]
+    targets = correct[aligned]
 
     selectors = [
         HeadSelector(embeddings.shape[1], pool, each, seed)
@@ -279,7 +282,8 @@ def _again(
         if name != validation.ALL and options.redrawn_setting == "anew":
             own, _ = choose(known.of(rows).embeddings, correct[rows], options)
         yield _Together(rows, test, [(SPRINT, name, seed, own) for seed in options.seeds])
-    whole, first = np.arange(len(correct)), options.seeds[0]
+    whole = np.arange(len(correct))
+    first = options.seeds[0]
     for name, fold in validation.folds(len(correct), options).items():
         rows = np.setdiff1d(whole, fold)
         yield _Together(rows, known.of(fold), [(SPRINT, name, first, setting)])

@@ -76,7 +76,8 @@ def readings(options: Selector, chosen: Reading) -> dict[str, Reading]:
         told = f"{reading.geometry}, λ = {reading.diversity:g}"
         return f"{told}, {reading.embedder}" if len(options.embedder) > 1 else told
 
-    found, least = {}, min(options.diversity)
+    found = {}
+    least = min(options.diversity)
     for geometry, diversity in product(options.geometry, options.diversity):
         reading = chosen._replace(geometry=geometry, diversity=diversity)
         without = name(reading._replace(diversity=least))

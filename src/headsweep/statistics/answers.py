@@ -180,7 +180,8 @@ def _winning_probability(
         ways = np.zeros((most - votes + 1, len(strong) + 1))
         ways[:, 0] = [comb(free, k) for k in range(len(ways))]
         for rival in strong:
-            before, ways = ways, np.zeros_like(ways)
+            before = ways
+            ways = np.zeros_like(ways)
             for j in range(min(votes, len(ways))):
                 ways[j:] += comb(rival, j) * before[: len(ways) - j]
             if votes < len(ways):

@@ -51,7 +51,8 @@ def at_budgets(
             found[:, place] = values[:, 0]
             continue
         width = spent[n + 1] - spent[n]
-        share, slope = (asked - spent[n]) / width, (mean[n + 1] - mean[n]) / width
+        share = (asked - spent[n]) / width
+        slope = (mean[n + 1] - mean[n]) / width
         reached = (1 - share) * values[:, n] + share * values[:, n + 1]
         used = (1 - share) * tokens[:, n] + share * tokens[:, n + 1]
         found[:, place] = reached + slope * (budget * base - used)

@@ -78,8 +78,10 @@ def _difference(first: Outcomes, second: Outcomes) -> pd.DataFrame:
     leads = _leads(first, second)
     lead = np.mean(leads[0], axis=0)
     means = [np.stack([values.mean(axis=0) for values in seeds]) for seeds in leads]
-    seeds, subsamples = len(means[0]), len(means) - 1
-    noise, sources = np.zeros(lead.shape[1]), {}
+    seeds = len(means[0])
+    subsamples = len(means) - 1
+    noise = np.zeros(lead.shape[1])
+    sources = {}
     if seeds > 1:
         noise = np.mean([draw.var(axis=0, ddof=1) for draw in means], axis=0) / seeds
         sources["by_seed"] = noise, len(means) * (seeds - 1)

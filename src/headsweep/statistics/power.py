@@ -72,7 +72,8 @@ def questions_for(gain: float, changed: float, tests: int) -> int:
     """
     low, high = 0, 1
     while high < _MOST and power(high, changed, tests, gain) < POWER:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     while high - low > 1 + high // 1000:
         middle = (low + high) // 2
         if power(middle, changed, tests, gain) < POWER:

@@ -76,7 +76,8 @@ def best_gain(
     when flipped, look like large gains.
     """
     questions = len(differences)
-    total, squares = differences.sum(axis=0), np.square(differences).sum(axis=0)
+    total = differences.sum(axis=0)
+    squares = np.square(differences).sum(axis=0)
     scale = 1 / np.sqrt(np.where(squares > 0, squares, 1))
     observed = (total * scale).max()
     flipped = differences.astype(np.float32)  # sums of ±1 are exact in float32
@@ -141,7 +142,8 @@ def held_out_gain(
     overall = data.mean(axis=0)
     draw = np.random.default_rng(seed)
     held_out, measured = np.zeros(questions), np.zeros(questions)
-    chosen, follows = np.zeros(heads), np.zeros((heads, heads))
+    chosen = np.zeros(heads)
+    follows = np.zeros((heads, heads))
     for half in _halves(strata, splits, draw):
         for train in (half, ~half):
             sums = train.astype(np.float32) @ data
@@ -156,7 +158,8 @@ def held_out_gain(
     follows /= 2 * splits
     variance = values.var(ddof=1) / questions + max(0.0, float((follows * follows.T).sum()))
     half_width = float(stdtrit(questions - 1, (1 + LEVEL) / 2) * np.sqrt(variance))
-    low, high = max(gain - half_width, -1.0), min(gain + half_width, 1.0)
+    low = max(gain - half_width, -1.0)
+    high = min(gain + half_width, 1.0)
     return HeldOutGain(gain, low, high, chosen / splits)
 
 

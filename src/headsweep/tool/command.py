@@ -257,7 +257,8 @@ def doctor() -> None:
 
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
     print(*(f"{name} {value}" for name, value in facts.items()), sep="\n")
-    cores, memory = len(os.sched_getaffinity(0)), this_cpu().gigabytes
+    cores = len(os.sched_getaffinity(0))
+    memory = this_cpu().gigabytes
     print(f"{cores} of {os.cpu_count()} cores, {memory:.0f} GB of memory")
     query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     print(printed(*query) or "no GPU, as far as nvidia-smi can tell")

@@ -145,7 +145,8 @@ def _title(run: str) -> str:
 
 def _tables(config: Config) -> dict[str, dict[str, Path]]:
     """Return the tables of the dataset: files by split, by the table's name."""
-    store, found = Store(config), dict[str, dict[str, Path]]()
+    store = Store(config)
+    found = dict[str, dict[str, Path]]()
     path = store.path
     part = {name: questions.split for name, questions in config.questions.items()}
     for name, split in part.items():

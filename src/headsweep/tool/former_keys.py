@@ -130,7 +130,8 @@ def _study_keys(config: Config, study: Study) -> dict[str, str]:
 
 
 def _arm_key(arm: batches.Arm) -> str:
-    settings, values = arm.settings, _decisive(arm.settings)
+    settings = arm.settings
+    values = _decisive(arm.settings)
     if settings.scratch:
         layout = _decisive(arm.study.pruned(settings))
         own = {name: value for name, value in values.items() if name.startswith("scratch")}

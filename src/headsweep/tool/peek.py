@@ -102,7 +102,8 @@ def _sweep(config: Config, name: str) -> str:
         return f"{title}: its questions are not drawn yet"
     questions = read_table(file, QUESTIONS)
     answers = {variant: work.so_far(variant).to_pandas() for variant in _shown(config, name)}
-    done, total = sum(map(len, answers.values())), len(questions) * len(answers)
+    done = sum(map(len, answers.values()))
+    total = len(questions) * len(answers)
     heads = [variant for variant in answers if variant != BASE]
     begun = [head for head in heads if len(answers[head])]
     lines = [

@@ -57,7 +57,9 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
     client.begin_run()
     rows = [["model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config"]]
-    facts, rates, hours = {}, {}, 0.0
+    facts = {}
+    rates = {}
+    hours = 0.0
     for name, batch in found.items():
         row, own, facts[name], rates[name] = _measure(whole, batch, cores)
         rows.append([name, *row])
@@ -90,7 +92,8 @@ def _measure(
         answer(warm, cores, stay=True)
         begin = time.monotonic()
         store = answer(whole, cores, stay=True)
-        seconds, gigabytes = time.monotonic() - begin, _memory()
+        seconds = time.monotonic() - begin
+        gigabytes = _memory()
     finally:
         client.end_run()
     little = batches(whole)[0]

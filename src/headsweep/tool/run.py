@@ -100,7 +100,8 @@ class Run:
         return "\n  ".join([*lines, f"{len(self.figures)} figures"])
 
     def _of_sweep(self, template: str, sweep: str | None, **names: object) -> Path:
-        of, run = Store(self.config).of_sweep, self.folder.name
+        of = Store(self.config).of_sweep
+        run = self.folder.name
         return self.root / of(self.one("sweeps", sweep), template, run=run, **names)
 
     def one(self, kind: str, name: str | None) -> str:

@@ -172,7 +172,8 @@ class Solver:
         return list(map(self._count, questions, nearest, texts))
 
     def _count(self, question: str, heads: list[Variant], texts: dict[Variant, str]) -> Solved:
-        written, scores = [texts[head] for head in heads], None
+        written = [texts[head] for head in heads]
+        scores = None
         if self._verifier is not None:
             scores = [float(score) for score in self._verifier(question, written)]
             if len(scores) != len(written) or any(map(math.isnan, scores)):

@@ -235,7 +235,8 @@ def remove_empty(folder: Path) -> None:
 
 def _configs(named: Iterable[Path]) -> tuple[dict[str, Config], list[str]]:
     """Return the configs of runs and the named ones, and the errors of runs' unreadable ones."""
-    known, unread = {}, []
+    known = {}
+    unread = []
     for file in sorted(Path(paths.RESULTS).glob("*/config.json")):
         try:
             known[file.parent.name] = resolve(load(file))

@@ -162,7 +162,8 @@ def held(rules: Rules) -> str:
     how many these are says the question set, or else what `headsweep plan` assumes.
     """
     total = found = 0
-    config, path = rules.config, rules.store.path
+    config = rules.config
+    path = rules.store.path
     for batch in rules.batches:
         try:
             questions = count_rows(path(paths.QUESTIONS, questions=batch.questions))

@@ -1,0 +1,129 @@
+"""Idioms that save a line and cost the reader a minute stay out of the sources."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+NOT_YET = (
+    "bench",
+    "compression",
+    "config/compression.py",
+    "generation",
+    "grading/pool.py",
+    "models/gguf",
+    "recovery",
+    "analysis/referee.py",
+    "tool/compare.py",
+    "tool/referee",
+)
+"""Files, by how their paths begin below headsweep, that are not yet through. Shorten this list."""
+
+TRUTHS = (ast.Compare, ast.Not)
+LITERALS = (ast.Tuple, ast.List, ast.Set)
+VARIADIC = "zip min max print product chain format map union new_zeros reshape partial submit info"
+"""Functions that take any number of alike arguments, and so may get some of them in a list."""
+
+
+def has_truth(node):
+    return any(isinstance(part, TRUTHS) for part in ast.walk(node))
+
+
+def shape(value):
+    """Return a value's form without its names, numbers and signs: two of one form are a pair."""
+    signs = (ast.operator, ast.cmpop, ast.unaryop, ast.UnaryOp, ast.expr_context)
+    return [type(part) for part in ast.walk(value) if not isinstance(part, signs)]
+
+
+def idioms(tree):
+    """Yield what is to be written in plain lines, with its line."""
+    collected = {
+        function.args.vararg.arg
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef) and function.args.vararg
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Starred(value=ast.Tuple() | ast.List() | ast.Set()):
+                yield node.lineno, "a starred literal"
+            case ast.Call(args=[_, *rest]):
+                packed = [part.value for part in rest if isinstance(part, ast.Starred)]
+                unnamed = {ast.unparse(value) for value in packed} - collected
+                if unnamed and ast.unparse(node.func).rpartition(".")[2] not in VARIADIC.split():
+                    yield node.lineno, "positional packing after other arguments"
+            case ast.BinOp(op=ast.Mult()):
+                texts = [isinstance(part, (ast.JoinedStr, ast.List)) or is_text(part)
+                         for part in (node.left, node.right)]  # fmt: skip
+                truths = [isinstance(part, ast.Compare) or is_bool(part)
+                          for part in (node.left, node.right)]  # fmt: skip
+                names = [isinstance(part, ast.Name) for part in (node.left, node.right)]
+                if any(truths) or (any(texts) and any(names)):
+                    yield node.lineno, "truth as a number"
+            case ast.Slice():
+                ends = [end for end in (node.lower, node.upper) if end is not None]
+                if any(has_truth(end) for end in ends):
+                    yield node.lineno, "truth as a number"
+            case ast.comprehension():
+                parts = [part for condition in node.ifs for part in ast.walk(condition)]
+                if any(isinstance(part, ast.NamedExpr) for part in parts):
+                    yield node.ifs[0].lineno, "a name bound in a comprehension's condition"
+            case ast.Assign(targets=[ast.Tuple()], value=ast.Tuple(elts=[first, *others])):
+                if any(shape(other) != shape(first) for other in others):
+                    yield node.lineno, "several assignments in one, whose values are no pair"
+
+
+def is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def is_bool(node):
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "bool"
+
+
+FILES = [
+    file
+    for file in sorted(SOURCE.rglob("*.py"))
+    if not str(file.relative_to(SOURCE)).removeprefix("headsweep/").startswith(NOT_YET)
+]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_a_module_says_what_it_does_in_plain_lines(file):
+    found = dict(idioms(ast.parse(file.read_text(encoding="utf-8"))))
+    assert not found, f"{file}: {found}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "f(*(1, 2))",
+        "words = (*('a', 'b'), 'c')",
+        "f(name, *where)",
+        "text = 'one' + ', more' * several",
+        "names = [''] * bool(names)",
+        "row = 3 * (count > 1)",
+        "both[: base in tested]",
+        "{name: own for name in names if (own := table[name])}",
+        "tested, method = trial.settings, trial.study.method",
+    ],
+)
+def test_each_idiom_is_found(line):
+    assert list(idioms(ast.parse(line)))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "low, high = row.low, row.high",
+        "gained, lost = (x > 0).sum(), (x < 0).sum()",
+        "first, second = second, first",
+        "print(name, *rest)",
+        "blanks = [None] * 4",
+        "def f(x, *more): return g(x, *more)",
+        "rows = [row for row in rows if row]",
+    ],
+)
+def test_what_is_plain_passes(line):
+    assert not list(idioms(ast.parse(line)))
