@@ -22,8 +22,8 @@ NOT_YET = (
 """Files, by how their paths begin below headsweep, that are not yet through. Shorten this list."""
 
 TRUTHS = (ast.Compare, ast.Not)
-LITERALS = (ast.Tuple, ast.List, ast.Set)
-VARIADIC = "zip min max print product chain format map union new_zeros reshape partial submit info"
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+VARIADIC = "zip min max print product chain format map union new_zeros view reshape partial"
 """Functions that take any number of alike arguments, and so may get some of them in a list."""
 
 
@@ -42,7 +42,7 @@ def idioms(tree):
     collected = {
         function.args.vararg.arg
         for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef) and function.args.vararg
+        if isinstance(function, FUNCTIONS) and function.args.vararg
     }
     for node in ast.walk(tree):
         match node:
@@ -54,12 +54,9 @@ def idioms(tree):
                 if unnamed and ast.unparse(node.func).rpartition(".")[2] not in VARIADIC.split():
                     yield node.lineno, "positional packing after other arguments"
             case ast.BinOp(op=ast.Mult()):
-                texts = [isinstance(part, (ast.JoinedStr, ast.List)) or is_text(part)
-                         for part in (node.left, node.right)]  # fmt: skip
-                truths = [isinstance(part, ast.Compare) or is_bool(part)
-                          for part in (node.left, node.right)]  # fmt: skip
-                names = [isinstance(part, ast.Name) for part in (node.left, node.right)]
-                if any(truths) or (any(texts) and any(names)):
+                factors = (node.left, node.right)
+                repeated = any(map(is_text, factors)) and any(map(is_name, factors))
+                if repeated or any(map(is_truth, factors)):
                     yield node.lineno, "truth as a number"
             case ast.Slice():
                 ends = [end for end in (node.lower, node.upper) if end is not None]
@@ -75,11 +72,17 @@ def idioms(tree):
 
 
 def is_text(node):
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return any(letter.isalpha() for letter in node.value)
+    return isinstance(node, ast.JoinedStr)
 
 
-def is_bool(node):
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == "bool"
+def is_name(node):
+    return isinstance(node, ast.Name)
+
+
+def is_truth(node):
+    return isinstance(node, ast.Compare) or ast.unparse(node).startswith("bool(")
 
 
 FILES = [

@@ -181,8 +181,13 @@ def engine(action: Literal["status", "stop"]) -> None:
 
     none = "no engine runs in this folder"
     if action == "stop":
-        stopped = stop()
-        print(f"{stopped} engine{'s' * (stopped > 1)} stopped" if stopped else none)
+        match stop():
+            case 0:
+                print(none)
+            case 1:
+                print("1 engine stopped")
+            case stopped:
+                print(f"{stopped} engines stopped")
         return
     engines = status()
     for each in engines:

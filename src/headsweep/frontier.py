@@ -337,16 +337,17 @@ def _candidates(config: Config, frontier: str, graded: GradedAnswers) -> list[li
     """Return the scales of each family; the samples of the base model come last."""
     options = config.frontiers[frontier]
     found = defaultdict[str, list[Family]](list)
-    asked = options.train, options.test
+    asked = (options.train, options.test)
     for (kind, number), variants in family_members(config, options).items():
         names = list(map(str, variants))
         scale = str(number) if number else ""
-        answers = (graded.of(options.decoding, each, names, samples=1) for each in asked)
-        found[kind].append(Family(kind, scale, names, *answers))
+        train, test = (graded.of(options.decoding, each, names, samples=1) for each in asked)
+        found[kind].append(Family(kind, scale, names, train, test))
     for decoding in options.sampling:
         names = [f"{decoding}, sample {number}" for number in range(options.members)]
-        answers = (graded.of(decoding, each, [str(BASE)], samples=len(names)) for each in asked)
-        found[SAMPLING].append(Family(SAMPLING, decoding, names, *answers))
+        base = [str(BASE)]
+        train, test = (graded.of(decoding, each, base, samples=len(names)) for each in asked)
+        found[SAMPLING].append(Family(SAMPLING, decoding, names, train, test))
     return list(found.values())
 
 
@@ -379,6 +380,6 @@ def _points(
     table["answers"] = tokens / base_tokens
     table["computed"] = scores["computed"].mean(axis=0)
     for outcome, score in OUTCOMES.items():
-        names = outcome, f"{outcome}_low", f"{outcome}_high"
-        table = table.assign(**estimated(scores[score], bootstrap, *names))
+        columns = estimated(scores[score], bootstrap, outcome, f"{outcome}_low", f"{outcome}_high")
+        table = table.assign(**columns)
     return table

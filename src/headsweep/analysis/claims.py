@@ -13,7 +13,7 @@ names what a row is about, alike in the paper's and the run's row. A column may 
 
 from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ import pandas as pd
 from headsweep.analysis import compression_judges
 from headsweep.analysis import published as papers
 from headsweep.analysis.compression_evidence import of_run, printed
-from headsweep.analysis.evidence import Rules, evidence
+from headsweep.analysis.evidence import NO_RULES, Rules, evidence
 from headsweep.analysis.facts import read_csv, rows_of
 from headsweep.analysis.judges import JUDGES, OPEN, Evidence, Judge, Judgement
 from headsweep.config import Config
@@ -42,6 +42,19 @@ _CLAIM = ["claim", "value", "where", "kind", "table", "filter", "column", "state
 
 Tables = Mapping[str, pd.DataFrame]
 
+Cells = dict[str, Any]
+"""A verdict, by the ends of names of columns: "" (the word), ``_why``, ``_value``, ``_low``,
+``_high``."""
+
+
+class Verdicts(NamedTuple):
+    """What is said of a claim by the paper's own numbers, and by the run's."""
+
+    of_paper: Cells
+    of_run: Mapping[Rules, Cells]
+    """By prompt and grading rules; `NO_RULES` where the run measured nothing, or they do not
+    matter."""
+
 
 def claims(config: Config, published: Path) -> pd.DataFrame:
     """Judge the papers' claims by a folder of their own tables and by a run: columns `COLUMNS`.
@@ -52,45 +65,56 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
     Raises:
         TableError: a table is missing or damaged.
     """
-    own = evidence(config, published)
-    paper = own.pop(("", ""))
-    compressions = printed(papers.conditions(published)), of_run(config)
+    of_run_by_rules = evidence(config, published)
+    of_paper = of_run_by_rules.pop(NO_RULES)
+    printed_compressions = printed(papers.conditions(published))
+    run_compressions = of_run(config)
     rows: list[dict[str, Any]] = []
-    for of, file in papers.CLAIMS.items():
+    for paper, file in papers.CLAIMS.items():
         for claim in rows_of(read_csv(published / file, _CLAIM)):
-            said = {"paper": of} | {name: getattr(claim, name) for name in _CLAIM[:3]}
-            found: dict[Rules, dict[str, Any]] = {}
-            theirs = UNDECIDED.cells()
+            about = {"paper": paper} | {name: getattr(claim, name) for name in _CLAIM[:3]}
             if claim.claim in JUDGES:
-                theirs, found = _decided(JUDGES[claim.claim], paper, own)
+                verdicts = _by_evidence(JUDGES[claim.claim], of_paper, of_run_by_rules)
             elif claim.claim in compression_judges.JUDGES:
                 decide = compression_judges.JUDGES[claim.claim]
-                one, two = (compression_judges.judged(decide, each) for each in compressions)
-                theirs = (one or UNMEASURED).cells()
-                found = {("", ""): (two or UNMEASURED).cells()}
+                theirs = compression_judges.judged(decide, printed_compressions) or UNMEASURED
+                ours = compression_judges.judged(decide, run_compressions) or UNMEASURED
+                verdicts = Verdicts(theirs.cells(), {NO_RULES: ours.cells()})
             elif not pd.isna(claim.kind):
-                said["stated"] = claim.stated / (1 if claim.kind == "no later" else 100)
-                asked = _rows_about(paper.tables, claim)
-                theirs = judge(claim, asked)
-                wanted = set(asked["of"])
-                about = ((how, _rows_about(each.tables, claim)) for how, each in own.items())
-                found = {how: judge(claim, part, wanted) for how, part in about if len(part)}
-                found = found or {("", ""): judge(claim, asked.head(0))}
-            said |= {f"published{name}": value for name, value in theirs.items()}
-            for (prompt, grading), ours in (found or {("", ""): UNDECIDED.cells()}).items():
-                here = {f"run{name}": value for name, value in ours.items()}
-                rows.append({**said, "prompt": prompt, "grading": grading, **here})
+                about["stated"] = claim.stated / (1 if claim.kind == "no later" else 100)
+                verdicts = _by_numbers(claim, of_paper, of_run_by_rules)
+            else:
+                verdicts = Verdicts(UNDECIDED.cells(), {NO_RULES: UNDECIDED.cells()})
+            about |= {f"published{end}": value for end, value in verdicts.of_paper.items()}
+            for (prompt, grading), cells in verdicts.of_run.items():
+                of_rules = {f"run{end}": value for end, value in cells.items()}
+                rows.append({**about, "prompt": prompt, "grading": grading, **of_rules})
     return pd.DataFrame(rows).reindex(columns=COLUMNS)
 
 
-def _decided(
-    decide: Judge, paper: Evidence, own: Mapping[Rules, Evidence]
-) -> tuple[dict[str, Any], dict[Rules, dict[str, Any]]]:
-    """Return what a judge says of a claim by the paper's numbers, and by the run's, by rules."""
+def _by_evidence(decide: Judge, paper: Evidence, of_run: Mapping[Rules, Evidence]) -> Verdicts:
+    """Return what a judge says of a claim by the paper's numbers, and by the run's."""
     theirs = decide(paper) or UNMEASURED
-    found = {how: decide(each) for how, each in own.items()}
-    ours = {how: judgement.cells() for how, judgement in found.items() if judgement}
-    return theirs.cells(), ours or {("", ""): UNMEASURED.cells()}
+    ours: dict[Rules, Cells] = {}
+    for rules, known in of_run.items():
+        judgement = decide(known)
+        if judgement is not None:
+            ours[rules] = judgement.cells()
+    return Verdicts(theirs.cells(), ours or {NO_RULES: UNMEASURED.cells()})
+
+
+def _by_numbers(claim: Any, paper: Evidence, of_run: Mapping[Rules, Evidence]) -> Verdicts:
+    """Return what one column of numbers says of a claim: the paper's, and the run's."""
+    printed_rows = _rows_about(paper.tables, claim)
+    subjects = set(printed_rows["of"])
+    ours: dict[Rules, Cells] = {}
+    for rules, known in of_run.items():
+        measured_rows = _rows_about(known.tables, claim)
+        if len(measured_rows):
+            ours[rules] = judge(claim, measured_rows, subjects)
+    return Verdicts(
+        judge(claim, printed_rows), ours or {NO_RULES: judge(claim, printed_rows.head(0))}
+    )
 
 
 def _rows_about(tables: Tables, claim: Any) -> pd.DataFrame:
@@ -98,7 +122,7 @@ def _rows_about(tables: Tables, claim: Any) -> pd.DataFrame:
     return found if pd.isna(claim.filter) or found.empty else found.query(claim.filter)
 
 
-def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> dict[str, Any]:
+def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Cells:
     """Judge a claim by rows, each of which bears it out, contradicts it or leaves it open.
 
     A claim about every row is refuted by one, but confirmed only by all that the paper has;
@@ -132,8 +156,10 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> dic
         why += f"; taken: at least {claim.stated:g}%"
         found = {"_value": least, "_low": least, "_high": possible}
     elif claim.kind != "no later":
-        interval = "" if last["exact"] else f" ({percent(last['low'])} to {percent(last['high'])})"
-        why = f"{percent(last['value'])}{interval}" + f" at most; {why}" * (len(rows) > 1)
+        largest = percent(last["value"])
+        if not last["exact"]:
+            largest += f" ({percent(last['low'])} to {percent(last['high'])})"
+        why = f"{largest} at most; {why}" if len(rows) > 1 else largest
     lacking = ", ".join(sorted(wanted - set(rows["of"])))
     if lacking and needed == 1 and word != "fails":
         word = OPEN

@@ -68,13 +68,20 @@ Judge = Callable[[Compressed], Judgement | None]
 
 def judged(judge: Judge, compressions: Sequence[Compressed]) -> Judgement | None:
     """Return the judgement of all compressions: one word where those that decide agree."""
-    known = [(each.title, found) for each in compressions if (found := judge(each)) is not None]
+    known: dict[str, Judgement] = {}
+    for compression in compressions:
+        judgement = judge(compression)
+        if judgement is not None:
+            known[compression.title] = judgement
     if not known:
         return None
-    why = "; ".join(f"{title}: {found.why}" for title, found in known)
-    words = {found.word for _, found in known} - {OPEN}
-    numbers = known[0][1][2:] if len(known) == 1 else ()
-    return Judgement(words.pop() if len(words) == 1 else OPEN, why, *numbers)
+    why = "; ".join(f"{title}: {judgement.why}" for title, judgement in known.items())
+    words = {judgement.word for judgement in known.values()} - {OPEN}
+    word = words.pop() if len(words) == 1 else OPEN
+    if len(known) > 1:
+        return Judgement(word, why)
+    (only,) = known.values()
+    return only._replace(word=word, why=why)
 
 
 def _told(found: Found) -> str:
@@ -108,7 +115,7 @@ def _changes(table: str, column: str, key: str, stated: Mapping[str | float, flo
         if not known:
             return None
         why = ", ".join(f"{name} {_told(numbers)}" for name, numbers in known.items()) + " points"
-        ends = next(iter(known.values())) if len(known) == 1 else ()
+        number = next(iter(known.values())) if len(known) == 1 else None
         signs = [
             sign_of(low, high) if stated[name] > 0 else sign_of(-high, -low)
             for name, (_, low, high) in known.items()
@@ -116,11 +123,11 @@ def _changes(table: str, column: str, key: str, stated: Mapping[str | float, flo
         if not own.is_main:
             why = f"{why}, not the paper's solver and data: the direction alone"
         elif not all(_holds(numbers, stated[name]) for name, numbers in known.items()):
-            return Judgement("fails", why, *ends)
+            return Judgement.by("fails", why, number)
         if "fails" in signs:
-            return Judgement("fails", why, *ends)
+            return Judgement.by("fails", why, number)
         whole = len(known) == len(stated) and set(signs) == {"holds"}
-        return Judgement("holds" if whole else OPEN, why, *ends)
+        return Judgement.by("holds" if whole else OPEN, why, number)
 
     return judge
 
@@ -130,19 +137,19 @@ def _best_alpha(own: Compressed) -> Judgement | None:
     table = own.tables["table3a"]
     alphas = [float(alpha) for alpha in table.loc[table["distilled"].eq(True), "alpha"]]
     distilled = Compressed(own.title, own.condition, {"": table[table["distilled"].eq(True)]})
-    gaps = {
-        alpha: gap
-        for alpha in alphas
-        if alpha != 0.5 and (gap := distilled.found("", "gap", alpha=alpha))
-    }
+    gaps: dict[float, Found] = {}
+    for alpha in alphas:
+        gap = distilled.found("", "gap", alpha=alpha)
+        if alpha != 0.5 and gap is not None:
+            gaps[alpha] = gap
     if not gaps or 0.5 not in alphas:
         return None
     best = max(gaps, key=lambda alpha: gaps[alpha][0])
     why = f"the best other alpha, {best:g}, against 0.5: {_told(gaps[best])} points"
     if any(low > 0 for _, low, _ in gaps.values()):
-        return Judgement("fails", why, *gaps[best])
+        return Judgement.by("fails", why, gaps[best])
     worse = all(high < 0 for *_, high in gaps.values())
-    return Judgement("holds" if worse else OPEN, why, *gaps[best])
+    return Judgement.by("holds" if worse else OPEN, why, gaps[best])
 
 
 def _between(own: Compressed) -> Judgement | None:
@@ -154,9 +161,9 @@ def _between(own: Compressed) -> Judgement | None:
     least = min(known)
     why = f"at least {_told(least)} points against the unpruned solver; above −0.9 is stated"
     if any(high <= -0.009 for *_, high in known):
-        return Judgement("fails", why, *least)
+        return Judgement.by("fails", why, least)
     above = all(low > -0.009 for _, low, _ in known)
-    return Judgement("holds" if above else OPEN, why, *least)
+    return Judgement.by("holds" if above else OPEN, why, least)
 
 
 def _by_complexity(own: Compressed) -> Judgement | None:
@@ -168,7 +175,7 @@ def _by_complexity(own: Compressed) -> Judgement | None:
     if own.is_main and not (_holds(low, -0.003) and _holds(high, -0.007)):
         return Judgement("fails", why)
     more = _difference(low, high)
-    return Judgement(sign_of(-more[2], -more[1]), why, *more)
+    return Judgement.by(sign_of(-more[2], -more[1]), why, more)
 
 
 def _comparable(own: Compressed) -> Judgement | None:
@@ -183,9 +190,9 @@ def _comparable(own: Compressed) -> Judgement | None:
     why = f"norm alone minus entropy alone {_told(apart)} points; comparable: within "
     why += f"{100 * NOTABLE:g}"
     if apart[1] > -NOTABLE and apart[2] < NOTABLE:
-        return Judgement("holds", why, *apart)
+        return Judgement.by("holds", why, apart)
     beyond = apart[1] > NOTABLE or apart[2] < -NOTABLE
-    return Judgement("fails" if beyond else OPEN, why, *apart)
+    return Judgement.by("fails" if beyond else OPEN, why, apart)
 
 
 def _recursion(own: Compressed) -> Judgement | None:
@@ -193,19 +200,17 @@ def _recursion(own: Compressed) -> Judgement | None:
 
     The paper prints single rounds with one kind of distillation; a run has the arm with both.
     """
-    gaps = [
-        gap
-        for arm in ("joint_single_teacher", "response_distillation", "feature_distillation")
-        if (gap := own.found("table4", "gap", arm=arm))
-    ]
-    if not gaps:
+    single_round = ("joint_single_teacher", "response_distillation", "feature_distillation")
+    gaps = [own.found("table4", "gap", arm=arm) for arm in single_round]
+    known = [gap for gap in gaps if gap is not None]
+    if not known:
         return None
-    value, low, high = gaps[0]
+    value, low, high = known[0]
     gain = -value, -high, -low
     why = f"recursive minus single-round distillation {_told(gain)} points; 0.4 is stated"
     if gain[2] < 0.004 - _LAST:
-        return Judgement("fails", why, *gain)
-    return Judgement("holds" if gain[1] > 0 else OPEN, why, *gain)
+        return Judgement.by("fails", why, gain)
+    return Judgement.by("holds" if gain[1] > 0 else OPEN, why, gain)
 
 
 def _more_saves_more(own: Compressed) -> Judgement | None:
@@ -286,7 +291,7 @@ def _stated(
             parts.append(f"removing these heads saves at most {percent(most[0])} (arithmetic)")
             words.append("fails")
     word = next((each for each in ("fails", OPEN) if each in words), "holds")
-    return Judgement(word, "; ".join(parts), *(changed if change is not None else ()))
+    return Judgement.by(word, "; ".join(parts), None if change is None else changed)
 
 
 def _overall(own: Compressed) -> Judgement | None:

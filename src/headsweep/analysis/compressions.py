@@ -5,7 +5,7 @@ are empty where nothing was measured or published.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,7 @@ def tables(trials: Sequence[Trial], conditions: pd.DataFrame) -> dict[str, pd.Da
 
     The paper's numbers are those of `headsweep.analysis.published.conditions`.
     """
-    found: dict[str, list[pd.DataFrame]] = {name: [] for name in COLUMNS}
+    parts: dict[str, list[pd.DataFrame]] = {name: [] for name in COLUMNS}
     names = [(t.study.data or t.study.test, t.study.solver or t.study.model) for t in trials]
     sizes = defaultdict[str | None, dict[str | None, int]](dict)  # of unpruned solvers, by data
     for trial, (data, subject) in zip(trials, names, strict=True):
@@ -76,92 +76,146 @@ def tables(trials: Sequence[Trial], conditions: pd.DataFrame) -> dict[str, pd.Da
         # Of two solvers, the larger one stands beside the paper's larger one.
         larger = len(sizes[data]) == 2 and sizes[data][subject] > min(sizes[data].values())
         of = {"compression": trial.name, "subject": subject, "data": data}
-        for name, table in _tables(trial, conditions, larger).items():
+        for name, table in _TrialTables(trial, conditions, larger=larger).by_name().items():
             if len(table):
-                found[name].append(table.assign(**of).reindex(columns=COLUMNS[name]))
+                parts[name].append(table.assign(**of).reindex(columns=COLUMNS[name]))
     return {
-        name: pd.concat(parts or [pd.DataFrame(columns=COLUMNS[name])], ignore_index=True)
-        for name, parts in found.items()
+        name: pd.concat(tables or [pd.DataFrame(columns=COLUMNS[name])], ignore_index=True)
+        for name, tables in parts.items()
     }
 
 
-def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, pd.DataFrame]:
-    """Return the rows of each table about a compression."""
-    tested = trial.settings
-    method = trial.study.method
-    papers = conditions[conditions["data"] == trial.papers_data]
-    same = papers[np.isclose(papers["ratio"], method.ratio)]
-    measured = pd.DataFrame([_measured(trial, arm) for arm in tested]).set_index("arm", drop=False)
+class _TrialTables:
+    """The rows of each table about one compression.
 
-    def beside(rows: pd.DataFrame, paper: pd.DataFrame, on: str) -> pd.DataFrame:
-        printed = paper.set_index(on).filter(like="published_").reindex(rows[on])
-        return rows.join(printed.set_axis(rows.index))
+    `conditions` are the paper's numbers; `larger` says that another solver was trained on the same
+    data and is smaller.
+    """
 
-    def of_model(arms: Iterable[str], model: str) -> pd.DataFrame:
-        paper = papers[(papers["of"] == "ratio") & (papers["key"] == model)]
-        return beside(measured.loc[list(arms)], paper, "ratio")
+    def __init__(self, trial: Trial, conditions: pd.DataFrame, *, larger: bool) -> None:
+        self._trial = trial
+        self._tested = trial.settings
+        self._ratios = list(ratios_of(trial).values())
+        self._of_data = conditions[conditions["data"] == trial.papers_data]
+        same_ratio = np.isclose(self._of_data["ratio"], trial.study.method.ratio)
+        self._of_ratio = self._of_data[same_ratio]
+        self._papers_model = trial.papers_model or "ATHENA-base"
+        self._papers_size = self._papers_model
+        if larger and not trial.papers_model:
+            self._papers_size = "ATHENA-large"
+        measured = pd.DataFrame([_measured(trial, arm) for arm in self._tested])
+        self._measured = measured.set_index("arm", drop=False)
+        self._nothing = self._measured.head(0)
 
-    def of(kind: str, rows: pd.DataFrame) -> pd.DataFrame:
-        return beside(rows.assign(key=rows[kind].astype(str)), same[same["of"] == kind], "key")
+    def by_name(self) -> dict[str, pd.DataFrame]:
+        """Return all tables, some without rows."""
+        baseline = [arm for arm in (BASELINE,) if arm in self._tested]
+        method = [arm for arm in (METHOD,) if arm in self._tested]
+        unpruned_and_pruned = baseline + method
+        return {
+            "table1": self._of_model([*baseline, *self._ratios], self._papers_model),
+            "table2": self._of_model(unpruned_and_pruned, self._papers_size),
+            "table3a": pd.concat([self._mixtures(distilled=True), self._mixtures(distilled=False)]),
+            "table3b": self._strata() if baseline and method else self._nothing,
+            "table4": self._arms(),
+            "variations": self._variations(),
+            "knee": self._knee(),
+            "quantisation": self._quantisation(),
+            "speed": self._speed(),
+            "cost": pd.DataFrame([_cost(self._trial, row) for row in rows_of(self._measured)]),
+        }
 
-    def gap(rows: pd.DataFrame, other: str) -> pd.DataFrame:
-        others = ("" if arm == other else other for arm in rows["arm"])  # none to itself
-        pairs = zip(rows["arm"], others, strict=True)
-        gaps = [compared(trial, trial.right(arm), trial.right(each)) for arm, each in pairs]
+    def _of_model(self, arms: list[str], model: str) -> pd.DataFrame:
+        """Return arms beside what the paper prints of a model at the same ratio."""
+        paper = self._of_data[(self._of_data["of"] == "ratio") & (self._of_data["key"] == model)]
+        return _beside(self._measured.loc[arms], paper, "ratio")
+
+    def _of_kind(self, kind: str, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows beside what the paper prints of the same arm, stratum or alpha."""
+        paper = self._of_ratio[self._of_ratio["of"] == kind]
+        return _beside(rows.assign(key=rows[kind].astype(str)), paper, "key")
+
+    def _with_gap(self, rows: pd.DataFrame, other: str) -> pd.DataFrame:
+        """Add each arm's accuracy minus that of another arm, which has none to itself."""
+        gaps = []
+        for arm in rows["arm"]:
+            others = self._trial.right("" if arm == other else other)
+            gaps.append(compared(self._trial, self._trial.right(arm), others))
         return rows.join(pd.DataFrame(gaps, rows.index, _GAP))
 
-    def mixtures(*, distilled: bool) -> pd.DataFrame:
-        found = mixtures_of(trial, distilled=distilled)
-        middle = method.importance.alpha
-        if len(found) < 2:
-            return measured.head(0)
-        rows = measured.loc[list(found.values())].assign(alpha=list(found), distilled=distilled)
-        printed = of("alpha" if distilled else "arm", rows.assign(against=middle))
-        return gap(printed, found.get(middle, ""))
+    def _mixtures(self, *, distilled: bool) -> pd.DataFrame:
+        """Return the arms of other alphas, each against the method's own."""
+        arm_of_alpha = mixtures_of(self._trial, distilled=distilled)
+        if len(arm_of_alpha) < 2:
+            return self._nothing
+        middle = self._trial.study.method.importance.alpha
+        rows = self._measured.loc[list(arm_of_alpha.values())]
+        rows = rows.assign(alpha=list(arm_of_alpha), distilled=distilled, against=middle)
+        rows = self._of_kind("alpha" if distilled else "arm", rows)
+        return self._with_gap(rows, arm_of_alpha.get(middle, ""))
 
-    def strata() -> pd.DataFrame:
-        # as in the paper
-        found = set(trial.outcomes["stratum"])
-        order = ["low", "medium", "high"]
-        there = [name for name in (*order, *sorted(found - set(order))) if name in found]
+    def _strata(self) -> pd.DataFrame:
+        """Return the method's accuracy by stratum, in the paper's order, and over all."""
+        present = set(self._trial.outcomes["stratum"])
+        papers = ["low", "medium", "high"]
+        names = [name for name in papers if name in present] + sorted(present - set(papers))
         rows = []
-        for name, asked in [*zip(there, there, strict=True), ("all", None)]:
-            base = accuracy(trial, BASELINE, stratum=asked)["accuracy"]
-            own = accuracy(trial, METHOD, stratum=asked)
-            rows.append({"arm": METHOD, "stratum": name, "baseline": base, **own})
-        return of("stratum", pd.DataFrame(rows))
+        for name in [*names, "all"]:
+            stratum = None if name == "all" else name
+            base = accuracy(self._trial, BASELINE, stratum=stratum)["accuracy"]
+            of_method = accuracy(self._trial, METHOD, stratum=stratum)
+            rows.append({"arm": METHOD, "stratum": name, "baseline": base, **of_method})
+        return self._of_kind("stratum", pd.DataFrame(rows))
 
-    def variations() -> pd.DataFrame:
-        others = {*ratios}.union(*(mixtures_of(trial, distilled=d).values() for d in (True, False)))
-        changes = {arm: own for arm, own in trial.study.variations.items() if arm not in others}
-        rows = measured.loc[[arm for arm in (METHOD, *changes) if changes and arm in tested]]
-        return gap(rows.assign(changed=[_told(changes.get(arm, {})) for arm in rows.index]), METHOD)
+    def _arms(self) -> pd.DataFrame:
+        """Return the paper's arms against the method."""
+        rows = self._measured.loc[[arm for arm in ARMS if arm in self._tested]]
+        return self._with_gap(self._of_kind("arm", rows), METHOD)
 
-    both = [arm for arm in (BASELINE, METHOD) if arm in tested]
-    ratios = list(ratios_of(trial).values())
-    broken = knee(trial)
-    keys = ["tokens", "batch"]
-    rows = trial.measurements
-    unpruned = rows[(rows["arm"] == BASELINE) & ~rows["quantised"]]
-    timed = rows.merge(unpruned[[*keys, "seconds", "flops"]], "left", keys, suffixes=("", "_0"))
-    faster = timed["seconds_0"] / timed["seconds"] - 1
-    twice = [(arm, bits) for arm in trial.study.int8 for bits in (False, True)]
-    quantised = [_measured(trial, *each) for each in twice if not trial.tested(*each).empty]
-    base = trial.papers_model or "ATHENA-base"
-    size = "ATHENA-large" if larger and not trial.papers_model else base
-    arms = measured.loc[[arm for arm in ARMS if arm in tested]]
-    return {
-        "table1": of_model([*both[: BASELINE in tested], *ratios], base),
-        "table2": of_model(both, size),
-        "table3a": pd.concat([mixtures(distilled=True), mixtures(distilled=False)]),
-        "table3b": strata() if len(both) == 2 else measured.head(0),
-        "table4": gap(of("arm", arms), METHOD),
-        "variations": variations(),
-        "knee": measured.loc[ratios if broken else []].assign(**broken),
-        "quantisation": pd.DataFrame(quantised),
-        "speed": timed.assign(faster=faster, flops_removed=1 - timed["flops"] / timed["flops_0"]),
-        "cost": pd.DataFrame([_cost(trial, own) for own in rows_of(measured)]),
-    }
+    def _variations(self) -> pd.DataFrame:
+        """Return variations that are neither a ratio nor a mixture, against the method."""
+        elsewhere = set(self._ratios)
+        for distilled in (True, False):
+            elsewhere.update(mixtures_of(self._trial, distilled=distilled).values())
+        changes = {
+            arm: changed
+            for arm, changed in self._trial.study.variations.items()
+            if arm not in elsewhere
+        }
+        arms = [arm for arm in (METHOD, *changes) if arm in self._tested] if changes else []
+        rows = self._measured.loc[arms]
+        told = [_told(changes.get(arm, {})) for arm in rows.index]
+        return self._with_gap(rows.assign(changed=told), METHOD)
+
+    def _knee(self) -> pd.DataFrame:
+        """Return the ratios with the one at which the method breaks down, if that is known."""
+        broken = knee(self._trial)
+        return self._measured.loc[self._ratios if broken else []].assign(**broken)
+
+    def _quantisation(self) -> pd.DataFrame:
+        """Return the arms that were also tested with 8-bit weights, both ways."""
+        rows = [
+            _measured(self._trial, arm, quantised)
+            for arm in self._trial.study.int8
+            for quantised in (False, True)
+            if not self._trial.tested(arm, quantised).empty
+        ]
+        return pd.DataFrame(rows)
+
+    def _speed(self) -> pd.DataFrame:
+        """Return the measured passes, with their time and FLOPs against the unpruned model's."""
+        rows = self._trial.measurements
+        unpruned = rows[(rows["arm"] == BASELINE) & ~rows["quantised"]]
+        keys = ["tokens", "batch"]
+        timed = rows.merge(unpruned[[*keys, "seconds", "flops"]], "left", keys, suffixes=("", "_0"))
+        faster = timed["seconds_0"] / timed["seconds"] - 1
+        return timed.assign(faster=faster, flops_removed=1 - timed["flops"] / timed["flops_0"])
+
+
+def _beside(rows: pd.DataFrame, paper: pd.DataFrame, on: str) -> pd.DataFrame:
+    """Return rows beside the paper's printed numbers, matched by a column."""
+    printed = paper.set_index(on).filter(like="published_").reindex(rows[on])
+    return rows.join(printed.set_axis(rows.index))
 
 
 def _measured(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
@@ -190,11 +244,12 @@ def knee(trial: Trial) -> dict[str, float]:
     if base.shape[1] < LEAST:
         return {}
     changes = np.stack([(trial.right(arm) - base).to_numpy() for arm in found.values()], axis=-1)
-    resampled = bootstrap(*changes.shape[:2], trial.seed)
-    kept = (ratios * (resampled.means(changes) >= -NOTABLE)).max(axis=-1)
+    seeds, examples, _ = changes.shape
+    resampled = bootstrap(seeds, examples, trial.seed)
+    kept = np.where(resampled.means(changes) >= -NOTABLE, ratios, 0).max(axis=-1)
     low, high = np.quantile(kept, [0.025, 0.975], method="nearest")
-    reached = (ratios * (resampled.interval(changes)[1] >= -NOTABLE)).max()
-    return dict(zip(_KNEE, map(float, (reached, low, high)), strict=True))
+    reached = np.where(resampled.interval(changes)[1] >= -NOTABLE, ratios, 0).max()
+    return {"knee": float(reached), "knee_low": float(low), "knee_high": float(high)}
 
 
 def _cost(trial: Trial, measured: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from headsweep.sprint.methods import SPRINT, is_baseline
 from headsweep.statistics.intervals import wilson
 
 Rules = tuple[str, str]
+NO_RULES: Rules = ("", "")
 """Prompt and grading rules; both are empty for the papers' own numbers."""
 
 _SELECTOR = "Qwen2.5-Math-1.5B-Instruct"  # the model of the paper's selector
@@ -45,7 +46,7 @@ def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
     table = papers.head_pruning(published)
     base = table[table["head"].isna()][[*_CELL, "accuracy"]].rename(columns={"accuracy": "base"})
     printed = table.dropna(subset="head").merge(base, on=_CELL)
-    own = {("", ""): (_of_heads(printed), _printed(table, config.seed))}
+    own = {NO_RULES: (_of_heads(printed), _printed(table, config.seed))}
     for rules, sweeps in _sweeps(config).items():
         parts = [_cells(config, sweep, table) for sweep in sweeps]
         measured = pd.concat(parts).drop_duplicates([*_CELL, "head"])
@@ -60,7 +61,7 @@ def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
         before, excesses = own.get(rules, ({}, {}))
         own[rules] = before | tables, excesses
     return {
-        rules: Evidence(excesses, tables, printed=rules == ("", ""))
+        rules: Evidence(excesses, tables, printed=rules == NO_RULES)
         for rules, (tables, excesses) in own.items()
     }
 

@@ -42,11 +42,12 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
     sources = [store.of_sweep(sweep), store.of_sweep(sweep, paths.GRADED)]
     cut = cut_cells(z, read_table(sources[1], GRADED), variants)
     own = cells(z, variants).merge(cut, on=["by", "group", "variant"], validate="one_to_one")
-    how = config.decodings[config.sweeps[sweep].decoding].prompt, config.grading_of(sweep)
-    table = beside(config, sweep, own, published).assign(prompt=how[0], grading=how[1])
+    prompt = config.decodings[config.sweeps[sweep].decoding].prompt
+    grading = config.grading_of(sweep)
+    table = beside(config, sweep, own, published).assign(prompt=prompt, grading=grading)
     table["unlike"] = unlike.of_sweep(config, sweep)
     tex = store.path(paths.TABLE, sweep=sweep, suffix="tex")
-    write_text(tex, latex.of_sweep(own, title(config, "sweeps", sweep), *how))
+    write_text(tex, latex.of_sweep(own, title(config, "sweeps", sweep), prompt, grading))
     csv = write_csv(tex.with_suffix(".csv"), table, 6)
     record([tex, csv], stopwatch, sources)
 
@@ -111,7 +112,9 @@ def gather(config: Config, compression: str) -> None:
     histories: dict[str, dict[str, Any]] = {}
     for arm in arms(config, compression):
         for seed in study.seeds:
-            templates = [paths.OUTCOMES, *[paths.INT8_OUTCOMES][: arm.name in study.int8]]
+            templates = [paths.OUTCOMES]
+            if arm.name in study.int8:
+                templates.append(paths.INT8_OUTCOMES)
             for template in templates:
                 rows = read_table(Path(arm.file(template, seed)), OUTCOMES)
                 outcomes.append(rows.assign(arm=arm.name, seed=seed))

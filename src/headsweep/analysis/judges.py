@@ -34,6 +34,14 @@ class Judgement(NamedTuple):
     low: float = np.nan
     high: float = np.nan
 
+    @classmethod
+    def by(cls, word: str, why: str, number: tuple[float, float, float] | None) -> "Judgement":
+        """Return a judgement with its number (value, low, high), if one decides it."""
+        if number is None:
+            return cls(word, why)
+        value, low, high = number
+        return cls(word, why, value, low, high)
+
     def cells(self) -> dict[str, Any]:
         """Return it by the ends of names of columns."""
         numbers = {"_value": self.value, "_low": self.low, "_high": self.high}
@@ -123,16 +131,16 @@ def _consistently(evidence: Evidence) -> Judgement | None:
     most = pairs["gain_high"].fillna(pairs["gain"])
     without = int((most <= 0).sum())
     whole = _pooled(found) if found else None
-    ends = (whole.value, whole.low, whole.high) if whole else ()
+    number = (whole.value, whole.low, whole.high) if whole else None
     why = f"{without} of {len(pairs)} pairs have no head with a gain"
     why += f"; beyond {whole.against} {_shown(whole)}" if whole else ""
     lacking = ", ".join(sorted(set(EXHIBITS) - set(found)))
     if without:
-        return Judgement("fails", why, *ends)
+        return Judgement.by("fails", why, number)
     beyond = all(each.low > 0 for each in found.values())
     known = not pairs["gain_high"].notna().any() and not lacking
     why = f"nothing on {lacking}; {why}" if lacking else why
-    return Judgement("holds" if beyond and known else OPEN, why, *ends)
+    return Judgement.by("holds" if beyond and known else OPEN, why, number)
 
 
 def _medians(evidence: Evidence) -> Judgement | None:
@@ -154,7 +162,7 @@ def _medians(evidence: Evidence) -> Judgement | None:
     why += f"{points(least[0])} points ({points(least[1])} to {points(least[2])})"
     refuted = (plain <= 0).any() if evidence.printed else (high < 0).any()
     word = "fails" if refuted else "holds" if (low > 0).all() else OPEN
-    return Judgement(word, why, *least)
+    return Judgement.by(word, why, least)
 
 
 def _overhead(evidence: Evidence) -> Judgement | None:

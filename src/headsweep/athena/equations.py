@@ -231,8 +231,7 @@ def _convert(tree: ast.expr, text: str) -> Equation:
         case ast.UnaryOp(ast.UAdd(), operand):
             return _convert(operand, text)
         case ast.BinOp(left, symbol, right) if type(symbol) in _SYMBOLS:
-            sides = _convert(left, text), _convert(right, text)
-            return Operation(_SYMBOLS[type(symbol)], *sides)
+            return Operation(_SYMBOLS[type(symbol)], _convert(left, text), _convert(right, text))
     raise _unreadable(text)
 
 

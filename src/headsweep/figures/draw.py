@@ -68,7 +68,7 @@ def empty(sentence: str) -> Figure:
 Needs = tuple[Any, ...]  # positional arguments of the function that draws a figure
 
 
-def _gains(config: Config, _: str, *files: Path) -> Needs:
+def _gains(config: Config, _: str, files: Sequence[Path]) -> Needs:
     parts = []
     for (name, called), file in zip(titles(config, "sweeps").items(), files, strict=True):
         table = read_csv(file, GAINS).assign(sweep=name, title=called)
@@ -76,12 +76,14 @@ def _gains(config: Config, _: str, *files: Path) -> Needs:
     return (pd.concat(parts),)
 
 
-def _curves(config: Config, _: str, curves: Path, paired: Path) -> Needs:
+def _curves(config: Config, _: str, files: Sequence[Path]) -> Needs:
+    curves, paired = files
     questions = int(read_metadata(curves)["test_questions"])
     return read_table(curves, CURVES), read_csv(paired, PAIRED), questions
 
 
-def _points(config: Config, _: str, file: Path, accuracy: Path) -> Needs:
+def _points(config: Config, _: str, files: Sequence[Path]) -> Needs:
+    file, accuracy = files
     points = read_table(file, POINTS)
     heads = points.loc[points["kind"] == "head", "name"].tolist()
     z = read_table(accuracy, ACCURACY, exact=False).set_index("question_id")
@@ -93,8 +95,8 @@ READERS: Mapping[str, Callable[..., Needs]] = {
     "accuracy": lambda config, sweep, _: read_z(config, sweep),
     "curves": _curves,
     "points": _points,
-    "trial": lambda config, compression, *_: (read_trial(config, compression),),
-    "frontier": lambda config, _, *files: tuple(map(read_csv, files)),
+    "trial": lambda config, compression, _: (read_trial(config, compression),),
+    "frontier": lambda config, _, files: tuple(map(read_csv, files)),
 }
 """Readers of a figure's data by `Exhibit.needs`: functions of the config, the name of the
 subject, and the files that `headsweep.planning.exhibits.RunFiles.figure_data` lists."""
@@ -117,7 +119,7 @@ def draw(config: Config, subject: str, of: str = "") -> None:
         for layer in places.get(exhibit.per, []):
             stopwatch = Stopwatch()
             sources = list(map(Path, run.figure_data(exhibit.needs, of)))
-            needs = READERS[exhibit.needs](config, of, *sources)
+            needs = READERS[exhibit.needs](config, of, sources)
             made = draw_exhibit(exhibit, config.run, of, needs, sources, called, **layer)
             record(made, stopwatch, sources)
 

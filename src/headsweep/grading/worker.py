@@ -229,13 +229,12 @@ def _is_below(path: object, folders: tuple[str, ...]) -> bool:
 
 def _take_away() -> None:
     """Replace the functions that raise no audit event, wherever modules hold them."""
-    taken = {
-        id(vars(module)[name])
-        for home, names in _UNWATCHED.items()
-        if (module := sys.modules.get(home))
-        for name in names
-        if name in vars(module)
-    }
+    taken = set()
+    for home, names in _UNWATCHED.items():
+        module = sys.modules.get(home)
+        if module is not None:
+            held = vars(module)
+            taken |= {id(held[name]) for name in names if name in held}
     for module in list(sys.modules.values()):
         if module is sys.modules[__name__]:
             continue

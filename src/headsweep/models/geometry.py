@@ -302,10 +302,10 @@ def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], 
         least = _MIXED if args[0].dtype.itemsize > 2 else _MIXED_HALF
         mixed = bool((first - second).norm() > least * first.norm())
         if isinstance(module, Conv1D):
-            widths = module.nx, module.nf
+            width_in, width_out = module.nx, module.nf
         else:
-            widths = module.in_features, module.out_features
-        calls.append(_Call(name, *widths, residual, mixed))
+            width_in, width_out = module.in_features, module.out_features
+        calls.append(_Call(name, width_in, width_out, residual, mixed))
 
     tokens = torch.ones(2, 2, dtype=torch.long, device=model.device)
     arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": tokens}

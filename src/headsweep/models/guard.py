@@ -57,7 +57,8 @@ def check_code(folder: Path, *, known: bool = True) -> None:
     if config.get(_CODE) and not (known and _has_classes(config["model_type"])):
         asked.append((_CODE, config[_CODE]))
     if asked:
-        raise _runs_code(folder / CONFIG, *asked[0])
+        key, value = asked[0]
+        raise _runs_code(folder / CONFIG, key, value)
     tokenizer = folder / TOKENIZER_CONFIG
     if tokenizer.is_file():
         settings = read_object(tokenizer, None, _ADVICE)

@@ -86,8 +86,16 @@ def as_loaded(
     tokenizer.pad_token_id = next(
         each for each in choices if each is not None and 0 <= each < embeddings.num_embeddings
     )
-    where = (folder, embeddings.weight.device, model.dtype)
-    return LoadedModel(model, tokenizer, geometry, *where, tokenizer.pad_token_id, ends)
+    return LoadedModel(
+        model,
+        tokenizer,
+        geometry,
+        folder,
+        embeddings.weight.device,
+        model.dtype,
+        tokenizer.pad_token_id,
+        ends,
+    )
 
 
 def check_device(device: str, dtype: str) -> str:

@@ -209,25 +209,25 @@ def find_cuts(model: PreTrainedModel, before: HeadGeometry, after: HeadGeometry)
 def cut_layers(model: PreTrainedModel, cuts: Iterable[Cut]) -> None:
     """Cut heads out of a model, in place; its weights may be on the device ``meta``."""
     for cut in cuts:
-        _cut(model, *cut)
+        _cut(model, cut)
 
 
-def _cut(
-    model: PreTrainedModel, old: AttentionLayer, new: AttentionLayer, left: Tensor, rows: Readers
-) -> None:
-    for name, readers in rows.items():
-        _take(model.get_submodule(name), readers[:, left].any(1).nonzero()[:, 0], inputs=False)
-    for name in {name.rpartition(".")[0] for name in rows}:
+def _cut(model: PreTrainedModel, cut: Cut) -> None:
+    for name, readers in cut.rows.items():
+        _take(model.get_submodule(name), readers[:, cut.left].any(1).nonzero()[:, 0], inputs=False)
+    for name in {name.rpartition(".")[0] for name in cut.rows}:
         attention = model.get_submodule(name)
         for own, parameter in list(attention.named_parameters(recurse=False)):
-            if parameter.shape == (old.query_heads,):  # an attention sink for each head
-                _set(attention, own, 0, left.to(parameter.device))
-        for own, size in _changed(attention, _sizes(old), _sizes(new)).items():
+            if parameter.shape == (cut.old.query_heads,):  # an attention sink for each head
+                _set(attention, own, 0, cut.left.to(parameter.device))
+        for own, size in _changed(attention, _sizes(cut.old), _sizes(cut.new)).items():
             setattr(attention, own, size)
         if (config := getattr(attention, "config", None)) is not None:
-            attention.config = LayerConfig(config, _changed(config, _counts(old), _counts(new)))
-    columns = torch.arange(old.width).view(old.query_heads, -1)[left].flatten()
-    _take(model.get_submodule(old.name), columns, inputs=True)
+            attention.config = LayerConfig(
+                config, _changed(config, _counts(cut.old), _counts(cut.new))
+            )
+    columns = torch.arange(cut.old.width).view(cut.old.query_heads, -1)[cut.left].flatten()
+    _take(model.get_submodule(cut.old.name), columns, inputs=True)
 
 
 def _changed(owner: Any, old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:

@@ -26,13 +26,20 @@ _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _SUFFIX = ".safetensors"
 _TOKENIZERS = (
-    *(("tokenizer.json",), ("tokenizer.model",), ("tekken.json",), ("spiece.model",)),
-    *(("sentencepiece.bpe.model",), ("vocab.json", "merges.txt"), ("vocab.txt",)),
+    ("tokenizer.json",),
+    ("tokenizer.model",),
+    ("tekken.json",),
+    ("spiece.model",),
+    ("sentencepiece.bpe.model",),
+    ("vocab.json", "merges.txt"),
+    ("vocab.txt",),
 )
 """Each of these sets of files is a complete tokenizer."""
 _TOKENIZER_FILES = {name for names in _TOKENIZERS for name in names} | {
-    *("tokenizer_config.json", "special_tokens_map.json"),
-    *("added_tokens.json", "chat_template.jinja"),
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
 }
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 _DOWNLOADED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]

@@ -251,8 +251,9 @@ def seeded_arms(config: Config) -> list[tuple[Arm, int]]:
 
 
 def _asked_arms(config: Config) -> list[Arm]:
-    found = [arm for name in config.compressions for arm in arms(config, name)]
-    return found + [layout for arm in found if (layout := arm.layout()) is not None]
+    declared = [arm for name in config.compressions for arm in arms(config, name)]
+    layouts = [arm.layout() for arm in declared]
+    return declared + [layout for layout in layouts if layout is not None]
 
 
 def histories(config: Config, compression: str, template: str = paths.HISTORY) -> list[str]:

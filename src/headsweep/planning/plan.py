@@ -45,13 +45,15 @@ def describe(config: Config) -> str:
         room = f"not {large}" if large else "yes"
         most = f"{max(needed.values(), default=0):.0f}"
         hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
-    scored = "".join(
-        f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with importance.batch_size: "
-        f"{study.method.importance.batch_size or SCORED_AT_ONCE} texts of "
-        f"{memory.longest_text(config, study):,} tokens at once\n"
-        for name, study in config.compressions.items()
-        if (peak := memory.scoring_memory(config, study, study.method))
-    )
+    scored = ""
+    for name, study in config.compressions.items():
+        peak = memory.scoring_memory(config, study, study.method)
+        if peak:
+            scored += (
+                f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with "
+                f"importance.batch_size: {study.method.importance.batch_size or SCORED_AT_ONCE} "
+                f"texts of {memory.longest_text(config, study):,} tokens at once\n"
+            )
     kept = "".join(
         f"\nTraining {name}: at most {sum(peak):,.1f} GB: weights, gradients and moments "
         f"{peak.weights:,.1f}, teacher {peak.teacher:,.1f}, attention {peak.maps:,.1f}, the "

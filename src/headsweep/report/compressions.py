@@ -71,7 +71,9 @@ def compression(config: Config, section: Section) -> None:
         ranked = sorted(found, key=lambda key: (key[0], order.get(key[1], len(order))))
         for bits, arm in ranked[: max(2, _ROWS // len(config.compressions))]:
             own = told.get(arm, arm.replace("_", " ") if "ratio" not in arm else "{ratio} gone")
-            own = own.format(ratio=f"{100 * study.settings[arm].ratio:g}%") + ", 8 bits" * bits
+            own = own.format(ratio=f"{100 * study.settings[arm].ratio:g}%")
+            if bits:
+                own += ", 8 bits"
             names[found[bits, arm]] = f"{len(names) + 1}. {called}: {own}"
         whole = {arm: row for (bits, arm), row in found.items() if not bits}
         trained = whole.get(TRAINED_ON)

@@ -31,7 +31,11 @@ class Scale:
         low = max(-limit, min([0.0, *found]))
         high = min(limit, max([0.0, *found]))
         space = 0.06 * (high - low or 1)
-        return cls(low - space * (low < 0), high + space * (high > 0 or low == high))
+        if high > 0 or low == high:
+            high += space
+        if low < 0:
+            low -= space
+        return cls(low, high)
 
     def share(self, value: float) -> float:
         """Return the position of a value in percent of the axis."""
@@ -106,16 +110,18 @@ class Chart:
         box = 'width="100%" height="{0}" viewBox="0 0 100 {0}" preserveAspectRatio="none"'
         path = self._path(points, f"line {kind}")
         self.parts.append(Markup(f"<svg {box}>{{1}}{{2}}</svg>").format(self.height, around, path))
-        self.parts += [_mark(f"dot {kind}", *self._at(*each)) for each in points]
+        for point in points:
+            x, y = self._at(*point)
+            self.parts.append(_mark(f"dot {kind}", x, y))
         self.labels.append((*self._at(*points[-1]), label, kind))
 
     def point(self, x: float, ends: Sequence[float], kind: str, label: str) -> None:
         """Draw a mark, its label and its interval on the y axis (value, low, high), if known."""
-        at, bottom, top = (self._at(x, each) for each in ends)
+        (left, middle), (_, bottom), (_, top) = (self._at(x, end) for end in ends)
         if not any(map(math.isnan, ends)):
-            self.parts.append(_line(*bottom, *top, "interval"))
-        self.parts.append(_mark(kind, *at))
-        self.labels.append((*at, label, kind))
+            self.parts.append(_line(left, bottom, left, top, "interval"))
+        self.parts.append(_mark(kind, left, middle))
+        self.labels.append((left, middle, label, kind))
 
     def level(self, y: float, label: str) -> None:
         """Draw a dashed horizontal line with its label."""

@@ -74,20 +74,21 @@ def card(
         f"seed {facts['seed']}; chosen on held-out training questions (choice.csv)",
     }
     rows = curves[curves["n"].isin(POINTS)]
-    passes = [
-        [str(method), *map("{:.1f} ({:.1f} to {:.1f})".format, *100 * part.to_numpy().T)]
-        for method, part in rows.groupby("method", sort=False)[["pass_at_n", "low", "high"]]
-    ]
+    passes = []
+    for method, of_method in rows.groupby("method", sort=False):
+        percents = 100 * of_method[["pass_at_n", "low", "high"]].to_numpy()
+        cells = [f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in percents]
+        passes.append([str(method), *cells])
     return _CARD.format(
         data=data.to_yaml(),
         name=name,
         run=config.run,
-        facts=_markdown(["", ""], *shown.items()),
+        facts=_markdown(["", ""], list(shown.items())),
         n=facts["test_questions"],
         tokens=config.decodings[options.decoding].max_new_tokens,
         grading=config.grading,
         likeness=likeness(alike),
-        passes=_markdown(["", *(f"N = {n}" for n in rows["n"].unique())], *passes),
+        passes=_markdown(["", *(f"N = {n}" for n in rows["n"].unique())], passes),
         most=paired["n"].max(),
         leads=_leads(paired[paired["n"] == paired["n"].max()]),
     )
@@ -101,7 +102,7 @@ def _leads(paired: pd.DataFrame) -> str:
         if not pd.isna(row["difference_apart"]):
             cells.append(_interval(row, "_apart"))
         rows.append(cells)
-    return _markdown(["", "difference", "p", "apart"][: len(rows[0])], *rows)
+    return _markdown(["", "difference", "p", "apart"][: len(rows[0])], rows)
 
 
 def _interval(row: Mapping[Hashable, Any], suffix: str) -> str:
@@ -109,7 +110,7 @@ def _interval(row: Mapping[Hashable, Any], suffix: str) -> str:
     return f"{value} ({low} to {high})"
 
 
-def _markdown(head: Sequence[str], *rows: Sequence[str]) -> str:
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)

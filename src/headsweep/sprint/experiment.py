@@ -59,10 +59,15 @@ class GradedAnswers:
         found = _found(path, table, cells, ["correct", "group", "tokens"])
         depth = self._config.models[self._model].layers
         costs = np.array([costs_of(Variant.parse(name), depth) for name in variants])
-        return Answers(
-            *(found[name].to_numpy().reshape(len(ids), -1) for name in found),
-            *(np.tile(np.repeat(part, samples), (len(ids), 1)) for part in costs.T),
-        )
+
+        def grid(column: str) -> np.ndarray:
+            return found[column].to_numpy().reshape(len(ids), -1)
+
+        def of_variants(cost: np.ndarray) -> np.ndarray:
+            return np.tile(np.repeat(cost, samples), (len(ids), 1))
+
+        shared, own = map(of_variants, costs.T)
+        return Answers(grid("correct"), grid("group"), grid("tokens"), shared, own)
 
     def prompt_tokens(self, decoding: str, questions: str) -> float:
         """Return the mean length of a question's prompt in tokens; NaN if unknown.

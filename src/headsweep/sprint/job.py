@@ -5,7 +5,7 @@ Each reads tables and writes results and their records. Only those that train or
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,11 +19,15 @@ from headsweep.record import Stopwatch, peak_resident, read_record, write_record
 from headsweep.sprint import choosing, evaluation, methods, rankers, scoring, validation
 from headsweep.sprint.card import card
 from headsweep.sprint.experiment import Experiment, GradedAnswers
+from headsweep.sprint.rankers import Questions
 from headsweep.sprint.scores import Trained, mean_over, outcomes
 from headsweep.sprint.scoring import Asked
 from headsweep.sprint.validation import reading_of
 from headsweep.statistics.differences import compare
 from headsweep.statistics.intervals import Bootstrap
+
+if TYPE_CHECKING:
+    from headsweep.sprint.model import Setting
 
 _LOG = logging.getLogger(__name__)
 
@@ -72,7 +76,7 @@ def rank(config: Config, name: str) -> None:
     Raises:
         TableError: the selector was trained for another pool.
     """
-    from headsweep.sprint import model, training
+    from headsweep.sprint import model
 
     experiment = Experiment(config, name)
     options, heads = experiment.options, experiment.heads
@@ -95,17 +99,28 @@ def rank(config: Config, name: str) -> None:
     placed = model.points(selector, heads, asked.ids, vectors)
     experiment.save(paths.POINTS, placed, facts, tables.POINTS)
 
-    learnt, z = experiment.z(options.train)
-    known = experiment.questions(options.train, learnt)
-    rankings = [*training.rank_again(known, z, asked, selector.setting, options)]
-    for method, ranker in rankers.rankers(known, z, options).items():
-        for of, rows in validation.redraws(len(z), options).items():
-            order = ranker(known.of(rows), z[rows], asked)
-            rankings.append((method, of, options.seeds[0], asked.ids, order))
+    trainings = _trained_again(experiment, asked, selector.setting)
+    experiment.save(paths.TRAININGS, trainings, facts, tables.TRAININGS)
+
+
+def _trained_again(experiment: Experiment, asked: Questions, setting: "Setting") -> pd.DataFrame:
+    """Return how other seeds, other training questions and simpler methods rank the heads.
+
+    Columns are those of `headsweep.tables.TRAININGS`.
+    """
+    from headsweep.sprint import training
+
+    options = experiment.options
+    ids, z = experiment.z(options.train)
+    learnt = experiment.questions(options.train, ids)
+    rankings = list(training.rank_again(learnt, z, asked, setting, options))
+    for method, ranker in rankers.rankers(learnt, z, options).items():
+        for drawn, rows in validation.redraws(len(z), options).items():
+            order = ranker(learnt.of(rows), z[rows], asked)
+            rankings.append((method, drawn, options.seeds[0], asked.ids, order))
     table = pd.DataFrame(rankings, columns=["method", "training", "seed", "question_id", "heads"])
     table["heads"] = [list(order.astype(np.int16)) for order in table["heads"]]
-    table = table.explode(["question_id", "heads"])
-    experiment.save(paths.TRAININGS, table, facts, tables.TRAININGS)
+    return table.explode(["question_id", "heads"])
 
 
 def evaluate(config: Config, name: str) -> None:
@@ -122,40 +137,63 @@ def evaluate(config: Config, name: str) -> None:
     """
     experiment = Experiment(config, name)
     options = experiment.options
-    graded = GradedAnswers(config, experiment.options.model)
+    graded = GradedAnswers(config, options.model)
     asked = scoring.load(config, experiment, graded)
     scores = scoring.score(asked)
-    ranking = experiment.output(paths.RANKING)
+    bootstrap = Bootstrap(len(asked.questions), options.bootstrap, config.seed)
     facts = {
-        **tables.read_metadata(ranking),
+        **tables.read_metadata(experiment.output(paths.RANKING)),
         "test_questions": len(asked.questions),
         "bootstrap_seed": config.seed,
     }
-    bootstrap = Bootstrap(len(asked.questions), options.bootstrap, config.seed)
+
     means = {method: mean_over(draws[0]) for method, draws in scores.items()}
-    prompt = graded.prompt_tokens(options.decoding, options.test)
-    curves, diversity = evaluation.curves(means, bootstrap, prompt)
-    experiment.save(paths.CURVES, curves, facts, tables.CURVES)
+    prompt_tokens = graded.prompt_tokens(options.decoding, options.test)
+    curves, diversity = evaluation.curves(means, bootstrap, prompt_tokens)
     alike = validation.overlap(experiment.texts(options.train), experiment.texts(options.test))
-    compared = _differences(asked, scores, facts["setting"], alike, bootstrap)
-    elsewhere = {
-        other: scoring.passed(Experiment(config, other), graded, asked.questions)
-        for other in at_home(config, name)
-    }
-    own = scoring.passed(experiment, graded, asked.questions)
-    compared[paths.TRANSFER] = evaluation.transfer(own, elsewhere, titles(config, "selectors"))
-    for template, table in {**compared, paths.OVERLAP: alike}.items():
+    differences = _differences(asked, scores, facts["setting"], alike, bootstrap)
+
+    experiment.save(paths.CURVES, curves, facts, tables.CURVES)
+    for template, table in differences.items():
         experiment.save(template, table, facts)
-    told = card(config, name, facts, curves, alike, compared[paths.PAIRED])
-    experiment.save(paths.SELECTOR_CARD, told, facts)
+    experiment.save(paths.TRANSFER, _transfer(config, experiment, graded, asked), facts)
+    experiment.save(paths.OVERLAP, alike, facts)
+    text = card(config, name, facts, curves, alike, differences[paths.PAIRED])
+    experiment.save(paths.SELECTOR_CARD, text, facts)
     experiment.save(paths.DIVERSITY, diversity, facts, **_costs(experiment, facts))
+    _log_result(experiment, curves, asked)
+
+
+def _transfer(
+    config: Config, experiment: Experiment, graded: GradedAnswers, asked: Asked
+) -> pd.DataFrame:
+    """Return the selector's Pass@N beside that of selectors that learnt from the test's benchmark.
+
+    It has no rows if this selector learnt from that benchmark itself.
+    """
+    at_home_passed = {
+        other: scoring.passed(Experiment(config, other), graded, asked.questions)
+        for other in at_home(config, experiment.name)
+    }
+    passed = scoring.passed(experiment, graded, asked.questions)
+    return evaluation.transfer(passed, at_home_passed, titles(config, "selectors"))
+
+
+def _log_result(experiment: Experiment, curves: pd.DataFrame, asked: Asked) -> None:
+    """Log Pass@N with the most answers, of SPRINT and of the best other method."""
     solved = curves[curves["n"] == asked.max_n].set_index("method")["pass_at_n"]
     rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
     _LOG.log(
         RESULT,
         "selector %s, %s on %d questions of %s: Pass@%d %.1f%%, best other (%s) %.1f%%",
-        *(name, options.model, len(asked.questions), options.test, asked.max_n),
-        *(100 * solved[methods.SPRINT], rival, 100 * solved[rival]),
+        experiment.name,
+        experiment.options.model,
+        len(asked.questions),
+        experiment.options.test,
+        asked.max_n,
+        100 * solved[methods.SPRINT],
+        rival,
+        100 * solved[rival],
     )
 
 

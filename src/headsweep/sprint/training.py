@@ -207,8 +207,11 @@ def choose(
     parts = list(zip(options.seeds, validation.splits(len(correct), options), strict=True))
     settings, rows = [], []
     for embedder, geometry, dimension, epochs, rate in product(
-        *(options.embedder, options.geometry, options.dimension),
-        *(options.epochs, options.learning_rate),
+        options.embedder,
+        options.geometry,
+        options.dimension,
+        options.epochs,
+        options.learning_rate,
     ):
         alike = [  # trained at once
             Setting(geometry, dimension, diversity, decay, epochs, rate, embedder)

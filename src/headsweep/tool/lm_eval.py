@@ -32,7 +32,8 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
             metrics or filters of which none is named, or a number that is neither 0 nor 1.
     """
     files = sorted(folder.rglob("samples_*.jsonl"))
-    named = {file: found for file in files if (found := _SAMPLES.fullmatch(file.name))}
+    matches = {file: _SAMPLES.fullmatch(file.name) for file in files}
+    named = {file: match for file, match in matches.items() if match is not None}
     if not named:
         raise TableError(
             f"{folder} is neither a run of headsweep nor a folder of lm_eval: it has no "

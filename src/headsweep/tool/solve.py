@@ -181,9 +181,10 @@ class Solver:
                     f"verifier {self._verifier!r} returned {scores} for {len(written)} texts; it "
                     f"has to return a number for each"
                 )
-        votes = count_votes([*map(str, heads)], written, *self._grading, scores)
-        (base,) = read_texts([texts[BASE]], *self._grading)
-        return Solved(question, *votes, base.answer)
+        family, preset = self._grading
+        candidates, agreement = count_votes(list(map(str, heads)), written, family, preset, scores)
+        (base,) = read_texts([texts[BASE]], family, preset)
+        return Solved(question, candidates, agreement, base.answer)
 
 
 def to_json(solved: Solved) -> str:

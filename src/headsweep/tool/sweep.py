@@ -123,9 +123,9 @@ def sweep(
         write_record(file, Stopwatch(), {})
         client.begin_run()
         store = answer(config, cores)
-        names = (MODEL, "greedy", QUESTIONS)
-        _once(store.of_sweep(SWEEP, paths.ACTIVATIONS), activations.run, config, *names)
-        grade(config, *names)
+        measured = store.of_sweep(SWEEP, paths.ACTIVATIONS)
+        _once(measured, activations.run, config, MODEL, "greedy", QUESTIONS)
+        grade(config, MODEL, "greedy", QUESTIONS)
         write_controls(config, SWEEP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))
@@ -148,16 +148,17 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     for name in config.questions:
         _once(store.path(paths.SOURCE, source=name), prepare.read_source, config, name)
         _once(store.path(paths.QUESTIONS, questions=name), prepare.draw_questions, config, name)
-    asked = [
-        (batch.model, batch.decoding, batch.questions, variant)
+    unanswered = [
+        (batch, variant)
         for batch in batches(config)
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
         if not Path(file).exists() or Work(config, **batch.names).journal(variant).exists()
     ]
     try:
-        for number, names in enumerate(asked, start=1):
-            client.run(config, *names, cores or len(os.sched_getaffinity(0)))
-            _LOG.info("%d of %d models have answered", number, len(asked))
+        usable = cores or len(os.sched_getaffinity(0))
+        for number, (batch, variant) in enumerate(unanswered, start=1):
+            client.run(config, batch.model, batch.decoding, batch.questions, variant, usable)
+            _LOG.info("%d of %d models have answered", number, len(unanswered))
     finally:
         if not stay:
             client.end_run()

@@ -66,9 +66,7 @@ class Rules:
         self.generation_resources = _resources(
             lambda wildcards: cost.generation_request(config, self._batch(wildcards))
         )
-        self.training_resources = _resources(
-            lambda wildcards: cost.training_request(config, *self._trained(wildcards))
-        )
+        self.training_resources = _resources(self._training_request)
 
     # What every rule may use.
 
@@ -391,7 +389,8 @@ class Rules:
                 seconds *= self._cores
         elif name == "teacher" or (name == "compress" and self._arm(wildcards).settings.rounds):
             card = cost.card_of("auto", local=local)
-            seconds = cost.training_seconds(self.config, *self._trained(wildcards), card)
+            study, settings = self._trained(wildcards)
+            seconds = cost.training_seconds(self.config, study, settings, card)
         return name, unit, seconds, [other.jobid for other in after]
 
     # What the keys of a job's wildcards stand for.
@@ -405,6 +404,10 @@ class Rules:
     def _study_of_solver(self, solver: str) -> Study:
         """Return a compression that starts from a solver, given the solver's key."""
         return next(study for (key, _), study in self._solvers.items() if key == solver)
+
+    def _training_request(self, wildcards: Any) -> cost.Request:
+        study, settings = self._trained(wildcards)
+        return cost.training_request(self.config, study, settings)
 
     def _trained(self, wildcards: Any) -> tuple[Study, Compression | None]:
         """Return a job's compression, and the settings of its arm if it has one."""
