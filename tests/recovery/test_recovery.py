@@ -32,7 +32,7 @@ from headsweep.record import read_record
 from headsweep.recovery import prune, training
 from headsweep.recovery.benchmark import read_benchmark
 from headsweep.recovery.evaluation import perplexity, text_losses
-from headsweep.recovery.options import recovery
+from headsweep.recovery.settings import recovery
 from headsweep.recovery.texts import cut
 from headsweep.variants import Variant
 

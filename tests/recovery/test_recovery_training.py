@@ -17,7 +17,7 @@ from words import TEXTS, count_steps
 from headsweep.errors import HeadsweepError, ModelError
 from headsweep.recovery import training
 from headsweep.recovery.evaluation import Losses, generated_per_second, perplexity, text_losses
-from headsweep.recovery.options import recovery
+from headsweep.recovery.settings import recovery
 from headsweep.recovery.texts import cut, read_texts
 from headsweep.recovery.training import Progress, accelerator_for, train_round
 

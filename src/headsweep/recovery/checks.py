@@ -11,7 +11,7 @@ from headsweep.errors import ModelError
 from headsweep.models.checkpoints import allows, check_uniform, outline
 from headsweep.models.guard import read_config
 from headsweep.models.source import stated_geometry
-from headsweep.recovery.options import Recovery
+from headsweep.recovery.settings import Recovery
 
 _LOG = logging.getLogger(__name__)
 

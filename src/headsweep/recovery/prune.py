@@ -43,7 +43,7 @@ from headsweep.record import Stopwatch, damaged, read_json, record_path, write_r
 from headsweep.recovery.benchmark import Benchmark, answered
 from headsweep.recovery.checks import check_model, evenly
 from headsweep.recovery.evaluation import as_rows, measured, text_losses
-from headsweep.recovery.options import Recovery, recovery
+from headsweep.recovery.settings import Recovery, recovery
 from headsweep.recovery.texts import Piece, Text, cut
 from headsweep.recovery.training import Progress, accelerator_for, precision, train_round
 from headsweep.tables import write_json
@@ -109,7 +109,7 @@ def prune_and_recover(
         benchmark: questions that the models answer in the end; see
             `headsweep.recovery.benchmark.read_benchmark`.
         control: also train the same with nothing removed, and measure that.
-        settings: those of `headsweep.recovery.options.Recovery`, by name: `ratio=0.3, steps=500`.
+        settings: those of `headsweep.recovery.settings.Recovery`, by name: `ratio=0.3, steps=500`.
 
     Returns:
         The result, in the first of several processes; None in the others.

@@ -32,7 +32,7 @@ from headsweep.compression.training import (
 from headsweep.errors import ModelError
 from headsweep.models.learner import divergence, move, padded
 from headsweep.recovery.evaluation import predictions
-from headsweep.recovery.options import Recovery
+from headsweep.recovery.settings import Recovery
 from headsweep.recovery.texts import Piece
 
 _LOG = logging.getLogger(__name__)
