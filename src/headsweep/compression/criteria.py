@@ -285,6 +285,24 @@ def lowest_heads(
     return sorted(chosen)
 
 
+def unprotected(scores: Scores, geometry: HeadGeometry, layers: Sequence[int]) -> Scores:
+    """Return scores without those of some layers, whose heads so stay; -1 is the last layer.
+
+    Raises:
+        ModelError: there is no such layer, or none is left.
+    """
+    indices = [layer.index for layer in geometry.layers]
+    protected = set()
+    for number in layers:
+        if -len(indices) <= number < 0:
+            protected.add(indices[number])
+        else:
+            protected.add(geometry.layer(number).index)
+    if protected == {*indices}:
+        raise ModelError("every layer is protected, so that no head can go; protect fewer")
+    return {layer: score for layer, score in scores.items() if layer not in protected}
+
+
 def even_count(
     ratio: float, geometry: HeadGeometry, unit: Unit, allowed: Callable[[HeadGeometry], bool]
 ) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from headsweep.compression.criteria import even_count, lowest_heads
+from headsweep.compression.criteria import even_count, heads_at, lowest_heads, unprotected
 from headsweep.errors import ModelError
 from headsweep.models.checkpoints import allows, check_uniform, outline
 from headsweep.models.guard import read_config
@@ -29,15 +29,29 @@ def evenly(folder: Path, settings: Recovery) -> Recovery:
 
 
 def check_model(folder: Path, settings: Recovery) -> None:
-    """Refuse what the model's config already shows to be impossible."""
+    """Refuse what the model's config already shows to be impossible.
+
+    Of a model whose layers differ it shows no numbers of heads: those are seen with its weights.
+    """
     config = read_config(folder)
     if not config.get("kept_heads"):
         try:
             settings.schedule.check_shape(**stated_geometry(folder))
         except ValueError as error:
             raise ModelError(str(error)) from error
+        if settings.protect:
+            _check_protected(folder, settings)
     longest = config.get("max_position_embeddings")
     if longest and settings.length > longest:
         raise ModelError(
             f"length {settings.length} is too long: {folder} reads {longest} tokens; lower it"
         )
+
+
+def _check_protected(folder: Path, settings: Recovery) -> None:
+    """Refuse a ratio that the layers which are not protected cannot lose."""
+    _, geometry = outline(folder)
+    equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
+    free = unprotected(equal, geometry, settings.protect)
+    count = heads_at(settings.ratio, geometry.heads)
+    lowest_heads(free, geometry, count, scope=settings.scope, unit=settings.unit)

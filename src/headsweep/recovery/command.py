@@ -72,6 +72,8 @@ def _remove(asked: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     if given:
         name = given[0].replace("_", "-")
         raise ConfigError(f"--{name} is about training; add --recover")
+    if "calibration" in asked and not texts:
+        raise ConfigError("--calibration counts texts; name their file: --text FILE.jsonl")
     plain = [text for text in texts or () if isinstance(text, str)]
     if texts and len(plain) < len(texts):
         raise ConfigError(f"{asked.text} has messages, which need --recover; name fields of texts")
@@ -88,6 +90,8 @@ def _remove(asked: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
         seed=asked.seed,
         scope=asked.scope,
         unit=asked.unit,
+        protect=asked.protect,
+        calibration=getattr(asked, "calibration", None),
         revision=asked.revision,
         device=asked.device,
     )
@@ -120,8 +124,9 @@ def _recover(asked: Namespace, texts: "Sequence[Text] | None") -> "Recovered | N
         scope=asked.scope,
         unit=asked.unit,
         uniform=asked.form == "uniform",
+        protect=asked.protect,
         seed=asked.seed,
-        **{name: getattr(asked, name) for name in TRAINING if name in asked},
+        **{name: getattr(asked, name) for name in ("calibration", *TRAINING) if name in asked},
     )
 
 

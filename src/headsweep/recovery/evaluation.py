@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from accelerate.utils.memory import clear_device_cache
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, PreTrainedModel
 
 from headsweep.compression import footprint
-from headsweep.compression.calibration import row_batches
 from headsweep.models.geometry import evaluating, find_heads, seconds_of
+from headsweep.models.learner import move, padded
 from headsweep.recovery.benchmark import Difference, Right, Share, accuracies
 from headsweep.recovery.texts import Piece
 from headsweep.statistics.intervals import Bootstrap, interval_of
@@ -29,7 +30,7 @@ class Losses(NamedTuple):
     """A model's loss on each of some texts."""
 
     nats: Float[np.ndarray, " texts"]  # sums over a text's tokens
-    tokens: Int[np.ndarray, " texts"]  # predicted ones: all but the first of each piece
+    tokens: Int[np.ndarray, " texts"]  # predicted and counted ones
 
     @property
     def mean(self) -> float:
@@ -40,11 +41,11 @@ class Losses(NamedTuple):
 def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -> Losses:
     """Return a decoder's loss on texts, in evaluation mode, `at_once` pieces at a time."""
     ordered = sorted(pieces, key=lambda piece: len(piece.input_ids))
-    counts = [len(piece.input_ids) - 1 for piece in ordered]
+    counts = [piece.targets for piece in ordered]
     nats = [torch.empty(0, dtype=torch.float64)]
     with torch.inference_mode(), evaluating(model):
-        for inputs in row_batches([piece.input_ids for piece in ordered], at_once, model.device):
-            logits, targets = predictions(model, inputs)
+        for start in range(0, len(ordered), at_once):
+            logits, targets = predictions(model, ordered[start : start + at_once])
             nats.append(cross_entropy(logits.float(), targets, reduction="none").double().cpu())
     sums = [float(own.sum()) for own in torch.cat(nats).split(counts)]
     _, text = np.unique([piece.text for piece in ordered], return_inverse=True)
@@ -52,12 +53,18 @@ def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -
 
 
 def predictions(
-    model: nn.Module, inputs: Mapping[str, Tensor]
-) -> tuple[Float[Tensor, "predicted vocabulary"], Int[Tensor, " predicted"]]:
-    """Return a decoder's logits that predict a token, and these tokens, row after row."""
-    follows = inputs["attention_mask"][:, 1:].bool()
+    model: PreTrainedModel, pieces: Sequence[Piece], device: torch.device | None = None
+) -> tuple[Float[Tensor, "targets vocabulary"], Int[Tensor, " targets"]]:
+    """Return a decoder's logits that predict the counted tokens, and these tokens, row after row.
+
+    `device` is the decoder's, where a wrapper does not say it.
+    """
+    device = device or model.device
+    inputs = move(padded([piece.input_ids for piece in pieces]), device)
+    rows = [torch.from_numpy(piece.counted) for piece in pieces]
+    counted = pad_sequence(rows, batch_first=True)[:, 1:].to(device)
     logits = model(**inputs, use_cache=False).logits
-    return logits[:, :-1][follows], inputs["input_ids"][:, 1:][follows]
+    return logits[:, :-1][counted], inputs["input_ids"][:, 1:][counted]
 
 
 class Perplexity(NamedTuple):

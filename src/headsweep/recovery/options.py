@@ -6,7 +6,7 @@ Nothing heavy is imported, so the command starts fast.
 import argparse
 from pathlib import Path
 
-from headsweep.arguments import count, reading
+from headsweep.arguments import count, layer_numbers, reading
 from headsweep.config.questions import Grader
 from headsweep.models.gguf import Kind
 from headsweep.recovery.command import prune_as_asked
@@ -51,6 +51,20 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     prune.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     for name in ("alpha", "scope", "unit"):
         _add_setting(prune, name, default=Recovery.model_fields[name].default)
+    prune.add_argument(
+        "--protect",
+        type=layer_numbers,
+        default=[],
+        metavar="LAYERS",
+        help="layers that lose no heads, as in 0-2,-1; -1 is the last",
+    )
+    prune.add_argument(
+        "--calibration",
+        type=count,
+        default=argparse.SUPPRESS,
+        help="how many texts heads are scored on (default: all), with --recover how many pieces of "
+        "texts (default: 128)",
+    )
     _add_file(prune.add_argument_group("llama.cpp"))
     _add_recovery(prune.add_argument_group("recovery"))
     prune.set_defaults(handler=prune_as_asked)

@@ -22,7 +22,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headsweep.compression.calibration import Scores, row_batches
-from headsweep.compression.criteria import Ranked, heads_due, loss_rises, lowest_heads, named
+from headsweep.compression.criteria import (
+    Ranked,
+    heads_due,
+    loss_rises,
+    lowest_heads,
+    named,
+    unprotected,
+)
 from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import removal_of
@@ -60,6 +67,7 @@ _ANSWERED = (
     " Right answers are those to {questions} questions, the same for all, answered greedily in at "
     "most {tokens} tokens; differences are paired."
 )
+_TURNS = " Losses count the assistant's turns only, in training and here."
 _CONTROLLED = " Control: the same training with nothing removed."
 
 
@@ -137,7 +145,10 @@ def prune_and_recover(
         parts = np.split(order, [count])
         held_out, texts = ([texts[row] for row in part] for part in parts)
     tokenizer = load_tokenizer(folder)
-    training, testing = (cut(each, tokenizer, chosen.length) for each in (texts, held_out))
+    training, testing = (
+        cut(part, tokenizer, chosen.length, assistant_only=chosen.assistant_only)
+        for part in (texts, held_out)
+    )
     if len(training) < chosen.batch_size or not testing:
         raise ModelError(
             f"the texts make {len(training)} pieces of 2 to {chosen.length} tokens, and "
@@ -278,7 +289,8 @@ class _Run:
         due = heads_due(settings.schedule, heads, number + 1, settings.rounds) - gone.total()
         scores: Scores = self.scores(number, model, geometry) if due else {}
         scope, unit = settings.scope, settings.unit
-        chosen = lowest_heads(scores, geometry, due, scope=scope, unit=unit, gone=gone)
+        free = unprotected(scores, geometry, settings.protect) if due else {}
+        chosen = lowest_heads(free, geometry, due, scope=scope, unit=unit, gone=gone)
         removal = removal_of(chosen, scores, geometry, self.steps(number))
         found = broadcast_object_list([removal.model_dump()])[0]
         if main:
@@ -349,13 +361,14 @@ class _Run:
         rows = {name: " → ".join(values) for name, values in as_rows(results)}
         how = _HOW.format(
             texts=len({piece.text for piece in testing}),
-            tokens=sum(len(piece.input_ids) - 1 for piece in testing),
+            tokens=sum(piece.targets for piece in testing),
             device=self.device,
         )
         if benchmark:
             most = benchmark.decoding.max_new_tokens
             how += _ANSWERED.format(questions=len(benchmark.questions), tokens=most)
         how += _CONTROLLED if control else ""
+        how += _TURNS if self.settings.assistant_only else ""
         about = named(self.settings.criterion).about.format(**self.call["settings"])
         if self.settings.criterion == "causal":
             about = "smallest rise of the loss on texts"

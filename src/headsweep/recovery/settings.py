@@ -30,6 +30,8 @@ class Recovery(Section):
     """grouped-query attention: remove whole groups, or one query head of each"""
     uniform: bool = False
     """remove equally many heads of every layer, so that plain from_pretrained loads the result"""
+    protect: tuple[int, ...] = ()
+    """layers that lose no heads; -1 is the last"""
     seed: Seed = 0
     """Decides random scores, the order of texts and what dropout leaves out."""
     rounds: Count = 4
@@ -57,13 +59,17 @@ class Recovery(Section):
     """weight of the teacher in the loss; the texts have the rest"""
     lora: Count | None = None
     """train LoRA matrices of this rank only, beside all linear layers; needs the package peft"""
+    assistant_only: bool = False
+    """of messages, train on the assistant's turns only, and measure perplexity on those"""
     gradient_checkpointing: bool = False
     """less memory, a third more time"""
     precision: Literal["auto", "no", "bf16"] = "auto"
     """bf16: passes in bfloat16, trained weights in float32; auto: where a GPU has it"""
 
     @model_validator(mode="after")
-    def _enough_steps(self) -> "Recovery":
+    def _fits(self) -> "Recovery":
+        if self.uniform and self.protect:
+            raise ValueError("uniform takes heads of every layer; leave out protect")
         if self.steps < self.rounds:
             raise ValueError(f"{self.steps} steps cannot be divided over {self.rounds} rounds")
         return self
@@ -107,7 +113,17 @@ def recovery(**settings: object) -> Recovery:
         raise ConfigError(text) from None
 
 
-PRUNING = ("ratio", "criterion", "alpha", "scope", "unit", "uniform", "seed")
+PRUNING = (
+    "ratio",
+    "criterion",
+    "alpha",
+    "scope",
+    "unit",
+    "uniform",
+    "protect",
+    "calibration",
+    "seed",
+)
 """The settings that pruning without training has, too."""
 TRAINING = tuple(name for name in Recovery.model_fields if name not in PRUNING)
 """The settings that only recovery has."""

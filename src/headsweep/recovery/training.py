@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
@@ -30,7 +29,7 @@ from headsweep.compression.training import (
     epoch_batches,
 )
 from headsweep.errors import ModelError
-from headsweep.models.learner import divergence, move, padded
+from headsweep.models.learner import divergence
 from headsweep.recovery.evaluation import predictions
 from headsweep.recovery.settings import Recovery
 from headsweep.recovery.texts import Piece
@@ -118,7 +117,7 @@ def train_round(
         now = time.monotonic()
         progress.losses.append(losses)
         progress.step, progress.seconds = step + 1, spent + now - report.begun
-        progress.tokens += _predicted(batch)
+        progress.tokens += sum(piece.targets for piece in batch)
         if not accelerator.is_main_process:
             continue
         report(step + 1, losses)
@@ -136,12 +135,8 @@ def _share(step: int, steps: range, total: int) -> float:
     return min(1.0, rising) * (1 - step / total)
 
 
-def _predicted(batch: Sequence[Piece]) -> int:
-    return sum(len(piece.input_ids) - 1 for piece in batch)
-
-
 def _step(
-    model: nn.Module,
+    model: PreTrainedModel,
     teacher: PreTrainedModel | None,
     batch: Sequence[Piece],
     settings: Recovery,
@@ -150,19 +145,19 @@ def _step(
 ) -> dict[str, float]:
     """Do one step; return its weighted losses, means over the tokens of all processes."""
     world, rounds = accelerator.num_processes, accelerator.gradient_accumulation_steps
-    tokens, weight = _predicted(batch), settings.distill_weight if teacher is not None else 0.0
+    tokens = sum(piece.targets for piece in batch)
+    weight = settings.distill_weight if teacher is not None else 0.0
     sums = torch.zeros(len(_PARTS), device=accelerator.device)
     for number in range(accelerator.process_index, world * rounds, world):
         part = batch[number * settings.micro_batch : (number + 1) * settings.micro_batch]
-        inputs = move(padded([piece.input_ids for piece in part]), accelerator.device)
         with accelerator.accumulate(model):
             with precision(settings, accelerator):
-                logits, targets = predictions(model, inputs)
+                logits, targets = predictions(model, part, accelerator.device)
                 task = cross_entropy(logits.float(), targets, reduction="sum")
                 response = torch.zeros_like(task)
                 if teacher is not None:
                     with torch.no_grad():
-                        taught, _ = predictions(teacher, inputs)
+                        taught, _ = predictions(teacher, part, accelerator.device)
                     response = divergence(logits, taught, settings.temperature) * len(targets)
                 found = torch.stack([(1 - weight) * task, weight * response])
             # accelerate takes means over processes and over accumulated passes; tokens count alike.
