@@ -17,9 +17,10 @@ from transformers import GenerationConfig, PreTrainedModel
 from headsweep.compression import footprint
 from headsweep.models.geometry import evaluating, find_heads, seconds_of
 from headsweep.models.learner import move, padded
-from headsweep.recovery.benchmark import Difference, Right, Share, accuracies
+from headsweep.recovery.benchmark import Right, accuracies
 from headsweep.recovery.texts import Piece
-from headsweep.statistics.intervals import Bootstrap, interval_of
+from headsweep.statistics.intervals import Bootstrap, Estimate, interval_of
+from headsweep.text import part, percent, points
 
 _RESAMPLES = 5000
 _PROMPT, _ANSWER, _TURNS = 16, 32, 3
@@ -67,24 +68,16 @@ def predictions(
     return logits[:, :-1][counted], inputs["input_ids"][:, 1:][counted]
 
 
-class Perplexity(NamedTuple):
-    """exp(mean loss of a token), with a 95% interval by resampling texts."""
+def perplexity(losses: Losses, beside: Losses | None = None) -> Estimate:
+    """Return the perplexity on texts, or its ratio to that of another model on the same texts.
 
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
-
-
-def perplexity(losses: Losses, beside: Losses | None = None) -> Perplexity:
-    """Return the perplexity on texts, or its ratio to that of another model on the same texts."""
+    Perplexity is exp(mean loss of a token); the interval resamples texts.
+    """
     nats = losses.nats - (beside.nats if beside else 0.0)
     columns = np.stack([nats, losses.tokens], axis=1)
     sums = Bootstrap(len(nats), _RESAMPLES, seed=0).means(columns)
     low, high = interval_of(np.exp(sums[:, 0] / sums[:, 1]))
-    return Perplexity(math.exp(Losses(nats, losses.tokens).mean), float(low), float(high))
+    return Estimate(math.exp(Losses(nats, losses.tokens).mean), float(low), float(high))
 
 
 def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list[dict[str, float]]:
@@ -114,13 +107,28 @@ def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list
     return speeds
 
 
+def _as_number(value: Mapping[str, float]) -> str:
+    estimate = Estimate(**value)
+    return f"{estimate.value:.4g} ({estimate.low:.4g} to {estimate.high:.4g})"
+
+
+def _as_share(value: Mapping[str, float]) -> str:
+    share = Estimate(**value)
+    return f"{percent(share.value)} ({part(share.low)} to {part(share.high)})"
+
+
+def _as_points(value: Mapping[str, float]) -> str:
+    gain = Estimate(**value)
+    return f"{points(gain.value)} ({points(gain.low)} to {points(gain.high)})"
+
+
 _ROWS: dict[str, tuple[str, Callable[..., str]]] = {
-    "perplexity": ("perplexity (95% interval)", lambda value: str(Perplexity(**value))),
-    "ratio": ("ratio to before", lambda value: str(Perplexity(**value))),
-    "ratio_to_control": ("ratio to control", lambda value: str(Perplexity(**value))),
-    "accuracy": ("right answers (95% interval)", lambda value: str(Share(**value))),
-    "gain": ("points more than before", lambda value: str(Difference(**value))),
-    "gain_on_control": ("points more than control", lambda value: str(Difference(**value))),
+    "perplexity": ("perplexity (95% interval)", _as_number),
+    "ratio": ("ratio to before", _as_number),
+    "ratio_to_control": ("ratio to control", _as_number),
+    "accuracy": ("right answers (95% interval)", _as_share),
+    "gain": ("points more than before", _as_points),
+    "gain_on_control": ("points more than control", _as_points),
     "parameters": ("parameters", "{:,}".format),
     "weight_bytes": ("bytes of weights", "{:,}".format),
     "cache_bytes_per_token": ("bytes of keys and values a token", "{:,}".format),

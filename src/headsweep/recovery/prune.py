@@ -19,7 +19,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from headsweep.compression.calibration import Scores, row_batches
 from headsweep.compression.criteria import (
@@ -348,7 +348,7 @@ class _Run:
             _without(model, find_heads(model), removed)
             return model
 
-        dtype = before("cpu").dtype
+        dtype = _dtype_of(self.folder)
         models: dict[str, Callable[[str], PreTrainedModel]] = {
             "before": before,
             "pruned": pruned,
@@ -400,6 +400,13 @@ class _Run:
         write_json(made / _RESULT, facts)
         write_record(made / _RESULT, self.stopwatch, {"call": self.call}, made)
         made.rename(folder)
+
+
+def _dtype_of(folder: Path) -> torch.dtype:
+    """Return the type of a decoder's weights, from its config where that says it."""
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    stated: torch.dtype | None = config.dtype
+    return stated or load_checkpoint(str(folder), device="cpu").dtype
 
 
 def _without(model: PreTrainedModel, geometry: HeadGeometry, names: Sequence[str]) -> HeadGeometry:
