@@ -129,7 +129,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def load_checkpoint(
-    source: str,
+    source: str | Path,
     *,
     revision: str | None = None,
     dtype: str | None = None,

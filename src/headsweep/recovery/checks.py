@@ -1,6 +1,7 @@
 """What a decoder allows of a recovery, said before anything is trained."""
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from headsweep.compression.criteria import even_count, heads_at, lowest_heads, u
 from headsweep.errors import ModelError
 from headsweep.models.checkpoints import allows, check_uniform, outline
 from headsweep.models.guard import read_config
+from headsweep.models.load import load_tokenizer
 from headsweep.models.source import stated_geometry
 from headsweep.recovery.settings import Recovery
+from headsweep.recovery.texts import Piece, Text, cut
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,3 +58,23 @@ def _check_protected(folder: Path, settings: Recovery) -> None:
     free = unprotected(equal, geometry, settings.protect)
     count = heads_at(settings.ratio, geometry.heads)
     lowest_heads(free, geometry, count, scope=settings.scope, unit=settings.unit)
+
+
+def enough_pieces(
+    texts: Sequence[Text], held_out: Sequence[Text], folder: Path, settings: Recovery
+) -> tuple[list[Piece], list[Piece]]:
+    """Return the pieces to train on and those to measure on, or refuse too few."""
+    tokenizer = load_tokenizer(folder)
+    training, testing = (
+        cut(part, tokenizer, settings.length, assistant_only=settings.assistant_only)
+        for part in (texts, held_out)
+    )
+    if len(training) < settings.batch_size or not testing:
+        raise ModelError(
+            f"the texts make {len(training)} pieces of 2 to {settings.length} tokens, and "
+            f"{len(testing)} held-out ones; a step takes {settings.batch_size}: give more texts, "
+            f"or lower the batch size"
+        )
+    if again := len(set(map(str, held_out)) & set(map(str, texts))):
+        _LOG.warning("%d held-out texts are also trained on, which flatters perplexity", again)
+    return training, testing

@@ -1,5 +1,6 @@
 """The texts that a decoder is pruned and trained on: read from files, as pieces of token ids."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -59,6 +60,14 @@ def _text(row: Mapping[str, Any], fields: Sequence[str], where: str) -> Text:
 
 def _filled(row: Mapping[str, object], fields: Sequence[str]) -> bool:
     return all(isinstance(text := row.get(name), str) and text.strip() for name in fields)
+
+
+def tenth(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
+    """Return a tenth of the texts, always the same, to hold out, and the others."""
+    if len(texts) < 20:
+        raise ModelError(f"a tenth of {len(texts)} texts is too few to hold out; give others")
+    order, count = np.random.default_rng(0).permutation(len(texts)), len(texts) // 10
+    return [texts[row] for row in order[:count]], [texts[row] for row in order[count:]]
 
 
 class Piece(NamedTuple):
@@ -167,3 +176,11 @@ def _assistant_turns(
             )
         turns.append((len(before), len(after)))
     return turns
+
+
+def digest(pieces: Sequence[Piece]) -> str:
+    """Return 16 hex digits that tell pieces from others."""
+    whole = hashlib.sha256()
+    for piece in pieces:
+        whole.update(f"{piece.text} {len(piece.input_ids)} ".encode() + piece.input_ids.tobytes())
+    return whole.hexdigest()[:16]
