@@ -22,8 +22,10 @@ _LOG = logging.getLogger(__name__)
 def evenly(folder: Path, settings: Recovery) -> Recovery:
     """Return the settings with a ratio that takes equally many of every layer, rounded down."""
     model, geometry = outline(folder)
-    own, allowed = (settings.ratio, geometry, settings.unit), partial(allows, model.config)
-    count = even_count(*own, allowed) if settings.ratio else 0
+    count = 0
+    if settings.ratio:
+        allowed = partial(allows, model.config)
+        count = even_count(settings.ratio, geometry, settings.unit, allowed)
     equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
     gone = lowest_heads(equal, geometry, count, scope="layer", unit=settings.unit)
     check_uniform(model, geometry, gone)

@@ -223,8 +223,8 @@ class _Run:
         history = self.history(number)
         removal = self.removal(number, student, geometry, history["removals"])
         geometry = _without(student, geometry, removal["heads"])
-        counts = len(removal["heads"]), geometry.heads
-        _LOG.info("round %d: %d heads removed, %d left", number + 1, *counts)
+        gone = len(removal["heads"])
+        _LOG.info("round %d: %d heads removed, %d left", number + 1, gone, geometry.heads)
         taught = {"previous": before, "original": self.folder, "none": None}[settings.teacher]
         teacher = load_checkpoint(str(taught), device=self.device) if taught else None
         progress = Progress(**history["progress"])
