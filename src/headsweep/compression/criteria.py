@@ -148,9 +148,9 @@ def head_scores(
     encoder, size = learner.encoder, learner.at_once
 
     def drops() -> Scores:
-        known = learner.known_drops(geometry)
-        if known is not None:
-            return known
+        measured = learner.known_drops(geometry)
+        if measured is not None:
+            return measured
         if not dev:
             raise ModelError("criterion causal needs a development part; give one, or use mixed")
         parts = (dev[start : start + size] for start in range(0, len(dev), size))
@@ -158,7 +158,9 @@ def head_scores(
         judged = sum(batch.judged for batch in whole)
 
         def loss() -> float:
-            losses = (learner.task_loss(learner.run(each), each) * each.judged for each in whole)
+            losses = (
+                learner.task_loss(learner.run(batch), batch) * batch.judged for batch in whole
+            )
             return sum(map(float, losses)) / judged
 
         with torch.no_grad():

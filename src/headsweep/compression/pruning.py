@@ -23,7 +23,7 @@ from headsweep.models.checkpoints import (
     check_target,
     save_pruned,
 )
-from headsweep.models.geometry import find_heads
+from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads, zero_heads
 from headsweep.models.source import fetch_model, fingerprint
@@ -148,7 +148,7 @@ def prune(
             drops=lambda: criteria.accuracy_drops(
                 # A sweep of this very model, whose heads it numbers as they are.
                 read_table(Path(str(accuracy)), ACCURACY, exact=False),
-                replace(geometry, layers=tuple(replace(each, kept=()) for each in geometry.layers)),
+                _as_unpruned(geometry),
             ),
         )
         about = by.about.format(alpha=alpha, seed=seed)
@@ -176,6 +176,11 @@ def prune(
     facts = Pruning(source, revision_of(folder), chosen, about, measured, _HOW)
     save_pruned(model, geometry, out, form, facts, folder, stopwatch)
     return Pruned(out, form, tuple(chosen), before, after)
+
+
+def _as_unpruned(geometry: HeadGeometry) -> HeadGeometry:
+    """Return heads that are numbered as they are, not as before an earlier pruning."""
+    return replace(geometry, layers=tuple(replace(layer, kept=()) for layer in geometry.layers))
 
 
 def _token_ids(

@@ -51,8 +51,8 @@ def answered(model: PreTrainedModel, folder: Path, benchmark: Benchmark) -> Righ
     """Let a decoder answer the questions, with the tokenizer of a folder, and grade its answers."""
     loaded = as_loaded(model, load_tokenizer(folder), folder)
     decoder = Decoder(loaded, folder.name, benchmark.decoding, benchmark.grader)
-    found = decoder.verdicts(decoder.prepare(to_answer(benchmark.questions)))
-    return np.array([each.strict for each in found])
+    verdicts = decoder.verdicts(decoder.prepare(to_answer(benchmark.questions)))
+    return np.array([verdict.strict for verdict in verdicts])
 
 
 def accuracies(right: Mapping[str, Right]) -> dict[str, dict[str, Any]]:

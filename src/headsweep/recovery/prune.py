@@ -71,7 +71,7 @@ class Recovered:
 
     def __str__(self) -> str:
         rows = [("", list(self.measured)), *as_rows(self.measured)]
-        lines = [f"{name:<33}" + "".join(f"{each:>28}" for each in row) for name, row in rows]
+        lines = [f"{name:<33}" + "".join(f"{value:>28}" for value in row) for name, row in rows]
         loads = LOADED_BY[self.form]
         lines += ["", f"{self.folder}: {len(self.removed)} heads removed; {loads}"]
         return "\n".join(lines)
@@ -306,7 +306,7 @@ class _Run:
             geometry,
             settings.schedule.importance,
             settings.seed * 1_000_003 + number,
-            texts=lambda: row_batches([each.input_ids for each in share], at_once, model.device),
+            texts=lambda: row_batches([piece.input_ids for piece in share], at_once, model.device),
             drops=lambda: loss_rises(model, geometry, loss, groups=settings.unit == "group"),
             total=total,
         )

@@ -29,25 +29,25 @@ def read_texts(file: Path, fields: Sequence[str] = ()) -> list[Text]:
     """
     if not file.is_file():
         raise ConfigError(f"{file} is no file; name a file of texts")
-    found: list[Text]
+    texts: list[Text]
     if file.name.endswith((".jsonl", ".jsonl.gz")):
-        found = [_text(row, fields, f"{file} {place}") for place, row in file_rows(file, None)]
+        texts = [_text(row, fields, f"{file} {place}") for place, row in file_rows(file, None)]
     else:
         try:
             lines = file.read_text("utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file} cannot be read ({error}); name a file of texts") from error
-        found = [line for line in lines if line.strip()]
-    if not found:
+        texts = [line for line in lines if line.strip()]
+    if not texts:
         raise ConfigError(f"{file} has no text; give one text a line")
-    return found
+    return texts
 
 
 def _text(row: Mapping[str, Any], fields: Sequence[str], where: str) -> Text:
     messages = row.get("messages")
     if not fields and "text" not in row and isinstance(messages, list):
-        for each in messages or [None]:
-            if not isinstance(each, dict) or not _filled(each, ("role", "content")):
+        for message in messages or [None]:
+            if not isinstance(message, dict) or not _filled(message, ("role", "content")):
                 raise ConfigError(f"{where}: each of the messages needs the texts role and content")
         return messages
     fields = fields or ("text",)

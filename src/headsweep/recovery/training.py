@@ -10,7 +10,7 @@ step's texts and their order depend on the seed only.
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,11 @@ class Progress:
     tokens: int = 0  # trained on
     seconds: float = 0.0  # of training, those of earlier attempts included
     losses: list[dict[str, float]] = field(default_factory=list)  # of each step, by part
+
+    def resume(self, facts: Mapping[str, Any]) -> None:
+        """Go on from a progress that was written as a dictionary."""
+        for name, value in facts.items():
+            setattr(self, name, value)
 
 
 def accelerator_for(settings: Recovery, device: str) -> Accelerator:
@@ -96,11 +101,13 @@ def train_round(
     model = model.to(accelerator.device).train()
     if teacher is not None:
         teacher.to(accelerator.device).requires_grad_(False).eval()
-    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    trained = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
     optimizer = torch.optim.AdamW(decayed([*trained.values()], _WEIGHT_DECAY), lr=settings.rate)
     if state.exists():
         facts, parts = read_state(state)
-        progress.__dict__.update(facts)
+        progress.resume(facts)
         with torch.no_grad():
             for name, parameter in trained.items():
                 parameter.copy_(parts["trained"][name])
@@ -159,14 +166,14 @@ def _step(
                     with torch.no_grad():
                         taught, _ = predictions(teacher, part, accelerator.device)
                     response = divergence(logits, taught, settings.temperature) * len(targets)
-                found = torch.stack([(1 - weight) * task, weight * response])
+                parts = torch.stack([(1 - weight) * task, weight * response])
             # accelerate takes means over processes and over accumulated passes; tokens count alike.
-            accelerator.backward(found.sum() * (world * rounds / tokens))
+            accelerator.backward(parts.sum() * (world * rounds / tokens))
             if accelerator.sync_gradients:
                 accelerator.clip_grad_norm_(model.parameters(), _CLIP)
             optimizer.step()
             optimizer.zero_grad()
-        sums += found.detach()
+        sums += parts.detach()
     means = (accelerator.reduce(sums, "sum") / tokens).tolist()
     return dict(zip(_PARTS, means, strict=True))
 
