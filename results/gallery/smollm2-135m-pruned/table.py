@@ -72,20 +72,20 @@ table.to_csv(out / "table.csv", index=False, float_format="%.5g")
 
 texts = len(recovered.nats)
 matplotlib.rcParams |= {"font.size": 9}
-figure, axes = plt.subplots(figsize=(6.5, 0.8 + 0.27 * len(table)), layout="constrained")
+figure, axes = plt.subplots(figsize=(6.5, 0.9 + 0.3 * len(table)), layout="constrained")
 for place, (name, marker) in enumerate([("pruned", "s"), ("recovered", "o")]):
     ends = [table[name] - table[f"{name}, low"], table[f"{name}, high"] - table[name]]
     y = np.arange(len(table)) + 0.2 * place - 0.1
     axes.errorbar(table[name], y, xerr=ends, fmt=marker, ms=4, lw=1, label=name)
 axes.axvline(table["before"].iloc[0], color="0.4", lw=1, ls="--", label="before")
 axes.set_yticks(range(len(table)), table["arm"] + ", seed " + table["seed"].astype(str))
-axes.invert_yaxis()
+axes.set_ylim(len(table) - 0.5, -0.5)
 axes.set_xscale("log")
-ticks = np.array([2, 2.5, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100])
+ticks = np.array([2, 2.5, 3, 3.5, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100])
 low, high = axes.get_xlim()
 axes.set_xticks(ticks[(low < ticks) & (ticks < high)], minor=False)
 axes.xaxis.set_major_formatter(matplotlib.ticker.ScalarFormatter())
 axes.minorticks_off()
 axes.set_xlabel(f"perplexity of {texts} held-out solutions, 95% intervals over texts")
-axes.legend(frameon=False)
+figure.legend(loc="outside upper center", ncols=3, frameon=False)
 figure.savefig(out / "figure.png", dpi=120)

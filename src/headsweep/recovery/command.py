@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from headsweep.config.questions import Grader
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
-from headsweep.recovery.settings import TRAINING
+from headsweep.recovery.settings import TRAINING, Recovery
 
 if TYPE_CHECKING:
     from headsweep.compression.pruning import Pruned
@@ -119,7 +119,7 @@ def _recover(asked: Namespace, texts: "Sequence[Text] | None") -> "Recovered | N
         benchmark=_benchmark(asked.benchmark, asked.grader, asked.n, asked.max_new_tokens),
         control=asked.control,
         ratio=asked.ratio,
-        criterion=asked.criterion or "mixed",
+        criterion=asked.criterion or Recovery.model_fields["criterion"].default,
         alpha=asked.alpha,
         scope=asked.scope,
         unit=asked.unit,

@@ -63,7 +63,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         type=count,
         default=argparse.SUPPRESS,
         help="how many texts heads are scored on (default: all), with --recover how many pieces of "
-        "texts (default: 128)",
+        "texts (default: 32)",
     )
     _add_file(prune.add_argument_group("llama.cpp"))
     _add_recovery(prune.add_argument_group("recovery"))
@@ -83,7 +83,7 @@ def _add_choice_of_heads(prune: argparse.ArgumentParser) -> None:
     prune.add_argument(
         "--criterion",
         help="score whose lowest heads are removed: norm (default) and random need no data; "
-        "entropy, mixed (default with --recover) and attention need --text; causal needs "
+        "entropy, mixed and attention need --text; causal (default with --recover) needs "
         "--accuracy, or with --recover measures the loss without each head",
     )
     prune.add_argument(

@@ -19,9 +19,9 @@ class Recovery(Section):
 
     ratio: Share = 0.25
     """Share of all heads to remove; 0 trains without removing any, for comparison."""
-    criterion: str = "mixed"
-    """Score whose lowest heads are removed: mixed, norm, entropy, attention, random, or causal, the
-    rise of the loss on the calibration texts without the head, or its group."""
+    criterion: str = "causal"
+    """Score whose lowest heads are removed: causal, the rise of the loss on the calibration texts
+    without the head, or its group; mixed, the paper's; norm, entropy, attention or random."""
     alpha: Whole = 0.5
     """mixed: weight of the norm"""
     scope: Literal["all", "layer"] = "all"
@@ -38,7 +38,7 @@ class Recovery(Section):
     """rounds of removal and training"""
     exponent: Positive = 1.0
     """above 1 most heads go in late rounds"""
-    calibration: Count = 128
+    calibration: Count = 32
     """pieces of text that heads are scored on"""
     steps: Count = 1000
     """training steps of all rounds together"""
