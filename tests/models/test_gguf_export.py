@@ -321,9 +321,16 @@ def test_llama_cpp_answers_as_headsweep_does(file, form, headsweep_data, tmp_pat
     ids = tokenizer(text, add_special_tokens=False).input_ids
     found, answer = llama_cpp_logits(done.file, ids, 48)
     assert abs(found - own_logits(tmp_path / "less", ids)).max() < 1e-3
-    long = {"max_new_tokens": 48, "do_sample": False, "eos_token_id": None}
-    own = model.generate(torch.tensor([ids]), **long, repetition_penalty=1.0)
-    assert answer == own[0, len(ids) :].tolist()
+    row = torch.tensor([ids])
+    made = model.generate(
+        row,
+        attention_mask=torch.ones_like(row),  # else an end within the prompt counts as padding
+        max_new_tokens=48,
+        do_sample=False,
+        eos_token_id=None,
+        repetition_penalty=1.0,
+    )
+    assert answer == made[0, len(ids) :].tolist()
     import llama_cpp
 
     reader = llama_cpp.Llama(str(done.file), vocab_only=True, verbose=False)

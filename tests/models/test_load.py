@@ -26,7 +26,7 @@ from headsweep.config import Model
 from headsweep.config.compression import Encoder, Solver
 from headsweep.embeddings import embed, fetch_embedder, load_embedder
 from headsweep.errors import ModelError
-from headsweep.models.load import load_encoder, load_model, word_tokenizer
+from headsweep.models.load import load_checkpoint, load_encoder, load_model, word_tokenizer
 from headsweep.models.source import (
     check_folder,
     check_geometry,
@@ -152,6 +152,14 @@ def test_a_folder_that_will_not_do_is_refused_in_one_line(qwen2_folder, damages,
             file.unlink() if damage is ... else damage(file)
     with pytest.raises(ModelError, match=rf"^.*({message}).*$"):
         load_model(str(qwen2_folder))
+
+
+def test_a_path_is_never_a_hub_id(qwen2_folder, monkeypatch):
+    monkeypatch.chdir(qwen2_folder.parent)
+    assert fetch_model(Path(qwen2_folder.name)) == Path(qwen2_folder.name)
+    assert load_checkpoint(Path(qwen2_folder.name)).config.model_type == "qwen2"
+    with pytest.raises(ModelError, match="absent is not a folder; name a model folder or a hub id"):
+        fetch_model(Path("absent"))
 
 
 def test_a_folder_whose_files_changed_is_refused(qwen2_folder):

@@ -32,7 +32,7 @@ from headsweep.record import read_record
 from headsweep.recovery import prune, training
 from headsweep.recovery.benchmark import read_benchmark
 from headsweep.recovery.evaluation import perplexity, text_losses
-from headsweep.recovery.options import recovery
+from headsweep.recovery.settings import recovery
 from headsweep.recovery.texts import cut
 from headsweep.variants import Variant
 
@@ -215,6 +215,16 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
     assert found[1].shape == (6,)
 
 
+def test_protected_layers_keep_their_heads(llama, tmp_path):
+    """Though a protected one has the lowest score."""
+    found = recovered(llama, tmp_path / "out", protect=[0, -1], ratio=0.2, criterion="norm")
+    assert {Variant.parse(name).layers[0] for name in found.removed} == {1}
+    facts = json.loads((found.folder / "recovery.json").read_text())
+    scores = next(each["scores"] for each in facts["removals"] if each["heads"])
+    lowest = min(scores, key=scores.get)
+    assert Variant.parse(lowest).layers[0] != 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -222,6 +232,11 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
         ({"ratio": 0.9}, "ratio 0.9 leaves a layer without heads: of 18, 9 can go"),
         ({"ratio": 0.1}, "ratio 0.1 removes nothing of 18 heads, of which 3 go at once"),
         ({"ratio": 0, "control": True}, "ratio 0 removes nothing: it is its own control"),
+        ({"protect": [1, -1]}, "7 heads cannot go: 3 can, as each of 1 layers keeps 3"),
+        ({"protect": [3]}, "layer 3 has no heads to prune in this model; layers with heads are 0"),
+        ({"protect": [0, 1, 2]}, "every layer is protected"),
+        ({"protect": [0], "uniform": True}, "uniform takes heads of every layer; leave out prot"),
+        ({"assistant_only": True}, "a text has no turns of an assistant"),
         ({"criterion": "size"}, "criterion 'size' is not known; use norm, entropy"),
         ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),
         ({"speed": 1}, "'speed' is no setting; there are ratio, criterion"),
@@ -314,7 +329,7 @@ def test_models_are_measured_one_at_a_time(llama, tmp_path, monkeypatch):
     monkeypatch.setattr(prune, "load_checkpoint", counted)
     monkeypatch.setattr(prune._Run, "finish", finishing)
     recovered(llama, tmp_path / "out")
-    assert counts == [0, 0, 0, 0, 0, 1, 0]
+    assert counts == [0, 0, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("criterion", ["causal", "entropy"])
@@ -372,6 +387,7 @@ def test_two_processes_train_as_one(llama, done, tmp_path):
         ("--recover --text texts.txt --benchmark q.jsonl", "say how answers to q.jsonl are compar"),
         ("--recover --text texts.txt -n 5", "-n and --max-new-tokens are about questions; name"),
         ("--recover --text texts.txt --benchmark q --grader exact", "q is no file; name a .csv"),
+        ("--calibration 5", "--calibration counts texts; name their file"),
         ("--text chats.jsonl", "chats.jsonl has messages, which need --recover"),
         ("--recover", "--recover trains on texts; name their file"),
         ("--recover --text texts.txt --zero", "--recover removes a ratio of heads for good"),

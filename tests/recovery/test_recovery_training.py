@@ -17,7 +17,7 @@ from words import TEXTS, count_steps
 from headsweep.errors import HeadsweepError, ModelError
 from headsweep.recovery import training
 from headsweep.recovery.evaluation import Losses, generated_per_second, perplexity, text_losses
-from headsweep.recovery.options import recovery
+from headsweep.recovery.settings import recovery
 from headsweep.recovery.texts import cut, read_texts
 from headsweep.recovery.training import Progress, accelerator_for, train_round
 
@@ -45,7 +45,7 @@ def trained(llama, pieces, tmp_path, monkeypatch):
     """Return a function that trains a model, and returns its weights and each step's loss."""
     monkeypatch.setattr(training, "_SECONDS_BETWEEN_STATES", 0)
 
-    def trained(state="s", model=None, **options):
+    def trained(state="s", model=None, pieces=pieces, **options):
         settings, progress = recovery(**{**SMALL, **options}), Progress()
         teacher = None if settings.teacher == "none" else other(llama)
         own = progress, accelerator_for(settings, "cpu"), tmp_path / state
@@ -194,6 +194,43 @@ def test_pieces_hold_every_token_once_and_conversations_are_written_by_the_templ
     expected = tokenizer.apply_chat_template(CHAT, tokenize=True, return_dict=True)["input_ids"]
     assert piece.input_ids.tolist() == expected
     assert tokenizer.decode(expected) == "user w1 w2 [END] assistant w3 [END]"
+
+
+def test_losses_count_the_assistants_turns_alone(llama, trained):
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+    turns = ["user w1 w2", "assistant w3 w4 w5", "user w6", "assistant w7"]
+    chat = [
+        {"role": role, "content": content}
+        for role, _, content in (turn.partition(" ") for turn in turns)
+    ]
+    (piece,) = cut([chat], tokenizer, length=30, assistant_only=True)
+    words = tokenizer.convert_ids_to_tokens(piece.input_ids.tolist())
+    counted = [word for word, one in zip(words, piece.counted, strict=True) if one]
+    assert counted == ["w3", "w4", "w5", "[END]", "w7", "[END]"]
+    assert piece.targets == 6 and cut([chat], tokenizer, length=30)[0].targets == len(words) - 1
+    # Of four pieces of 4 tokens, the first has no turn, and the third only its unpredicted token.
+    parts = cut([chat], tokenizer, length=4, assistant_only=True)
+    assert [part.targets for part in parts] == [3, 2]
+
+    model = load(llama)
+    losses = text_losses(model, [piece], 1)
+    ids = torch.from_numpy(piece.input_ids)[None]
+    labels = torch.where(torch.from_numpy(piece.counted)[None], ids, -100)
+    with torch.no_grad():
+        assert losses.mean == pytest.approx(float(model(ids, labels=labels).loss), rel=1e-5)
+    assert losses.tokens.tolist() == [6]
+    own = {"batch_size": 2, "micro_batch": 1, "steps": 1, "teacher": "none"}
+    _, (first,) = trained(pieces=[piece, piece], **own)
+    assert first == pytest.approx(losses.mean, rel=1e-5)
+
+
+def test_turns_that_are_not_known_are_refused(llama):
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+    with pytest.raises(ModelError, match="a text has no turns of an assistant; give messages"):
+        cut(["w1 w2"], tokenizer, length=5, assistant_only=True)
+    tokenizer.chat_template = "{{ messages | length }} " + tokenizer.chat_template
+    with pytest.raises(ModelError, match="writes a turn in another way once something follows"):
+        cut([[*CHAT, *CHAT]], tokenizer, length=30, assistant_only=True)
 
 
 def test_the_loss_of_a_text_is_that_of_its_pieces(llama):

@@ -28,6 +28,6 @@ for seed in 0 1 2; do
             --rounds 2 --steps 30 --batch-size 4 --micro-batch 4 --length 256 \
             --calibration 4 --learning-rate 1e-4 --precision bf16 --device cpu --out "$out"
         rm -f "$out"/*.safetensors
-        python "$here/table.py" "$runs"
+        python "$here/table.py" "$runs" "$here"
     done
 done

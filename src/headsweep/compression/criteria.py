@@ -73,35 +73,49 @@ class Criterion(NamedTuple):
     needs: Literal["texts", "accuracy"] | None = None  # an option of `headsweep prune`
 
 
-def _mixed(of: Ranked) -> Scores:
-    activations = of.settings.norm == "activations"
-    found = calibrate(of.model, of.geometry, of.texts(), activations=activations, total=of.total)
-    norm = found["activations"] if activations else weight_norms(of.model, of.geometry)
-    return mixed(norm, found[of.settings.entropy], of.settings)
+def _norm(ranked: Ranked) -> Scores:
+    return weight_norms(ranked.model, ranked.geometry)
 
 
-def _random(of: Ranked) -> Scores:
-    draw, layers = torch.Generator().manual_seed(of.seed), of.geometry.layers
-    return {layer.index: torch.rand(layer.query_heads, generator=draw) for layer in layers}
+def _mixed(ranked: Ranked) -> Scores:
+    settings = ranked.settings
+    by_activations = settings.norm == "activations"
+    statistics = calibrate(
+        ranked.model,
+        ranked.geometry,
+        ranked.texts(),
+        activations=by_activations,
+        total=ranked.total,
+    )
+    norm = statistics["activations"] if by_activations else _norm(ranked)
+    return mixed(norm, statistics[settings.entropy], settings)
+
+
+def _random(ranked: Ranked) -> Scores:
+    draw = torch.Generator().manual_seed(ranked.seed)
+    return {
+        layer.index: torch.rand(layer.query_heads, generator=draw)
+        for layer in ranked.geometry.layers
+    }
 
 
 CRITERIA = {
-    "norm": Criterion(
-        "smallest mean absolute weights", lambda of: weight_norms(of.model, of.geometry)
-    ),
+    "norm": Criterion("smallest mean absolute weights", _norm),
     "entropy": Criterion(
-        "lowest entropy of attention", lambda of: of.measured("normalised"), "texts"
+        "lowest entropy of attention", lambda ranked: ranked.measured("normalised"), "texts"
     ),
     "mixed": Criterion(
         "lowest mixture of weight norm and attention entropy, alpha {alpha}", _mixed, "texts"
     ),
     "attention": Criterion(
         "lowest largest attention weight, mean over queries",
-        lambda of: of.measured("peak"),
+        lambda ranked: ranked.measured("peak"),
         "texts",
     ),
     "causal": Criterion(
-        "smallest loss of accuracy on training questions", lambda of: of.drops(), "accuracy"
+        "smallest loss of accuracy on training questions",
+        lambda ranked: ranked.drops(),
+        "accuracy",
     ),
     "random": Criterion("random draw with seed {seed}", _random),
 }
@@ -134,9 +148,9 @@ def head_scores(
     encoder, size = learner.encoder, learner.at_once
 
     def drops() -> Scores:
-        known = learner.known_drops(geometry)
-        if known is not None:
-            return known
+        measured = learner.known_drops(geometry)
+        if measured is not None:
+            return measured
         if not dev:
             raise ModelError("criterion causal needs a development part; give one, or use mixed")
         parts = (dev[start : start + size] for start in range(0, len(dev), size))
@@ -144,7 +158,9 @@ def head_scores(
         judged = sum(batch.judged for batch in whole)
 
         def loss() -> float:
-            losses = (learner.task_loss(learner.run(each), each) * each.judged for each in whole)
+            losses = (
+                learner.task_loss(learner.run(batch), batch) * batch.judged for batch in whole
+            )
             return sum(map(float, losses)) / judged
 
         with torch.no_grad():
@@ -283,6 +299,24 @@ def lowest_heads(
             left[heads[0].layer] -= 1
             chosen += heads
     return sorted(chosen)
+
+
+def unprotected(scores: Scores, geometry: HeadGeometry, layers: Sequence[int]) -> Scores:
+    """Return scores without those of some layers, whose heads so stay; -1 is the last layer.
+
+    Raises:
+        ModelError: there is no such layer, or none is left.
+    """
+    indices = [layer.index for layer in geometry.layers]
+    protected = set()
+    for number in layers:
+        if -len(indices) <= number < 0:
+            protected.add(indices[number])
+        else:
+            protected.add(geometry.layer(number).index)
+    if protected == {*indices}:
+        raise ModelError("every layer is protected, so that no head can go; protect fewer")
+    return {layer: score for layer, score in scores.items() if layer not in protected}
 
 
 def even_count(

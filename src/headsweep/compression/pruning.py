@@ -23,7 +23,7 @@ from headsweep.models.checkpoints import (
     check_target,
     save_pruned,
 )
-from headsweep.models.geometry import find_heads
+from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads, zero_heads
 from headsweep.models.source import fetch_model, fingerprint
@@ -78,6 +78,8 @@ def prune(
     seed: int = 0,
     scope: criteria.Scope = "all",
     unit: criteria.Unit = "group",
+    protect: Sequence[int] = (),
+    calibration: int | None = None,
     revision: str | None = None,
     device: str = "auto",
 ) -> Pruned:
@@ -99,6 +101,8 @@ def prune(
         scope: whether all heads are ranked together or those of each layer; with the form
             `uniform`, always those of each layer.
         unit: heads removed together in grouped-query attention; zeroed heads are chosen singly.
+        protect: layers that lose no heads, where a ratio goes; -1 is the last.
+        calibration: how many of the texts heads are scored on, drawn at random; by default all.
         revision: hub: a commit hash. Folder: its expected fingerprint.
         device: auto, cpu, cuda or cuda:N.
 
@@ -115,6 +119,11 @@ def prune(
         raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
+    if protect and (heads is not None or form == "uniform"):
+        other = (
+            "heads are named" if heads is not None else "a uniform model loses some of every layer"
+        )
+        raise ModelError(f"layers cannot be protected where {other}; leave out `protect`")
     by = criteria.named(criterion)
     if heads is None and by.needs == "texts" and not texts:
         raise ModelError(f"criterion {criterion} looks at texts; give some, or use norm")
@@ -133,11 +142,13 @@ def prune(
             geometry,
             Importance(alpha=alpha),
             seed,
-            texts=lambda: row_batches(_token_ids(folder, texts), SCORED_AT_ONCE, model.device),
+            texts=lambda: row_batches(
+                _token_ids(folder, texts or (), calibration), SCORED_AT_ONCE, model.device
+            ),
             drops=lambda: criteria.accuracy_drops(
                 # A sweep of this very model, whose heads it numbers as they are.
                 read_table(Path(str(accuracy)), ACCURACY, exact=False),
-                replace(geometry, layers=tuple(replace(each, kept=()) for each in geometry.layers)),
+                _as_unpruned(geometry),
             ),
         )
         about = by.about.format(alpha=alpha, seed=seed)
@@ -147,7 +158,8 @@ def prune(
                 "layer",
                 criteria.even_count(ratio, geometry, unit, partial(allows, model.config)),
             )
-        chosen = criteria.lowest_heads(by.scores(ranked), geometry, count, scope=scope, unit=unit)
+        scores = criteria.unprotected(by.scores(ranked), geometry, protect)
+        chosen = criteria.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
     if not chosen:
         raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
 
@@ -166,10 +178,20 @@ def prune(
     return Pruned(out, form, tuple(chosen), before, after)
 
 
-def _token_ids(folder: Path, texts: Sequence[str] | None) -> list[Int[np.ndarray, " tokens"]]:
+def _as_unpruned(geometry: HeadGeometry) -> HeadGeometry:
+    """Return heads that are numbered as they are, not as before an earlier pruning."""
+    return replace(geometry, layers=tuple(replace(layer, kept=()) for layer in geometry.layers))
+
+
+def _token_ids(
+    folder: Path, texts: Sequence[str], most: int | None
+) -> list[Int[np.ndarray, " tokens"]]:
+    """Return the token ids of all texts, or of as many drawn ones as there are at most to be."""
+    order = np.random.default_rng(0).permutation(len(texts))[:most]
+    drawn = [texts[number] for number in sorted(order)]
     tokenizer = load_tokenizer(folder)
-    most = min(_SCORED_TOKENS, tokenizer.model_max_length)
-    encoded = tokenizer(list(texts or ()), truncation=True, max_length=most)["input_ids"]
+    length = min(_SCORED_TOKENS, tokenizer.model_max_length)
+    encoded = tokenizer(drawn, truncation=True, max_length=length)["input_ids"]
     return [np.array(ids) for ids in encoded]
 
 

@@ -79,27 +79,31 @@ class History(BaseModel):
 
     def warnings(self, criterion: str) -> list[str]:
         """Return warnings for the user, one line each, where a criterion chose the heads."""
-        found, done = [], 0
+        warnings = []
         removed = self.heads - (self.rounds[-1].heads if self.rounds else self.heads)
         after = self.rounds[-1].dev_strict if self.rounds else self.dev_strict
         drop = (self.dev_strict or 0.0) - (after or 0.0)
         if drop > NOTABLE:
-            found.append(f"accuracy fell by {100 * drop:.1f} points; {advised(removed, criterion)}")
-        for number, each in enumerate(self.rounds, start=1):
-            done += each.epochs[-1].steps
-            late = sum(len(one.heads) for one in each.removals if one.step >= done)
+            advice = advised(removed, criterion)
+            warnings.append(f"accuracy fell by {100 * drop:.1f} points; {advice}")
+        steps_done = 0
+        for number, training in enumerate(self.rounds, start=1):
+            steps_done += training.epochs[-1].steps
+            removals = [removal for removal in training.removals if removal.step >= steps_done]
+            late = sum(len(removal.heads) for removal in removals)
             if late:
-                found.append(
+                warnings.append(
                     f"{late} of the removed heads went after the last step, so nothing was trained "
                     f"without them; give more epochs to what follows, or use schedule: rounds"
                 )
-            first, last = (sum(each.epochs[place].losses.values()) for place in (0, -1))
+            first = sum(training.epochs[0].losses.values())
+            last = sum(training.epochs[-1].losses.values())
             if last > first:
                 lower = "lower exponent, or learning_rate" if removed else "lower learning_rate"
-                found.append(
+                warnings.append(
                     f"the loss rose in round {number}, from {first:.3g} to {last:.3g}; {lower}"
                 )
-        return found
+        return warnings
 
 
 def compress(
@@ -129,19 +133,20 @@ def compress(
     # A copy, moved before anything runs: the test before, all scoring and all training.
     learner = copied(learner)
     learner.network.to(check_device(device, "float32"))
-    whole, own = find_heads(learner.encoder), settings.importance
-    size, count = smallest_unit(whole, own.unit), heads_at(settings.ratio, whole.heads)
+    whole, ranking = find_heads(learner.encoder), settings.importance
+    size, count = smallest_unit(whole, ranking.unit), heads_at(settings.ratio, whole.heads)
     if settings.ratio and count < size:
         raise ModelError(
             f"ratio {settings.ratio} removes {count} of {whole.heads} heads, but with unit: "
-            f"{own.unit} {size} go together; raise the ratio"
+            f"{ranking.unit} {size} go together; raise the ratio"
         )
     equal = {layer.index: torch.zeros(layer.query_heads) for layer in whole.layers}
-    lowest_heads(equal, whole, count, scope=own.scope, unit=own.unit)  # refuses too high a ratio
+    # Refuses too high a ratio.
+    lowest_heads(equal, whole, count, scope=ranking.scope, unit=ranking.unit)
     run = _Run(learner, examples, dev, settings, seed, layout, folder, whole)
     if settings.rounds:
         run.to_the_end()
-    for warning in run.history.warnings(own.criterion):
+    for warning in run.history.warnings(ranking.criterion):
         _LOG.warning(warning)
     return run.learner, run.history
 
@@ -169,13 +174,13 @@ class _Run(Between, Generic[_L]):
         self.removals: list[Removal] = []
         self.stopped = False
         decisive = self.settings.decisive().non_defaults()
-        own = checkpoint.identity(self.learner, decisive, self.seed, self.examples, self.dev)
-        self.identity = {**own, "layout": self.layout}
+        identity = checkpoint.identity(self.learner, decisive, self.seed, self.examples, self.dev)
+        self.identity = {**identity, "layout": self.layout}
         if self.folder is not None and (self.folder / _STATE).exists():
             facts, _ = checkpoint.read_checkpoint(self.folder / _STATE, self.learner, self.identity)
-            self.history.rounds = [Round.model_validate(each) for each in facts["rounds"]]
+            self.history.rounds = [Round.model_validate(done) for done in facts["rounds"]]
         self.geometry = find_heads(self.learner.encoder)
-        self.steps = sum(each.epochs[-1].steps for each in self.history.rounds)
+        self.steps = sum(done.epochs[-1].steps for done in self.history.rounds)
 
     def to_the_end(self) -> None:
         """Do the remaining rounds."""
@@ -191,8 +196,9 @@ class _Run(Between, Generic[_L]):
             time = settings.rounds if settings.schedule == "one_shot" else number + 1
             due = heads_due(settings, self.whole.heads, time, settings.rounds)
             self.cut(due - self.whole.heads + self.geometry.heads)
-            first, last = (recipe.epochs * n // settings.rounds for n in (number, number + 1))
-            self.train(recipe.model_copy(update={"epochs": last - first}))
+            before = recipe.epochs * number // settings.rounds
+            after = recipe.epochs * (number + 1) // settings.rounds
+            self.train(recipe.model_copy(update={"epochs": after - before}))
 
     def after_step(self, step: int) -> bool:
         """Remove one unit of heads if one is due and no stopping rule applies."""
@@ -214,17 +220,18 @@ class _Run(Between, Generic[_L]):
 
     def from_scratch(self) -> None:
         """Train a learner of the final shape from random weights."""
-        self.learner, own = self.learner.untrained(self.seed)
+        self.learner, recipe = self.learner.untrained(self.seed)
         assert self.layout is not None
         keep_heads(self.learner.encoder, self.layout)
         self.geometry = find_heads(self.learner.encoder)
-        settings, rate = self.settings, self.settings.scratch_rate or own.learning_rate
-        epochs = settings.scratch_times * (own.epochs + settings.training.epochs)
-        self.train(own.model_copy(update={"epochs": epochs, "learning_rate": rate}))
+        settings = self.settings
+        rate = settings.scratch_rate or recipe.learning_rate
+        epochs = settings.scratch_times * (recipe.epochs + settings.training.epochs)
+        self.train(recipe.model_copy(update={"epochs": epochs, "learning_rate": rate}))
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return what checkpoints keep where heads are removed during a training."""
-        facts: dict[str, Any] = {"removals": [each.model_dump() for each in self.removals]}
+        facts: dict[str, Any] = {"removals": [removal.model_dump() for removal in self.removals]}
         if self.teacher is None or self.settings.distillation.teacher != "recursive":
             return facts, {}
         facts["taught_shape"] = kept_heads(self.teacher.encoder.config)
@@ -232,7 +239,7 @@ class _Run(Between, Generic[_L]):
 
     def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Resume from a state that `state` returned."""
-        self.removals = [Removal.model_validate(each) for each in facts["removals"]]
+        self.removals = [Removal.model_validate(removal) for removal in facts["removals"]]
         self.geometry = find_heads(self.learner.encoder)
         if tensors:
             assert self.teacher is not None  # a copy of the unpruned learner until here
@@ -256,8 +263,8 @@ class _Run(Between, Generic[_L]):
         if chosen:  # a whole unit is due
             self.geometry = remove_heads(learner.encoder, before, chosen)
             removal = removal_of(chosen, scores, before, self.steps)
-            counts = self.geometry.heads, self.whole.heads
-            _LOG.info("heads removed: %s; %d of %d are left", ", ".join(removal.heads), *counts)
+            names, left = ", ".join(removal.heads), self.geometry.heads
+            _LOG.info("heads removed: %s; %d of %d are left", names, left, self.whole.heads)
             self.removals.append(removal)
         self.aim()
 
@@ -289,7 +296,7 @@ class _Run(Between, Generic[_L]):
         self.history.rounds.append(done)
         self.removals = []
         if self.folder is not None and file is not None:
-            rounds = [each.model_dump() for each in self.history.rounds]
+            rounds = [done.model_dump() for done in self.history.rounds]
             facts = {**self.identity, "rounds": rounds}
             checkpoint.write_checkpoint(self.folder / _STATE, self.learner, facts)
             file.unlink(missing_ok=True)

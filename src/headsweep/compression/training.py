@@ -136,8 +136,17 @@ def train(
         raise ModelError("patience needs a development part; give one, or set patience: null")
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
-        own = objective, between or Between(), checkpoint
-        return _Run(learner, examples, dev, settings, seed, *own).to_the_end()
+        run = _Run(
+            learner,
+            examples,
+            dev,
+            settings,
+            seed,
+            objective=objective,
+            between=between or Between(),
+            checkpoint=checkpoint,
+        )
+        return run.to_the_end()
 
 
 @dataclass
@@ -158,8 +167,8 @@ class _Run:
         # Where there is no GPU anyhow, `cpu=True` would have accelerate look for other processes.
         on_cpu = torch.cuda.is_available() and learner.encoder.device.type == "cpu"
         self.accelerator = Accelerator(mixed_precision=settings.precision, cpu=on_cpu)
-        parts, recipe = (self.examples, self.dev), settings.model_dump(mode="json")
-        self.identity = checkpoint.identity(learner, recipe, self.seed, *parts)
+        recipe = settings.model_dump(mode="json")
+        self.identity = checkpoint.identity(learner, recipe, self.seed, self.examples, self.dev)
         self.model = learner.network
         self.steps_per_epoch = math.ceil(len(self.examples) / settings.batch_size)
         self.total_steps = settings.epochs * self.steps_per_epoch
@@ -249,8 +258,10 @@ class _Run:
             self.fit.best = epoch
             weights = self.model.state_dict().items()
             self.best = {name: tensor.detach().clone() for name, tensor in weights}
-        of_dev = "" if solved is None else f"; {solved:.1%} of the development part solved"
-        _LOG.info("epoch %d of %d: %s", epoch, self.settings.epochs, _words(losses) + of_dev)
+        said = _words(losses)
+        if solved is not None:
+            said += f"; {solved:.1%} of the development part solved"
+        _LOG.info("epoch %d of %d: %s", epoch, self.settings.epochs, said)
 
     def means(self, steps: int) -> dict[str, float]:
         return {name: total / steps for name, total in self.sums.items()}
@@ -264,11 +275,12 @@ class _Run:
 
     def take_moments(self) -> None:
         """Make the optimiser again after parameters were cut; its moments are cut alike."""
-        known, old = self.optimizer.state, self.named
+        old_moments, old_parameters = self.optimizer.state, self.named
         self.new_optimizer()
         for name, parameter in self.named.items():
-            moments = known.get(old[name], {})
-            if parameter is not old[name]:
+            old = old_parameters[name]
+            moments = old_moments.get(old, {})
+            if parameter is not old:
                 axis, index = getattr(parameter, "taken")  # noqa: B009
                 moments = {
                     key: value.index_select(axis, index) if value.ndim else value
@@ -280,8 +292,8 @@ class _Run:
 
 def decayed(parameters: Sequence[Tensor], weight_decay: float) -> list[dict[str, Any]]:
     """Return an optimiser's groups of parameters: only matrices have a weight decay."""
-    matrices = [each for each in parameters if each.ndim > 1]
-    others = [each for each in parameters if each.ndim < 2]
+    matrices = [parameter for parameter in parameters if parameter.ndim > 1]
+    others = [parameter for parameter in parameters if parameter.ndim < 2]
     return [
         {"params": matrices, "weight_decay": weight_decay},
         {"params": others, "weight_decay": 0.0},

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from headsweep.config.profiles import PROFILES
 from headsweep.config.section import Count, NotNegative, Positive, Section, Seed, Share, merged
 
 MATH23K = "Gxg/Math23K"
@@ -144,15 +145,6 @@ class Training(Section):
     """Steps between checkpoints."""
 
 
-_PROFILES = {
-    "fixture": (64, 2, 4, 128, 0.0, 7, 2e-3, 16),
-    "tiny": (128, 3, 8, 256, 0.2, 50, 1e-3, 32),
-    "small": (256, 4, 8, 512, 0.2, 30, 1e-3, 32),
-    "medium": (512, 6, 8, 1024, 0.3, 40, 5e-4, 32),
-}
-"""Width, layers, heads, intermediate width and dropout; epochs, learning rate and batch size."""
-
-
 class Solver(Section):
     """An ATHENA solver."""
 
@@ -195,17 +187,26 @@ class Solver(Section):
         """
         if self.profile is None:
             return self
-        width, layers, heads, inner, dropout, epochs, rate, batch_size = _PROFILES[self.profile]
-        large = dataset == "math23k"
-        encoder = {"width": width, "layers": layers, "heads": heads, "intermediate": inner}
-        training = {"epochs": epochs, "learning_rate": rate, "batch_size": batch_size}
-        known = {
-            "encoder": {**encoder, "dropout": dropout, "min_count": 5 if large else 2},
-            "training": {**training, "patience": None},
-            "dropout": dropout,
+        profile, large = PROFILES[self.profile], dataset == "math23k"
+        settings = {
+            "encoder": {
+                "width": profile.width,
+                "layers": profile.layers,
+                "heads": profile.heads,
+                "intermediate": profile.intermediate,
+                "dropout": profile.dropout,
+                "min_count": 5 if large else 2,
+            },
+            "training": {
+                "epochs": profile.epochs,
+                "learning_rate": profile.learning_rate,
+                "batch_size": profile.batch_size,
+                "patience": None,
+            },
+            "dropout": profile.dropout,
             "depth": 10 if large else 4,
         }
-        changed = merged(known, self.model_dump())
+        changed = merged(settings, self.model_dump())
         return Solver.model_validate({**changed, "profile": None})
 
 

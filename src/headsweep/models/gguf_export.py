@@ -79,7 +79,7 @@ def export_gguf(
         ModelError: llama.cpp has no graph for the decoder, the tokenizer cannot be written, or a
             package is missing.
     """
-    folder, out = fetch_model(str(source)), Path(out)
+    folder, out = fetch_model(source), Path(out)
     layers = {*stated_geometry(folder).get("layer_heads", ())}
     check_export(folder, out, kind, tokenizer, uneven=len(layers) > 1)
     model = load_checkpoint(str(folder), device="cpu")

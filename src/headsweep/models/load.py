@@ -137,7 +137,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def load_checkpoint(
-    source: str,
+    source: str | Path,
     *,
     revision: str | None = None,
     dtype: str | None = None,

@@ -59,15 +59,17 @@ _NAMES = {
 """Names of the same number in the configs of different architectures."""
 
 
-def local_folder(source: str) -> Path | None:
+def local_folder(source: str | Path) -> Path | None:
     """Return the folder that a model's source names, None for a hub id, without reading the disk.
 
-    A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``, and a model
-    that ships with the package with ``builtin:``.
+    A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``, or is a
+    Path; a model that ships with the package begins with ``builtin:``.
 
     Raises:
         ConfigError: the package has no such model.
     """
+    if isinstance(source, Path):
+        return source.expanduser()
     if source.startswith("builtin:"):
         if source not in BUILTIN:
             raise ConfigError(f"{source!r} is not in the package; it has {', '.join(BUILTIN)}")
@@ -76,7 +78,7 @@ def local_folder(source: str) -> Path | None:
 
 
 def fetch_model(
-    source: str,
+    source: str | Path,
     revision: str | None = None,
     *,
     gguf_file: str | None = None,
@@ -107,7 +109,7 @@ def fetch_model(
         stated = None if gguf_file and not SHA256.fullmatch(revision or "") else revision
         if gguf_file:
             commit = None if stated else revision
-            folder = download(source, commit, allow_patterns=[gguf_file]) / gguf_file
+            folder = download(str(source), commit, allow_patterns=[gguf_file]) / gguf_file
             if not folder.is_file():
                 raise ModelError(f"{source} has no file {gguf_file}; correct gguf_file")
         if stated and (found := gguf.sha256(folder)) != stated:
@@ -125,7 +127,8 @@ def fetch_model(
         return folder
     if folder.exists() or local_folder(source):
         raise ModelError(f"{source} is not a folder; name a model folder or a hub id")
-    folder = download(source, revision, allow_patterns=_DOWNLOADED, ignore_patterns=_NOT_DOWNLOADED)
+    wanted = {"allow_patterns": _DOWNLOADED, "ignore_patterns": _NOT_DOWNLOADED}
+    folder = download(str(source), revision, **wanted)
     check_folder(folder)
     return folder
 

@@ -16,8 +16,7 @@ from headsweep.config import Decoding, Questions
 from headsweep.config.questions import Grader
 from headsweep.errors import ConfigError
 from headsweep.models.load import as_loaded, load_tokenizer
-from headsweep.statistics.intervals import paired_interval, wilson
-from headsweep.text import part, percent, points
+from headsweep.statistics.intervals import Estimate, paired_interval, wilson
 
 Right = Bool[np.ndarray, " questions"]
 """Which questions a decoder answers correctly."""
@@ -52,47 +51,31 @@ def answered(model: PreTrainedModel, folder: Path, benchmark: Benchmark) -> Righ
     """Let a decoder answer the questions, with the tokenizer of a folder, and grade its answers."""
     loaded = as_loaded(model, load_tokenizer(folder), folder)
     decoder = Decoder(loaded, folder.name, benchmark.decoding, benchmark.grader)
-    found = decoder.verdicts(decoder.prepare(to_answer(benchmark.questions)))
-    return np.array([each.strict for each in found])
-
-
-class Share(NamedTuple):
-    """A share of right answers, with Wilson's 95% interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{percent(self.value)} ({part(self.low)} to {part(self.high)})"
-
-
-class Difference(NamedTuple):
-    """A difference of shares on the same questions, with a 95% interval of their pairs."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{points(self.value)} ({points(self.low)} to {points(self.high)})"
+    verdicts = decoder.verdicts(decoder.prepare(to_answer(benchmark.questions)))
+    return np.array([verdict.strict for verdict in verdicts])
 
 
 def accuracies(right: Mapping[str, Right]) -> dict[str, dict[str, Any]]:
     """Return each decoder's accuracy, and its differences to `before` and, recovered, `control`."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, own in right.items():
-        low, high = wilson(own.sum(), np.array(len(own)))
-        found[name] = {"accuracy": Share(float(own.mean()), float(low), float(high))._asdict()}
-        found[name]["right"] = own.tolist()
+    results: dict[str, dict[str, Any]] = {}
+    for name, answers in right.items():
+        result: dict[str, Any] = {"accuracy": _share(answers)._asdict(), "right": answers.tolist()}
         if name != "before":
-            found[name]["gain"] = _difference(own, right["before"])._asdict()
+            result["gain"] = _difference(answers, right["before"])._asdict()
         if name == "recovered" and "control" in right:
-            found[name]["gain_on_control"] = _difference(own, right["control"])._asdict()
-    return found
+            result["gain_on_control"] = _difference(answers, right["control"])._asdict()
+        results[name] = result
+    return results
 
 
-def _difference(own: Right, other: Right) -> Difference:
-    each = (own.astype(float) - other.astype(float))[:, None]
-    low, high = paired_interval(each)
-    return Difference(float(each.mean()), float(low[0]), float(high[0]))
+def _share(right: Right) -> Estimate:
+    """Return the share of right answers, with Wilson's interval."""
+    low, high = wilson(right.sum(), np.array(len(right)))
+    return Estimate(float(right.mean()), float(low), float(high))
+
+
+def _difference(right: Right, other: Right) -> Estimate:
+    """Return the difference of two shares on the same questions, with an interval of pairs."""
+    differences = (right.astype(float) - other.astype(float))[:, None]
+    low, high = paired_interval(differences)
+    return Estimate(float(differences.mean()), float(low[0]), float(high[0]))

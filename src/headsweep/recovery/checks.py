@@ -1,17 +1,20 @@
 """What a decoder allows of a recovery, said before anything is trained."""
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from headsweep.compression.criteria import even_count, lowest_heads
+from headsweep.compression.criteria import even_count, heads_at, lowest_heads, unprotected
 from headsweep.errors import ModelError
 from headsweep.models.checkpoints import allows, check_uniform, outline
 from headsweep.models.guard import read_config
+from headsweep.models.load import load_tokenizer
 from headsweep.models.source import stated_geometry
-from headsweep.recovery.options import Recovery
+from headsweep.recovery.settings import Recovery
+from headsweep.recovery.texts import Piece, Text, cut
 
 _LOG = logging.getLogger(__name__)
 
@@ -19,8 +22,10 @@ _LOG = logging.getLogger(__name__)
 def evenly(folder: Path, settings: Recovery) -> Recovery:
     """Return the settings with a ratio that takes equally many of every layer, rounded down."""
     model, geometry = outline(folder)
-    own, allowed = (settings.ratio, geometry, settings.unit), partial(allows, model.config)
-    count = even_count(*own, allowed) if settings.ratio else 0
+    count = 0
+    if settings.ratio:
+        allowed = partial(allows, model.config)
+        count = even_count(settings.ratio, geometry, settings.unit, allowed)
     equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
     gone = lowest_heads(equal, geometry, count, scope="layer", unit=settings.unit)
     check_uniform(model, geometry, gone)
@@ -29,15 +34,49 @@ def evenly(folder: Path, settings: Recovery) -> Recovery:
 
 
 def check_model(folder: Path, settings: Recovery) -> None:
-    """Refuse what the model's config already shows to be impossible."""
+    """Refuse what the model's config already shows to be impossible.
+
+    Of a model whose layers differ it shows no numbers of heads: those are seen with its weights.
+    """
     config = read_config(folder)
     if not config.get("kept_heads"):
         try:
             settings.schedule.check_shape(**stated_geometry(folder))
         except ValueError as error:
             raise ModelError(str(error)) from error
+        if settings.protect:
+            _check_protected(folder, settings)
     longest = config.get("max_position_embeddings")
     if longest and settings.length > longest:
         raise ModelError(
             f"length {settings.length} is too long: {folder} reads {longest} tokens; lower it"
         )
+
+
+def _check_protected(folder: Path, settings: Recovery) -> None:
+    """Refuse a ratio that the layers which are not protected cannot lose."""
+    _, geometry = outline(folder)
+    equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
+    free = unprotected(equal, geometry, settings.protect)
+    count = heads_at(settings.ratio, geometry.heads)
+    lowest_heads(free, geometry, count, scope=settings.scope, unit=settings.unit)
+
+
+def enough_pieces(
+    texts: Sequence[Text], held_out: Sequence[Text], folder: Path, settings: Recovery
+) -> tuple[list[Piece], list[Piece]]:
+    """Return the pieces to train on and those to measure on, or refuse too few."""
+    tokenizer = load_tokenizer(folder)
+    training, testing = (
+        cut(part, tokenizer, settings.length, assistant_only=settings.assistant_only)
+        for part in (texts, held_out)
+    )
+    if len(training) < settings.batch_size or not testing:
+        raise ModelError(
+            f"the texts make {len(training)} pieces of 2 to {settings.length} tokens, and "
+            f"{len(testing)} held-out ones; a step takes {settings.batch_size}: give more texts, "
+            f"or lower the batch size"
+        )
+    if again := len(set(map(str, held_out)) & set(map(str, texts))):
+        _LOG.warning("%d held-out texts are also trained on, which flatters perplexity", again)
+    return training, testing

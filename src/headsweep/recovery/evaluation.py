@@ -9,16 +9,18 @@ import numpy as np
 import torch
 from accelerate.utils.memory import clear_device_cache
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, PreTrainedModel
 
 from headsweep.compression import footprint
-from headsweep.compression.calibration import row_batches
 from headsweep.models.geometry import evaluating, find_heads, seconds_of
-from headsweep.recovery.benchmark import Difference, Right, Share, accuracies
+from headsweep.models.learner import move, padded
+from headsweep.recovery.benchmark import Right, accuracies
 from headsweep.recovery.texts import Piece
-from headsweep.statistics.intervals import Bootstrap, interval_of
+from headsweep.statistics.intervals import Bootstrap, Estimate, interval_of
+from headsweep.text import part, percent, points
 
 _RESAMPLES = 5000
 _PROMPT, _ANSWER, _TURNS = 16, 32, 3
@@ -29,7 +31,7 @@ class Losses(NamedTuple):
     """A model's loss on each of some texts."""
 
     nats: Float[np.ndarray, " texts"]  # sums over a text's tokens
-    tokens: Int[np.ndarray, " texts"]  # predicted ones: all but the first of each piece
+    tokens: Int[np.ndarray, " texts"]  # predicted and counted ones
 
     @property
     def mean(self) -> float:
@@ -40,44 +42,42 @@ class Losses(NamedTuple):
 def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -> Losses:
     """Return a decoder's loss on texts, in evaluation mode, `at_once` pieces at a time."""
     ordered = sorted(pieces, key=lambda piece: len(piece.input_ids))
-    counts = [len(piece.input_ids) - 1 for piece in ordered]
+    counts = [piece.targets for piece in ordered]
     nats = [torch.empty(0, dtype=torch.float64)]
     with torch.inference_mode(), evaluating(model):
-        for inputs in row_batches([piece.input_ids for piece in ordered], at_once, model.device):
-            logits, targets = predictions(model, inputs)
+        for start in range(0, len(ordered), at_once):
+            logits, targets = predictions(model, ordered[start : start + at_once])
             nats.append(cross_entropy(logits.float(), targets, reduction="none").double().cpu())
-    sums = [float(own.sum()) for own in torch.cat(nats).split(counts)]
+    sums = [float(piece.sum()) for piece in torch.cat(nats).split(counts)]
     _, text = np.unique([piece.text for piece in ordered], return_inverse=True)
     return Losses(np.bincount(text, sums), np.bincount(text, counts).astype(np.int64))
 
 
 def predictions(
-    model: nn.Module, inputs: Mapping[str, Tensor]
-) -> tuple[Float[Tensor, "predicted vocabulary"], Int[Tensor, " predicted"]]:
-    """Return a decoder's logits that predict a token, and these tokens, row after row."""
-    follows = inputs["attention_mask"][:, 1:].bool()
+    model: PreTrainedModel, pieces: Sequence[Piece], device: torch.device | None = None
+) -> tuple[Float[Tensor, "targets vocabulary"], Int[Tensor, " targets"]]:
+    """Return a decoder's logits that predict the counted tokens, and these tokens, row after row.
+
+    `device` is the decoder's, where a wrapper does not say it.
+    """
+    device = device or model.device
+    inputs = move(padded([piece.input_ids for piece in pieces]), device)
+    rows = [torch.from_numpy(piece.counted) for piece in pieces]
+    counted = pad_sequence(rows, batch_first=True)[:, 1:].to(device)
     logits = model(**inputs, use_cache=False).logits
-    return logits[:, :-1][follows], inputs["input_ids"][:, 1:][follows]
+    return logits[:, :-1][counted], inputs["input_ids"][:, 1:][counted]
 
 
-class Perplexity(NamedTuple):
-    """exp(mean loss of a token), with a 95% interval by resampling texts."""
+def perplexity(losses: Losses, beside: Losses | None = None) -> Estimate:
+    """Return the perplexity on texts, or its ratio to that of another model on the same texts.
 
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
-
-
-def perplexity(losses: Losses, beside: Losses | None = None) -> Perplexity:
-    """Return the perplexity on texts, or its ratio to that of another model on the same texts."""
+    Perplexity is exp(mean loss of a token); the interval resamples texts.
+    """
     nats = losses.nats - (beside.nats if beside else 0.0)
     columns = np.stack([nats, losses.tokens], axis=1)
     sums = Bootstrap(len(nats), _RESAMPLES, seed=0).means(columns)
     low, high = interval_of(np.exp(sums[:, 0] / sums[:, 1]))
-    return Perplexity(math.exp(Losses(nats, losses.tokens).mean), float(low), float(high))
+    return Estimate(math.exp(Losses(nats, losses.tokens).mean), float(low), float(high))
 
 
 def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list[dict[str, float]]:
@@ -95,32 +95,45 @@ def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list
         inputs = footprint.dummy_texts(model, batch, _PROMPT)
         call = partial(model.generate, **inputs, generation_config=plain)
         call()  # warms up
-        found = seconds_of(call)
+        spent = seconds_of(call)
         model.to("cpu")
-        return found
+        return spent
 
     speeds: list[dict[str, float]] = [{} for _ in models]
     for batch in _BATCHES:
         turns = [[seconds(model, batch) for model in models] for _ in range(_TURNS)]
-        for speed, each in zip(speeds, np.median(turns, axis=0), strict=True):
-            speed[f"tokens_per_second_batch_{batch}"] = float(batch * _ANSWER / each)
+        for speed, spent in zip(speeds, np.median(turns, axis=0), strict=True):
+            speed[f"tokens_per_second_batch_{batch}"] = float(batch * _ANSWER / spent)
     return speeds
 
 
+def _as_number(value: Mapping[str, float]) -> str:
+    estimate = Estimate(**value)
+    return f"{estimate.value:.4g} ({estimate.low:.4g} to {estimate.high:.4g})"
+
+
+def _as_share(value: Mapping[str, float]) -> str:
+    share = Estimate(**value)
+    return f"{percent(share.value)} ({part(share.low)} to {part(share.high)})"
+
+
+def _as_points(value: Mapping[str, float]) -> str:
+    gain = Estimate(**value)
+    return f"{points(gain.value)} ({points(gain.low)} to {points(gain.high)})"
+
+
 _ROWS: dict[str, tuple[str, Callable[..., str]]] = {
-    "perplexity": ("perplexity (95% interval)", lambda value: str(Perplexity(**value))),
-    "ratio": ("ratio to before", lambda value: str(Perplexity(**value))),
-    "ratio_to_control": ("ratio to control", lambda value: str(Perplexity(**value))),
-    "accuracy": ("right answers (95% interval)", lambda value: str(Share(**value))),
-    "gain": ("points more than before", lambda value: str(Difference(**value))),
-    "gain_on_control": ("points more than control", lambda value: str(Difference(**value))),
+    "perplexity": ("perplexity (95% interval)", _as_number),
+    "ratio": ("ratio to before", _as_number),
+    "ratio_to_control": ("ratio to control", _as_number),
+    "accuracy": ("right answers (95% interval)", _as_share),
+    "gain": ("points more than before", _as_points),
+    "gain_on_control": ("points more than control", _as_points),
     "parameters": ("parameters", "{:,}".format),
     "weight_bytes": ("bytes of weights", "{:,}".format),
     "cache_bytes_per_token": ("bytes of keys and values a token", "{:,}".format),
-    **{
-        f"tokens_per_second_batch_{batch}": (f"tokens/s, batch {batch}", "{:.1f}".format)
-        for batch in _BATCHES
-    },
+    "tokens_per_second_batch_1": ("tokens/s, batch 1", "{:.1f}".format),
+    "tokens_per_second_batch_8": ("tokens/s, batch 8", "{:.1f}".format),
 }
 """Of each measurement: what the table calls it, and how it is written."""
 _WHOLE = ("before", "control")  # models with all heads
@@ -141,35 +154,41 @@ def measured(
     """
     losses: dict[str, Losses] = {}
     right: dict[str, Right] = {}
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for name, loaded in load.items():
         model = loaded(device)
-        losses[name] = own = text_losses(model, pieces, at_once)
-        found[name] = {
-            "perplexity": perplexity(own)._asdict(),
-            "ratio": perplexity(own, losses["before"])._asdict(),
+        losses[name] = text_losses(model, pieces, at_once)
+        results[name] = {
+            "perplexity": perplexity(losses[name])._asdict(),
+            "ratio": perplexity(losses[name], losses["before"])._asdict(),
             "parameters": footprint.parameters(model),
             "weight_bytes": footprint.weight_bytes(model),
             "cache_bytes_per_token": footprint.cache_bytes(model, find_heads(model)),
-            "texts": {"nats": own.nats.tolist(), "tokens": own.tokens.tolist()},
+            "texts": {
+                "nats": losses[name].nats.tolist(),
+                "tokens": losses[name].tokens.tolist(),
+            },
         }
         if answer:
             right[name] = answer(model)
         del model
         clear_device_cache(garbage_collection=True)
-    speeds = generated_per_second([load[name]("cpu") for name in ("before", "recovered")], device)
     for name, solved in accuracies(right).items():
-        found[name] |= solved
+        results[name] |= solved
     if "control" in losses:
         beside = perplexity(losses["recovered"], losses["control"])
-        found["recovered"]["ratio_to_control"] = beside._asdict()
-    return {name: {**each, **speeds[name not in _WHOLE]} for name, each in found.items()}
+        results["recovered"]["ratio_to_control"] = beside._asdict()
+    whole, smaller = generated_per_second([load["before"]("cpu"), load["recovered"]("cpu")], device)
+    for name, result in results.items():
+        result |= whole if name in _WHOLE else smaller
+    return results
 
 
 def as_rows(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """Return measurements as a table: what is measured, and its value for each model."""
-    return [
-        (title, [told(each[key]) if key in each else "" for each in results.values()])
-        for key, (title, told) in _ROWS.items()
-        if any(key in each for each in results.values())
-    ]
+    rows = []
+    for key, (title, told) in _ROWS.items():
+        values = [told(result[key]) if key in result else "" for result in results.values()]
+        if any(values):
+            rows.append((title, values))
+    return rows

@@ -4,12 +4,11 @@ Source: arXiv 2511.17577, Alg. 1 and 2. What a round makes is kept beside the re
 whole, so that an interrupted run goes on where it was.
 """
 
-import hashlib
 import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,17 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from headsweep.compression.calibration import Scores, row_batches
-from headsweep.compression.criteria import Ranked, heads_due, loss_rises, lowest_heads, named
+from headsweep.compression.criteria import (
+    Ranked,
+    heads_due,
+    loss_rises,
+    lowest_heads,
+    named,
+    unprotected,
+)
 from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import removal_of
@@ -36,31 +42,22 @@ from headsweep.models.checkpoints import (
     save_pruned,
 )
 from headsweep.models.geometry import HeadGeometry, find_heads
-from headsweep.models.load import load_checkpoint, load_tokenizer
+from headsweep.models.load import load_checkpoint
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model
 from headsweep.record import Stopwatch, damaged, read_json, record_path, write_record
 from headsweep.recovery.benchmark import Benchmark, answered
-from headsweep.recovery.checks import check_model, evenly
+from headsweep.recovery.card import chosen_by, measured_how
+from headsweep.recovery.checks import check_model, enough_pieces, evenly
 from headsweep.recovery.evaluation import as_rows, measured, text_losses
-from headsweep.recovery.options import Recovery, recovery
-from headsweep.recovery.texts import Piece, Text, cut
+from headsweep.recovery.settings import Recovery, recovery
+from headsweep.recovery.texts import Piece, Text, digest, tenth
 from headsweep.recovery.training import Progress, accelerator_for, precision, train_round
 from headsweep.tables import write_json
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 _RESULT = "recovery.json"
-_HOW = (
-    "Before: the source model. Pruned: the same heads removed from it, nothing trained. Recovered: "
-    "this model. Perplexity is that of {texts} held-out texts, {tokens:,} tokens; intervals "
-    "resample texts. Speed is that of greedy generation, on {device}."
-)
-_ANSWERED = (
-    " Right answers are those to {questions} questions, the same for all, answered greedily in at "
-    "most {tokens} tokens; differences are paired."
-)
-_CONTROLLED = " Control: the same training with nothing removed."
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class Recovered:
 
     def __str__(self) -> str:
         rows = [("", list(self.measured)), *as_rows(self.measured)]
-        lines = [f"{name:<33}" + "".join(f"{each:>28}" for each in row) for name, row in rows]
+        lines = [f"{name:<33}" + "".join(f"{value:>28}" for value in row) for name, row in rows]
         loads = LOADED_BY[self.form]
         lines += ["", f"{self.folder}: {len(self.removed)} heads removed; {loads}"]
         return "\n".join(lines)
@@ -109,7 +106,7 @@ def prune_and_recover(
         benchmark: questions that the models answer in the end; see
             `headsweep.recovery.benchmark.read_benchmark`.
         control: also train the same with nothing removed, and measure that.
-        settings: those of `headsweep.recovery.options.Recovery`, by name: `ratio=0.3, steps=500`.
+        settings: those of `headsweep.recovery.settings.Recovery`, by name: `ratio=0.3, steps=500`.
 
     Returns:
         The result, in the first of several processes; None in the others.
@@ -130,47 +127,24 @@ def prune_and_recover(
     if chosen.uniform:
         chosen = evenly(folder, chosen)
     check_model(folder, chosen)
-    if held_out is None:  # a tenth, always the same
-        if len(texts) < 20:
-            raise ModelError(f"a tenth of {len(texts)} texts is too few to hold out; give others")
-        order, count = np.random.default_rng(0).permutation(len(texts)), len(texts) // 10
-        parts = np.split(order, [count])
-        held_out, texts = ([texts[row] for row in part] for part in parts)
-    tokenizer = load_tokenizer(folder)
-    training, testing = (cut(each, tokenizer, chosen.length) for each in (texts, held_out))
-    if len(training) < chosen.batch_size or not testing:
-        raise ModelError(
-            f"the texts make {len(training)} pieces of 2 to {chosen.length} tokens, and "
-            f"{len(testing)} held-out ones; a step takes {chosen.batch_size}: give more texts, or "
-            f"lower the batch size"
-        )
-    if again := len(set(map(str, held_out)) & set(map(str, texts))):
-        _LOG.warning("%d held-out texts are also trained on, which flatters perplexity", again)
+    if held_out is None:
+        held_out, texts = tenth(texts)
+    training, testing = enough_pieces(texts, held_out, folder, chosen)
     call = {
         "source": source,
         "revision": revision_of(folder),
         "settings": chosen.model_dump(mode="json"),
-        "texts": _digest(training),
-        "held_out": _digest(testing),
+        "texts": digest(training),
+        "held_out": digest(testing),
     }
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         accelerator = accelerator_for(chosen, device)
         run = _Run(call, folder, out, chosen, training, accelerator)
-        whole = chosen.model_copy(update={"ratio": 0.0})
-        own = {**call, "settings": whole.model_dump(mode="json")}
-        beside = out.with_name(f"{out.name}.control")
-        other = _Run(own, folder, beside, whole, training, accelerator) if control else None
-        for each in (run, other) if other else (run,):
-            for number in range(chosen.rounds):
-                each.round(number)
-        return run.finish(testing, benchmark, other) if accelerator.is_main_process else None
-
-
-def _digest(pieces: Sequence[Piece]) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(f"{piece.text} {len(piece.input_ids)} ".encode() + piece.input_ids.tobytes())
-    return digest.hexdigest()[:16]
+        beside = run.control() if control else None
+        run.to_the_end()
+        if beside:
+            beside.to_the_end()
+        return run.finish(testing, benchmark, beside) if accelerator.is_main_process else None
 
 
 @dataclass
@@ -188,16 +162,28 @@ class _Run:
         self.stopwatch = Stopwatch()
         self.work = self.out.with_name(f"{self.out.name}.partial")
         self.device = str(self.accelerator.device)
-        known = self.work / "call.json"
-        if known.exists() and self.read(known) != self.call:
+        call = self.work / "call.json"
+        if call.exists() and self.read(call) != self.call:
             raise ModelError(
                 f"{self.work} is of a call with other texts or settings; remove it, or name "
                 f"another folder"
             )
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
-            write_json(known, self.call)
-            write_record(known, self.stopwatch, {})
+            write_json(call, self.call)
+            write_record(call, self.stopwatch, {})
+
+    def control(self) -> "_Run":
+        """Return the same training with nothing removed, kept beside this one."""
+        settings = self.settings.model_copy(update={"ratio": 0.0})
+        call = {**self.call, "settings": settings.model_dump(mode="json")}
+        out = self.out.with_name(f"{self.out.name}.control")
+        return replace(self, call=call, out=out, settings=settings)
+
+    def to_the_end(self) -> None:
+        """Do the rounds that are not done."""
+        for number in range(self.settings.rounds):
+            self.round(number)
 
     def after(self, number: int) -> Path:
         """Return the folder of the decoder after so many rounds."""
@@ -207,8 +193,8 @@ class _Run:
         """Return what is known after so many rounds: removals and the training's progress."""
         if not number:
             return {"removals": [], "progress": asdict(Progress())}
-        found: dict[str, Any] = self.read(self.after(number) / _RESULT)
-        return found
+        history: dict[str, Any] = self.read(self.after(number) / _RESULT)
+        return history
 
     def read(self, file: Path) -> Any:
         """Return a JSON file of the work, after comparing the files beside it with its record."""
@@ -237,15 +223,16 @@ class _Run:
         history = self.history(number)
         removal = self.removal(number, student, geometry, history["removals"])
         geometry = _without(student, geometry, removal["heads"])
-        counts = len(removal["heads"]), geometry.heads
-        _LOG.info("round %d: %d heads removed, %d left", number + 1, *counts)
+        gone = len(removal["heads"])
+        _LOG.info("round %d: %d heads removed, %d left", number + 1, gone, geometry.heads)
         taught = {"previous": before, "original": self.folder, "none": None}[settings.teacher]
         teacher = load_checkpoint(str(taught), device=self.device) if taught else None
         progress = Progress(**history["progress"])
         state = self.work / f"training_{number}.safetensors"
         steps = range(self.steps(number), self.steps(number + 1))
-        own = settings, steps, progress, self.accelerator, state
-        student = train_round(student, teacher, self.pieces, *own)
+        student = train_round(
+            student, teacher, self.pieces, settings, steps, progress, self.accelerator, state
+        )
         if main:
             facts = {"removals": [*history["removals"], removal], "progress": asdict(progress)}
             about = Pruning(self.call["source"], None, [], "")
@@ -268,23 +255,32 @@ class _Run:
     ) -> dict[str, Any]:
         """Return the heads to remove in a round, by their original numbers, and all scores."""
         file, main = self.work / f"removal_{number}.json", self.accelerator.is_main_process
-        found = self.read(file) if main and file.exists() else None
-        if found := broadcast_object_list([found])[0]:  # the first process's, in all
-            return found
+        kept = self.read(file) if main and file.exists() else None
+        if kept := broadcast_object_list([kept])[0]:  # the first process's, in all
+            return kept
         settings = self.settings
-        names = [head for each in earlier for head in each["heads"]]
+        names = [head for removal in earlier for head in removal["heads"]]
         gone = Counter(Variant.parse(name).layers[0] for name in names)
         heads = geometry.heads + gone.total()
         due = heads_due(settings.schedule, heads, number + 1, settings.rounds) - gone.total()
-        scores: Scores = self.scores(number, model, geometry) if due else {}
-        scope, unit = settings.scope, settings.unit
-        chosen = lowest_heads(scores, geometry, due, scope=scope, unit=unit, gone=gone)
-        removal = removal_of(chosen, scores, geometry, self.steps(number))
-        found = broadcast_object_list([removal.model_dump()])[0]
+        scores: Scores = {}
+        chosen: list[Variant] = []
+        if due:
+            scores = self.scores(number, model, geometry)
+            chosen = lowest_heads(
+                unprotected(scores, geometry, settings.protect),
+                geometry,
+                due,
+                scope=settings.scope,
+                unit=settings.unit,
+                gone=gone,
+            )
+        removal = removal_of(chosen, scores, geometry, self.steps(number)).model_dump()
+        removal = broadcast_object_list([removal])[0]
         if main:
-            write_json(file, found)
+            write_json(file, removal)
             write_record(file, self.stopwatch, {"call": self.call})
-        return found
+        return removal
 
     def scores(self, number: int, model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
         """Return the scores of a decoder's heads on the calibration texts."""
@@ -293,7 +289,7 @@ class _Run:
         pieces = [self.pieces[row] for row in order]
 
         # Each process sees its own share of the pieces; sums over all of them are in every one.
-        own = pieces[self.accelerator.process_index :: self.accelerator.num_processes]
+        share = pieces[self.accelerator.process_index :: self.accelerator.num_processes]
 
         def total(part: Tensor) -> Tensor:
             whole = self.accelerator.reduce(part.to(self.accelerator.device), "sum")
@@ -301,8 +297,8 @@ class _Run:
 
         def loss() -> float:
             with precision(settings, self.accelerator):
-                found = text_losses(model, own, at_once)
-            sums = total(torch.tensor([found.nats.sum(), found.tokens.sum()], dtype=torch.double))
+                losses = text_losses(model, share, at_once)
+            sums = total(torch.tensor([losses.nats.sum(), losses.tokens.sum()], dtype=torch.double))
             return float(sums[0] / sums[1])
 
         ranked = Ranked(
@@ -310,7 +306,7 @@ class _Run:
             geometry,
             settings.schedule.importance,
             settings.seed * 1_000_003 + number,
-            texts=lambda: row_batches([each.input_ids for each in own], at_once, model.device),
+            texts=lambda: row_batches([piece.input_ids for piece in share], at_once, model.device),
             drops=lambda: loss_rises(model, geometry, loss, groups=settings.unit == "group"),
             total=total,
         )
@@ -326,7 +322,35 @@ class _Run:
     ) -> Recovered:
         """Measure the decoder before, pruned, recovered, and a control; publish the recovered."""
         history = self.history(self.settings.rounds)
-        removed = sorted(head for each in history["removals"] for head in each["heads"])
+        removed = sorted(head for removal in history["removals"] for head in removal["heads"])
+        dtype = _dtype_of(self.folder)
+        models = self.models(removed, dtype, control)
+        answer = partial(answered, folder=self.folder, benchmark=benchmark) if benchmark else None
+        results = measured(models, testing, self.settings.micro_batch, self.device, answer)
+        pruning = Pruning(
+            self.call["source"],
+            self.call["revision"],
+            [Variant.parse(name) for name in removed],
+            chosen_by(self.settings),
+            {name: " → ".join(values) for name, values in as_rows(results)},
+            measured_how(
+                self.settings, testing, benchmark, self.device, controlled=control is not None
+            ),
+        )
+        model = self.last(dtype, "cpu")
+        geometry = find_heads(model)
+        form = plainest_form(model, geometry)
+        facts = {**self.call, **history, "measured": results}
+        self.save(model, geometry, self.out, form, pruning, facts)
+        shutil.rmtree(self.work)
+        if control:
+            shutil.rmtree(control.work)
+        return Recovered(self.out, form, tuple(removed), results)
+
+    def models(
+        self, removed: Sequence[str], dtype: torch.dtype, control: "_Run | None"
+    ) -> dict[str, Callable[[str], PreTrainedModel]]:
+        """Return what loads each decoder that is measured on a device, by its name in the table."""
 
         def before(device: str) -> PreTrainedModel:
             return load_checkpoint(str(self.folder), device=device)
@@ -336,7 +360,6 @@ class _Run:
             _without(model, find_heads(model), removed)
             return model
 
-        dtype = before("cpu").dtype
         models: dict[str, Callable[[str], PreTrainedModel]] = {
             "before": before,
             "pruned": pruned,
@@ -344,32 +367,7 @@ class _Run:
         }
         if control:
             models["control"] = partial(control.last, dtype)
-        answer = partial(answered, folder=self.folder, benchmark=benchmark) if benchmark else None
-        results = measured(models, testing, self.settings.micro_batch, self.device, answer)
-        rows = {name: " → ".join(values) for name, values in as_rows(results)}
-        how = _HOW.format(
-            texts=len({piece.text for piece in testing}),
-            tokens=sum(len(piece.input_ids) - 1 for piece in testing),
-            device=self.device,
-        )
-        if benchmark:
-            most = benchmark.decoding.max_new_tokens
-            how += _ANSWERED.format(questions=len(benchmark.questions), tokens=most)
-        how += _CONTROLLED if control else ""
-        about = named(self.settings.criterion).about.format(**self.call["settings"])
-        if self.settings.criterion == "causal":
-            about = "smallest rise of the loss on texts"
-        about = f"{about}, in {self.settings.rounds} rounds of removal and training"
-        heads = [Variant.parse(name) for name in removed]
-        pruning = Pruning(self.call["source"], self.call["revision"], heads, about, rows, how)
-        facts = {**self.call, **history, "measured": results}
-        model = self.last(dtype, "cpu")
-        geometry = find_heads(model)
-        form = plainest_form(model, geometry)
-        self.save(model, geometry, self.out, form, pruning, facts)
-        for each in (self, control) if control else (self,):
-            shutil.rmtree(each.work)
-        return Recovered(self.out, form, tuple(removed), results)
+        return models
 
     def save(
         self,
@@ -387,6 +385,13 @@ class _Run:
         write_json(made / _RESULT, facts)
         write_record(made / _RESULT, self.stopwatch, {"call": self.call}, made)
         made.rename(folder)
+
+
+def _dtype_of(folder: Path) -> torch.dtype:
+    """Return the type of a decoder's weights, from its config where that says it."""
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    stated: torch.dtype | None = config.dtype
+    return stated or load_checkpoint(str(folder), device="cpu").dtype
 
 
 def _without(model: PreTrainedModel, geometry: HeadGeometry, names: Sequence[str]) -> HeadGeometry:

@@ -10,14 +10,13 @@ step's texts and their order depend on the seed only.
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
@@ -30,9 +29,9 @@ from headsweep.compression.training import (
     epoch_batches,
 )
 from headsweep.errors import ModelError
-from headsweep.models.learner import divergence, move, padded
+from headsweep.models.learner import divergence
 from headsweep.recovery.evaluation import predictions
-from headsweep.recovery.options import Recovery
+from headsweep.recovery.settings import Recovery
 from headsweep.recovery.texts import Piece
 
 _LOG = logging.getLogger(__name__)
@@ -49,6 +48,11 @@ class Progress:
     tokens: int = 0  # trained on
     seconds: float = 0.0  # of training, those of earlier attempts included
     losses: list[dict[str, float]] = field(default_factory=list)  # of each step, by part
+
+    def resume(self, facts: Mapping[str, Any]) -> None:
+        """Go on from a progress that was written as a dictionary."""
+        for name, value in facts.items():
+            setattr(self, name, value)
 
 
 def accelerator_for(settings: Recovery, device: str) -> Accelerator:
@@ -97,11 +101,13 @@ def train_round(
     model = model.to(accelerator.device).train()
     if teacher is not None:
         teacher.to(accelerator.device).requires_grad_(False).eval()
-    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    trained = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
     optimizer = torch.optim.AdamW(decayed([*trained.values()], _WEIGHT_DECAY), lr=settings.rate)
     if state.exists():
         facts, parts = read_state(state)
-        progress.__dict__.update(facts)
+        progress.resume(facts)
         with torch.no_grad():
             for name, parameter in trained.items():
                 parameter.copy_(parts["trained"][name])
@@ -118,7 +124,7 @@ def train_round(
         now = time.monotonic()
         progress.losses.append(losses)
         progress.step, progress.seconds = step + 1, spent + now - report.begun
-        progress.tokens += _predicted(batch)
+        progress.tokens += sum(piece.targets for piece in batch)
         if not accelerator.is_main_process:
             continue
         report(step + 1, losses)
@@ -136,12 +142,8 @@ def _share(step: int, steps: range, total: int) -> float:
     return min(1.0, rising) * (1 - step / total)
 
 
-def _predicted(batch: Sequence[Piece]) -> int:
-    return sum(len(piece.input_ids) - 1 for piece in batch)
-
-
 def _step(
-    model: nn.Module,
+    model: PreTrainedModel,
     teacher: PreTrainedModel | None,
     batch: Sequence[Piece],
     settings: Recovery,
@@ -150,28 +152,28 @@ def _step(
 ) -> dict[str, float]:
     """Do one step; return its weighted losses, means over the tokens of all processes."""
     world, rounds = accelerator.num_processes, accelerator.gradient_accumulation_steps
-    tokens, weight = _predicted(batch), settings.distill_weight if teacher is not None else 0.0
+    tokens = sum(piece.targets for piece in batch)
+    weight = settings.distill_weight if teacher is not None else 0.0
     sums = torch.zeros(len(_PARTS), device=accelerator.device)
     for number in range(accelerator.process_index, world * rounds, world):
         part = batch[number * settings.micro_batch : (number + 1) * settings.micro_batch]
-        inputs = move(padded([piece.input_ids for piece in part]), accelerator.device)
         with accelerator.accumulate(model):
             with precision(settings, accelerator):
-                logits, targets = predictions(model, inputs)
+                logits, targets = predictions(model, part, accelerator.device)
                 task = cross_entropy(logits.float(), targets, reduction="sum")
                 response = torch.zeros_like(task)
                 if teacher is not None:
                     with torch.no_grad():
-                        taught, _ = predictions(teacher, inputs)
+                        taught, _ = predictions(teacher, part, accelerator.device)
                     response = divergence(logits, taught, settings.temperature) * len(targets)
-                found = torch.stack([(1 - weight) * task, weight * response])
+                parts = torch.stack([(1 - weight) * task, weight * response])
             # accelerate takes means over processes and over accumulated passes; tokens count alike.
-            accelerator.backward(found.sum() * (world * rounds / tokens))
+            accelerator.backward(parts.sum() * (world * rounds / tokens))
             if accelerator.sync_gradients:
                 accelerator.clip_grad_norm_(model.parameters(), _CLIP)
             optimizer.step()
             optimizer.zero_grad()
-        sums += found.detach()
+        sums += parts.detach()
     means = (accelerator.reduce(sums, "sum") / tokens).tolist()
     return dict(zip(_PARTS, means, strict=True))
 

@@ -12,6 +12,7 @@ are crossed: an outcome is the sum of an effect of its seed, an effect of its ex
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Real
@@ -27,6 +28,14 @@ _TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2  # probabilities at the ends of an int
 _DECIMALS = 12
 """Decimals of an interval's ends. Sums that cancel leave a residue of either sign in the last
 digits, and conclusions depend on whether an interval ends at zero or below."""
+
+
+class Estimate(NamedTuple):
+    """A number with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 def paired_interval(

@@ -1,0 +1,149 @@
+"""`headsweep prune`, done as a command line asks.
+
+Heavy modules are imported where they are needed, so that the command line starts fast.
+"""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from headsweep.config.questions import Grader
+from headsweep.errors import ConfigError
+from headsweep.models.gguf import Kind
+from headsweep.recovery.settings import TRAINING, Recovery
+
+if TYPE_CHECKING:
+    from headsweep.compression.pruning import Pruned
+    from headsweep.recovery.benchmark import Benchmark
+    from headsweep.recovery.prune import Recovered
+    from headsweep.recovery.texts import Text
+
+_MEASURED = ("held_out", "control", "benchmark", "grader", "n", "max_new_tokens")
+"""Options of what is measured after a recovery."""
+_MOST_TOKENS = 512
+_KIND: Kind = "f16"
+
+
+def prune_as_asked(**options: Any) -> None:
+    """Prune a model as `headsweep prune` was asked to, and print what came out.
+
+    The options are those of `headsweep.recovery.options`, by name.
+    """
+    from headsweep.recovery.texts import read_texts
+
+    asked = Namespace(**options)
+    _check_file(asked)
+    texts = read_texts(asked.text, asked.fields) if asked.text else None
+    done = _recover(asked, texts) if asked.recover else _remove(asked, texts)
+    if done is None:  # the first of several processes has the result
+        return
+    print(done)
+    if asked.gguf:
+        from headsweep.models.gguf_export import export_gguf
+
+        kind = asked.gguf_type or _KIND
+        print(export_gguf(asked.out, asked.gguf, kind=kind, tokenizer=asked.gguf_tokenizer))
+
+
+def _check_file(asked: Namespace) -> None:
+    """Refuse a GGUF file that could not be written in the end."""
+    if asked.gguf is None:
+        if asked.gguf_type:
+            raise ConfigError("--gguf-type is the type of a file; name it: --gguf OUT.gguf")
+        if asked.gguf_tokenizer:
+            raise ConfigError(
+                "--gguf-tokenizer is the tokenizer of a file; name it: --gguf OUT.gguf"
+            )
+        return
+    from headsweep.models.gguf_export import check_export
+    from headsweep.models.source import fetch_model
+
+    folder, kind = fetch_model(asked.source, asked.revision), asked.gguf_type or _KIND
+    check_export(folder, asked.gguf, kind, asked.gguf_tokenizer, uneven=asked.form == "free")
+
+
+def _remove(asked: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
+    """Remove heads at once."""
+    from headsweep.compression.pruning import prune
+
+    given = [name for name in TRAINING if name in asked]
+    given += [name for name in _MEASURED if getattr(asked, name)]
+    if given:
+        name = given[0].replace("_", "-")
+        raise ConfigError(f"--{name} is about training; add --recover")
+    if "calibration" in asked and not texts:
+        raise ConfigError("--calibration counts texts; name their file: --text FILE.jsonl")
+    plain = [text for text in texts or () if isinstance(text, str)]
+    if texts and len(plain) < len(texts):
+        raise ConfigError(f"{asked.text} has messages, which need --recover; name fields of texts")
+    return prune(
+        asked.source,
+        asked.out,
+        heads=asked.heads,
+        ratio=asked.ratio,
+        form=asked.form,
+        criterion=asked.criterion or "norm",
+        texts=plain,
+        accuracy=asked.accuracy,
+        alpha=asked.alpha,
+        seed=asked.seed,
+        scope=asked.scope,
+        unit=asked.unit,
+        protect=asked.protect,
+        calibration=getattr(asked, "calibration", None),
+        revision=asked.revision,
+        device=asked.device,
+    )
+
+
+def _recover(asked: Namespace, texts: "Sequence[Text] | None") -> "Recovered | None":
+    """Remove heads in rounds, and train the rest."""
+    from headsweep.recovery.prune import prune_and_recover
+    from headsweep.recovery.texts import read_texts
+
+    if texts is None:
+        raise ConfigError("--recover trains on texts; name their file: --text FILE.jsonl")
+    if asked.heads or asked.accuracy or asked.form == "zeroed":
+        raise ConfigError(
+            "--recover removes a ratio of heads for good; give --ratio, and neither --accuracy "
+            "nor --zero"
+        )
+    return prune_and_recover(
+        asked.source,
+        asked.out,
+        texts,
+        held_out=read_texts(asked.held_out, asked.fields) if asked.held_out else None,
+        revision=asked.revision,
+        device=asked.device,
+        benchmark=_benchmark(asked.benchmark, asked.grader, asked.n, asked.max_new_tokens),
+        control=asked.control,
+        ratio=asked.ratio,
+        criterion=asked.criterion or Recovery.model_fields["criterion"].default,
+        alpha=asked.alpha,
+        scope=asked.scope,
+        unit=asked.unit,
+        uniform=asked.form == "uniform",
+        protect=asked.protect,
+        seed=asked.seed,
+        **{name: getattr(asked, name) for name in ("calibration", *TRAINING) if name in asked},
+    )
+
+
+def _benchmark(
+    file: Path | None, grader: Grader | None, n: int | None, max_new_tokens: int | None
+) -> "Benchmark | None":
+    """Read the questions that models answer in the end."""
+    from headsweep.recovery.benchmark import read_benchmark
+
+    if file is None:
+        if grader or n or max_new_tokens:
+            raise ConfigError(
+                "--grader, -n and --max-new-tokens are about questions; name their "
+                "file: --benchmark FILE.jsonl"
+            )
+        return None
+    if grader is None:
+        graders = ", ".join(get_args(Grader))
+        raise ConfigError(f"say how answers to {file} are compared, --grader: {graders}")
+    return read_benchmark(file, grader, n, max_new_tokens or _MOST_TOKENS)

@@ -1,0 +1,129 @@
+"""The settings of a recovery: which heads are removed, and how the rest is trained.
+
+Nothing heavy is imported, so that the command line, which is made of them, starts fast.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from headsweep.config.compression import Compression
+from headsweep.config.section import Count, Positive, Section, Seed, Share
+from headsweep.errors import ConfigError
+
+Whole = Annotated[float, Field(ge=0, le=1)]
+
+
+class Recovery(Section):
+    """How heads are removed from a decoder, and how the rest is trained."""
+
+    ratio: Share = 0.25
+    """Share of all heads to remove; 0 trains without removing any, for comparison."""
+    criterion: str = "causal"
+    """Score whose lowest heads are removed: causal, the rise of the loss on the calibration texts
+    without the head, or its group; mixed, the paper's; norm, entropy, attention or random."""
+    alpha: Whole = 0.5
+    """mixed: weight of the norm"""
+    scope: Literal["all", "layer"] = "all"
+    """rank all heads together, or those of each layer"""
+    unit: Literal["group", "query"] = "group"
+    """grouped-query attention: remove whole groups, or one query head of each"""
+    uniform: bool = False
+    """remove equally many heads of every layer, so that plain from_pretrained loads the result"""
+    protect: tuple[int, ...] = ()
+    """layers that lose no heads; -1 is the last"""
+    seed: Seed = 0
+    """Decides random scores, the order of texts and what dropout leaves out."""
+    rounds: Count = 4
+    """rounds of removal and training"""
+    exponent: Positive = 1.0
+    """above 1 most heads go in late rounds"""
+    calibration: Count = 32
+    """pieces of text that heads are scored on"""
+    steps: Count = 1000
+    """training steps of all rounds together"""
+    batch_size: Count = 16
+    """pieces of text a step"""
+    micro_batch: Count = 2
+    """pieces that each process has in memory at once"""
+    length: Annotated[int, Field(ge=2, strict=True)] = 512
+    """tokens of a piece of text, at most"""
+    learning_rate: Positive | None = None
+    """highest rate of AdamW, reached after a tenth of a round, falling to zero over all (5e-5, with
+    LoRA 2e-4)"""
+    teacher: Literal["previous", "original", "none"] = "previous"
+    """the model before the round, as published, the unpruned one, or the texts alone"""
+    temperature: Positive = 2.0
+    """divides the logits of teacher and student"""
+    distill_weight: Whole = 0.5
+    """weight of the teacher in the loss; the texts have the rest"""
+    lora: Count | None = None
+    """train LoRA matrices of this rank only, beside all linear layers; needs the package peft"""
+    assistant_only: bool = False
+    """of messages, train on the assistant's turns only, and measure perplexity on those"""
+    gradient_checkpointing: bool = False
+    """less memory, a third more time"""
+    precision: Literal["auto", "no", "bf16"] = "auto"
+    """bf16: passes in bfloat16, trained weights in float32; auto: where a GPU has it"""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Recovery":
+        if self.uniform and self.protect:
+            raise ValueError("uniform takes heads of every layer; leave out protect")
+        if self.steps < self.rounds:
+            raise ValueError(f"{self.steps} steps cannot be divided over {self.rounds} rounds")
+        return self
+
+    @property
+    def rate(self) -> float:
+        """The highest learning rate."""
+        return self.learning_rate or (2e-4 if self.lora else 5e-5)
+
+    @property
+    def schedule(self) -> Compression:
+        """The same as a compression: its schedule, and how heads are ranked."""
+        return Compression.model_validate(
+            {
+                "ratio": self.ratio,
+                "rounds": self.rounds,
+                "exponent": self.exponent,
+                "importance": {"alpha": self.alpha, "scope": self.scope, "unit": self.unit},
+                "training": {"epochs": self.rounds},
+            }
+        )
+
+
+def recovery(**settings: object) -> Recovery:
+    """Return checked settings.
+
+    Raises:
+        ConfigError: one line naming the setting, its value and what is allowed.
+    """
+    try:
+        return Recovery.model_validate(settings)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "extra_forbidden":
+            names = ", ".join(Recovery.model_fields)
+            raise ConfigError(f"{name!r} is no setting; there are {names}") from None
+        text = problem["msg"].removeprefix("Value error, ")
+        if name:
+            text = f"{name}: {text}, not {problem['input']!r}"
+        raise ConfigError(text) from None
+
+
+PRUNING = (
+    "ratio",
+    "criterion",
+    "alpha",
+    "scope",
+    "unit",
+    "uniform",
+    "protect",
+    "calibration",
+    "seed",
+)
+"""The settings that pruning without training has, too."""
+TRAINING = tuple(name for name in Recovery.model_fields if name not in PRUNING)
+"""The settings that only recovery has."""
