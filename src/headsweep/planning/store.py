@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headsweep import paths
 from headsweep.config import Config
@@ -20,7 +21,10 @@ from headsweep.planning.keys import digest as digest
 from headsweep.planning.keys import key as key
 from headsweep.planning.keys import settings as settings
 from headsweep.planning.keys import split_key as split_key
-from headsweep.tables import write_text
+from headsweep.tables import ACCURACY, SCHEMAS, read_table, write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _REGRADED = {paths.GRADED: paths.REGRADED, paths.ACCURACY: paths.REGRADED_ACCURACY}
 
@@ -114,6 +118,15 @@ class Store:
     def path(self, template: str, **names: object) -> Path:
         """Return the path of a file from its template in `headsweep.paths` and config names."""
         return Path(template.format_map(self._values(names)))
+
+    def read(self, template: str, **names: object) -> "pd.DataFrame":
+        """Return a Parquet table from its template in `headsweep.paths` and config names.
+
+        Raises:
+            TableError: the file is missing or damaged, or has other columns than its schema.
+        """
+        exact = SCHEMAS[template] is not ACCURACY  # which has a column for each variant, too
+        return read_table(self.path(template, **names), SCHEMAS[template], exact=exact)
 
     def fill(self, template: str, **names: object) -> str:
         """Return a template with the run and some names filled in; other wildcards stay open."""
