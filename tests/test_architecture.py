@@ -47,11 +47,11 @@ OWN_READERS = {
     "tool/foreign": "tables of answers that others made",
     "tool/lm_eval": "the version in a file of lm_eval's",
     "tool/export": "the card of an earlier export, to know it again",
-    "tool/command": "a profile of the user's, and a text to solve",
+    "tool/command": "a text to solve",
+    "tool/machine": "a profile of the user's",
     "planning/cost": "the kernel's list of what the processor can do",
     "tool/pilot": "the kernel's files, and the log of a SLURM job",
     "report/page": "the page's own style and script",
-    "report/blocks": "the page's own declarations",
     "models/files": "headers of models, foreign ones too, before they are loaded",
     "models/source": "models, to take their fingerprints",
     "models/gguf": "GGUF files, which are foreign",
@@ -95,6 +95,52 @@ def test_imports_point_down(file):
     allowed = {*ROOMS[ROOMS.index(room) :], "__version__"}
     found = {name.split(".")[1] for name in imported(file) if name.startswith("headsweep.")}
     assert found <= allowed, f"{room} may not import {found - allowed}"
+
+
+MODULES = {
+    ".".join(("headsweep", *file.relative_to(SOURCE).with_suffix("").parts)): file
+    for file in FILES
+    if file.name != "__init__.py"
+}
+CIRCLES = {"headsweep.recovery"}
+"""Rooms that are not through yet: their modules import one another."""
+
+
+def neighbours(file):
+    """Return the modules that one imports, in functions and for types, too."""
+    for name in imported(file):
+        module = name if name in MODULES else name.rpartition(".")[0]
+        if module in MODULES and MODULES[module] != file:
+            yield module
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    left = {name: {*neighbours(file)} for name, file in MODULES.items()}
+    while lowest := [name for name, needed in left.items() if not needed & left.keys()]:
+        for name in lowest:
+            del left[name]
+    # What is left lies on a circle, or imports what does.
+    while highest := left.keys() - set().union(*left.values()):
+        for name in highest:
+            del left[name]
+    assert {name.rpartition(".")[0] for name in left} == CIRCLES
+
+
+LONGEST_BODY = 60
+LONGER = {"compression/calibration.py: calibrate", "recovery/options.py: add_to"}
+"""Functions of rooms that are not through yet."""
+
+
+def test_no_functions_body_is_longer_than_a_screen():
+    longer = set()
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                documented = ast.get_docstring(node) is not None
+                body = node.body[1:] if documented else node.body
+                if body and body[-1].end_lineno - body[0].lineno >= LONGEST_BODY:
+                    longer.add(f"{file.relative_to(SOURCE)}: {node.name}")
+    assert longer == LONGER
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))

@@ -6,12 +6,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headsweep import paths
 from headsweep.errors import TableError
 from headsweep.record import Stopwatch, intact, read_json, read_record, record_path, write_record
 from headsweep.tables import (
     ACCURACY,
     EMBEDDINGS,
     QUESTIONS,
+    SCHEMAS,
     accuracy_schema,
     atomic,
     read_metadata,
@@ -154,3 +156,9 @@ def test_a_record_holds_facts_and_digests_and_damage_is_named(tmp_path):
     made.unlink()
     with pytest.raises(TableError, match="is missing; the rule that makes it has not run"):
         read_json(made)
+
+
+def test_every_parquet_file_of_a_run_or_the_store_has_one_schema():
+    journals = {paths.FINISHED}  # second names of tables, which the store links to
+    templates = {value for value in vars(paths).values() if str(value).endswith(".parquet")}
+    assert templates - journals == SCHEMAS.keys()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headsweep import paths
 from headsweep.errors import TableError
 
 if TYPE_CHECKING:  # pandas takes half a second to import, and not every job needs it
@@ -163,6 +164,28 @@ OUTCOMES = _schema(
 
 STUDY_OUTCOMES = pa.schema([*_schema(arm=_TEXT, seed=_INT64), *OUTCOMES])
 """The answers of all arms of a compression, by the arms' names in the config."""
+
+SCHEMAS: dict[str, pa.Schema] = {
+    paths.SOURCE: QUESTIONS,
+    paths.QUESTIONS: QUESTIONS,
+    paths.EMBEDDINGS: EMBEDDINGS,
+    paths.ANSWERS: ANSWERS,
+    paths.BASE_ANSWERS: ANSWERS,
+    paths.ACTIVATIONS: ACTIVATIONS,
+    paths.GRADED: GRADED,
+    paths.REGRADED: GRADED,
+    paths.ACCURACY: ACCURACY,
+    paths.REGRADED_ACCURACY: ACCURACY,
+    paths.RANKING: RANKING,
+    paths.TRAININGS: TRAININGS,
+    paths.POINTS: POINTS,
+    paths.CURVES: CURVES,
+    paths.PROBLEMS: PROBLEMS,
+    paths.OUTCOMES: OUTCOMES,
+    paths.INT8_OUTCOMES: OUTCOMES,
+    paths.STUDY_OUTCOMES: STUDY_OUTCOMES,
+}
+"""The schema of each Parquet file, by its template in `headsweep.paths`; `Store.read` uses it."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a formula in a spreadsheet begins with."""

@@ -26,7 +26,8 @@ from headsweep.config.compression import (
 from headsweep.config.questions import Columns
 from headsweep.planning.batches import all_arms, batches, histories
 from headsweep.planning.inputs import resolve
-from headsweep.planning.store import Store, encoder_key, key, source_key, split_key
+from headsweep.planning.keys import encoder_key, key, source_key, split_key
+from headsweep.planning.store import Store
 
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("store_keys.json")

@@ -11,7 +11,8 @@ from headsweep.errors import ConfigError
 from headsweep.models.source import local_folder
 from headsweep.planning.batches import all_arms, arms, batches, find, solvers
 from headsweep.planning.inputs import resolve
-from headsweep.planning.store import Store, key, source_key, study_keys
+from headsweep.planning.keys import key, source_key, study_keys
+from headsweep.planning.store import Store
 
 KINDS = {"model": "models", "questions": "questions", "data": "problems"}
 KINDS |= {"decoding": "decodings", "embedder": "embedders"}

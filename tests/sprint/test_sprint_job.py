@@ -15,7 +15,8 @@ from headsweep import paths, tables
 from headsweep.config import parse
 from headsweep.errors import TableError
 from headsweep.planning.batches import at_home
-from headsweep.planning.store import Store, key
+from headsweep.planning.keys import key
+from headsweep.planning.store import Store
 from headsweep.record import record_path
 from headsweep.sprint import choosing, evaluation, job, methods, model, validation
 from headsweep.sprint.card import card

@@ -11,7 +11,8 @@ from headsweep.config import parse
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import arms, histories
 from headsweep.planning.inputs import resolve
-from headsweep.planning.store import Store, check_version, mark_version, split_key
+from headsweep.planning.keys import split_key
+from headsweep.planning.store import Store, check_version, mark_version
 from headsweep.tables import ANSWERS, write_table
 from headsweep.tool.store import STORE, TRASH, contents, files_of
 

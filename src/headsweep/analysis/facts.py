@@ -12,16 +12,14 @@ from string import Formatter
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 from markupsafe import Markup
 from scipy.special import ndtri
 
-from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_bytes, write_record
-from headsweep.tables import CURVES, read_table, unreadable
+from headsweep.tables import SCHEMAS, unreadable
 from headsweep.text import part, percent, plain, points
 
 _LOG = logging.getLogger(__name__)
@@ -138,10 +136,10 @@ class Source:
         Raises:
             TableError: the file is missing, damaged, or lacks a column.
         """
-        path = Store(config).path(template, suffix="csv", **names)
-        schema = CURVES if template == paths.CURVES else pa.schema([])
-        is_csv = path.suffix == ".csv"
-        rows = read_csv(path, columns) if is_csv else read_table(path, schema, exact=False)
+        store = Store(config)
+        path = store.path(template, suffix="csv", **names)
+        is_parquet = template in SCHEMAS
+        rows = store.read(template, **names) if is_parquet else read_csv(path, columns)
         return cls(str(Path(*path.parts[2:])), rows, whole=True)
 
     def where(self, **wanted: object) -> "Source":

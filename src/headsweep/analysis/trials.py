@@ -18,7 +18,6 @@ from headsweep.config.experiments import arm as arm_of
 from headsweep.planning.store import Store
 from headsweep.record import read_json
 from headsweep.statistics.intervals import SeedBootstrap
-from headsweep.tables import STUDY_OUTCOMES, read_table
 
 BASELINE, METHOD = "baseline", "full"
 """The arm without pruning, and the arm of which the others are variations."""
@@ -163,7 +162,7 @@ def read_trial(config: Config, compression: str) -> Trial:
     return Trial(
         name=compression,
         study=study,
-        outcomes=read_table(file(paths.STUDY_OUTCOMES), STUDY_OUTCOMES),
+        outcomes=Store(config).read(paths.STUDY_OUTCOMES, compression=compression),
         histories={
             arm: {int(seed): own for seed, own in runs.items()}
             for arm, runs in read_json(file(paths.HISTORIES)).items()

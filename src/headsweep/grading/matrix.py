@@ -106,8 +106,7 @@ def grade_batch(
     """Return the question set of a batch, its answers by variant, and these graded."""
     store = Store(config)
     family = config.questions[batch.questions].family
-    file = store.path(paths.QUESTIONS, questions=batch.questions)
-    rows = tables.read_table(file, tables.QUESTIONS)
+    rows = store.read(paths.QUESTIONS, questions=batch.questions)
     answers = {
         str(variant): tables.read_table(Path(file), tables.ANSWERS)
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)

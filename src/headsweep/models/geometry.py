@@ -269,33 +269,35 @@ def _attention_layer(
     return None
 
 
-def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], Cache | None]:
-    """Run two rows of two tokens; return the layers' names, linear calls and the cache."""
-    lists = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) == depth
-    ]
-    entered: list[str] = []
-    calls: list[_Call] = []
-    residual = 0
+class _Probe:
+    """Hooks that record a pass of two rows of two tokens: layers entered, and linear calls.
 
-    def enter(name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        nonlocal residual
+    Every layer gets noise, of which the rows share the second token: what differs there afterwards
+    was mixed between tokens.
+    """
+
+    def __init__(self) -> None:
+        self.entered: list[str] = []
+        self.calls: list[_Call] = []
+        self._residual = 0
+
+    def enter(self, name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note a layer, and give it noise in place of its hidden state."""
         hidden = args[0] if args else kwargs["hidden_states"]
         if hidden.ndim != 3:
             raise ModelError(
                 f"{name} takes a hidden state of {hidden.ndim} axes, not (batch, tokens, width); "
                 f"such an architecture cannot be pruned, use another model"
             )
-        entered.append(name)
-        residual = hidden.shape[-1]
+        self.entered.append(name)
+        self._residual = hidden.shape[-1]
         draw = torch.Generator().manual_seed(0)
-        first, other, second = torch.randn(3, residual, generator=draw).to(hidden)
-        noise = torch.stack([first, second, other, second]).view(2, 2, residual)
+        first, other, second = torch.randn(3, self._residual, generator=draw).to(hidden)
+        noise = torch.stack([first, second, other, second]).view(2, 2, self._residual)
         return ((noise, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": noise})
 
-    def record(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def record(self, name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Note a linear layer that takes a hidden state."""
         if not args or args[0].shape[:2] != (2, 2) or args[0].ndim != 3:
             return
         first, second = args[0][:, 1].float()
@@ -305,8 +307,17 @@ def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], 
             width_in, width_out = module.nx, module.nf
         else:
             width_in, width_out = module.in_features, module.out_features
-        calls.append(_Call(name, width_in, width_out, residual, mixed))
+        self.calls.append(_Call(name, width_in, width_out, self._residual, mixed))
 
+
+def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], Cache | None]:
+    """Run two rows of two tokens; return the layers' names, linear calls and the cache."""
+    lists = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and len(module) == depth
+    ]
+    probe = _Probe()
     tokens = torch.ones(2, 2, dtype=torch.long, device=model.device)
     arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": tokens}
     if "use_cache" in inspect.signature(model.forward).parameters:
@@ -314,10 +325,10 @@ def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], 
     with ExitStack() as hooks, torch.no_grad(), evaluating(model):
         for name, module in model.named_modules():
             if name.rpartition(".")[0] in lists:
-                hook = partial(enter, name)
+                hook = partial(probe.enter, name)
                 handle = module.register_forward_pre_hook(hook, with_kwargs=True)
             elif is_linear(module):
-                handle = module.register_forward_pre_hook(partial(record, name))
+                handle = module.register_forward_pre_hook(partial(probe.record, name))
             else:
                 continue
             hooks.callback(handle.remove)
@@ -334,8 +345,8 @@ def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], 
     cache = getattr(output, "past_key_values", None)
     for name in lists:
         layers = [f"{name}.{index}" for index in range(depth)]
-        if [layer for layer in entered if layer in set(layers)] == layers:
-            return layers, calls, cache if isinstance(cache, Cache) else None
+        if [layer for layer in probe.entered if layer in set(layers)] == layers:
+            return layers, probe.calls, cache if isinstance(cache, Cache) else None
     raise ModelError(
         f"{type(model).__name__} does not run {depth} layers of its own one after another; "
         f"layers that share weights cannot be pruned one by one, use another model"

@@ -14,7 +14,7 @@ from headsweep import paths
 from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep
 from headsweep.config.compression import Compression, Encoder
 from headsweep.errors import ConfigError
-from headsweep.planning.store import digest, encoder_key, study_keys
+from headsweep.planning.keys import digest, encoder_key, study_keys
 from headsweep.variants import BASE, FAMILIES, Pool, Variant, numeric
 
 GROUP = 64

@@ -1,11 +1,11 @@
 """The tables of `headsweep plan`: what a config generates and trains, and hours of each card."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headsweep.config import Config
 from headsweep.config.compression import SCORED_AT_ONCE
 from headsweep.planning import cost, memory
-from headsweep.planning.batches import batches
+from headsweep.planning.batches import Batch, batches
 from headsweep.planning.cost import CARDS, CPU_SHARE, Cost
 from headsweep.planning.sight import ABOUT, ASSUMED, sight
 from headsweep.text import one_line
@@ -19,66 +19,97 @@ def describe(config: Config) -> str:
     All of it is counted, whether or not the store already holds it.
     """
     asked = batches(config)
-    rows: list[tuple[str, ...]] = [
-        ("model", "decoding", "questions", "jobs", "answers", "M tokens", "disk GB")
-    ]
     costs = [(tuple(batch.names.values()), cost.generation_cost(config, batch)) for batch in asked]
     costs += [
         ((name, "training", ""), cost.training_cost(config, name)) for name in config.compressions
     ]
     total = Cost(*map(sum, zip(Cost(0, 0, 0, 0), *(each for _, each in costs), strict=True)))
-    for names, each in [*costs, (("total", "", ""), total)]:
-        amounts = (f"{each.jobs:,}", f"{each.answers:,}", f"{each.tokens / 1e6:,.1f}")
-        rows.append((*names, *amounts, f"{each.disk_gigabytes:,.2f}"))
+    costs.append((("total", "", ""), total))
     trainings = {name: _trained(config, name) for name in config.compressions}
-    hours = [("card", "generation", "training", "GB", "fits")]
-    for name, card in {**CARDS, "this CPU": cost.this_cpu()}.items():
-        generated = sum(cost.generation_seconds(config, batch, card) for batch in asked)
-        trained = sum(
-            len(study.seeds) * cost.training_seconds(config, study, own, card)
-            for study in config.compressions.values()
-            for own in (*study.settings.values(), *((None,) if study.solver else ()))
-        )
-        needed = {each: cost.memory(model, card) for each, model in config.models.items()}
-        needed |= {f"training {each}": sum(peak) for each, peak in trainings.items()}
-        large = ", ".join(each for each, size in needed.items() if size > 0.9 * card.gigabytes)
-        room = f"not {large}" if large else "yes"
-        most = f"{max(needed.values(), default=0):.0f}"
-        hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
-    scored = ""
-    for name, study in config.compressions.items():
-        peak = memory.scoring_memory(config, study, study.method)
-        if peak:
-            scored += (
-                f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with "
-                f"importance.batch_size: {study.method.importance.batch_size or SCORED_AT_ONCE} "
-                f"texts of {memory.longest_text(config, study):,} tokens at once\n"
-            )
-    kept = "".join(
-        f"\nTraining {name}: at most {sum(peak):,.1f} GB: weights, gradients and moments "
-        f"{peak.weights:,.1f}, teacher {peak.teacher:,.1f}, attention {peak.maps:,.1f}, the "
-        f"rest {peak.states:,.1f}; with training.micro_batches above "
-        f"{config.compressions[name].method.training.micro_batches} fewer texts at once\n"
-        for name, peak in trainings.items()
-    )
-    found = sorted({cost.answer_length(config, batch) for batch in asked})
-    lengths = ", ".join(map(str, found)) or "no"
-    seen = sight(config, dict.fromkeys(config.models, ASSUMED))
-    could_see = f"\n{ABOUT} (base right and outcomes changed are assumed)\n{aligned(seen, 1)}\n"
+    answer_lengths = sorted({cost.answer_length(config, batch) for batch in asked})
+    lengths = ", ".join(map(str, answer_lengths)) or "no"
     measured = cost.this_cpu().flops / CPU_SHARE / 1e9
     starts = total.jobs * _START_SECONDS / 3600
     return f"""\
 run {config.run!r} (counts everything; what the store already holds is not made again)
 
-{aligned(rows, left=3)}
+{aligned(_amounts(costs), left=3)}
 
-{aligned(hours, left=1)}
-{scored}{kept}{could_see if seen else ""}
+{aligned(_hours(config, asked, trainings), left=1)}
+{_scoring(config)}{_training(config, trainings)}{_sight(config)}
 Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
 in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
 0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%} of it assumed. On a
 cluster each job also takes 30 s to start, {starts:,.1f} h in all. `headsweep pilot` measures the
 models themselves."""
+
+
+def _amounts(costs: Sequence[tuple[tuple[str, ...], Cost]]) -> list[tuple[str, ...]]:
+    """Return rows of jobs, answers, tokens and disk, given costs by the names in a row."""
+    rows: list[tuple[str, ...]] = [
+        ("model", "decoding", "questions", "jobs", "answers", "M tokens", "disk GB")
+    ]
+    for names, each in costs:
+        amounts = (f"{each.jobs:,}", f"{each.answers:,}", f"{each.tokens / 1e6:,.1f}")
+        rows.append((*names, *amounts, f"{each.disk_gigabytes:,.2f}"))
+    return rows
+
+
+def _hours(
+    config: Config, asked: Sequence[Batch], trainings: Mapping[str, memory.TrainingMemory]
+) -> list[tuple[str, ...]]:
+    """Return a row for each card: hours of generation and training, memory, and what fits."""
+    rows: list[tuple[str, ...]] = [("card", "generation", "training", "GB", "fits")]
+    for name, card in {**CARDS, "this CPU": cost.this_cpu()}.items():
+        generated = sum(cost.generation_seconds(config, batch, card) for batch in asked)
+        trained = 0.0
+        for study in config.compressions.values():
+            of_teacher = [None] if study.solver else []
+            for settings in (*study.settings.values(), *of_teacher):
+                seconds = cost.training_seconds(config, study, settings, card)
+                trained += len(study.seeds) * seconds
+        needed = {each: cost.memory(model, card) for each, model in config.models.items()}
+        needed |= {f"training {each}": sum(peak) for each, peak in trainings.items()}
+        too_large = [each for each, size in needed.items() if size > 0.9 * card.gigabytes]
+        fits = f"not {', '.join(too_large)}" if too_large else "yes"
+        most = f"{max(needed.values(), default=0):.0f}"
+        rows.append((name, duration(generated / 3600), duration(trained / 3600), most, fits))
+    return rows
+
+
+def _scoring(config: Config) -> str:
+    """Say what scoring the heads takes, of each compression that scores them."""
+    said = ""
+    for name, study in config.compressions.items():
+        peak = memory.scoring_memory(config, study, study.method)
+        if peak:
+            said += (
+                f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with "
+                f"importance.batch_size: {study.method.importance.batch_size or SCORED_AT_ONCE} "
+                f"texts of {memory.longest_text(config, study):,} tokens at once\n"
+            )
+    return said
+
+
+def _training(config: Config, trainings: Mapping[str, memory.TrainingMemory]) -> str:
+    """Say what each training holds in memory."""
+    said = ""
+    for name, peak in trainings.items():
+        said += (
+            f"\nTraining {name}: at most {sum(peak):,.1f} GB: weights, gradients and moments "
+            f"{peak.weights:,.1f}, teacher {peak.teacher:,.1f}, attention {peak.maps:,.1f}, the "
+            f"rest {peak.states:,.1f}; with training.micro_batches above "
+            f"{config.compressions[name].method.training.micro_batches} fewer texts at once\n"
+        )
+    return said
+
+
+def _sight(config: Config) -> str:
+    """Say what the sweeps could see; nothing without sweeps."""
+    rows = sight(config, dict.fromkeys(config.models, ASSUMED))
+    if not rows:
+        return ""
+    return f"\n{ABOUT} (base right and outcomes changed are assumed)\n{aligned(rows, 1)}\n"
 
 
 def _trained(config: Config, compression: str) -> memory.TrainingMemory:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from headsweep import paths, tables
 from headsweep.config import Config
@@ -125,22 +124,20 @@ class Experiment:
         template: str,
         content: pd.DataFrame | str,
         facts: Mapping[str, Any],
-        schema: pa.Schema | None = None,
         **measured: Any,
     ) -> None:
         """Write a file of the selector and its record.
 
-        A Parquet table has a schema, and the facts as its metadata; without a
-        schema a table is CSV with six significant digits. What was `measured` differs from run to
-        run: only the record keeps it.
+        A Parquet table has the facts as its metadata; a CSV table has six significant digits. What
+        was `measured` differs from run to run: only the record keeps it.
         """
         path = self.output(template)
         if isinstance(content, str):
             tables.write_text(path, content)
-        elif schema is None:
-            tables.write_csv(path, content, 6)
+        elif template in tables.SCHEMAS:
+            tables.write_table(path, content, tables.SCHEMAS[template], facts)
         else:
-            tables.write_table(path, content, schema, facts)
+            tables.write_csv(path, content, 6)
         write_record(path, self.stopwatch, {**facts, **measured})
 
     def questions(self, questions: str, ids: Sequence[str] | None = None) -> Questions:
@@ -157,8 +154,7 @@ class Experiment:
 
     def texts(self, questions: str) -> pd.DataFrame:
         """Return a question set, columns `headsweep.tables.QUESTIONS`."""
-        file = self.store.path(paths.QUESTIONS, questions=questions)
-        return tables.read_table(file, tables.QUESTIONS)
+        return self.store.read(paths.QUESTIONS, questions=questions)
 
     def z(self, questions: str) -> tuple[list[str], Z]:
         """Return ids of a question set, and the pool's columns of its accuracy matrix."""

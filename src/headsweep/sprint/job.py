@@ -95,12 +95,12 @@ def rank(config: Config, name: str) -> None:
     table = pd.DataFrame({"question_id": asked.ids, **ranked})
     facts = {**facts, "test": experiment.store.key("questions", options.test)}
     cost = {"selection_seconds": seconds, "selection_bytes": held}
-    experiment.save(paths.RANKING, table, facts, tables.RANKING, **cost)
+    experiment.save(paths.RANKING, table, facts, **cost)
     placed = model.points(selector, heads, asked.ids, vectors)
-    experiment.save(paths.POINTS, placed, facts, tables.POINTS)
+    experiment.save(paths.POINTS, placed, facts)
 
     trainings = _trained_again(experiment, asked, selector.setting)
-    experiment.save(paths.TRAININGS, trainings, facts, tables.TRAININGS)
+    experiment.save(paths.TRAININGS, trainings, facts)
 
 
 def _trained_again(experiment: Experiment, asked: Questions, setting: "Setting") -> pd.DataFrame:
@@ -153,7 +153,7 @@ def evaluate(config: Config, name: str) -> None:
     alike = validation.overlap(experiment.texts(options.train), experiment.texts(options.test))
     differences = _differences(asked, scores, facts["setting"], alike, bootstrap)
 
-    experiment.save(paths.CURVES, curves, facts, tables.CURVES)
+    experiment.save(paths.CURVES, curves, facts)
     for template, table in differences.items():
         experiment.save(template, table, facts)
     experiment.save(paths.TRANSFER, _transfer(config, experiment, graded, asked), facts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headsweep import paths, tables
+from headsweep import paths
 from headsweep.config import Config, Selector
 from headsweep.errors import TableError
 from headsweep.sprint import choosing, methods, rankers, validation
@@ -83,9 +83,9 @@ def load(config: Config, experiment: Experiment, graded: GradedAnswers) -> Asked
 
 def _rankings(experiment: Experiment) -> tuple[list[str], dict[str, dict[str, list[Order]]]]:
     """Return ids of the test questions, and rankings by method and by training."""
-    ranking = tables.read_table(experiment.output(paths.RANKING), tables.RANKING)
+    ranking = experiment.store.read(paths.RANKING, selector=experiment.name)
     rankings = defaultdict[str, dict[str, list[Order]]](dict)
-    table = tables.read_table(experiment.output(paths.TRAININGS), tables.TRAININGS)
+    table = experiment.store.read(paths.TRAININGS, selector=experiment.name)
     for (method, training, _), part in table.groupby(["method", "training", "seed"], sort=False):
         of_seeds = rankings[str(method)].setdefault(str(training), [])
         of_seeds.append(np.stack(part["heads"].tolist()))

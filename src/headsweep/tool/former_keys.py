@@ -11,8 +11,8 @@ from headsweep.config import Config, Study
 from headsweep.config.compression import Compression, Encoder
 from headsweep.config.section import Section
 from headsweep.models.source import local_folder
-from headsweep.planning import batches, store
-from headsweep.planning.store import digest
+from headsweep.planning import batches, keys
+from headsweep.planning.keys import digest
 
 _RELEASE = "0.1.0"  # the only one that wrote such keys
 _SINCE = {"templates", "clusters", "layer_heads"}
@@ -31,18 +31,18 @@ _KINDS = ("models", "questions", "decodings", "embedders", "problems")
 def renamed(config: Config) -> dict[str, str]:
     """Return today's keys of a config, by those of version 1."""
     found = {
-        _key(config, kind, name): store.key(config, kind, name)
+        _key(config, kind, name): keys.key(config, kind, name)
         for kind in _KINDS
         for name in getattr(config, kind)
     }
     for name, questions in config.questions.items():
-        found[_split_key(config, name)] = store.split_key(config, name)
+        found[_split_key(config, name)] = keys.split_key(config, name)
         size = questions.n if questions.generated else None
-        found[_split_key(config, name, n=size)] = store.source_key(config, name)
+        found[_split_key(config, name, n=size)] = keys.source_key(config, name)
     for name, encoder in batches.encoders(config).items():
         found[_encoder_key(encoder)] = name
     for study in config.compressions.values():
-        today = store.study_keys(config, study)
+        today = keys.study_keys(config, study)
         for kind, before in _study_keys(config, study).items():
             found[before] = today[kind]
     for arm in batches.all_arms(config).values():

@@ -30,7 +30,7 @@ from headsweep.planning.plan import aligned, duration
 from headsweep.planning.sight import ABOUT, Rates, sight
 from headsweep.record import read_record
 from headsweep.tables import ANSWERS, read_arrow
-from headsweep.tool.command import printed
+from headsweep.tool.machine import output_of
 from headsweep.tool.sweep import answer
 from headsweep.variants import BASE, Variant
 
@@ -142,7 +142,7 @@ def _little(config: Config, batch: Batch, heads: list[Variant], n: int) -> Confi
 def _memory() -> float:
     """Return the gigabytes in use on the GPUs, or without a GPU by this folder's engines."""
     query = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
-    if used := printed(*query):
+    if used := output_of(*query):
         return sum(map(float, used.split())) / 1e3
     sessions = {os.getsid(engine["process"]) for engine in client.status()}
     total = 0

@@ -21,8 +21,9 @@ from headsweep.generation.client import status
 from headsweep.generation.locks import Locks
 from headsweep.planning.batches import batches, encoders, seeded_arms
 from headsweep.planning.inputs import resolve
+from headsweep.planning.keys import split_key
 from headsweep.planning.plan import aligned
-from headsweep.planning.store import Store, check_version, other_users, split_key
+from headsweep.planning.store import Store, check_version, other_users
 from headsweep.tables import read_metadata
 
 STORE = Path(paths.STORE)

@@ -26,7 +26,8 @@ from headsweep.planning.batches import (
     solvers,
 )
 from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
-from headsweep.planning.store import Store, digest, encoder_key
+from headsweep.planning.keys import digest, encoder_key
+from headsweep.planning.store import Store
 from headsweep.variants import Variant, pattern
 
 InputFunction = Callable[[Any], list[str]]

@@ -1,0 +1,48 @@
+"""This machine: facts for a bug report."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from headsweep import paths
+
+
+def describe() -> None:
+    """Print facts for a bug report: versions, machine, SLURM."""
+    from headsweep.generation.client import status
+    from headsweep.planning.cost import this_cpu
+    from headsweep.record import git_commit, versions
+
+    facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
+    print(*(f"{name} {value}" for name, value in facts.items()), sep="\n")
+    cores = len(os.sched_getaffinity(0))
+    memory = this_cpu().gigabytes
+    print(f"{cores} of {os.cpu_count()} cores, {memory:.0f} GB of memory")
+    query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+    print(output_of(*query) or "no GPU, as far as nvidia-smi can tell")
+    for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"):
+        print(f"{name}={os.environ.get(name, '')}")
+    free = shutil.disk_usage(".").free / 1e9
+    print(f"results: {Path(paths.RESULTS).absolute()}, {free:.1f} GB free")
+    print(f"engines that run here: {len(status())}")
+    if not shutil.which("sbatch"):
+        print("SLURM: no sbatch on the path")
+        return
+    print(f"SLURM: {output_of('sbatch', '--version') or 'sbatch does not answer'}")
+    nodes = output_of("sinfo", "--noheader", "--format=%P %a %D nodes %G")
+    print(nodes or "missing: sinfo does not answer; is the controller up?")
+    profile = Path("workflow/profiles/slurm/config.yaml")
+    if profile.exists() and b"CHANGE-ME" in profile.read_bytes():
+        print(f"missing: partition and account in {profile}")
+
+
+def output_of(*command: str) -> str:
+    """Return what a command prints; nothing if it is missing, fails or hangs."""
+    options: dict[str, Any] = {"capture_output": True, "check": True, "timeout": 10}
+    try:
+        found = subprocess.run(command, errors="replace", **options).stdout
+        return str(found).rstrip("\n")
+    except (OSError, subprocess.SubprocessError):
+        return ""
