@@ -23,8 +23,8 @@ from headsweep.errors import ModelError, TableError
 from headsweep.generation import activations, weights
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.engine import Answer, Engine, Request
-from headsweep.generation.sizing import fitting_rows
 from headsweep.generation.sampling import candidates, choose, sample, uniforms
+from headsweep.generation.sizing import fitting_rows
 from headsweep.generation.work import Work
 from headsweep.models.geometry import LoadedModel, find_heads
 from headsweep.models.masks import edited_weights, variant_masks

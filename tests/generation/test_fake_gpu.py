@@ -4,7 +4,6 @@ Each test runs in a process of its own, as PyTorch never forgets a backend.
 """
 
 from collections import deque
-from itertools import pairwise
 
 import fake_gpu
 import numpy as np
@@ -14,14 +13,13 @@ from fake_gpu import LLAMA, QWEN, counted, in_a_process
 from torch.nn import functional
 
 from headsweep.config import Decoding
-from headsweep.generation import attention, batch, check
+from headsweep.generation import attention, batch
 from headsweep.generation.attention import Segments, Slots, dense, flash
 from headsweep.generation.batch import Batch, Verifier
 from headsweep.generation.check import Check
 from headsweep.generation.decoder import Decoder
-from headsweep.generation.engine import Engine
-from headsweep.generation.requests import Answer, Drafted, Request, Row
-from headsweep.generation.sizing import PREFILLED, fitting_rows, rows_of, verified_rows
+from headsweep.generation.requests import Drafted, Request, Row
+from headsweep.generation.sizing import verified_rows
 from headsweep.variants import BASE, Variant
 
 COPIES, OPERATORS = 4, 25  # to the device a decoding step; a layer
