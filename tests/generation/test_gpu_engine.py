@@ -319,3 +319,13 @@ def test_vllm_that_keeps_its_prefixes_is_not_believed():
     with pytest.raises(ModelError, match="L01H05; L00H02 would be answered with them"):
         model.prune(Variant(0, 2))
     assert model._pruned == Variant(1, 5)
+
+
+def test_an_engine_on_a_gpu_takes_no_attention_that_compiles_at_each_width(on_gpu):
+    was = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        Engine(loaded_model(build("Qwen2")), Decoding(), 2)
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(was)

@@ -292,6 +292,14 @@ def flash(
     return outputs.flatten(1)
 
 
+def avoid_compiling() -> None:
+    """Take cuDNN out of the attentions that PyTorch chooses from on GPUs, for this process.
+
+    It compiles a kernel anew at each width (pytorch#155958), and widths grow at each step.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def best(weights: Weights) -> Attention:
     """Return the fastest attention that a model's device and type allow."""
     if weights.device.type != "cuda" or weights.dtype == torch.float32:

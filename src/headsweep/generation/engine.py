@@ -27,7 +27,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from headsweep.errors import ModelError
-from headsweep.generation.attention import dense
+from headsweep.generation.attention import avoid_compiling, dense
 from headsweep.generation.batch import Batch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
@@ -83,6 +83,8 @@ class Engine:
         self._loaded = loaded
         self._decoding = decoding
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
+        if self._on_gpu:
+            avoid_compiling()
         self._decoder = decoder or Decoder.of(loaded)
         if checked is None:
             checked = loaded.dtype != torch.float32 or self._on_gpu

@@ -26,10 +26,10 @@ from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
 from headsweep.models.geometry import LoadedModel
+from headsweep.planning.rows import HEAVY
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 
-_HEAVY = 1 << 22  # weights of a layer from which a pass's own overhead no longer counts
 _SMALL = 1 << 20  # below so many multiplications a product takes MKL: its overhead is smaller
 _ROWS = 64  # for about so many rows a copy of weights is arranged; it serves any number
 
@@ -167,7 +167,7 @@ class Weights:
         """Whether a token's arithmetic costs more than what surrounds it."""
         layer = self.layers[0]
         parts = (layer.qkv, layer.output, layer.gate, layer.up, layer.down)
-        return sum(part.size for part in parts) > _HEAVY
+        return sum(part.size for part in parts) > HEAVY
 
     def _layer(self, layer: Any, heads: tuple[int, int, int], window: int | None) -> Layer:
         attention = layer.self_attn

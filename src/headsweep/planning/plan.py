@@ -31,7 +31,7 @@ def describe(config: Config) -> str:
         amounts = (f"{each.jobs:,}", f"{each.answers:,}", f"{each.tokens / 1e6:,.1f}")
         rows.append((*names, *amounts, f"{each.disk_gigabytes:,.2f}"))
     trainings = {name: _trained(config, name) for name in config.compressions}
-    hours = [("card", "generation", "training", "GB", "fits")]
+    hours = [("card", "generation", "training", "rates", "GB", "fits")]
     for name, card in {**CARDS, "this CPU": cost.this_cpu()}.items():
         generated = sum(cost.generation_seconds(config, batch, card) for batch in asked)
         trained = sum(
@@ -43,7 +43,9 @@ def describe(config: Config) -> str:
         needed |= {f"training {each}": sum(peak) for each, peak in trainings.items()}
         large = ", ".join(each for each, size in needed.items() if size > 0.9 * card.gigabytes)
         room, most = f"not {large}" if large else "yes", f"{max(needed.values(), default=0):.0f}"
-        hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
+        basis = "unmeasured" if name in CARDS else "timed now"
+        taken = duration(generated / 3600), duration(trained / 3600)
+        hours.append((name, *taken, basis, most, room))
     scored = "".join(
         f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with importance.batch_size: "
         f"{study.method.importance.batch_size or SCORED_AT_ONCE} texts of "
@@ -72,9 +74,10 @@ run {config.run!r} (counts everything; what the store already holds is not made 
 {scored}{kept}{could_see if seen else ""}
 Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
 in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
-0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%} of it assumed. On a
-cluster each job also takes 30 s to start, {starts:,.1f} h in all. `headsweep pilot` measures the
-models themselves."""
+0.23 ms; as many rows are decoded together as fit beside the weights. Hours of GPUs are unmeasured:
+no run has tested these rates. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%}
+of it assumed. On a cluster each job also takes 30 s to start, {starts:,.1f} h in all.
+`headsweep pilot` measures the models themselves."""
 
 
 def _trained(config: Config, compression: str) -> memory.TrainingMemory:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any, get_args
 
 from headsweep import paths
@@ -42,9 +43,7 @@ class Rules(Shown):
         self._batch_of = {tuple(self.store.keys(**b.names).values()): b for b in self.batches}
         self._arms, self._solvers = all_arms(config), solvers(config)
         self._data = sorted(self.store.key("data", name) for name in config.problems)
-        self.generation_resources = _resources(
-            lambda wildcards: cost.generation_request(config, self._batch(wildcards))
-        )
+        self.generation_resources = _resources(self._generation_request)
         self.training_resources = _resources(
             lambda wildcards: cost.training_request(config, *self._trained(wildcards))
         )
@@ -160,6 +159,17 @@ class Rules(Shown):
         group = f"{wildcards.model}/{wildcards.decoding}/{wildcards.questions}/{number}"
         self._groups[group] = "layer"  # what the profile's group-components names
         return group
+
+    def _generation_request(self, wildcards: Any) -> cost.Request:
+        """Return what a job asks for; the jobs of its group that are left share a start."""
+        batch = self._batch(wildcards)
+        together = 1
+        if hasattr(wildcards, "variant"):
+            group = batch.groups[Variant.parse(wildcards.variant)]
+            files = zip(batch.variants, self.store.answers(batch), strict=True)
+            left = [v for v, file in files if batch.groups[v] == group and not Path(file).exists()]
+            together = max(1, len(left))
+        return cost.generation_request(self.config, batch, together)
 
     def judges(self, wildcards: Any) -> int:
         """Return the cores for grading a batch; a job that takes all waits until all are free."""

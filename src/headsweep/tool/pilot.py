@@ -7,6 +7,7 @@ whole config could see.
 """
 
 import logging
+import math
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from headsweep.planning.cost import Request, card_of, generation_request, genera
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.plan import aligned, duration
 from headsweep.planning.sight import ABOUT, Rates, sight
+from headsweep.planning.store import Store
 from headsweep.record import read_record
 from headsweep.tables import ANSWERS, read_arrow
 from headsweep.tool.command import printed
@@ -38,6 +41,8 @@ QUESTIONS = 20
 HEADS = 2
 _WARM = 2
 """Questions asked before time is taken, so that loading and the engine's first check are over."""
+_START_MINUTES, _LEAST_MINUTES = 10, 15
+"""Of a SLURM allocation: for loading a model and its engine's check, and what is asked at least."""
 
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
 _LOG = logging.getLogger(__name__)
@@ -49,16 +54,13 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
     if slurm:
         submit(whole, config)
         return
-    found: dict[str, Batch] = {}
-    for batch in batches(whole):
-        if whole.decodings[batch.decoding].greedy and len(batch.variants) > 1:
-            found.setdefault(batch.model, batch)
-    if not found:
+    piloted = _piloted(whole)
+    if not piloted:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
     client.begin_run()
     rows = [["model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config"]]
     facts, rates, hours = {}, {}, 0.0
-    for name, batch in found.items():
+    for name, batch in piloted.items():
         row, own, facts[name], rates[name] = _measure(whole, batch, cores)
         rows.append([name, *row])
         hours += own
@@ -74,6 +76,21 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
         print(aligned(seen, left=1))
 
 
+def _piloted(config: Config) -> dict[str, Batch]:
+    """Return the batch that stands for each model: its first greedy one with pruned heads."""
+    piloted: dict[str, Batch] = {}
+    for batch in batches(config):
+        if config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
+            piloted.setdefault(batch.model, batch)
+    return piloted
+
+
+def _chosen(batch: Batch) -> list[Variant]:
+    """Return the heads that a pilot prunes: the first and the last of a batch."""
+    heads = [variant for variant in batch.variants if variant.kind == "head"]
+    return list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
+
+
 def _measure(
     config: Config, batch: Batch, cores: int | None
 ) -> tuple[list[str], float, dict[str, Any], Rates]:
@@ -81,20 +98,20 @@ def _measure(
 
     The hours are those of all answers of this model in the config, finished ones included.
     """
-    heads = [variant for variant in batch.variants if variant.kind == "head"]
-    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
-    warm, whole = (_little(config, batch, chosen, n) for n in (_WARM, QUESTIONS))
+    warm, whole = (_little(config, batch, _chosen(batch), n) for n in (_WARM, QUESTIONS))
     preflight(whole)
     check_devices(whole)
     try:
-        answer(warm, cores, stay=True)
+        before = _check_seconds(_files(warm, answer(warm, cores, stay=True)))
         begin = time.monotonic()
         store = answer(whole, cores, stay=True)
         seconds, gigabytes = time.monotonic() - begin, _memory()
     finally:
         client.end_run()
     little = batches(whole)[0]
-    files = [Path(file) for file in store.answers(little)]
+    files = _files(whole, store)
+    # The engine checks its first answers with the model's own modules; a run does so once, too.
+    seconds = max(seconds / 10, seconds - max(0.0, _check_seconds(files) - before))
     rows = [row for file in files for row in read_arrow(file, ANSWERS).to_pylist()]
     asked_first = list(dict.fromkeys(row["question_id"] for row in rows))[:_WARM]
     new = [row for row in rows if row["question_id"] not in asked_first] or rows
@@ -108,6 +125,17 @@ def _measure(
     hours = ahead * seconds / planned / 3600
     row += [f"{gigabytes:.1f}", duration(hours)]
     return row, hours, read_record(files[0]), _rates(whole, little)
+
+
+def _files(config: Config, store: Store) -> list[Path]:
+    """Return the files of answers of a config of one batch."""
+    return [Path(file) for file in store.answers(batches(config)[0])]
+
+
+def _check_seconds(files: Sequence[Path]) -> float:
+    """Return how long the engine had checked itself when it wrote the last of some answers."""
+    checks = [read_record(file).get("check") or {} for file in files]
+    return max((float(check.get("seconds", 0)) for check in checks), default=0.0)
 
 
 def _rates(config: Config, batch: Batch) -> Rates:
@@ -153,6 +181,17 @@ def _memory() -> float:
     return total / 1e9
 
 
+def _minutes(config: Config) -> int:
+    """Return the minutes to ask for: twice those of each model's pilot, and its start."""
+    total = 0.0
+    for batch in _piloted(config).values():
+        little = _little(config, batch, _chosen(batch), QUESTIONS)
+        card = card_of(config.models[batch.model].device, local=False)
+        seconds = sum(generation_seconds(little, each, card) for each in batches(little))
+        total += _START_MINUTES + 2 * seconds / 60
+    return max(_LEAST_MINUTES, math.ceil(total))
+
+
 def submit(config: Config, file: Path) -> None:
     """Run the pilot in one SLURM allocation, wait for it, and print its output.
 
@@ -165,9 +204,9 @@ def submit(config: Config, file: Path) -> None:
     log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     options = {"job-name": "headsweep-pilot", "output": log, "cpus-per-task": 8}
-    options |= {"mem": f"{asked.megabytes}M", "time": 60}
+    options |= {"mem": f"{asked.megabytes}M", "time": _minutes(config)}
     if asked.gpus:
-        options["gres"] = f"gpu:{asked.gpus}"
+        options["gpus"] = asked.gpus  # as the profile's executor asks for a run's
     if _PROFILE.exists():
         defaults = read_values(_PROFILE).get("default-resources") or {}
         for option in ("partition", "account"):
