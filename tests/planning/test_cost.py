@@ -130,7 +130,8 @@ def test_a_gpu_decodes_as_many_rows_as_fit_and_its_hours_are_marked():
     seconds = cost.generation_seconds(planned, batch, card)
     step = 28 * 2.3e-4 + 471 * 2 * 1.54e9 / (0.5 * 989e12)
     step += 471 * 28672 * (120 + 550 / 2) / (0.6 * 3.35e12)
-    assert seconds == pytest.approx(500 * 550 / 471 * step, rel=0.05)
+    prompts = 500 * 120 * 2 * 1.54e9 / (0.5 * 989e12)
+    assert seconds == pytest.approx(500 * 550 / 471 * step + prompts, rel=1e-6)
     said = describe(planned)
     marked = {line.split("  ")[0]: line for line in said.splitlines() if "unmeasured  " in line}
     assert marked.keys() == cost.CARDS.keys()
