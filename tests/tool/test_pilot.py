@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import shutil
@@ -67,6 +68,12 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     assert changed <= 100
     assert 0 < gain < 60
     assert needed > 60
+    bundle = json.loads(Path("results/pilot/bundle.json").read_text())
+    assert "for a report of a fault: results/pilot/bundle.json" in said
+    assert bundle["engines"]["tiny"]["device"] == "cpu"
+    assert bundle["engines"]["tiny"]["path"] == "dense"
+    assert bundle["rates"]["tiny"]["answers"] == "54"
+    assert "torch" in bundle["versions"]
     assert not Path("results/pilot/config.json").exists()
     check_version()  # the run that follows takes the store for one of today
     assert [engine["model"][:4] for engine in client.status()] == ["tiny"]  # not the pilot's to end

@@ -115,7 +115,7 @@ def accepting(share: float, drafts: Mapping[str, Sequence[int]]) -> Iterator[Non
     """Let verification accept this share of each draft, whatever the model says."""
     right = batch.choices
 
-    def forced(logits: Any, owners: Any, *_: Any) -> Iterator[tuple[int, float]]:
+    def forced(logits: Any, owners: Any, *rest: Any) -> Iterator[tuple[int, float]]:
         for (_, gap), (row, number) in zip(right(logits, (), None), owners, strict=False):
             draft = drafts[row.request.question_id]
             yield draft[number] if number < share * len(draft) else draft[number] ^ 1, gap

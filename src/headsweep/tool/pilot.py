@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.plan import aligned, duration
 from headsweep.planning.sight import ABOUT, Rates, sight
 from headsweep.planning.store import Store
-from headsweep.record import read_record
-from headsweep.tables import ANSWERS, read_arrow
+from headsweep.record import read_record, versions
+from headsweep.tables import ANSWERS, read_arrow, write_json
 from headsweep.tool.command import printed
 from headsweep.tool.sweep import answer
 from headsweep.variants import BASE, Variant
@@ -71,9 +71,31 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
         checks = [f"{key} {record[key]}" for key in ("path", "check", "falls") if record.get(key)]
         print(f"{name}: the engine ran on {', '.join([record['device'], *checks])}")
     print(f"the whole config's answers: about {duration(hours)}")
+    print(f"for a report of a fault: {_write_bundle(rows, facts)}")
     if seen := sight(whole, rates):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
         print(aligned(seen, left=1))
+
+
+def _write_bundle(rows: Sequence[Sequence[str]], facts: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Write what a report of a fault needs: cards, versions, checks and rates; return the file."""
+    file = Path(paths.RESULTS, "pilot", "bundle.json")
+    told = ("device", "backend", "path", "batch_size", "check", "falls")
+    cards = printed("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv")
+    header = rows[0][1:]
+    write_json(
+        file,
+        {
+            "cards": (cards or "").splitlines(),
+            "versions": versions(),
+            "engines": {
+                name: {key: record[key] for key in told if key in record}
+                for name, record in facts.items()
+            },
+            "rates": {name: dict(zip(header, row, strict=True)) for name, *row in rows[1:]},
+        },
+    )
+    return file
 
 
 def _piloted(config: Config) -> dict[str, Batch]:
