@@ -160,6 +160,9 @@ class Engine:
                 # Here, not above: an exception holds what its frames hold, such as the slots.
                 if full:
                     self._shrink()
+        # Rows of base answers that served as drafts, and that nobody asked for, are left here.
+        self._rows.clear()
+        self._begun.clear()
         for variant, asked in others.items():
             yield from self._with_weights_of(variant, asked)
 
