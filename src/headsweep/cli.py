@@ -103,21 +103,29 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def check(config: Path) -> None:
+def check(config: Path, *, here: bool = False) -> None:
     """Check a config, its data and its models before a run.
 
     Args:
         config: for example config/sprint.yaml
+        here: also refuse what this machine lacks, such as a GPU; without it that is only told, as
+            jobs may run on another
     """
     from headsweep.config import load
-    from headsweep.planning.inputs import check_devices, preflight, resolve, unfetched
+    from headsweep.planning.inputs import check_disk, lacking, preflight, resolve, unfetched
 
     resolved = resolve(load(config))
     preflight(resolved)
-    check_devices(resolved)
+    check_disk(resolved)
+    missing = list(lacking(resolved))
+    if here and missing:
+        raise missing[0]
     for entry in unfetched(resolved):
         print(f"missing: {entry}; run the target `fetch` where there is network")
-    print(f"{config} is sound: run {resolved.run!r} can start")
+    for error in missing:
+        print(f"this machine: {error}")
+    elsewhere = ", on a machine that has what this one lacks" if missing else ""
+    print(f"{config} is sound: run {resolved.run!r} can start{elsewhere}")
 
 
 def plan(config: Path) -> None:

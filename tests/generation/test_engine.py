@@ -22,8 +22,9 @@ from headsweep.config import Decoding
 from headsweep.errors import ModelError, TableError
 from headsweep.generation import activations, weights
 from headsweep.generation.decoder import Decoder
-from headsweep.generation.engine import Answer, Engine, Request, fitting_rows
+from headsweep.generation.engine import Answer, Engine, Request
 from headsweep.generation.sampling import candidates, choose, sample, uniforms
+from headsweep.generation.sizing import fitting_rows
 from headsweep.generation.work import Work
 from headsweep.models.geometry import LoadedModel, find_heads
 from headsweep.models.masks import edited_weights, variant_masks
@@ -228,7 +229,7 @@ def test_rows_of_a_batch_follow_from_shape_and_memory(monkeypatch):
     decoder = Decoder.of(loaded)
     few = Decoding(max_new_tokens=100)
     assert fitting_rows(loaded, decoder, few) == fitting_rows(loaded, None, few) == 64
-    monkeypatch.setattr(weights, "_HEAVY", 1)
+    monkeypatch.setattr(weights, "HEAVY", 1)
     assert fitting_rows(loaded, decoder, few) == 128
     monkeypatch.setattr("os.sysconf", lambda _: 1 << 10)
     monkeypatch.setattr("os.cpu_count", lambda: 2)

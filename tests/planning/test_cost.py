@@ -108,6 +108,43 @@ def test_a_cpu_is_measured_and_a_cluster_s_is_not():
         assert cost.generation_seconds(planned, batch, card) > 2 * 1.5e9 * tokens / card.flops
 
 
+def test_a_gpu_decodes_as_many_rows_as_fit_and_its_hours_are_marked():
+    shape = {"billions": 1.54, "layers": 28, "heads": 12, "kv_heads": 2, "dtype": "float16"}
+    planned = config(
+        models={"big": shape},
+        questions={"test": {"n": 500}},
+        decodings={"greedy": {"max_new_tokens": 2048}},
+    )
+    model, card = planned.models["big"], cost.CARDS["H100"]
+    # Keys and values of 2,560 columns, twice; beside weights, a twelfth and a gigabyte.
+    row = 2 * 28 * 2 * 128 * 2 * (2048 + 512)
+    free = 80e9 * 11 / 12 - 1.54e9 * 2 - 2**30
+    assert cost.decoded_rows(model, 2048, card) == int(free / (2 * row)) == 471
+    assert cost.decoded_rows(model, 100, card) == 512
+    assert cost.decoded_rows(model.model_copy(update={"batch_size": 3}), 2048, card) == 3
+    assert cost.decoded_rows(model, 2048, cost.ANY_CORE) == 128
+    small = model.model_copy(update={"billions": 0.001})
+    assert cost.decoded_rows(small, 2048, cost.ANY_CORE) == 64
+    # Launches of 28 layers, weights' products and keys and values: what the full batch takes.
+    batch = Batch("big", "greedy", "test", (BASE,))
+    seconds = cost.generation_seconds(planned, batch, card)
+    step = 28 * 2.3e-4 + 471 * 2 * 1.54e9 / (0.5 * 989e12)
+    step += 471 * 28672 * (120 + 550 / 2) / (0.6 * 3.35e12)
+    prompts = 500 * 120 * 2 * 1.54e9 / (0.5 * 989e12)
+    assert seconds == pytest.approx(500 * 550 / 471 * step + prompts, rel=1e-6)
+    said = describe(planned)
+    marked = {line.split("  ")[0]: line for line in said.splitlines() if "unmeasured  " in line}
+    assert marked.keys() == cost.CARDS.keys()
+    assert "Hours of GPUs are unmeasured" in said
+
+
+def test_jobs_that_share_an_allocation_share_its_start():
+    planned = config(models={"big": {"device": "cpu", "dtype": "float32"}})
+    batch = batches(planned)[0]
+    alone, shared = (cost.generation_request(planned, batch, n).minutes for n in (1, 50))
+    assert alone - shared in (4, 5)
+
+
 FIVE = {"heads": [11, 9, 4, 2, 0]}
 
 

@@ -1,12 +1,14 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import save_file
 
-from example_config import STUDIES, changed, config
-from headsweep import paths
+from example_config import STUDIES, VALUES, changed, config
+from headsweep import cli, paths
 from headsweep.benchmarks.sources import PINNED, file_revision
 from headsweep.config import parse
 from headsweep.errors import BenchmarkError, HeadsweepError, ModelError
@@ -144,6 +146,26 @@ def test_a_gpu_is_asked_for_at_the_start_only_and_not_where_slurm_is(here, monke
     check_devices(resolve(config()))
     (here / "sbatch").touch(mode=0o755)
     check_devices(resolved)
+
+
+def test_check_tells_what_the_machine_lacks_apart_from_what_the_config_lacks(
+    here, monkeypatch, capsys
+):
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        pytest.skip("this machine has a GPU; runs on machines without one")
+    values = changed(VALUES, "models/big/dtype", "float16")
+    Path("half.yaml").write_text(yaml.safe_dump(values))
+    assert cli.main(["check", "half.yaml"]) == 0
+    said = capsys.readouterr().out
+    assert "this machine: models.big.dtype: float16 needs a GPU" in said
+    assert said.endswith("can start, on a machine that has what this one lacks\n")
+    (here / "sbatch").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(here), prepend=os.pathsep)
+    assert cli.main(["check", "half.yaml", "--here"]) == 2
+    assert "models.big.dtype: float16 needs a GPU" in capsys.readouterr().err
+    values = changed(VALUES, "models/big/revision", "main")
+    Path("half.yaml").write_text(yaml.safe_dump(values))
+    assert cli.main(["check", "half.yaml"]) == 2  # the config's own fault, wherever it is
 
 
 def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import shutil
@@ -67,6 +68,12 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     assert changed <= 100
     assert 0 < gain < 60
     assert needed > 60
+    bundle = json.loads(Path("results/pilot/bundle.json").read_text())
+    assert "for a report of a fault: results/pilot/bundle.json" in said
+    assert bundle["engines"]["tiny"]["device"] == "cpu"
+    assert bundle["engines"]["tiny"]["path"] == "dense"
+    assert bundle["rates"]["tiny"]["answers"] == "54"
+    assert "torch" in bundle["versions"]
     assert not Path("results/pilot/config.json").exists()
     check_version()  # the run that follows takes the store for one of today
     assert [engine["model"][:4] for engine in client.status()] == ["tiny"]  # not the pilot's to end
@@ -97,7 +104,16 @@ def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):
     assert asked[0] == "--wait"
     assert "--partition=gpus" in asked
     assert not [word for word in asked if "account" in word or "gres" in word]  # a CPU's model
+    assert not [word for word in asked if word.startswith("--gpus")]
+    assert "--time=15" in asked  # a small model's pilot
     assert asked[-1].endswith(f"-m headsweep.cli pilot {config}")
+    big = {**REASONER, "device": "balanced", "billions": 70.0, "dtype": "float16"}
+    config.write_text(yaml.safe_dump({**VALUES, "models": {"tiny": big}}))
+    assert cli.main(["pilot", str(config), "--slurm"]) == 0
+    words = dict(word.partition("=")[::2] for word in Path("asked").read_text().splitlines())
+    assert int(words["--gpus"]) == 3  # 140 GB of weights on cards of 80: as the executor asks
+    assert "--gres" not in words
+    config.write_text(yaml.safe_dump(VALUES))
     monkeypatch.setenv("STATUS", "1")
     assert cli.main(["pilot", str(config), "--slurm"]) == 2
     assert "the job has failed (tiny 57)" in capsys.readouterr().err

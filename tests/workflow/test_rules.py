@@ -96,6 +96,23 @@ def test_no_group_has_more_variants_than_an_allocation_answers_for():
     assert groups == dict.fromkeys(grouped, "layer")
 
 
+def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config):
+    batch = find_batch(config, *BATCH.values())
+    rules = Rules(config, 8, {})
+    minutes = rules.generation_resources["runtime"]
+    (name, size), *_ = Counter(batch.groups.values()).most_common(1)
+    members = [str(variant) for variant, group in batch.groups.items() if group == name]
+    assert size > 2
+    asked = [minutes(wildcards(rules, **BATCH, variant=each), 1) for each in members]
+    assert asked == [generation_request(config, batch, size).minutes] * size
+    files = dict(zip(map(str, batch.variants), rules.store.answers(batch), strict=True))
+    for done in members[1:]:
+        Path(files[done]).parent.mkdir(parents=True, exist_ok=True)
+        Path(files[done]).touch()
+    last = minutes(wildcards(rules, **BATCH, variant=members[0]), 1)
+    assert last == generation_request(config, batch).minutes > asked[0]
+
+
 def test_what_arms_and_solvers_read_beyond_a_solver_from_scratch(rules, config):
     baseline, full, scratch, _ = arms(config, "words")
     from_scratch = SimpleNamespace(**scratch.wildcards, seed="4")

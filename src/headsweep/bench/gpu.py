@@ -33,6 +33,7 @@ if importlib.util.find_spec("jaxtyping") is None:  # only its names are needed, 
 
 from headsweep.bench.shapes import SIZES
 from headsweep.generation import batch
+from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.engine import Engine, Request
 from headsweep.models.geometry import find_heads, seconds_of
 from headsweep.models.masks import edited_weights
@@ -50,6 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU, a rehearsal"
     print(f"{name}; torch {torch.__version__}")
+    avoid_compiling()  # for rivals too
     if stage == "smoke":
         rates(device)
         speed("tiny", device)
@@ -113,7 +115,7 @@ def accepting(share: float, drafts: Mapping[str, Sequence[int]]) -> Iterator[Non
     """Let verification accept this share of each draft, whatever the model says."""
     right = batch.choices
 
-    def forced(logits: Any, owners: Any, _: Any) -> Iterator[tuple[int, float]]:
+    def forced(logits: Any, owners: Any, *rest: Any) -> Iterator[tuple[int, float]]:
         for (_, gap), (row, number) in zip(right(logits, (), None), owners, strict=False):
             draft = drafts[row.request.question_id]
             yield draft[number] if number < share * len(draft) else draft[number] ^ 1, gap

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +23,14 @@ from headsweep.generation.weights import Weights
 
 States = Float[Tensor, "layers 2 tokens kv_heads head_dim"]  # keys and values of one row
 _STEP = 64  # columns are allocated in multiples of this
+
+
+class Bounds(NamedTuple):
+    """Where rows begin and end, as `flash` reads it: int32, on the device."""
+
+    queries: Int[Tensor, " rows+1"]  # where each row's tokens begin among all, and their number
+    keys: Int[Tensor, " rows+1"]  # where each row's slot begins among the columns of all slots
+    lengths: Int[Tensor, " rows"]  # how many columns of its slot each row has filled
 
 
 @dataclass(eq=False)
@@ -44,6 +53,7 @@ class Segments:
         self.alike = not self._ragged and min(self.starts) == max(self.starts)
         """Whether all rows have the same columns."""
         self._seen: dict[int | None, Tensor] = {}
+        self._bounds: dict[int, Bounds] = {}
 
     @cached_property
     def rows(self) -> Int[Tensor, " tokens"]:
@@ -52,14 +62,36 @@ class Segments:
         return torch.as_tensor(numbers, device=self.device)
 
     @cached_property
+    def destinations(self) -> Int[Tensor, "2 tokens"]:
+        """The slot and the column of each token; one copy to the device for both."""
+        slots = np.repeat(self.slots, self.counts)
+        return torch.as_tensor(
+            np.stack([slots, _numbers(self.starts, self.counts)]), device=self.device
+        )
+
+    @property
     def own(self) -> Int[Tensor, " tokens"]:
         """The slot of each token."""
-        return torch.as_tensor(np.repeat(self.slots, self.counts), device=self.device)
+        return self.destinations[0]
 
-    @cached_property
+    @property
     def columns(self) -> Int[Tensor, " tokens"]:
         """Where each token's key and value go; its position in the text."""
-        return ranges(self.starts, self.counts, self.device)
+        return self.destinations[1]
+
+    def bounds(self, capacity: int) -> Bounds:
+        """Return what `flash` reads at each layer, for slots of so many columns.
+
+        It is copied to the device once, not at each layer: a copy makes the host wait.
+        """
+        if capacity not in self._bounds:
+            behind = self.slots[-1] + 1
+            begins = [slot * capacity for slot in (*self.slots, behind)]
+            numbers = [*self.offsets, *begins, *self.ends]
+            copied = torch.tensor(numbers, dtype=torch.int32, device=self.device)
+            sizes = (len(self.offsets), len(begins), len(self.ends))
+            self._bounds[capacity] = Bounds(*copied.split(sizes))
+        return self._bounds[capacity]
 
     @cached_property
     def places(self) -> slice | Int[Tensor, " rows"]:
@@ -74,7 +106,10 @@ class Segments:
         slots, starts, counts, keep = (
             each[first:last] for each in (self.slots, self.starts, self.counts, self.keep)
         )
-        return Segments(slots, starts, counts, self.device, keep)
+        part = Segments(slots, starts, counts, self.device, keep)
+        tokens = slice(self.offsets[first], self.offsets[last])
+        part.destinations = self.destinations[:, tokens]  # on the device already
+        return part
 
     def tail(self) -> tuple[Segments, Int[Tensor, " kept"]]:
         """Return the last tokens of each row that matter, and where they stand among all."""
@@ -117,9 +152,12 @@ def ranges(
     starts: Sequence[int], counts: Sequence[int], device: torch.device
 ) -> Int[Tensor, " numbers"]:
     """Return successive numbers from each start on, so many of each, one after the other."""
+    return torch.as_tensor(_numbers(starts, counts), device=device)
+
+
+def _numbers(starts: Sequence[int], counts: Sequence[int]) -> Int[np.ndarray, " numbers"]:
     before = np.cumsum(counts) - counts
-    numbers = np.arange(sum(counts)) + np.repeat(starts - before, counts)
-    return torch.as_tensor(numbers, device=device)
+    return np.arange(sum(counts)) + np.repeat(starts - before, counts)
 
 
 class Slots:
@@ -132,14 +170,28 @@ class Slots:
 
     def reserve(self, slots: int, columns: int) -> None:
         """Make room for so many slots of so many columns, with what is there left in place."""
-        old, (_, _, before, capacity) = self._data, self._data.shape[:4]
-        if slots <= before and columns <= capacity:
+        if self._has_room(slots, columns):
             return
+        old, (_, _, before, capacity) = self._data, self._data.shape[:4]
+        self._data = self._zeros(*self._larger_sizes(slots, columns))
+        self._data[:, :, :before, :capacity] = old
+
+    def renew(self, slots: int, columns: int) -> None:
+        """Make room likewise; nothing that is there is needed, and it goes before the new comes."""
+        if not self._has_room(slots, columns):
+            larger = self._larger_sizes(slots, columns)
+            self._data = self._zeros(0, 0)
+            self._data = self._zeros(*larger)
+
+    def _has_room(self, slots: int, columns: int) -> bool:
+        before, capacity = self._data.shape[2:4]
+        return slots <= before and columns <= capacity
+
+    def _larger_sizes(self, slots: int, columns: int) -> tuple[int, int]:
+        before, capacity = self._data.shape[2:4]
         if columns > capacity:
             columns = -(-max(columns, capacity * 5 // 4) // _STEP) * _STEP
-        # Zeros, not rubbish: a masked column's weight is zero, and zero times NaN is NaN.
-        self._data = self._zeros(max(slots, before), max(columns, capacity))
-        self._data[:, :, :before, :capacity] = old
+        return max(slots, before), max(columns, capacity)
 
     def write(self, layer: int, segments: Segments, keys: Tensor, values: Tensor) -> None:
         """Put keys and values of tokens, [tokens, kv_heads, head_dim] each, where they belong."""
@@ -152,11 +204,27 @@ class Slots:
                 slots[segments.own, segments.columns] = states
 
     def read(self, layer: int, segments: Segments) -> tuple[Tensor, Tensor]:
-        """Return keys and values, [rows, capacity, kv_heads, head_dim] each."""
-        keys, values = self._data[layer, :, segments.places, :, : self._heads[layer]]
+        """Return rows' keys and values, [rows, width, kv_heads, head_dim] each."""
+        # Columns are cut first: where rows are copied, no more than these are.
+        filled = self._data[layer, :, :, : segments.width, : self._heads[layer]]
+        keys, values = filled[:, segments.places]
         return keys, values
 
+    def pool(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Return all slots' keys and values without a copy, [slots * capacity, kv_heads, head_dim].
+
+        All layers have the same number of heads.
+        """
+        keys, values = self._data[layer].flatten(1, 2)
+        return keys, values
+
+    @property
+    def capacity(self) -> int:
+        """Columns of each slot."""
+        return self._data.shape[3]
+
     def _zeros(self, slots: int, columns: int) -> Tensor:
+        # Zeros, not rubbish: a masked column's weight is zero, and zero times NaN is NaN.
         weights, heads = self._weights, max(self._heads)
         like = torch.empty(0, device=weights.device, dtype=weights.dtype)
         sizes = (len(self._heads), 2, slots)
@@ -165,22 +233,26 @@ class Slots:
         return like.new_zeros(*sizes, columns, heads, weights.head_dim)
 
 
-Attention = Callable[[Tensor, Tensor, Tensor, Segments, int | None], Tensor]  # `dense` or `flash`
+Attention = Callable[[Tensor, Slots, int, Segments, int | None], Tensor]  # `dense` or `flash`
 
 
 def dense(
     queries: Float[Tensor, "tokens query_heads head_dim"],
-    keys: Float[Tensor, "rows capacity kv_heads head_dim"],
-    values: Float[Tensor, "rows capacity kv_heads head_dim"],
+    slots: Slots,
+    layer: int,
     segments: Segments,
     window: int | None,
 ) -> Float[Tensor, "tokens width"]:
-    """Return the joined outputs of all heads; a token sees the last `window` columns, or all."""
-    width, kv_heads = segments.width, keys.shape[2]
-    causal = width == segments.most and not any(segments.starts)
+    """Return the joined outputs of a layer's heads, whose keys and values are in the slots.
+
+    A token sees the last `window` columns up to its own, or all of them.
+    """
+    keys, values = (states.transpose(1, 2) for states in slots.read(layer, segments))
+    kv_heads, width = keys.shape[1:3]
     padded = segments.padded(queries).transpose(1, 2)
-    keys, values = (each[:, :width].transpose(1, 2) for each in (keys, values))
-    if causal and (window is None or window >= width):
+    causal = width == segments.most and not any(segments.starts)
+    # On GPUs no fast kernel shares keys among queries: there all queries are rows, see below.
+    if causal and (window is None or window >= width) and queries.device.type == "cpu":
         found = scaled_dot_product_attention(padded, keys, values, is_causal=True, enable_gqa=True)
         return segments.packed(found.transpose(1, 2)).flatten(1)
     # Queries that share keys are rows of one product: PyTorch's own sharing is slow with few tokens
@@ -195,16 +267,19 @@ def dense(
 
 
 def flash(
-    queries: Tensor, keys: Tensor, values: Tensor, segments: Segments, window: int | None
+    queries: Tensor, slots: Slots, layer: int, segments: Segments, window: int | None
 ) -> Tensor:
-    """Do as `dense`; capacity is constant, so that only lengths change with a step."""
-    (rows, capacity), device = keys.shape[:2], segments.device
+    """Do as `dense`, by FlashAttention-2 (Dao, arXiv 2307.08691); rows are read where they lie.
+
+    The segments' slots ascend. Capacity is constant, so that only lengths change with a step.
+    """
+    capacity = slots.capacity
+    bounds = segments.bounds(capacity)
     outputs = torch.ops.aten._flash_attention_forward(
         queries,
-        keys.flatten(0, 1),
-        values.flatten(0, 1),
-        torch.tensor(segments.offsets, dtype=torch.int32, device=device),
-        torch.arange(rows + 1, dtype=torch.int32, device=device) * capacity,
+        *slots.pool(layer),
+        bounds.queries,
+        bounds.keys,
         segments.most,
         capacity,
         0.0,  # dropout
@@ -212,9 +287,17 @@ def flash(
         False,
         window_size_left=None if window is None else window - 1,
         window_size_right=None if window is None else 0,
-        seqused_k=torch.tensor(segments.ends, dtype=torch.int32, device=device),
+        seqused_k=bounds.lengths,
     )[0]
     return outputs.flatten(1)
+
+
+def avoid_compiling() -> None:
+    """Take cuDNN out of the attentions that PyTorch chooses from on GPUs, for this process.
+
+    It compiles a kernel anew at each width (pytorch#155958), and widths grow at each step.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def best(weights: Weights) -> Attention:

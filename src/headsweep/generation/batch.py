@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from headsweep.errors import ModelError
 from headsweep.generation.decoder import Chunk, Decoder, SharedPass, SlotRows
 from headsweep.generation.modules import ModuleRows, Modules, WholePass
-from headsweep.generation.requests import Answer, Drafted, Row
+from headsweep.generation.requests import Answer, Drafted, NotFiniteError, Row
 from headsweep.generation.sampling import choose, sample
 
 if TYPE_CHECKING:
@@ -35,19 +34,41 @@ HEAVY_CHUNK = 16  # the first where a token's arithmetic costs more than a pass'
 PASS_TOKENS = 2048
 """Tokens of several questions' rows in the first chunk of a pass; one question's always are."""
 
-Watch = Callable[[Row, int, Tensor], object]
-"""Is shown a row, the number of one of its tokens, and the logits that it was chosen by."""
+GPU_CHUNK = 128  # draft tokens in each chunk: there a pass's launches cost more than tokens do
+GPU_PASS_TOKENS = 1 << 15  # of all rows in the first chunk; in later ones 128 of each of 256 rows
+GPU_VERIFIED = 256  # most rows of a pass, base rows included
+
+
+class Watch(Protocol):
+    """Keeps logits of some rows' first tokens: see `check.Check`."""
+
+    watching: bool
+    """Whether any row's are still to be kept."""
+
+    def wants(self, row: Row, number: int) -> bool:
+        """Tell whether the logits that chose a row's token of this number are to be kept."""
+
+    def keep(self, row: Row, number: int, logits: Tensor) -> None:
+        """Keep them."""
 
 
 class Batch:
-    """Rows that are decoded, `size` at most; they come and go at any step."""
+    """Rows that are decoded, `size` at most; they come and go at any step.
+
+    `columns` is the most tokens of a row, if memory for all of them is to be allocated at once.
+    """
 
     def __init__(
-        self, forward: Decoder | Modules, decoding: Decoding, size: int, watch: Watch | None = None
+        self,
+        forward: Decoder | Modules,
+        decoding: Decoding,
+        size: int,
+        watch: Watch | None = None,
+        columns: int = 0,
     ) -> None:
         self._states: Any
         if isinstance(forward, Decoder):
-            self._states = SlotRows(forward, size)
+            self._states = SlotRows(forward, size, columns)
         else:
             self._states = ModuleRows(forward)
         self._decoding = decoding
@@ -65,12 +86,12 @@ class Batch:
 
     @torch.inference_mode()
     def enter(self, groups: Sequence[Sequence[Row]]) -> list[Answer]:
-        """Prefill each group's prompt once, choose first tokens, return what is finished.
+        """Prefill each group's text once, choose next tokens, return what is finished.
 
-        Rows of a group have the same prompt and variant, as the samples of a question.
+        Rows of a group have the same text and variant, as the samples of a question.
         """
         first, rows = len(self._rows), [group[0] for group in groups]
-        logits = self._states.feed(first, rows, [row.request.prompt for row in rows])
+        logits = self._states.feed(first, rows, [row.text for row in rows])
         self._rows += rows + [row for group in groups for row in group[1:]]
         if leaders := [number for number, group in enumerate(groups) for _ in group[1:]]:
             before = range(first + len(rows))
@@ -95,15 +116,15 @@ class Batch:
     def _choose(self, first: int, logits: Float[Tensor, "batch vocabulary"]) -> list[Answer]:
         """Choose the next token of the rows from `first` on; let finished rows leave."""
         rows, decoding = self._rows[first:], self._decoding
-        drawn: Iterable[int | None] = [None] * len(rows)
+        drawn = None
         if not decoding.greedy:
             uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows])
-            drawn = sample(logits, uniform.to(logits.device), decoding).tolist()
+            drawn = sample(logits, uniform.to(logits.device), decoding)
         owners = ((row, len(row.tokens)) for row in rows)
         answers = {}
-        found = zip(rows, choices(logits, owners, self._watch), drawn, strict=True)
-        for number, (row, (best, gap), token) in enumerate(found, start=first):
-            if answer := row.append(best if token is None else token, gap):
+        chosen = zip(rows, choices(logits, owners, self._watch, drawn), strict=True)
+        for number, (row, (token, gap)) in enumerate(chosen, start=first):
+            if answer := row.append(token, gap):
                 answers[number] = answer
         if answers:
             left = len(self._rows) - len(answers)
@@ -116,17 +137,31 @@ class Batch:
 
 
 class Verifier:
-    """Verifies base answers for rows of pruned variants, at most `most_rows` in a pass."""
+    """Verifies base answers for rows of pruned variants, at most `most_rows` in a pass.
+
+    On a GPU base rows count as rows, and with `columns` memory for rows of so many tokens is
+    allocated at once.
+    """
 
     def __init__(
-        self, forward: Decoder | Modules, most_rows: int, watch: Watch | None = None
+        self,
+        forward: Decoder | Modules,
+        most_rows: int,
+        watch: Watch | None = None,
+        columns: int = 0,
     ) -> None:
-        self._most_rows, self._most_tokens, self._length = most_rows, 0, FIRST_CHUNK
+        self._most_rows, self._most_tokens = most_rows, 0
+        self._chunk, self._largest_chunk = FIRST_CHUNK, LARGEST_CHUNK
+        self._counts_bases = False
         self._watch = watch
         self._pass: Any
         if isinstance(forward, Decoder):
-            self._pass, self._most_tokens = SharedPass(forward), PASS_TOKENS
-            self._length = HEAVY_CHUNK if forward.weights.is_heavy else FIRST_CHUNK
+            self._pass, self._most_tokens = SharedPass(forward, most_rows, columns), PASS_TOKENS
+            if forward.on_gpu:
+                self._most_tokens, self._counts_bases = GPU_PASS_TOKENS, True
+                self._chunk = self._largest_chunk = GPU_CHUNK
+            elif forward.weights.is_heavy:
+                self._chunk = HEAVY_CHUNK
         else:
             self._pass = WholePass(forward)
         self.ready: list[tuple[Row, Any]] = []
@@ -136,10 +171,12 @@ class Verifier:
     def verify(self, queue: deque[Drafted]) -> list[Answer]:
         """Verify the drafts of a queue's first questions; return what is finished."""
         answers: list[Answer] = []
-        pairs = [(row, drafted) for drafted in self._take(queue) for row in drafted.rows]
+        questions = list(self._take(queue))
+        pairs = [(row, drafted) for drafted in questions for row in drafted.rows]
         pairs.sort(key=lambda pair: pair[0].variant.layers[0])
-        for start in range(0, len(pairs), self._most_rows):
-            self._pass.begin(pairs[start : start + self._most_rows])
+        most = self._rows_at_once(questions)
+        for start in range(0, len(pairs), most):
+            self._pass.begin(pairs[start : start + most])
             answers += self._work(self._pass)
         return answers
 
@@ -147,16 +184,28 @@ class Verifier:
         """Take the first questions from a queue, as many as are verified in one pass."""
         rows = tokens = 0
         while queue:
-            begun, rows = rows > 0, rows + len(queue[0].rows)
+            begun = rows > 0
+            rows += len(queue[0].rows)
+            if self._counts_bases:
+                rows += 1
             tokens += len(queue[0].rows) * self._next(queue[0], 0).end
             if begun and (rows > self._most_rows or tokens > self._most_tokens):
                 break
             yield queue.popleft()
 
+    def _rows_at_once(self, questions: Sequence[Drafted]) -> int:
+        """Return how many rows go through a pass together; more are several questions' never."""
+        if not self._counts_bases:
+            return self._most_rows
+        if len(questions) > 1:  # `_take` has counted them
+            return self._most_rows
+        first_chunk = self._next(questions[0], 0).end
+        return max(1, min(self._most_rows - 1, self._most_tokens // first_chunk))
+
     def _next(self, drafted: Drafted, begin: int) -> Chunk:
         """Return the next chunk of a text: the prompt with a first part of the draft, then more."""
         prompt = len(drafted.rows[0].request.prompt)
-        length = max(self._length, min((begin - prompt) // 2, LARGEST_CHUNK))
+        length = max(self._chunk, min((begin - prompt) // 2, self._largest_chunk))
         end = min(max(begin, prompt) + length, len(drafted.text))
         return Chunk(begin, end, end - max(begin, prompt - 1))
 
@@ -172,11 +221,11 @@ class Verifier:
                 for number in range(chunks[drafted].compared)
             )
             slabs = run.logits(chunks)
-            found = iter([each for slab in slabs for each in choices(slab, owners, self._watch)])
+            chosen = iter([pair for slab in slabs for pair in choices(slab, owners, self._watch)])
             staying = []
             for number, (row, drafted) in enumerate(run.pairs):
                 _, end, count = chunks[drafted]
-                own = [*islice(found, count)]
+                own = [*islice(chosen, count)]
                 ahead = drafted.text[end - count + 1 : end + 1]
                 both = enumerate(zip(ahead, own, strict=False))
                 agreed = next((n for n, (its, (mine, _)) in both if its != mine), len(ahead))
@@ -197,20 +246,27 @@ def choices(
     logits: Float[Tensor, "places vocabulary"],
     owners: Iterable[tuple[Row, int]],
     watch: Watch | None,
+    drawn: Int[Tensor, " places"] | None = None,
 ) -> Iterator[tuple[int, float]]:
-    """Return the token chosen greedily at each place, and its gap to the second best.
+    """Return the token chosen greedily at each place, and the gap of the best two logits there.
 
-    The logits are spoilt; `owners` may go on behind the last place.
+    With `drawn`, these tokens are returned in place of the best. The logits are spoilt; `owners`
+    may go on behind the last place. All is read from the device at once.
 
     Raises:
-        ModelError: a logit is no number: the model's arithmetic has left its type's range.
+        NotFiniteError: a logit is no number: the model's arithmetic has left its type's range.
     """
-    if watch is not None:
-        for own, (row, number) in zip(logits, owners, strict=False):
-            watch(row, number, own)
-    tokens, gaps = (each.tolist() for each in choose(logits))
-    if any(map(math.isnan, gaps)):
-        raise ModelError(
+    if watch is not None and watch.watching:
+        for place, (row, number) in enumerate(islice(owners, len(logits))):
+            if watch.wants(row, number):
+                watch.keep(row, number, logits[place])
+    tokens, gaps = choose(logits)
+    if drawn is not None:
+        tokens = drawn
+    # Float64 holds a token's number exactly.
+    numbers, gaps_read = torch.stack([tokens.double(), gaps.double()]).tolist()
+    if any(map(math.isnan, gaps_read)):
+        raise NotFiniteError(
             "the model's logits are not finite: float16 is too narrow for it; use dtype bfloat16"
         )
-    return zip(tokens, gaps, strict=True)
+    return zip(map(int, numbers), gaps_read, strict=True)

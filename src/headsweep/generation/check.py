@@ -12,19 +12,22 @@ from __future__ import annotations
 
 import math
 import random
+import sys
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from headsweep.generation.modules import ModuleRows, Modules
 from headsweep.generation.requests import NEAR_TIE, Answer, Request, Row
 from headsweep.models.geometry import LoadedModel
-from headsweep.models.masks import pruned
 from headsweep.variants import BASE, Variant
 
 GROUP = 64  # answers that leave together
@@ -39,40 +42,63 @@ class WrongAnswers(Exception):  # noqa: N818  # it never leaves the engine
     """The fast path gives answers that the model does not."""
 
 
+class _Comparison(NamedTuple):
+    """How watched logits of one answer compare with the truth, in norms over places and logits."""
+
+    error: float  # of the fast path
+    noise: float  # of the modules in the model's type
+    effect: float  # of the variant: its truth against the base model's
+    largest: float  # logit of the truth
+    widest: float  # difference of a logit of the modules from the truth
+    logits: int  # that were compared
+
+
 class Check:
     """Holds answers of a fast path against the model's own modules.
 
-    Sampled tokens are not the best ones: of sampled answers only logits are held.
+    Sampled tokens are not the best ones: of sampled answers only logits are held. All is compared
+    where the model is, and numbers are read, not logits.
     """
 
     def __init__(self, loaded: LoadedModel, *, greedy: bool = True) -> None:
         self._loaded = loaded
         self._greedy = greedy
         self._random = random.Random(0)
-        self._rows = _ROWS["cuda" if loaded.device.type == "cuda" else "cpu"]
+        self._rows = _ROWS["cpu" if loaded.device.type == "cpu" else "cuda"]
         self._watched: dict[Request, dict[int, Tensor]] = {}
         self._variants: Counter[Variant] = Counter()
         self._bound = NEAR_TIE[str(loaded.dtype).removeprefix("torch.")]
-        self._scored, self._worst = 0, 0.0
+        self._scored, self._worst, self._seconds = 0, 0.0, 0.0
+        self.watching = True
+        """Whether logits of some row are still to be kept."""
 
     @property
     def facts(self) -> dict[str, float]:
-        """Return the bound, how many answers were scored again, and their worst gap."""
-        return {"bound": self._bound, "audited": self._scored, "worst": self._worst}
+        """Return the bound, how many answers were scored again, their worst gap, and the time."""
+        seconds = round(self._seconds, 2)
+        return {
+            "bound": self._bound,
+            "audited": self._scored,
+            "worst": self._worst,
+            "seconds": seconds,
+        }
 
-    def watch(self, row: Row, number: int, logits: Float[Tensor, " vocabulary"]) -> None:
-        """Keep some logits of the first rows, of unlike variants."""
+    def wants(self, row: Row, number: int) -> bool:
+        """Tell whether to keep the logits that chose a row's token of this number.
+
+        They are those of the first tokens of the first rows, of unlike variants. It is decided once
+        for each row: this is asked at each step.
+        """
         if number >= _FIRST_TOKENS:
-            return
-        request = row.request
-        if request not in self._watched:
-            often = self._variants[request.variant] >= max(1, self._rows // 4)
-            if len(self._watched) == self._rows or often:
-                return
-            self._watched[request] = {}
-            self._variants[request.variant] += 1
+            return False
+        if row.watched is None:
+            row.watched = self._admits(row.request)
+        return row.watched
+
+    def keep(self, row: Row, number: int, logits: Float[Tensor, " vocabulary"]) -> None:
+        """Keep some of the logits."""
         # A verified row comes here twice with tokens after its first own one; the last counts.
-        self._watched[request][number] = self._thinned(logits).clone()
+        self._watched[row.request][number] = self._thinned(logits).clone()
 
     def groups(self, answers: Iterator[Answer]) -> Iterator[Answer]:
         """Yield answers once their group has been checked.
@@ -82,81 +108,144 @@ class Check:
         """
         size = GROUP if self._scored else self._rows
         while group := list(islice(answers, size)):
+            begin = time.perf_counter()
             chosen = group if size == self._rows else [self._random.choice(group)]
             self._hold(
-                answer
-                for answer in group
-                if (self._greedy and answer in chosen) or self._watched.get(answer.request)
+                [
+                    answer
+                    for answer in group
+                    if (self._greedy and answer in chosen) or self._watched.get(answer.request)
+                ]
             )
+            self._seconds += time.perf_counter() - begin
             yield from group
             size = GROUP
 
-    def _hold(self, answers: Iterable[Answer]) -> None:
+    def _admits(self, request: Request) -> bool:
+        """Tell whether a row of a request is watched, and remember that it is."""
+        if request in self._watched:
+            return True
+        often = self._variants[request.variant] >= max(1, self._rows // 4)
+        if often or len(self._watched) == self._rows:
+            return False
+        self._watched[request] = {}
+        self._variants[request.variant] += 1
+        return True
+
+    def _hold(self, answers: Sequence[Answer]) -> None:
         """Hold answers against the modules: logits first, as each may widen the bound of tokens."""
-        gaps = []
+        scores = {}
+        gaps: list[tuple[Answer, Float[Tensor, ""]]] = []
+        watched = [answer for answer in answers if self._watched.get(answer.request)]
         for answer in answers:
-            own = self._scores(answer, answer.request.variant)
-            if kept := self._watched.get(answer.request):
-                self._watched[answer.request] = {}  # so that no other row takes its place
-                self._hold_logits(answer, kept, own)
+            own = self._scores([answer], [answer.request.variant], len(answer.token_ids) + 1)[0]
+            if answer in watched:
+                scores[answer] = self._thinned(own[:_FIRST_TOKENS]).float()
             self._scored += 1
-            if self._greedy:
-                gaps.append((self._gap(answer, own), answer.request))
-        for gap, request in gaps:
+            if self._greedy and (gap := self._gap(answer, own)) is not None:
+                gaps.append((answer, gap))
+        self._hold_logits(watched, scores)
+        if not gaps:
+            return
+        read = torch.stack([gap for _, gap in gaps]).tolist()
+        for (answer, _), gap in zip(gaps, read, strict=True):
             self._worst = max(self._worst, gap)
             if not gap <= self._bound:
+                request = answer.request
                 raise WrongAnswers(
                     f"a token of {request.variant} on question {request.question_id!r} lies "
                     f"{gap:.3g} below the best; {self._bound:.3g} is allowed"
                 )
 
-    def _hold_logits(
-        self, answer: Answer, kept: dict[int, Tensor], scores: Float[Tensor, "places vocabulary"]
-    ) -> None:
+    def _hold_logits(self, answers: Sequence[Answer], scores: Mapping[Answer, Tensor]) -> None:
         """Compare watched logits with the truth, and widen the bound by the modules' own error."""
-        variant = answer.request.variant
-        numbers = [number for number in sorted(kept) if number <= len(answer.token_ids)]
-        if not numbers:
+        kept = {}
+        for answer in answers:
+            logits, self._watched[answer.request] = self._watched[answer.request], {}
+            within = {n: each for n, each in logits.items() if n <= len(answer.token_ids)}
+            if within:
+                kept[answer] = dict(sorted(within.items()))
+        everyone_had_a_turn = len(self._watched) == self._rows and not any(self._watched.values())
+        self.watching = self.watching and not everyone_had_a_turn
+        if not kept:
             return
-        first = replace(answer, token_ids=answer.token_ids[: numbers[-1]])
-        own = self._thinned(scores[numbers]).float()
-        with in_float32(self._loaded.model):
-            truth, base = (
-                self._thinned(self._scores(first, each)[numbers]) for each in (variant, BASE)
-            )
-        found = torch.stack([kept[number] for number in numbers]).float()
-        error, noise = (found - truth).norm(), (own - truth).norm()
-        floor = math.sqrt(found.numel()) * 1e-3 * NEAR_TIE["float32"] * truth.abs().max()
-        if not error <= _SLACK * noise + 100 * floor:
-            raise WrongAnswers(
-                f"logits of {variant} on question {answer.request.question_id!r} are "
-                f"{error / max(noise, floor):.1f} times as far from the truth as the modules'"
-            )
-        effect = (truth - base).norm()
-        if effect > 4 * noise + 100 * floor and not error < effect / 2:
-            raise WrongAnswers(f"{variant} is not what was pruned")
-        # The bound follows the modules' own error: no wrong engine widens it.
-        self._bound = max(self._bound, 4 * (own - truth).abs().max().item())
+        for answer, found in self._comparisons(kept, scores).items():
+            floor = math.sqrt(found.logits) * 1e-3 * NEAR_TIE["float32"] * found.largest
+            name = f"{answer.request.variant} on question {answer.request.question_id!r}"
+            if not found.error <= _SLACK * found.noise + 100 * floor:
+                times = found.error / max(found.noise, floor, sys.float_info.min)
+                raise WrongAnswers(
+                    f"logits of {name} are {times:.1f} times as far from the truth as the modules'"
+                )
+            shows = found.effect > 4 * found.noise + 100 * floor
+            if shows and not found.error < found.effect / 2:
+                raise WrongAnswers(f"{answer.request.variant} is not what was pruned")
+            # The bound follows the modules' own error: no wrong engine widens it.
+            self._bound = max(self._bound, 4 * found.widest)
 
-    def _gap(self, answer: Answer, scores: Float[Tensor, "places vocabulary"]) -> float:
+    def _comparisons(
+        self, kept: Mapping[Answer, Mapping[int, Tensor]], scores: Mapping[Answer, Tensor]
+    ) -> dict[Answer, _Comparison]:
+        """Compare what was kept of answers with the truth, which takes one pass for all of them."""
+        answers = list(kept)
+        first = [replace(a, token_ids=a.token_ids[: max(kept[a])]) for a in answers]
+        pruned_ones = [number for number, a in enumerate(first) if not a.request.variant.is_base]
+        texts = [*first, *(first[number] for number in pruned_ones)]  # these for the base model too
+        variants = [a.request.variant for a in first] + [BASE] * len(pruned_ones)
+        longest = max(len(answer.token_ids) for answer in first)
+        with in_float32(self._loaded.model):
+            exact = self._thinned(self._scores(texts, variants, longest + 1))
+        base = {number: len(first) + place for place, number in enumerate(pruned_ones)}
+        numbers, counts = [], []
+        for row, answer in enumerate(answers):
+            # Texts end at the same place: an answer's first token stands behind its padding.
+            begin = longest - len(first[row].token_ids)
+            places = torch.tensor(list(kept[answer]), device=exact.device)
+            truth, unpruned = (exact[each][begin:][places] for each in (row, base.get(row, row)))
+            fast = torch.stack(list(kept[answer].values())).float()
+            own = scores[answer][places]
+            measured = (fast - truth).norm(), (own - truth).norm(), (truth - unpruned).norm()
+            largest, widest = truth.abs().max(), (own - truth).abs().max()
+            numbers.append(torch.stack([*measured, largest, widest]))
+            counts.append(fast.numel())
+        compared = {}
+        for answer, count, read in zip(answers, counts, torch.stack(numbers).tolist(), strict=True):
+            error, noise, effect, most, difference = read
+            compared[answer] = _Comparison(error, noise, effect, most, difference, count)
+        return compared
+
+    def _gap(
+        self, answer: Answer, scores: Float[Tensor, "places vocabulary"]
+    ) -> Float[Tensor, ""] | None:
         """Return by how much the least of an answer's tokens lies below the best, in logits."""
-        tokens = list(answer.token_ids)
+        count = len(answer.token_ids)
+        best = scores.amax(-1).float()
+        gaps = []
+        if count:
+            tokens = torch.tensor(answer.token_ids, device=scores.device)
+            chosen = scores[:count].gather(-1, tokens[:, None])[:, 0]
+            gaps.append((best[:count] - chosen.float()).amax())
         if answer.stop_reason == "eos":
-            ends = list(self._loaded.eos_token_ids)
-            tokens.append(ends[scores[len(tokens), ends].argmax()])
-        if not tokens:
-            return 0.0
-        chosen = scores[range(len(tokens)), tokens]
-        return (scores[: len(tokens)].amax(-1).float() - chosen.float()).max().item()
+            ends = torch.tensor(self._loaded.eos_token_ids, device=scores.device)
+            gaps.append(best[count] - scores[count, ends].amax().float())
+        return torch.stack(gaps).amax() if gaps else None
 
     @torch.inference_mode()
-    def _scores(self, answer: Answer, variant: Variant) -> Float[Tensor, "places vocabulary"]:
-        """Return the modules' logits at each token of an answer, and behind the last."""
-        loaded, tokens = self._loaded, answer.token_ids
-        ids = torch.tensor([[*answer.request.prompt, *tokens]], device=loaded.device)
-        with pruned(loaded.model, loaded.geometry, variant):
-            found = loaded.model(input_ids=ids, use_cache=False, logits_to_keep=len(tokens) + 1)
-        return found.logits[0]
+    def _scores(
+        self, answers: Sequence[Answer], variants: Sequence[Variant], keep: int
+    ) -> Float[Tensor, "answers keep vocabulary"]:
+        """Return the modules' logits at the last tokens of answers, and behind the last.
+
+        Answers end at the same place; each is scored by its variant.
+        """
+        with Modules(self._loaded) as modules:
+            rows = [
+                Row(replace(answer.request, variant=variant), 0, ())
+                for answer, variant in zip(answers, variants, strict=True)
+            ]
+            texts = [(*answer.request.prompt, *answer.token_ids) for answer in answers]
+            logits = ModuleRows(modules).feed(0, rows, texts, keep)
+        return logits.unflatten(0, (len(answers), -1))
 
     def _thinned(self, logits: Tensor) -> Tensor:
         return logits[..., :: -(-logits.shape[-1] // _COLUMNS)]

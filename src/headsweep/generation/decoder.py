@@ -19,7 +19,15 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from headsweep.generation.attention import Attention, Segments, Slots, States, best, ranges
+from headsweep.generation.attention import (
+    Attention,
+    Segments,
+    Slots,
+    States,
+    best,
+    dense,
+    ranges,
+)
 from headsweep.generation.requests import Drafted, Row
 from headsweep.generation.weights import Layer, Weights, serves
 from headsweep.models.geometry import LoadedModel
@@ -56,12 +64,27 @@ class Decoder:
         self._loaded = loaded
         self._masked: Sequence[Variant] = ()
         self._masks: Masks = {}
+        self.falls: list[str] = []
+        """What the trial found wrong with a faster attention."""
 
     @staticmethod
     def of(loaded: LoadedModel) -> Decoder | None:
-        """Return a decoder for a model, or None where it needs its own modules."""
-        if serves(loaded) and (decoder := Decoder(loaded))._is_faithful(loaded):
-            return decoder
+        """Return a decoder for a model, or None where it needs its own modules.
+
+        A trial decides. Where a fast attention fails it, with an error or with other logits, the
+        dense one has a trial too.
+        """
+        if serves(loaded):
+            decoder = Decoder(loaded)
+            if (cause := decoder._trial(loaded)) is None:
+                return decoder
+            if decoder.attend is not dense:
+                name = getattr(decoder.attend, "__name__", "attention")
+                decoder.attend = dense
+                decoder.falls.append(f"{name} to dense: {cause}")
+                _LOG.warning("%s; going on by dense, slower; please report this", cause)
+                if decoder._trial(loaded) is None:
+                    return decoder
         _LOG.info("%s runs by its own modules", type(loaded.model).__name__)
         return None
 
@@ -89,7 +112,7 @@ class Decoder:
             if index == len(weights.layers) - 1 and segments.keep != segments.counts:
                 segments, chosen = segments.tail()
                 hidden, queries = hidden[chosen], queries[chosen]
-            joined = self.attend(queries, *slots.read(index, segments), segments, layer.window)
+            joined = self.attend(queries, slots, index, segments, layer.window)
             segments, before, joined, skipped = change(index, segments, hidden, joined)
             hidden = layer.output.then("add", before, joined)
             normed = layer.mlp_norm(hidden)
@@ -105,9 +128,14 @@ class Decoder:
 
     def slabs(self, hidden: Hidden) -> Iterator[Tensor]:
         """Yield the logits of all places, so many at a time that they fit into memory."""
-        most = _LOGIT_BYTES * (8 if hidden.device.type == "cuda" else 1)
+        most = _LOGIT_BYTES * (8 if self.on_gpu else 1)
         for part in hidden.split(max(1, most // (4 * len(self.weights.embeddings)))):
             yield self.logits(part)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the model is on a GPU."""
+        return self.weights.device.type != "cpu"
 
     def masks(self, variants: Sequence[Variant]) -> Masks:
         """Return what rows change."""
@@ -141,6 +169,19 @@ class Decoder:
             self._turns = torch.complex(cos[0, :, :pairs], sin[0, :, :pairs])[:, None]
         return self._turns[segments.columns]
 
+    def _trial(self, loaded: LoadedModel) -> str | None:
+        """Return what is wrong with the logits of a short text; None: nothing."""
+        try:
+            if self._is_faithful(loaded):
+                return None
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # an operator is missing or broken on this GPU
+            if not self.on_gpu and self.attend is dense:
+                raise
+            return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return "other logits than those of the model's own modules"
+
     @torch.inference_mode()
     def _is_faithful(self, loaded: LoadedModel) -> bool:
         """Compare logits with those of the model's own modules."""
@@ -158,10 +199,15 @@ class Decoder:
 
 
 class SlotRows(Slots):
-    """Rows that are decoded, `size` at most: keys and values of row r are in slot r."""
+    """Rows that are decoded, `size` at most: keys and values of row r are in slot r.
 
-    def __init__(self, decoder: Decoder, size: int) -> None:
+    With `columns`, all memory that they take is allocated at once, for rows of so many tokens.
+    """
+
+    def __init__(self, decoder: Decoder, size: int, columns: int = 0) -> None:
         super().__init__(decoder.weights)
+        if columns:
+            self.renew(size, columns)
         self._decoder, self._size = decoder, size
         self._lengths: list[int] = []
         """Tokens of each row whose keys and values are there."""
@@ -214,12 +260,15 @@ class SharedPass(Slots):
     Up to its mask a row equals the base model's, so one base row a question serves all of them: at
     its layer a pruned row takes the base row's attention output, is masked, and goes on by itself.
     Base rows come first, then the others by ascending layer, so that those that are active at a
-    layer are neighbours.
+    layer are neighbours. With `columns`, all memory is allocated at once, for `slots` rows of so
+    many tokens, base rows included.
     """
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, slots: int = 0, columns: int = 0) -> None:
         super().__init__(decoder.weights)
         self._decoder = decoder
+        if columns:
+            self.renew(slots, columns)
 
     def begin(self, pairs: Sequence[Pair]) -> None:
         """Verify these rows, by ascending layer, instead of others."""
@@ -227,7 +276,7 @@ class SharedPass(Slots):
         drafts = dict.fromkeys(drafted for _, drafted in pairs)
         self._bases = {drafted: slot for slot, drafted in enumerate(drafts)}
         self._own = [*range(len(drafts), len(drafts) + len(pairs))]
-        self.reserve(len(drafts) + len(pairs), max(len(drafted.text) for drafted in drafts))
+        self.renew(len(drafts) + len(pairs), max(len(drafted.text) for drafted in drafts))
 
     def logits(self, chunks: Mapping[Drafted, Chunk]) -> Iterator[Tensor]:
         """Feed each text's next chunk; yield logits row by row, of the places compared."""

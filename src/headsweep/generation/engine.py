@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,13 +27,14 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from headsweep.errors import ModelError
-from headsweep.generation.attention import dense
+from headsweep.generation.attention import avoid_compiling, dense
 from headsweep.generation.batch import Batch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.modules import Modules
-from headsweep.generation.requests import Answer, Drafted, Request, Row
+from headsweep.generation.requests import Answer, Drafted, NotFiniteError, Request, Row
 from headsweep.generation.sampling import uniforms
+from headsweep.generation.sizing import PREFILLED, fitting_rows, rows_of, verified_rows
 from headsweep.generation.weights import fast_linear
 from headsweep.models.geometry import LoadedModel
 from headsweep.models.masks import edited_weights
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _REFILL = 8  # prompts are prefilled when one row in this many is free: few at a time are dear
-_PROMPT = 512  # tokens of a prompt that memory is set aside for
 
 Prompt = tuple[int, ...]
 
@@ -84,12 +83,19 @@ class Engine:
         self._loaded = loaded
         self._decoding = decoding
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
+        if self._on_gpu:
+            avoid_compiling()
         self._decoder = decoder or Decoder.of(loaded)
         if checked is None:
-            checked = loaded.dtype != torch.float32 or loaded.device.type == "cuda"
+            checked = loaded.dtype != torch.float32 or self._on_gpu
         self._check = self._new_check() if checked and self._decoder else None
-        self._falls: list[str] = []
+        self._falls: list[str] = list(self._decoder.falls) if self._decoder else []
+        self._size_is_fixed = batch_size is not None
         self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
+        self._rows: dict[Request, list[Row]] = defaultdict(list)
+        """Rows whose answers have not been handed over, by request."""
+        self._begun: dict[Request, list[Row]] = {}
+        """Those of them that go on after memory has run out."""
 
     def run(
         self,
@@ -130,17 +136,33 @@ class Engine:
         for placebo in sorted(parts):
             pending = parts[placebo]
             while pending.total():
+                full = False
                 try:
                     answers = self._answer(pending.elements(), drafts, placebo)
                     for answer in self._check.groups(answers) if self._check else answers:
                         if pending[answer.request]:
                             pending[answer.request] -= 1
+                            self._forget(answer.request)
                             yield answer
-                # The unfinished start again: nothing but time is lost.
                 except WrongAnswers as cause:
                     self._fall(str(cause))
+                except NotFiniteError as cause:
+                    if self._check is None:  # the model's own modules, or as good as these
+                        raise
+                    self._fall(str(cause))
                 except torch.OutOfMemoryError as error:
-                    self._shrink(error)
+                    self._refuse_less_than_a_row(error)
+                    full = True
+                except RuntimeError as error:
+                    if not self._may_fail:
+                        raise
+                    self._fall(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+                # Here, not above: an exception holds what its frames hold, such as the slots.
+                if full:
+                    self._shrink()
+        # Rows of base answers that served as drafts, and that nobody asked for, are left here.
+        self._rows.clear()
+        self._begun.clear()
         for variant, asked in others.items():
             yield from self._with_weights_of(variant, asked)
 
@@ -153,6 +175,15 @@ class Engine:
             )
             for answer in engine.run(replace(request, variant=BASE) for request in requests):
                 yield replace(answer, request=replace(answer.request, variant=variant))
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._loaded.device.type != "cpu"
+
+    @property
+    def _may_fail(self) -> bool:
+        """Whether an operator may be missing or broken here: dense attention on a CPU is not."""
+        return self._decoder is not None and (self._on_gpu or self._path != "dense")
 
     @property
     def _path(self) -> str:
@@ -169,38 +200,68 @@ class Engine:
         return Check(self._loaded, greedy=self._decoding.greedy)
 
     def _fall(self, cause: str) -> None:
-        """Go on in a simpler way: dense attention, then the model's own modules."""
+        """Go on in a simpler way: dense attention, then the model's own modules.
+
+        What was answered by the former way, and not handed over, is answered again.
+        """
         assert self._decoder is not None
         before = self._path
         if before == "dense":
             self._decoder = self._check = None
         else:
-            self._decoder.attend, self._check = dense, self._new_check()
+            self._decoder.attend = dense
+            self._check = self._new_check() if self._check else None
+        self._rows.clear()
+        self._begun.clear()
         self._falls.append(f"{before} to {self._path}: {cause}")
         _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
 
-    def _shrink(self, error: Exception) -> None:
+    def _refuse_less_than_a_row(self, error: Exception) -> None:
         if self._batch_size == 1:
             raise ModelError(
                 "one sequence alone does not fit in the GPU's memory; lower max_new_tokens, use "
                 "dtype bfloat16, or spread the model over several GPUs with device: balanced"
             ) from error
+
+    def _shrink(self) -> None:
+        """Go on with half of the rows; those under way keep their tokens."""
         gc.collect()
         torch.cuda.empty_cache()
         self._batch_size //= 2
+        for request, rows in self._rows.items():
+            self._begun.setdefault(request, []).extend(row for row in rows if row.tokens)
+        self._rows.clear()
         _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
+
+    def _forget(self, request: Request) -> None:
+        """Drop a row whose answer is handed over."""
+        rows = self._rows.get(request, [])
+        ended = [row for row in rows if row.answer]
+        if ended:
+            rows.remove(ended[0])
+        if not rows:
+            self._rows.pop(request, None)
 
     def _answer(
         self, requests: Iterable[Request], drafts: dict[Prompt, Sequence[int]], placebo: int
     ) -> Iterator[Answer]:
         """Answer requests, of one numeric placebo or of none; `drafts` takes base answers found."""
-        size = rows_together(self._batch_size, placebo) if placebo else self._batch_size
+        ended, requests = self._ended(requests, drafts)
+        yield from ended
+        if not requests:
+            return
+        columns = self._columns(requests)
+        batch_size = self._batch_size
+        if self._on_gpu and not self._size_is_fixed:
+            batch_size = rows_of(batch_size, columns, self._decoding)
+        size = rows_together(batch_size, placebo) if placebo else batch_size
         groups, drafted, waiting = self._plan(requests, drafts, placebo, size)
+        verified = verified_rows(batch_size) if self._on_gpu else batch_size
+        allocated = columns if self._on_gpu else 0  # on a CPU slots grow
         with fast_linear(self._loaded.model), Modules(self._loaded) as modules:
             forward = self._decoder or modules
-            watch = self._check.watch if self._check else None
-            batch = Batch(forward, self._decoding, size, watch)
-            verifier = Verifier(forward, self._batch_size, watch)
+            batch = Batch(forward, self._decoding, size, self._check, allocated)
+            verifier = Verifier(forward, verified, self._check, allocated)
             while verifier.ready or groups or drafted or len(batch):
                 answers: list[Answer] = []
                 if verifier.ready and batch.free:
@@ -218,6 +279,29 @@ class Engine:
                         drafted.append(Drafted(answer.token_ids, waiting.pop(prompt)))
                 yield from answers
 
+    def _ended(
+        self, requests: Iterable[Request], drafts: dict[Prompt, Sequence[int]]
+    ) -> tuple[list[Answer], list[Request]]:
+        """Return answers that were ready when memory ran out, and the requests that are left."""
+        answers, left = [], []
+        for request in requests:
+            rows = self._begun.get(request, [])
+            row = next((row for row in rows if row.answer), None)
+            if row is None or row.answer is None:
+                left.append(request)
+                continue
+            rows.remove(row)
+            self._rows[request].append(row)
+            answers.append(row.answer)
+            if self._decoding.greedy and request.variant.is_base:
+                drafts[request.prompt] = row.answer.token_ids
+        return answers, left
+
+    def _columns(self, requests: Iterable[Request]) -> int:
+        """Return the most tokens that a row may come to have, its prompt's included."""
+        longest = max(len(request.prompt) for request in requests)
+        return min(longest + self._decoding.max_new_tokens, self._positions)
+
     def _plan(
         self,
         requests: Iterable[Request],
@@ -228,7 +312,7 @@ class Engine:
         """Return requests to be decoded, in groups with the same prompt and variant, longest first.
 
         Besides, those whose base answer is known, and, by prompt, those whose base answer is among
-        the first.
+        the first. Rows that have tokens already are decoded, each in a group of its own.
         """
         questions: dict[Prompt, dict[Variant, list[Request]]] = defaultdict(dict)
         for request in requests:
@@ -240,56 +324,55 @@ class Engine:
             base, known = variants.pop(BASE, []), prompt in drafts
             verified = self._decoding.greedy and not placebo and len(variants) > 0
             if verified and (known or base or len(variants) > 1):
-                rows = [self._row(request) for group in variants.values() for request in group]
-                if known:
+                every = [request for group in variants.values() for request in group]
+                rows = [self._row(request) for request in every if not self._begun.get(request)]
+                under_way = [[request] for request in every if self._begun.get(request)]
+                if rows and known:
                     drafted.append(Drafted(drafts[prompt], rows))
-                else:
+                elif rows:
                     waiting[prompt] = rows
                     base = base or [Request(rows[0].request.question_id, prompt)]
                 variants = {}
+                groups += under_way
             groups += [group for group in (base, *variants.values()) if group]
         # Drafts of like length are verified together.
-        drafted.sort(key=lambda each: -len(each.text))
+        drafted.sort(key=lambda question: -len(question.text))
         if placebo:
             order = np.random.default_rng(placebo).permutation(len(groups))
             groups = [groups[place] for place in order]
-        parts = (g[i : i + size] for g in groups for i in range(0, len(g), size))
-        return deque(parts), deque(drafted), waiting
+        parts: deque[list[Request]] = deque()
+        for group in groups:
+            parts += [[request] for request in group if self._begun.get(request)]
+            new = [request for request in group if not self._begun.get(request)]
+            parts += [new[start : start + size] for start in range(0, len(new), size)]
+        return parts, deque(drafted), waiting
 
     def _take(self, groups: deque[list[Request]], batch: Batch) -> list[list[Row]]:
         """Take whole groups from the queue, if enough of the batch is free."""
         taken, free = list[list[Row]](), batch.free
         if len(batch) and free < self._batch_size / _REFILL:
             return taken
+        tokens = 0
         while groups and len(groups[0]) <= free:
+            tokens += len(groups[0][0].prompt)
+            if self._on_gpu and taken and tokens > PREFILLED:
+                break
             free -= len(groups[0])
             taken.append([self._row(request) for request in groups.popleft()])
         return taken
 
     def _row(self, request: Request) -> Row:
-        limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
-        row = Row(request, limit, self._loaded.eos_token_ids)
-        if not self._decoding.greedy:
-            row.uniforms = uniforms(self._decoding.seed, request.question_id, request.sample, limit)
+        """Return a row for a request: one that is under way, or a new one."""
+        if begun := self._begun.get(request):
+            row = begun.pop()
+        else:
+            limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
+            row = Row(request, limit, self._loaded.eos_token_ids)
+            if not self._decoding.greedy:
+                drawn = (self._decoding.seed, request.question_id, request.sample)
+                row.uniforms = uniforms(*drawn, limit)
+        self._rows[request].append(row)
         return row
-
-
-def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decoding) -> int:
-    """Return how many rows to decode together, from a model's shape and the memory that is free.
-
-    Large products are faster the more rows they have; small ones gain nothing above 64.
-    """
-    layers = loaded.geometry.layers
-    if loaded.device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(loaded.device)
-        free, most = free - total // 12 - (1 << 30), 512
-    else:
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        free = pages // (4 * (os.cpu_count() or 1))  # of one worker, beside weights and the rest
-        most = 128 if decoder and decoder.weights.is_heavy else 64
-    token = sum(2 * layer.kv_heads * layer.head_dim for layer in layers) * loaded.dtype.itemsize
-    row = token * (decoding.max_new_tokens + _PROMPT)
-    return max(1, min(most, int(free / (2 * row))))  # decoding and verification have slots each
 
 
 def rows_together(batch_size: int, placebo: int) -> int:

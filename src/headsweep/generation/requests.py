@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from headsweep.errors import ModelError
 from headsweep.variants import BASE, Variant
 
 StopReason = Literal["eos", "length"]
@@ -15,6 +16,10 @@ StopReason = Literal["eos", "length"]
 NEAR_TIE = {"float32": 1e-3, "float16": 0.03, "bfloat16": 0.25}
 """Gap of two logits below which rounding can change their order, by type: measured for float32 and
 bfloat16; float16 has three more mantissa bits than bfloat16."""
+
+
+class NotFiniteError(ModelError):
+    """A logit is no number."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,15 @@ class Row:
     tokens: list[int] = field(default_factory=list)
     margin: float = math.inf
     accepted: int = 0
+    watched: bool | None = None
+    """Whether its first logits are kept for the engine's check; None: not decided yet."""
+    answer: Answer | None = None
+    """When it has ended."""
+
+    @property
+    def text(self) -> tuple[int, ...]:
+        """The prompt, and all tokens so far."""
+        return (*self.request.prompt, *self.tokens)
 
     @property
     def variant(self) -> Variant:
@@ -65,7 +79,8 @@ class Row:
         if not ended and len(self.tokens) < self.limit:
             return None
         reason: StopReason = "eos" if ended else "length"
-        return Answer(self.request, tuple(self.tokens), reason, self.margin, self.accepted)
+        self.answer = Answer(self.request, tuple(self.tokens), reason, self.margin, self.accepted)
+        return self.answer
 
 
 @dataclass(eq=False)

@@ -85,8 +85,12 @@ class VllmModel:
                 f"{variant} is not in the model: layers with heads are {sorted(self._layers)}, "
                 f"query heads 0 to {self._heads - 1}"
             )
+        if not self.llm.reset_prefix_cache():
+            raise ModelError(
+                f"vLLM has not dropped the keys and values of {self._pruned}; {variant} would be "
+                f"answered with them: run again, or use backend headsweep"
+            )
         self._pruned = variant
-        self.llm.reset_prefix_cache()
 
     def _hook(self, model: Any) -> None:
         modules = dict(model.named_modules())

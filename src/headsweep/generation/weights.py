@@ -26,10 +26,10 @@ from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
 from headsweep.models.geometry import LoadedModel
+from headsweep.planning.rows import HEAVY
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 
-_HEAVY = 1 << 22  # weights of a layer from which a pass's own overhead no longer counts
 _SMALL = 1 << 20  # below so many multiplications a product takes MKL: its overhead is smaller
 _ROWS = 64  # for about so many rows a copy of weights is arranged; it serves any number
 
@@ -78,10 +78,18 @@ class Linear:
 
 @contextmanager
 def fast_linear(model: nn.Module) -> Iterator[None]:
-    """Let linear layers of a model on the CPU take the faster library inside the block."""
+    """Let linear layers of a model on the CPU take the faster library inside the block.
+
+    Others stay as they are, and so do modules whose `forward` somebody has replaced, as accelerate
+    does where a model is spread over devices: its hooks bring weights and states together.
+    """
     with ExitStack() as patches:
         for module in model.modules():
-            if type(module) is nn.Linear:
+            if (
+                type(module) is nn.Linear
+                and module.weight.device.type == "cpu"
+                and "forward" not in vars(module)
+            ):
                 fast = Linear(module.weight, module.bias, packed=False)
                 patches.enter_context(patch.object(module, "forward", fast))
         yield
@@ -159,7 +167,7 @@ class Weights:
         """Whether a token's arithmetic costs more than what surrounds it."""
         layer = self.layers[0]
         parts = (layer.qkv, layer.output, layer.gate, layer.up, layer.down)
-        return sum(part.size for part in parts) > _HEAVY
+        return sum(part.size for part in parts) > HEAVY
 
     def _layer(self, layer: Any, heads: tuple[int, int, int], window: int | None) -> Layer:
         attention = layer.self_attn
@@ -185,10 +193,18 @@ class Weights:
 
     def _norm(self, norm: Any, of_heads: bool = False) -> Norm:
         """Return a norm by root mean square."""
-        weight = norm.weight.detach() + 1 if self._gemma else norm.weight.detach()
+        weight = norm.weight.detach()
+        if self._gemma:
+            # In float32, as Gemma's own: of 1 + w bfloat16 keeps little.
+            return partial(_norm_in_float32, weight=1 + weight.float(), epsilon=norm.eps)
         weight = self._paired(weight) if of_heads else weight
-        epsilon = norm.eps if self._gemma else norm.variance_epsilon
+        epsilon = norm.variance_epsilon
         return partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=epsilon)
+
+
+def _norm_in_float32(states: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """Return a norm by root mean square, computed in float32, in the type of the states."""
+    return rms_norm(states.float(), weight.shape, weight, epsilon).to(states.dtype)
 
 
 def serves(loaded: LoadedModel) -> bool:

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headsweep.models.geometry import AttentionLayer, HeadGeometry, find_heads
+from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.noise import LayerNoise, layer_noise
 from headsweep.variants import FAMILIES, Variant
 
@@ -77,39 +77,43 @@ def variant_masks(
     """
     for variant in set(variants):
         geometry.check(variant)
-    changed: dict[int, list[int]] = {}
-    for row, variant in enumerate(variants):
-        for index in variant.layers:
-            changed.setdefault(index, []).append(row)
-    found = {}
-    for index, rows in sorted(changed.items()):
-        masks = _row_masks(geometry.layer(index), variants, rows).to(device, dtype)
-        if masks.sources is not None:  # where the weights are: that is no copy at each call
-            masks = replace(masks, noise=layer_noise(model, geometry, index))
-        found[index] = masks
-    return found
-
-
-def _row_masks(
-    layer: AttentionLayer, variants: Sequence[Variant], changed: Sequence[int]
-) -> RowMasks:
-    """Return a layer's masks, of which only those of the changed rows change anything."""
-    shape = len(variants), layer.query_heads
+    layers = sorted({index for variant in variants for index in variant.layers})
+    if not layers:
+        return {}
+    heads = [geometry.layer(index).query_heads for index in layers]
+    shape = len(layers), len(variants), max(heads)
     factors, sources = np.ones(shape, np.float32), np.zeros(shape, np.float32)
-    skipped = np.zeros(len(variants), np.float32)
-    for row in changed:
-        family = FAMILIES[variants[row].kind]
-        edit = family.edit(variants[row])
-        for head, factor in edit.factors.items():
-            factors[row, head] = factor
-        if edit.noise is not None:
-            sources[row, edit.noise] = 1
-        skipped[row] = family.skips
-    return RowMasks(
-        torch.from_numpy(factors),
-        torch.from_numpy(sources) if sources.any() else None,
-        torch.from_numpy(skipped) if skipped.any() else None,
-    )
+    skipped = np.zeros(shape[:2], np.float32)
+    for row, variant in enumerate(variants):
+        family = FAMILIES[variant.kind]
+        for index in variant.layers:
+            place, edit = layers.index(index), family.edit(variant)
+            for head, factor in edit.factors.items():
+                factors[place, row, head] = factor
+            if edit.noise is not None:
+                sources[place, row, edit.noise] = 1
+            skipped[place, row] = family.skips
+
+    def copied(values: np.ndarray) -> Tensor:
+        """Copy a mask of all layers at once: on a GPU each copy makes the host wait."""
+        return torch.from_numpy(values).to(device, dtype)
+
+    all_factors = copied(factors)
+    all_sources = copied(sources) if sources.any() else None
+    all_skipped = copied(skipped) if skipped.any() else None
+    masks = {}
+    for place, index in enumerate(layers):
+        row_masks = RowMasks(all_factors[place, :, : heads[place]])
+        if all_sources is not None and sources[place].any():
+            row_masks = replace(
+                row_masks,
+                sources=all_sources[place, :, : heads[place]],
+                noise=layer_noise(model, geometry, index),  # on the device of the weights
+            )
+        if all_skipped is not None and skipped[place].any():
+            row_masks = replace(row_masks, skipped=all_skipped[place])
+        masks[index] = row_masks
+    return masks
 
 
 class HeadMasks(ExitStack):

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression, Training
 from headsweep.errors import HeadsweepError
+from headsweep.planning import rows
 from headsweep.planning.batches import Batch
 from headsweep.planning.memory import (
     HEAD_DIM,
@@ -47,8 +48,8 @@ class Card(NamedTuple):
     """Operations a second in half-precision products (CPU: single precision)."""
     half: float = 1.0
     """How many times as fast products are in half precision as `flops`."""
-    launch: float = 9e-4
-    """Seconds to launch a layer's kernels in each step."""
+    launch: float = 2.3e-4
+    """Seconds that the host takes to launch a layer's kernels in each step: some 20 of 12 µs."""
     training: float = 0.13
     """Fraction of `flops` that training reaches."""
     training_launch: float = 0.2
@@ -90,8 +91,8 @@ CPU_SHARE = 0.7
 _WITH_BF16, _WITHOUT_BF16 = 2.0, 0.5
 """Rate of products in half precision over single, on a CPU that has bfloat16 and without."""
 
+_START_MINUTES = 5  # of an allocation: its start, and loading a model
 _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
-_ROWS = 64  # decoded together, if the engine sizes its batch from memory
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
@@ -193,21 +194,41 @@ def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> f
     """Return the seconds that a card takes to generate a batch, without job starts."""
     model = config.models[batch.model]
     length = answer_length(config, batch)
+    decoding = config.decodings[batch.decoding]
     prompt, _ = LENGTHS[config.questions[batch.questions].benchmark]
     answers = generation_cost(config, batch).answers
-    rows = min(model.batch_size or _ROWS, answers)
+    together = min(decoded_rows(model, decoding.max_new_tokens, card), answers)
     half = card.half if model.dtype != "float32" else 1.0
     token = 2e9 * model.billions / (card.flops * half)
-    step = max(rows * token, model.billions * 1e9 * _width(model) / card.bandwidth)
-    step += rows * _cached(model) * (prompt + length / 2) / card.bandwidth
+    step = max(together * token, model.billions * 1e9 * _width(model) / card.bandwidth)
+    step += together * _cached(model) * (prompt + length / 2) / card.bandwidth
     step += model.layers * card.launch
     asked = question_count(config.questions[batch.questions])  # samples share a prompt's pass
     passes = asked * (1 + _SHARE_OF_LAYERS * (len(batch.variants) - 1))
-    return passes * prompt * token + answers * length / rows * step
+    return passes * prompt * token + answers * length / together * step
 
 
-def generation_request(config: Config, batch: Batch) -> Request:
-    """Return the resources that one job of a batch requests from a cluster."""
+def decoded_rows(model: Model, new_tokens: int, card: Card) -> int:
+    """Return how many rows the engine decodes together on a card, if no others fit beside them."""
+    if model.batch_size is not None:
+        return model.batch_size
+    if not _is_gpu(card):
+        a_layer = 1e9 * model.billions / model.layers
+        return rows.HEAVY_CPU_ROWS if a_layer > rows.HEAVY else rows.CPU_ROWS
+    total = 1e9 * card.gigabytes
+    memory = rows.gpu_memory(total - 1e9 * model.billions * _width(model), total)
+    return rows.fitting(memory, _cached(model), new_tokens, rows.GPU_ROWS)
+
+
+def _is_gpu(card: Card) -> bool:
+    return card in CARDS.values()
+
+
+def generation_request(config: Config, batch: Batch, together: int = 1) -> Request:
+    """Return the resources that one job of a batch requests from a cluster.
+
+    So many jobs share an allocation, which loads the model once; their minutes are added.
+    """
     model = config.models[batch.model]
     weights = model.billions * _width(model)  # GB
     gpus = int(model.device != "cpu")
@@ -215,7 +236,9 @@ def generation_request(config: Config, batch: Batch) -> Request:
         gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * ANY_CARD.gigabytes))
     seconds = generation_seconds(config, batch, card_of(model.device, local=False))
     seconds /= len(batch.variants)
-    return Request(gpus, int(4000 + 2500 * weights), math.ceil(5 + 2 * seconds / 60))
+    return Request(
+        gpus, int(4000 + 2500 * weights), math.ceil(_START_MINUTES / together + 2 * seconds / 60)
+    )
 
 
 def answer_length(config: Config, batch: Batch) -> int:
@@ -290,10 +313,10 @@ def memory(model: Model, card: Card) -> float:
     On a CPU each core has a worker with two copies of the weights, one of them rearranged.
     """
     weights = model.billions * 1e9 * _width(model)
-    rows = (model.batch_size or _ROWS) * 1000 * _cached(model)
-    if card in CARDS.values():
-        return (weights + rows) / 1e9
-    return len(os.sched_getaffinity(0)) * (2 * weights + rows) / 1e9
+    held = (model.batch_size or rows.CPU_ROWS) * 1000 * _cached(model)
+    if _is_gpu(card):
+        return (weights + held) / 1e9
+    return len(os.sched_getaffinity(0)) * (2 * weights + held) / 1e9
 
 
 def _width(model: Model) -> int:

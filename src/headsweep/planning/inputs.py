@@ -126,24 +126,44 @@ def check_devices(config: Config) -> None:
     Raises:
         ConfigError, ModelError: one line that names key, value, and what to do.
     """
+    check_disk(config)
+    if not shutil.which("sbatch"):
+        for error in lacking(config):
+            raise error
+
+
+def check_disk(config: Config) -> None:
+    """Refuse a resolved config whose compressions' weights are too large for the disk.
+
+    Raises:
+        ConfigError: one line that says how much is needed and free.
+    """
     needed = sum(
         training_cost(config, name).disk_gigabytes * _missing(histories(config, name))
         for name in config.compressions
     )
     advice = "make room, name fewer arms or seeds, or run on another disk"
     _check_room(needed, "the weights of this run's compressions need", advice)
-    if shutil.which("sbatch"):
-        return
+
+
+def lacking(config: Config) -> Iterator[ModelError]:
+    """Yield what this machine lacks for a resolved config's models: a GPU, or vLLM.
+
+    On a login node that is no fault of the config: its jobs run elsewhere.
+    """
     gpu = any(Path("/dev").glob("nvidia[0-9]*"))
     for name in _needed(config)[2]:
         model = config.models[name]
         if model.backend == "vllm" and find_spec("vllm") is None:
-            raise ModelError(
+            yield ModelError(
                 f"models.{name}.backend: vllm is not installed here; install it: "
                 f"pip install 'vllm>=0.20', or write backend: headsweep"
             )
         if not gpu:
-            _check_without_gpu(f"models.{name}", model)
+            try:
+                _check_without_gpu(f"models.{name}", model)
+            except ModelError as error:
+                yield error
 
 
 def unfetched(config: Config) -> Iterator[str]:

@@ -39,9 +39,10 @@ run {config.run!r} (counts everything; what the store already holds is not made 
 {_scoring(config)}{_training(config, trainings)}{_sight(config)}
 Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
 in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
-0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%} of it assumed. On a
-cluster each job also takes 30 s to start, {starts:,.1f} h in all. `headsweep pilot` measures the
-models themselves."""
+0.23 ms; as many rows are decoded together as fit beside the weights. Hours of GPUs are unmeasured:
+no run has tested these rates. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%}
+of it assumed. On a cluster each job also takes 30 s to start, {starts:,.1f} h in all.
+`headsweep pilot` measures the models themselves."""
 
 
 def _amounts(costs: Sequence[tuple[tuple[str, ...], Cost]]) -> list[tuple[str, ...]]:
@@ -59,7 +60,7 @@ def _hours(
     config: Config, asked: Sequence[Batch], trainings: Mapping[str, memory.TrainingMemory]
 ) -> list[tuple[str, ...]]:
     """Return a row for each card: hours of generation and training, memory, and what fits."""
-    rows: list[tuple[str, ...]] = [("card", "generation", "training", "GB", "fits")]
+    rows: list[tuple[str, ...]] = [("card", "generation", "training", "rates", "GB", "fits")]
     for name, card in {**CARDS, "this CPU": cost.this_cpu()}.items():
         generated = sum(cost.generation_seconds(config, batch, card) for batch in asked)
         trained = 0.0
@@ -73,7 +74,9 @@ def _hours(
         too_large = [each for each, size in needed.items() if size > 0.9 * card.gigabytes]
         fits = f"not {', '.join(too_large)}" if too_large else "yes"
         most = f"{max(needed.values(), default=0):.0f}"
-        rows.append((name, duration(generated / 3600), duration(trained / 3600), most, fits))
+        basis = "unmeasured" if name in CARDS else "timed now"
+        taken = (duration(generated / 3600), duration(trained / 3600))
+        rows.append((name, *taken, basis, most, fits))
     return rows
 
 

@@ -7,6 +7,7 @@ whole config could see.
 """
 
 import logging
+import math
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,9 @@ from headsweep.planning.cost import Request, card_of, generation_request, genera
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.plan import aligned, duration
 from headsweep.planning.sight import ABOUT, Rates, sight
-from headsweep.record import read_record
-from headsweep.tables import ANSWERS, read_arrow
+from headsweep.planning.store import Store
+from headsweep.record import read_record, versions
+from headsweep.tables import ANSWERS, read_arrow, write_json
 from headsweep.tool.machine import output_of
 from headsweep.tool.sweep import answer
 from headsweep.variants import BASE, Variant
@@ -38,6 +41,8 @@ QUESTIONS = 20
 HEADS = 2
 _WARM = 2
 """Questions asked before time is taken, so that loading and the engine's first check are over."""
+_START_MINUTES, _LEAST_MINUTES = 10, 15
+"""Of a SLURM allocation: for loading a model and its engine's check, and what is asked at least."""
 
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
 _LOG = logging.getLogger(__name__)
@@ -49,18 +54,15 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
     if slurm:
         submit(whole, config)
         return
-    found: dict[str, Batch] = {}
-    for batch in batches(whole):
-        if whole.decodings[batch.decoding].greedy and len(batch.variants) > 1:
-            found.setdefault(batch.model, batch)
-    if not found:
+    piloted = _piloted(whole)
+    if not piloted:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
     client.begin_run()
     rows = [["model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config"]]
     facts = {}
     rates = {}
     hours = 0.0
-    for name, batch in found.items():
+    for name, batch in piloted.items():
         row, own, facts[name], rates[name] = _measure(whole, batch, cores)
         rows.append([name, *row])
         hours += own
@@ -71,9 +73,46 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
         checks = [f"{key} {record[key]}" for key in ("path", "check", "falls") if record.get(key)]
         print(f"{name}: the engine ran on {', '.join([record['device'], *checks])}")
     print(f"the whole config's answers: about {duration(hours)}")
+    print(f"for a report of a fault: {_write_bundle(rows, facts)}")
     if seen := sight(whole, rates):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
         print(aligned(seen, left=1))
+
+
+def _write_bundle(rows: Sequence[Sequence[str]], facts: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Write what a report of a fault needs: cards, versions, checks and rates; return the file."""
+    file = Path(paths.RESULTS, "pilot", "bundle.json")
+    told = ("device", "backend", "path", "batch_size", "check", "falls")
+    cards = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv")
+    header = rows[0][1:]
+    write_json(
+        file,
+        {
+            "cards": (cards or "").splitlines(),
+            "versions": versions(),
+            "engines": {
+                name: {key: record[key] for key in told if key in record}
+                for name, record in facts.items()
+            },
+            "rates": {name: dict(zip(header, row, strict=True)) for name, *row in rows[1:]},
+        },
+    )
+    return file
+
+
+def _piloted(config: Config) -> dict[str, Batch]:
+    """Return the batch that stands for each model: its first greedy one with pruned heads."""
+    piloted: dict[str, Batch] = {}
+    for batch in batches(config):
+        if config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
+            piloted.setdefault(batch.model, batch)
+    return piloted
+
+
+def _chosen(batch: Batch) -> list[Variant]:
+    """Return the heads that a pilot prunes: the first and the last of a batch."""
+    heads = [variant for variant in batch.variants if variant.kind == "head"]
+    return list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
 
 
 def _measure(
@@ -83,13 +122,11 @@ def _measure(
 
     The hours are those of all answers of this model in the config, finished ones included.
     """
-    heads = [variant for variant in batch.variants if variant.kind == "head"]
-    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
-    warm, whole = (_little(config, batch, chosen, n) for n in (_WARM, QUESTIONS))
+    warm, whole = (_little(config, batch, _chosen(batch), n) for n in (_WARM, QUESTIONS))
     preflight(whole)
     check_devices(whole)
     try:
-        answer(warm, cores, stay=True)
+        before = _check_seconds(_files(warm, answer(warm, cores, stay=True)))
         begin = time.monotonic()
         store = answer(whole, cores, stay=True)
         seconds = time.monotonic() - begin
@@ -97,7 +134,9 @@ def _measure(
     finally:
         client.end_run()
     little = batches(whole)[0]
-    files = [Path(file) for file in store.answers(little)]
+    files = _files(whole, store)
+    # The engine checks its first answers with the model's own modules; a run does so once, too.
+    seconds = max(seconds / 10, seconds - max(0.0, _check_seconds(files) - before))
     rows = [row for file in files for row in read_arrow(file, ANSWERS).to_pylist()]
     asked_first = list(dict.fromkeys(row["question_id"] for row in rows))[:_WARM]
     new = [row for row in rows if row["question_id"] not in asked_first] or rows
@@ -111,6 +150,17 @@ def _measure(
     hours = ahead * seconds / planned / 3600
     row += [f"{gigabytes:.1f}", duration(hours)]
     return row, hours, read_record(files[0]), _rates(whole, little)
+
+
+def _files(config: Config, store: Store) -> list[Path]:
+    """Return the files of answers of a config of one batch."""
+    return [Path(file) for file in store.answers(batches(config)[0])]
+
+
+def _check_seconds(files: Sequence[Path]) -> float:
+    """Return how long the engine had checked itself when it wrote the last of some answers."""
+    checks = [read_record(file).get("check") or {} for file in files]
+    return max((float(check.get("seconds", 0)) for check in checks), default=0.0)
 
 
 def _rates(config: Config, batch: Batch) -> Rates:
@@ -156,6 +206,17 @@ def _memory() -> float:
     return total / 1e9
 
 
+def _minutes(config: Config) -> int:
+    """Return the minutes to ask for: twice those of each model's pilot, and its start."""
+    total = 0.0
+    for batch in _piloted(config).values():
+        little = _little(config, batch, _chosen(batch), QUESTIONS)
+        card = card_of(config.models[batch.model].device, local=False)
+        seconds = sum(generation_seconds(little, each, card) for each in batches(little))
+        total += _START_MINUTES + 2 * seconds / 60
+    return max(_LEAST_MINUTES, math.ceil(total))
+
+
 def submit(config: Config, file: Path) -> None:
     """Run the pilot in one SLURM allocation, wait for it, and print its output.
 
@@ -168,9 +229,9 @@ def submit(config: Config, file: Path) -> None:
     log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     options = {"job-name": "headsweep-pilot", "output": log, "cpus-per-task": 8}
-    options |= {"mem": f"{asked.megabytes}M", "time": 60}
+    options |= {"mem": f"{asked.megabytes}M", "time": _minutes(config)}
     if asked.gpus:
-        options["gres"] = f"gpu:{asked.gpus}"
+        options["gpus"] = asked.gpus  # as the profile's executor asks for a run's
     if _PROFILE.exists():
         defaults = read_values(_PROFILE).get("default-resources") or {}
         for option in ("partition", "account"):

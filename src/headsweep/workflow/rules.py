@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any, get_args
 
 from snakemake.io import report
@@ -64,9 +65,7 @@ class Rules:
         self._arms = all_arms(config)
         self._solvers = solvers(config)
         self._problem_keys = sorted(self.store.key("data", name) for name in config.problems)
-        self.generation_resources = _resources(
-            lambda wildcards: cost.generation_request(config, self._batch(wildcards))
-        )
+        self.generation_resources = _resources(self._generation_request)
         self.training_resources = _resources(self._training_request)
 
     # What every rule may use.
@@ -405,6 +404,18 @@ class Rules:
     def _study_of_solver(self, solver: str) -> Study:
         """Return a compression that starts from a solver, given the solver's key."""
         return next(study for (key, _), study in self._solvers.items() if key == solver)
+
+    def _generation_request(self, wildcards: Any) -> cost.Request:
+        """Return what a job asks for; the jobs of its group that are left share a start."""
+        batch = self._batch(wildcards)
+        if not hasattr(wildcards, "variant"):
+            return cost.generation_request(self.config, batch)
+        group = batch.groups[Variant.parse(wildcards.variant)]
+        left = 0
+        for variant, file in zip(batch.variants, self.store.answers(batch), strict=True):
+            if batch.groups[variant] == group and not Path(file).exists():
+                left += 1
+        return cost.generation_request(self.config, batch, max(1, left))
 
     def _training_request(self, wildcards: Any) -> cost.Request:
         study, settings = self._trained(wildcards)

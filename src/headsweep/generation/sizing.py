@@ -1,0 +1,55 @@
+"""How many rows are decoded and verified together: what a model's shape and the memory allow."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+
+from headsweep.generation.batch import GPU_VERIFIED
+from headsweep.generation.decoder import Decoder
+from headsweep.models.geometry import LoadedModel
+from headsweep.planning import rows
+
+if TYPE_CHECKING:
+    from headsweep.config import Decoding
+
+PREFILLED = 1 << 14
+"""Most tokens of prompts in one pass on a GPU: gate and up of more would fill it."""
+
+
+def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decoding) -> int:
+    """Return how many rows to decode together, from a model's shape and the memory that is free."""
+    if loaded.device.type == "cpu":
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        memory: float = pages // (4 * (os.cpu_count() or 1))  # of one worker, beside the weights
+        most = rows.HEAVY_CPU_ROWS if decoder and decoder.weights.is_heavy else rows.CPU_ROWS
+    else:
+        free, total = torch.cuda.mem_get_info(loaded.device)
+        # What torch keeps for tensors to come is free: the driver does not know that it is.
+        kept = torch.cuda.memory_reserved(loaded.device) - torch.cuda.memory_allocated(
+            loaded.device
+        )
+        memory, most = rows.gpu_memory(free + kept, total), rows.GPU_ROWS
+    return rows.fitting(memory, _token_bytes(loaded), decoding.max_new_tokens, most)
+
+
+def rows_of(batch_size: int, columns: int, decoding: Decoding) -> int:
+    """Return how many rows of so many columns take the memory that a batch was given.
+
+    Prompts may be longer than those that memory was set aside for.
+    """
+    planned = decoding.max_new_tokens + rows.PROMPT
+    return max(1, min(batch_size, batch_size * planned // columns))
+
+
+def verified_rows(batch_size: int) -> int:
+    """Return how many rows a GPU verifies together, base rows included: two at least."""
+    return max(2, min(GPU_VERIFIED, batch_size // 2))
+
+
+def _token_bytes(loaded: LoadedModel) -> int:
+    """Return the bytes of a token's keys and values in all layers."""
+    layers = loaded.geometry.layers
+    return sum(2 * layer.kv_heads * layer.head_dim for layer in layers) * loaded.dtype.itemsize

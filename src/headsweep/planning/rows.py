@@ -1,0 +1,32 @@
+"""How many rows of keys and values fit into memory: what the engine takes and the plan assumes."""
+
+PROMPT = 512  # tokens of a prompt that memory is set aside for
+GPU_ROWS = 512  # most rows that are decoded together on a GPU
+CPU_ROWS, HEAVY_CPU_ROWS = 64, 128
+"""The same on a CPU, and where a layer is heavy: large products are faster the more rows they have,
+small ones gain nothing above 64."""
+HEAVY = 1 << 22  # weights of a layer from which a pass's own overhead no longer counts
+
+_GIGABYTE = 1 << 30
+
+
+def gpu_memory(free: float, total: float) -> float:
+    """Return the bytes that keys and values may take of those free on a GPU.
+
+    A twelfth and a gigabyte are left for what a pass holds beside them.
+    """
+    return free - total // 12 - _GIGABYTE
+
+
+def fitting(memory: float, token: float, new_tokens: int, most: int) -> int:
+    """Return how many rows are decoded together: one at least.
+
+    Args:
+        memory: bytes for keys and values.
+        token: bytes of a token's keys and values in all layers.
+        new_tokens: most tokens of an answer.
+        most: rows, whatever the memory.
+    """
+    row = token * (new_tokens + PROMPT)
+    # As much again is for verification: half of it for its slots, half for rows that wait to enter.
+    return max(1, min(most, int(memory / (2 * row))))

@@ -1,0 +1,331 @@
+"""What the engine does on a GPU beside computing: sizes, falls, memory that runs out.
+
+It runs on the CPU here; the GPU's memory and its failures are injected.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import tiny_models
+import torch
+from test_engine import (
+    DECODERS,
+    NEW_TOKENS,
+    QWEN2,
+    answer_all,
+    assert_alike,
+    loaded_model,
+    random_prompts,
+    requests,
+)
+from test_verify import VARIANTS, build, plan
+from torch import nn
+
+from headsweep.config import Decoding
+from headsweep.errors import ModelError
+from headsweep.generation import batch, decoder, engine
+from headsweep.generation.attention import dense
+from headsweep.generation.batch import Batch
+from headsweep.generation.check import Check
+from headsweep.generation.decoder import Decoder, SharedPass, SlotRows
+from headsweep.generation.engine import Engine
+from headsweep.generation.requests import Request, Row
+from headsweep.generation.sizing import fitting_rows, rows_of
+from headsweep.generation.vllm import VllmModel
+from headsweep.generation.weights import Weights, fast_linear
+from headsweep.models.geometry import AttentionLayer, HeadGeometry
+from headsweep.variants import BASE, Variant
+
+GIGABYTE = 1 << 30
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Let the engine take the CPU for a GPU."""
+    monkeypatch.setattr(Decoder, "on_gpu", True)
+    monkeypatch.setattr(Engine, "_on_gpu", True)
+
+
+def test_a_second_decoding_on_a_gpu_has_as_many_rows_as_the_first(monkeypatch):
+    """What torch keeps of the first engine's slots is free, though the driver says otherwise."""
+    layers = [AttentionLayer(index, "", 12, 2, 128) for index in range(28)]
+    loaded = SimpleNamespace(
+        device=torch.device("cuda"), dtype=torch.bfloat16, geometry=HeadGeometry(tuple(layers))
+    )
+    total, weights = 80 * GIGABYTE, 3 * GIGABYTE
+    kept = [weights]  # by torch, for tensors to come
+
+    def told(_):
+        return total - kept[0], total
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", told)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: kept[0])
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: weights)
+    decoding = Decoding(max_new_tokens=3000)
+    rows = [fitting_rows(loaded, None, decoding)]
+    kept[0] = 79 * GIGABYTE
+    rows += [fitting_rows(loaded, None, decoding)]
+    row = 28 * 2 * 2 * 128 * 2 * 3512
+    assert rows == [(total - weights - total // 12 - GIGABYTE) // (2 * row)] * 2
+    assert fitting_rows(loaded, None, Decoding(max_new_tokens=100)) == 512
+    # Prompts longer than memory was set aside for: fewer rows, in the same memory.
+    columns = 3000 + 2000
+    assert rows_of(rows[0], columns, decoding) == rows[0] * 3512 // columns
+    assert rows_of(rows[0], 3100, decoding) == rows[0]
+
+
+def test_the_sizes_of_a_gpu_change_no_token(on_gpu, monkeypatch):
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    wanted = plan(random_prompts((17, 1, 6)), VARIANTS)
+    monkeypatch.setattr(Engine, "_on_gpu", False)
+    expected = answer_all(loaded, wanted)
+    monkeypatch.setattr(Engine, "_on_gpu", True)
+    monkeypatch.setattr(batch, "GPU_CHUNK", 3)
+    monkeypatch.setattr(engine, "PREFILLED", 8)
+    for size in (1, 4, 30):
+        assert_alike(answer_all(loaded, wanted, size), expected)
+
+
+def test_prompts_of_a_gpu_are_prefilled_a_few_at_a_time(on_gpu, monkeypatch):
+    fed = []
+    feed = SlotRows.feed
+
+    def told(slots, first, rows, texts):
+        fed.append([len(text) for text in texts])
+        return feed(slots, first, rows, texts)
+
+    monkeypatch.setattr(SlotRows, "feed", told)
+    monkeypatch.setattr(engine, "PREFILLED", 20)
+    loaded = loaded_model(tiny_models.build(QWEN2))
+    answer_all(loaded, plan(random_prompts((9, 8, 7, 6, 5, 25)), [BASE]), 16)
+    prefilled = [lengths for lengths in fed if max(lengths) > 1]
+    assert prefilled == [[25], [9, 8], [7, 6, 5]]
+
+
+def no_kernel(_):
+    raise RuntimeError("no kernel image is available for execution on the device")
+
+
+FAILURES = {
+    "no kernel": no_kernel,
+    "NaN": lambda outputs: outputs * torch.nan,
+    "infinity": lambda outputs: outputs * torch.inf,
+}
+
+
+@pytest.mark.parametrize("failure", ["no kernel", "NaN", "infinity"])
+@pytest.mark.parametrize("rungs", [1, 2])
+def test_what_fails_falls_to_dense_attention_then_to_the_modules(
+    failure, rungs, on_gpu, monkeypatch, caplog
+):
+    calls = []
+
+    def breaks(*inputs):
+        calls.append(1)
+        outputs = dense(*inputs)
+        return FAILURES[failure](outputs) if len(calls) > 20 else outputs
+
+    def flash(*inputs):
+        return breaks(*inputs)
+
+    def broken_dense(*inputs):
+        return breaks(*inputs)
+
+    broken_dense.__name__ = "dense"
+    if rungs == 2:
+        monkeypatch.setattr(engine, "dense", broken_dense)
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    wanted = plan(random_prompts((9, 4)), VARIANTS)
+    answering = Engine(
+        loaded, Decoding(max_new_tokens=NEW_TOKENS), 7, Decoder(loaded, flash), checked=True
+    )
+    answers = {answer.request: answer for answer in answering.run(wanted)}
+    facts = answering.facts
+    assert facts["path"] == ("dense" if rungs == 1 else "modules")
+    causes = [fall.split(": ")[0] for fall in facts["falls"]]
+    assert causes == ["flash to dense", "dense to modules"][:rungs]
+    assert caplog.text.count("please report this") == rungs
+    monkeypatch.undo()
+    assert_alike(answers, answer_all(loaded, wanted))
+
+
+def test_an_error_of_dense_attention_on_a_cpu_is_a_bug_and_stays_one(monkeypatch):
+    def breaks(*_):
+        raise RuntimeError("a bug")
+
+    breaks.__name__ = "dense"
+    loaded = loaded_model(build("Qwen2"))
+    right = Decoder(loaded)
+    right.attend = breaks
+    answering = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 7, right)
+    with pytest.raises(RuntimeError, match="a bug"):
+        list(answering.run(requests()))
+
+
+@pytest.mark.parametrize("failure", ["no kernel", "NaN"])
+def test_a_trial_gives_dense_attention_its_turn(failure, on_gpu, monkeypatch):
+    def flash(*inputs):
+        return FAILURES[failure](dense(*inputs))
+
+    loaded = loaded_model(build("Qwen2"))
+    monkeypatch.setattr(decoder, "best", lambda _: flash)
+    tried = Decoder.of(loaded)
+    assert tried.attend is dense
+    assert tried.falls[0].startswith("flash to dense: ")
+    answering = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 7, tried)
+    assert answering.facts["falls"] == tried.falls
+    monkeypatch.setattr(decoder, "dense", flash)
+    assert Decoder.of(loaded) is None
+
+
+def counting_appended(monkeypatch):
+    """Return a list that fills with a row's request for each token that it takes."""
+    appended = []
+    append = Row.append
+
+    def told(row, token, gap):
+        appended.append(row.request)
+        return append(row, token, gap)
+
+    monkeypatch.setattr(Row, "append", told)
+    return appended
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("at", ["decoding", "prefill", "verification"])
+def test_out_of_memory_keeps_the_tokens_of_rows_under_way(at, checked, monkeypatch):
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    wanted = plan(random_prompts((9, 4, 15)), VARIANTS)
+    monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
+    expected = answer_all(loaded, wanted, batch_size=12)
+    feed, logits = SlotRows.feed, SharedPass.logits
+    calls = {"decoding": 0, "prefill": 0, "verification": 0}
+
+    def runs_out(kind, least):
+        calls[kind] += 1
+        if kind == at and calls[kind] == least:
+            raise torch.OutOfMemoryError("too much")
+
+    def feeds(slots, first, rows, texts):
+        runs_out("prefill" if max(map(len, texts)) > 1 else "decoding", 2 if first else 6)
+        return feed(slots, first, rows, texts)
+
+    def verifies(self, chunks):
+        runs_out("verification", 2)
+        return logits(self, chunks)
+
+    monkeypatch.setattr(SlotRows, "feed", feeds)
+    monkeypatch.setattr(SharedPass, "logits", verifies)
+    appended = counting_appended(monkeypatch)
+    answering = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 12, checked=checked)
+    answers = list(answering.run(wanted))
+    assert_alike({answer.request: answer for answer in answers}, expected)
+    assert len(answers) == len(wanted)
+    assert answering.facts["batch_size"] == (6 if calls[at] >= 2 else 12)
+    # Each token was chosen once, or accepted from a draft: none was decoded again.
+    for answer in answers:
+        own = len(answer.token_ids) + (answer.stop_reason == "eos") - answer.accepted
+        assert appended.count(answer.request) == own
+
+
+def test_memory_that_runs_out_is_given_back_before_slots_are_made_anew(monkeypatch):
+    """An exception holds its frames, and these the slots: none must be alive by then."""
+    alive = []
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    feed = SlotRows.feed
+
+    def feeds(slots, first, rows, texts):
+        if len(rows) > 3:
+            alive.append(slots._data.untyped_storage()._weak_ref())
+            raise torch.OutOfMemoryError("too much")
+        return feed(slots, first, rows, texts)
+
+    def emptied():
+        assert all(torch.UntypedStorage._expired(storage) for storage in alive)
+
+    monkeypatch.setattr(SlotRows, "feed", feeds)
+    monkeypatch.setattr(torch.cuda, "empty_cache", emptied)
+    answer_all(loaded, plan(random_prompts((9, 4, 15, 3)), [BASE]), batch_size=4)
+    assert alive
+
+
+def test_watching_costs_a_step_nothing_once_rows_are_admitted(monkeypatch):
+    loaded = loaded_model(build("Qwen2").bfloat16())
+    checked = Check(loaded)
+    decoded = Batch(Decoder(loaded), Decoding(max_new_tokens=40), 9, checked)
+    rows = [Row(request, 40, ()) for request in requests()]
+    decoded.enter([[row] for row in rows])
+    decoded.step()
+    hashed = []
+    right = Request.__hash__
+
+    def told(request):
+        hashed.append(request)
+        return right(request)
+
+    monkeypatch.setattr(Request, "__hash__", told)
+    decoded.step()
+    kept = len(hashed)
+    assert 0 < kept <= checked._rows  # watched rows keep what is looked at, no others
+    for _ in range(34):
+        decoded.step()
+    last = len(hashed)
+    decoded.step()
+    assert len(hashed) == last
+    monkeypatch.undo()
+    assert checked.watching
+    while len(decoded):
+        decoded.step()
+    assert len(list(checked.groups(row.answer for row in rows))) == len(rows)
+    assert not checked.watching
+
+
+def test_hooked_modules_and_those_of_a_gpu_keep_their_forward():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 6, device="meta"))
+    hooked = model[1].forward
+    model[1].forward = lambda states: hooked(states) + 1  # as accelerate does
+    own = model[1].forward
+    with fast_linear(model):
+        assert "forward" in vars(model[0])
+        assert model[1].forward is own
+        assert "forward" not in vars(model[2])
+    assert "forward" not in vars(model[0]) and model[1].forward is own
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gemmas_norm_is_its_own_to_the_last_bit(dtype):
+    model = tiny_models.build(DECODERS["Gemma"])
+    own = model.model.layers[2].input_layernorm
+    with torch.no_grad():
+        own.weight.uniform_(-0.01, 0.01)  # 1 + w has eight bits in bfloat16
+    model = model.to(dtype)
+    states = torch.randn(7, 48).to(dtype)
+    norm = Weights(loaded_model(model)).layers[2].norm
+    with torch.inference_mode():
+        expected = own(states)
+        assert norm(states).dtype == dtype
+        if dtype == torch.bfloat16:
+            assert torch.equal(norm(states), expected)
+        else:
+            assert torch.allclose(norm(states), expected, atol=1e-6)
+
+
+def test_vllm_that_keeps_its_prefixes_is_not_believed():
+    model = VllmModel.__new__(VllmModel)
+    model._layers, model._heads, model._pruned = {0, 1}, 6, BASE
+    dropped = []
+    model.llm = SimpleNamespace(reset_prefix_cache=lambda: dropped.append(1) or len(dropped) < 2)
+    model.prune(Variant(1, 5))
+    with pytest.raises(ModelError, match="L01H05; L00H02 would be answered with them"):
+        model.prune(Variant(0, 2))
+    assert model._pruned == Variant(1, 5)
+
+
+def test_an_engine_on_a_gpu_takes_no_attention_that_compiles_at_each_width(on_gpu):
+    was = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        Engine(loaded_model(build("Qwen2")), Decoding(), 2)
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(was)
