@@ -21,7 +21,6 @@ from headsweep.text import Visible, one_line, visible
 
 _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
-
   snakemake --cores 2                  a run: the demo's, or --configfile FILE
   headsweep sweep --model ./my-llama --benchmark math500 --layers 5,15
 """
@@ -92,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, "export-gguf", tool.export_gguf)
     add_command(commands, "grade", tool.grade)
     add_command(commands, "compare", compare)
+    add_command(commands, "luck", tool.luck)
     add_command(commands, "export", tool.export)
     add_command(commands, "store", tool.store, epilog=tool.ABOUT_STORE)
     add_command(commands, "engine", engine)

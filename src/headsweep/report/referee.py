@@ -7,7 +7,7 @@ import pandas as pd
 
 from headsweep.analysis.facts import LEVEL, Sentence, Source, columns
 from headsweep.report.blocks import Section, marks, table
-from headsweep.report.page import environment, style
+from headsweep.report.page import render
 from headsweep.tables import write_text
 
 _HEADING = "Which answers are better?"
@@ -83,6 +83,6 @@ def sections(tables: Mapping[str, pd.DataFrame]) -> list[Section]:
 
 def write_page(file: Path, tables: Mapping[str, pd.DataFrame], read: Sequence[str]) -> None:
     """Write the page; `read` says what was compared, a line each."""
-    page = environment().get_template("compare.html")
-    text = page.render(heading=_HEADING, style=style(), read=read, sections=sections(tables))
-    write_text(file, text)
+    write_text(
+        file, render("compare.html", heading=_HEADING, read=read, sections=sections(tables))
+    )
