@@ -8,7 +8,7 @@ import pytest
 
 import simulation
 from headsweep.analysis.published import audit, head_pruning
-from headsweep.report.luck import published_tables, write_page
+from headsweep.report.luck import luck_page, published_tables
 from headsweep.statistics.luck import best_by_luck, of_table
 from headsweep.statistics.power import power, questions_for
 from headsweep.tool.luck import lucky
@@ -19,7 +19,7 @@ KEYS = ["exhibit", "layer", "subject"]
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     file = tmp_path_factory.mktemp("luck") / "luck.html"
-    write_page(file, simulation.PUBLISHED)
+    file.write_text(luck_page(simulation.PUBLISHED), encoding="utf-8")
     return file
 
 
@@ -146,7 +146,7 @@ def test_the_page_fits_its_screen_and_is_legible(width, scheme, page, file):
 
 
 def test_a_page_without_published_tables_still_answers(browser, tmp_path):
-    write_page(tmp_path / "luck.html", None)
+    (tmp_path / "luck.html").write_text(luck_page(None), encoding="utf-8")
     browser.open(tmp_path / "luck.html")
     assert browser.ask("shown('#published').length") == 0
     assert "by luck alone" in browser.run("document.getElementById('told').innerText").lower()

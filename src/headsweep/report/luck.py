@@ -8,18 +8,16 @@ from headsweep import __version__
 from headsweep.analysis.published import SIZES, audit, head_pruning
 from headsweep.report.explorer import script
 from headsweep.report.page import asset, render
-from headsweep.tables import write_text
 
 _HEADING = "Is your best of K luck?"
 _SEED = 0
 
 
-def write_page(file: Path, published: Path | None) -> None:
-    """Write the page, filled with the tables of a folder of published numbers, if there is one.
+def luck_page(published: Path | None) -> str:
+    """Return the page, filled with the tables of a folder of published numbers, if there is one.
 
     Raises:
         TableError: a published table is missing or damaged.
-        OSError: the file cannot be written.
     """
     tables: list[dict[str, str]] = []
     total = None
@@ -27,7 +25,7 @@ def write_page(file: Path, published: Path | None) -> None:
         cells = head_pruning(published)
         tables = published_tables(cells)
         total = audit(cells, _SEED)["total"].iloc[0]
-    page = render(
+    return render(
         "luck.html",
         script=asset("luck.js"),
         data=script(tables),
@@ -35,7 +33,6 @@ def write_page(file: Path, published: Path | None) -> None:
         version=__version__,
         total=total,
     )
-    write_text(file, page)
 
 
 def published_tables(cells: pd.DataFrame) -> list[dict[str, str]]:

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headsweep.errors import ConfigError
-from headsweep.report.luck import write_page
+from headsweep.report.luck import luck_page
 from headsweep.statistics.luck import best_by_luck, changed_by_chance
 from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_gain
+from headsweep.tables import write_text
 
 PUBLISHED = Path("config/published")
 """Where the published tables are, below the repository's root."""
@@ -116,7 +117,7 @@ def write(page: Path) -> Path:
         TableError: a published table is damaged.
     """
     try:
-        write_page(page, PUBLISHED if PUBLISHED.is_dir() else None)
+        write_text(page, luck_page(PUBLISHED if PUBLISHED.is_dir() else None))
     except OSError as error:
         raise ConfigError(
             f"--page {page} cannot be written ({error.strerror}); name another file"
