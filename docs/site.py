@@ -25,7 +25,7 @@ _LINK = re.compile(r"(\]\()([^)#\s]+)")
 def on_config(config: ProperDocsConfig) -> ProperDocsConfig:
     """Take the repository's address from where the owner is named."""
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    config.repo_url = project["urls"]["Repository"]
+    config.repo_url, config.repo_name = project["urls"]["Repository"], "GitHub"
     return config
 
 

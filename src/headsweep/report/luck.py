@@ -51,7 +51,7 @@ def published_tables(cells: pd.DataFrame) -> list[dict[str, str]]:
             if not pd.isna(head)
         }
         unpruned = part[part["head"].isna()].set_index("subject")["accuracy"]
-        rows = [["head", *subjects], ["questions", *(str(SIZES[each]) for each in subjects)]]
+        rows = [["", *subjects], ["questions", *(str(SIZES[each]) for each in subjects)]]
         rows.append(["No Prune", *(f"{unpruned[s]:.2f}" if s in unpruned else "" for s in subjects)])
         for head in range(int(of_model[model]) + 1):
             rows.append([f"head {head}", *(by_head.get((head, s), "") for s in subjects)])

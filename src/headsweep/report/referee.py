@@ -45,7 +45,7 @@ def sections(tables: Mapping[str, pd.DataFrame]) -> list[Section]:
         of["systems"],
         columns(
             "system=system, questions=n count, answers each=samples count, "
-            "right (%)=accuracy part, from=low part, to=high part"
+            "right (%)=accuracy part, from=low part, to=high part, tokens an answer=tokens count"
         ),
     )
     second = Section("pairs", "Is a difference more than chance?")
@@ -78,6 +78,19 @@ def sections(tables: Mapping[str, pd.DataFrame]) -> list[Section]:
             ),
             "The second minus the first, in points, 95%; Holm over the pairs of each k.",
         )
+    if "equal_tokens" in of:
+        fifth = Section("tokens", "What do as many tokens reach?")
+        fifth.blocks = table(
+            of["equal_tokens"],
+            columns(
+                "of=of, baseline's answers=answers count, tokens=tokens count, second=second, "
+                "first=first, difference=difference points, from=low points, to=high points, "
+                "p=p p, Holm=holm p"
+            ),
+            "The second minus the first, in points, 95%, where both take the tokens of so many of "
+            "the baseline's answers; Holm over the pairs of each number.",
+        )
+        found.append(fifth)
     return found
 
 
