@@ -33,7 +33,8 @@ def page(browser, file):
 
 
 @pytest.mark.parametrize(
-    ("questions", "contested", "tries"), [(500, 200.0, 24), (38, 13.37, 7), (97, 0.0, 3), (5, 4.6, 1)]
+    ("questions", "contested", "tries"),
+    [(500, 200.0, 24), (38, 13.37, 7), (97, 0.0, 3), (5, 4.6, 1)],
 )
 def test_the_distribution_of_the_best_is_python_s(questions, contested, tries, page):
     luck = best_by_luck(questions, contested, tries)

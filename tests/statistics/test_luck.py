@@ -52,16 +52,20 @@ def test_answers_drawn_anew_change_as_many_and_a_table_of_them_says_so():
     assert changed.to_numpy() == pytest.approx(changed_by_chance(rates), rel=0.1)
 
 
+def told(words):
+    return main(["luck", *words.split()])
+
+
 def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys):
-    assert main("luck --k 24 --n 500 --base 0.68 --changed 0.2 --best 0.74".split()) == 0
+    assert told("--k 24 --n 500 --base 0.68 --changed 0.2 --best 0.74") == 0
     said = capsys.readouterr().out
     luck = best_by_luck(500, 200.0, 24)
     assert f"gains +{100 * luck.expected:.1f} points on average" in said
     assert f"with p = {luck.p(0.06):.3f}" in said
     assert "460 fresh questions" in said
-    assert main("luck --k 24 --n 500 --base 0.68".split()) == 0
+    assert told("--k 24 --n 500 --base 0.68") == 0
     assert "each changes 43.5% of the outcomes" in capsys.readouterr().out
-    assert main("luck --k 2 --n 3 --base 0.5 --changed 0.1".split()) == 0
+    assert told("--k 2 --n 3 --base 0.5 --changed 0.1") == 0
     assert "can show no gain" in capsys.readouterr().out
 
 
@@ -75,7 +79,7 @@ def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys):
     ],
 )
 def test_bad_numbers_are_refused_in_one_line(words, message, capsys):
-    assert main(["luck", *words.split()]) == 2
+    assert told(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
 

@@ -371,9 +371,7 @@ def logged_rate(folder, name):
 
 
 def test_all_answers_of_lm_eval_s_repeats_are_graded_here(told):
-    tables = headsweep.compare(
-        dict(zip("ab", told, strict=True)), metric="resps", grader="numeric"
-    )
+    tables = headsweep.compare(dict(zip("ab", told, strict=True)), metric="resps", grader="numeric")
     assert list(tables["systems"]["samples"]) == [3, 3]
     for folder, accuracy in zip(told, tables["systems"]["accuracy"], strict=True):
         (file,) = Path(folder).rglob("samples_*.jsonl")
@@ -402,8 +400,8 @@ def test_a_multiple_choice_has_no_answers_to_grade(logged, capsys):
     assert main(["compare", *logged, "--metric", "resps"]) == 2
     assert "lacks ['resps'], which has the answers" in capsys.readouterr().err
     (file,) = Path(logged[0]).rglob("samples_*.jsonl")
-    scores = '"resps": [[[-1.5, "False"]], [[-2.5, "False"]]]'
-    text = file.read_text(encoding="utf-8").replace('"filter": "none"', f'"filter": "none", {scores}')
+    scores = ', "resps": [[[-1.5, "False"]], [[-2.5, "False"]]]}\n'
+    text = file.read_text(encoding="utf-8").replace("}\n", scores)
     file.write_text(text, encoding="utf-8")
     assert main(["compare", *logged, "--metric", "resps"]) == 2
     assert "the answers to question 0 are no texts" in capsys.readouterr().err

@@ -65,16 +65,16 @@ def compared(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
     """Compare two systems or more; the first is the baseline.
 
     Returns:
-        Tables by name. ``systems``: accuracy of each, and the mean tokens of an answer, if known. ``pairs``: `of_pairs` of every pair, `first`
-        and `second`. ``best``, of more than two: the largest gain over the baseline, what luck
-        alone would give `by_chance`, its p-value, and the gain `held_out`, of whatever one half of
-        the questions chose, on the other. Where systems have several answers, ``samples``: the
-        probability that one of k is right (`pass_at_k`), and that their vote is (`vote_at_k`, where
-        it is known which answers are equal); and ``samples_pairs``: their paired differences, with
-        Holm's correction for each k. Where a system has several answers and the tokens of all are
-        known, ``equal_tokens``: paired differences at the tokens of so many answers (``answers``)
-        of the baseline, with Holm's correction for each number. All intervals are 95%, numbers are
-        fractions.
+        Tables by name. ``systems``: accuracy of each, and the mean tokens of an answer, if known.
+        ``pairs``: `of_pairs` of every pair, `first` and `second`. ``best``, of more than two: the
+        largest gain over the baseline, what luck alone would give `by_chance`, its p-value, and the
+        gain `held_out`, of whatever one half of the questions chose, on the other. Where systems
+        have several answers, ``samples``: the probability that one of k is right (`pass_at_k`), and
+        that their vote is (`vote_at_k`, where it is known which answers are equal); and
+        ``samples_pairs``: their paired differences, with Holm's correction for each k. Where a
+        system has several answers and the tokens of all are known, ``equal_tokens``: paired
+        differences at the tokens of so many answers (``answers``) of the baseline, with Holm's
+        correction for each number. All intervals are 95%, numbers are fractions.
     """
     tables = {"systems": _systems(systems), "pairs": _pairs(systems)}
     if len(systems) > 2:

@@ -109,6 +109,7 @@ def marks(
     ends: Sequence[str],
     columns: Columns,
     caption: str,
+    clip: float = _CLIP,
 ) -> list[Block]:
     """Return rows of marks with their intervals and numbers, or nothing if there are no rows.
 
@@ -119,6 +120,7 @@ def marks(
         ends: columns of the interval, and of its corrected p-value, if it has one.
         columns: cells beside the marks.
         caption: caption of the table.
+        clip: differences in points beyond this are drawn as arrows.
     """
     if not rows:
         return []
@@ -127,7 +129,7 @@ def marks(
     rows = [row for row in rows if row in highest]
     values = [row.value(each) for row in rows for each in (*drawn.values(), *ends[:2])]
     unit = "points" if any("points" in str(each) for each in columns.values()) else "percent"
-    scale = Scale.over(values, _CLIP if unit == "points" else math.inf)
+    scale = Scale.over(values, clip if unit == "points" else math.inf)
 
     def named(row: Source) -> Any:
         return label(row) if callable(label) else short(label.format(**row.first), 40)

@@ -11,6 +11,7 @@ from headsweep.report.page import asset, render
 
 _HEADING = "Is your best of K luck?"
 _SEED = 0
+_UNPRUNED = -1  # in place of a head's number, before all heads
 
 
 def luck_page(published: Path | None) -> str:
@@ -41,20 +42,17 @@ def published_tables(cells: pd.DataFrame) -> list[dict[str, str]]:
     Cells are divided by tabs: titles, numbers of questions, the unpruned model, the heads.
     """
     found = []
-    of_model = cells.groupby("model")["head"].max()
+    most = cells.groupby("model")["head"].max().astype(int).to_dict()
     for (exhibit, model, layer), part in cells.groupby(["exhibit", "model", "layer"], sort=False):
-        subjects = [subject for subject in SIZES if subject in set(part["subject"])]
-        printed = part.set_index(["head", "subject"])["accuracy"]
-        by_head = {
-            (head, subject): f"{value:.2f}"
-            for (head, subject), value in printed.items()
-            if not pd.isna(head)
-        }
-        unpruned = part[part["head"].isna()].set_index("subject")["accuracy"]
-        rows = [["", *subjects], ["questions", *(str(SIZES[each]) for each in subjects)]]
-        rows.append(["No Prune", *(f"{unpruned[s]:.2f}" if s in unpruned else "" for s in subjects)])
-        for head in range(int(of_model[model]) + 1):
-            rows.append([f"head {head}", *(by_head.get((head, s), "") for s in subjects)])
+        grid = part.fillna({"head": _UNPRUNED}).pivot(
+            index="head", columns="subject", values="accuracy"
+        )
+        subjects = [subject for subject in SIZES if subject in grid]
+        rows = [["", *subjects], ["questions", *(str(SIZES[subject]) for subject in subjects)]]
+        for head in range(_UNPRUNED, most[model] + 1):
+            values = grid[subjects].reindex([head]).iloc[0]
+            name = "No Prune" if head == _UNPRUNED else f"head {head}"
+            rows.append([name, *("" if pd.isna(value) else f"{value:.2f}" for value in values)])
         text = "\n".join("\t".join(row) for row in rows)
         found.append({"title": f"{exhibit}: {model}, layer {layer}", "text": text})
     return found

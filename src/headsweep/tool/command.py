@@ -264,8 +264,8 @@ def luck(
         k: how many tries there were, each held against the same base
         n: how many questions they answered
         base: share of the questions that the base has right, as in 0.68
-        changed: share of the outcomes that one try changes, won or lost (default: as many as answers
-            drawn anew would)
+        changed: share of the outcomes that one try changes, won or lost (default: as many as
+            answers drawn anew would)
         best: share that the best try has right: how likely is it by luck?
         page: HTML page to write that does the same without a server, and takes a table of
             accuracies; it has the published tables, where config/published is here

@@ -140,7 +140,8 @@ def base_answers(given: str) -> tuple[pd.DataFrame, str]:
     ((name, file),) = found.items()
     rows = read_table(file, GRADED)
     rows = rows[rows["variant"] == "base"].rename(columns={"answer": "final_answer"})
-    return rows[["question_id", "correct", "final_answer", "tokens"]], f"run of headsweep, {name}, base"
+    columns = ["question_id", "correct", "final_answer", "tokens"]
+    return rows[columns], f"run of headsweep, {name}, base"
 
 
 def _settings(run: Path, file: Path) -> "pd.Series[str]":

@@ -59,7 +59,7 @@ def summary(tables: Tables) -> str:
     """Return the tables for a terminal, without the rows that do not fit."""
     lines = []
     for name, table in tables.items():
-        lines += ["", name.replace("_", ", ") + ":"]
+        lines += ["", name.replace("_", " ") + ":"]
         if name == "best":
             lines.append(str(told_of_best(Source("best.csv", table))))
             continue
