@@ -5,6 +5,7 @@
 # make asdiv    small solvers compressed on ASDiv-A, results/gallery/asdiv: an hour of a core; DATA=
 # make proof    effects are planted, and a run that does not know them has to find them; SEED=
 # make test     the tests and the linters, in the same environment
+# make site     the documentation as a site, build/site
 # make nightly  what takes hours: every step of NIGHTLY below, each to the end, each with a log
 # Its steps alone:
 # make faults   200 seeded rounds of faults: kills, full disks, damage, moved clocks; FROM=, ROUNDS=
@@ -36,7 +37,7 @@ LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
 
-.PHONY: demo real prune-example asdiv test lint reasoner readme nightly $(NIGHTLY) lock reference architectures clean
+.PHONY: demo real prune-example asdiv test lint site reasoner readme nightly $(NIGHTLY) lock reference architectures clean
 
 # Some images forbid it for all: then every job would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -86,6 +87,11 @@ lint: $(DEVELOPED)
 	$(BIN)/mypy
 	$(BIN)/python .ci/other_numpy.py $(VENV)/.other-numpy
 	$(BIN)/snakemake --lint
+	$(AGAIN) site
+
+# With a warning, as of a link that leads nowhere, there is no site.
+site: $(DEVELOPED)
+	$(BIN)/properdocs build --strict --quiet
 
 reasoner: $(INSTALLED)
 	$(BIN)/python -m headsweep.reasoner.training

@@ -6,8 +6,8 @@ from headsweep.cli import main
 from headsweep.workflow.jobs import JOBS
 from processes import python
 
-PEOPLES = "check plan pilot sweep peek solve prune export-gguf grade compare export store"
-PEOPLES += " engine bench doctor"
+PEOPLES = "check plan pilot sweep peek solve prune export-gguf grade compare luck"
+PEOPLES += " export store engine bench doctor"
 """The commands that people type, in the order in which they meet them."""
 
 

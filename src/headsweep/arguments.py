@@ -70,11 +70,12 @@ def add_command(
         keys = reading(each.annotation)
         keys["help"] = " ".join(texts[each.name].split()).replace("``", "").replace("%", "%%")
         if each.kind is each.KEYWORD_ONLY or each.name in options:
-            flag = f"-{each.name}" if len(each.name) == 1 else f"--{each.name.replace('_', '-')}"
+            flags = [f"-{each.name}"] if len(each.name) == 1 else []
+            flags.append(f"--{each.name.replace('_', '-')}")
             keys |= {"required": True} if required else {"default": each.default}
             if not required and each.default not in (None, False):
                 keys["help"] += " (default: %(default)s)"
-            command.add_argument(flag, **keys)
+            command.add_argument(*flags, **keys)
         else:
             if not required and "nargs" not in keys:
                 keys |= {"nargs": "?", "default": each.default}

@@ -22,7 +22,6 @@ from headsweep.workflow import command as job_command
 
 _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
-
   snakemake --cores 2                  a run: the demo's, or --configfile FILE
   headsweep sweep --model ./my-llama --benchmark math500 --layers 5,15
 """
@@ -93,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, "export-gguf", tool.export_gguf)
     add_command(commands, "grade", tool.grade)
     add_command(commands, "compare", compare)
+    add_command(commands, "luck", tool.luck)
     add_command(commands, "export", tool.export)
     add_command(commands, "store", tool.store, epilog=tool.ABOUT_STORE)
     add_command(commands, "engine", engine)
@@ -156,12 +156,14 @@ def compare(
     Args:
         systems: two or more, the first of which is the baseline: runs of headsweep, or their names
             in results/; folders of lm_eval --log_samples; CSV, JSON Lines (.jsonl) or Parquet with
-            question_id and correct, or answer and gold. Of two runs alone, settings and every head
-            are compared
+            question_id and correct, or answer and gold; a column sample tells several answers to a
+            question apart, a column tokens says what each took. Of two runs alone, settings and
+            every head are compared
         common: compare on the questions that all have, where not all have the same
         grader: how answers are found and compared where correct is not there
         final: the answers are final ones: they need no box
-        metric: which of lm_eval's metrics says what is right, where there are several
+        metric: which of lm_eval's metrics says what is right, where there are several; resps: none,
+            all answers of a generate_until task are graded here, also those of its repeats
         metric_filter: which of lm_eval's filters, likewise
         out: folder to write the tables to, as CSV, and a page
     """

@@ -14,7 +14,7 @@ from example_config import VALUES
 from headsweep import paths, tables
 from headsweep.config import parse
 from headsweep.errors import TableError
-from headsweep.grading import distinct, pool
+from headsweep.grading import distinct, pool, process
 from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader
 from headsweep.grading.matrix import accuracy_matrix, grade, grade_answers
 from headsweep.grading.pool import Limits
@@ -290,7 +290,7 @@ worker.main()
 
 
 def test_a_text_that_cannot_be_read_in_time_counts_and_takes_no_other_with_it(monkeypatch):
-    monkeypatch.setattr(pool, "_COMMAND", [sys.executable, "-P", "-c", HANGING])
+    monkeypatch.setattr(process, "_COMMAND", [sys.executable, "-P", "-c", HANGING])
     monkeypatch.setattr(pool, "Limits", partial(Limits, cpu_seconds=0.2))
     texts = ["5.0", "hang", "9.0"]
     table = grade_answers(

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from headsweep.errors import GradingError
-from headsweep.grading import pool
+from headsweep.grading import process
 from headsweep.grading.pool import Judgement, Limits, judge_pairs
 from processes import wait_until
 
@@ -23,7 +23,7 @@ TIMEOUT = Judgement("timeout", False)
 
 
 def test_a_pair_that_waits_without_computing_ends_by_wall_time(monkeypatch):
-    give = pool._Worker.give
+    give = process.Worker.give
 
     def give_and_stop(self, batch):
         give(self, batch)
@@ -31,7 +31,7 @@ def test_a_pair_that_waits_without_computing_ends_by_wall_time(monkeypatch):
         time.sleep(1.5)
         os.killpg(self.process.pid, signal.SIGCONT)
 
-    monkeypatch.setattr(pool._Worker, "give", give_and_stop)
+    monkeypatch.setattr(process.Worker, "give", give_and_stop)
     limits = Limits(cpu_seconds=20, wall_seconds=1, memory_mib=256)
     # The tower is what keeps the worker busy until it is stopped.
     assert judge_pairs([("9**9**9**9", "x")], "math", "authors", limits=limits) == [TIMEOUT]
@@ -47,7 +47,7 @@ def test_results_do_not_depend_on_the_number_of_workers_or_on_the_order():
 
 @pytest.mark.parametrize("killed", ["child", "parent", "both"])
 def test_a_worker_killed_from_outside_takes_no_pair_with_it(killed, monkeypatch):
-    give = pool._Worker.give
+    give = process.Worker.give
     kills = []
 
     def give_and_kill(self, batch):
@@ -61,14 +61,14 @@ def test_a_worker_killed_from_outside_takes_no_pair_with_it(killed, monkeypatch)
             if killed != "child":
                 self.process.kill()
 
-    monkeypatch.setattr(pool._Worker, "give", give_and_kill)
+    monkeypatch.setattr(process.Worker, "give", give_and_kill)
     pairs = [(f"{number}.0", f"{number}") for number in range(50)]
     assert judge_pairs(pairs, "math", "authors", workers=2) == [RIGHT] * 50
     assert len(kills) == 3
 
 
 def test_children_killed_in_a_row_before_they_answer_take_no_pair_with_them(monkeypatch):
-    give, kills = pool._Worker.give, []
+    give, kills = process.Worker.give, []
 
     def give_and_kill(self, batch):
         give(self, batch)
@@ -78,14 +78,14 @@ def test_children_killed_in_a_row_before_they_answer_take_no_pair_with_them(monk
             child.wait(300)  # until the parent has noticed
             kills.append(child.pid)
 
-    monkeypatch.setattr(pool._Worker, "give", give_and_kill)
+    monkeypatch.setattr(process.Worker, "give", give_and_kill)
     pairs = [(f"{number}.0", f"{number}") for number in range(9)]
     assert judge_pairs(pairs, "math", "authors") == [RIGHT] * 9
     assert len(set(kills)) == 4
 
 
 def test_a_worker_killed_at_its_start_is_started_again(monkeypatch):
-    start, starts = pool._Worker.start, []
+    start, starts = process.Worker.start, []
 
     def start_and_kill(self):
         start(self)
@@ -93,13 +93,13 @@ def test_a_worker_killed_at_its_start_is_started_again(monkeypatch):
         if len(starts) < 4:
             self.process.kill()
 
-    monkeypatch.setattr(pool._Worker, "start", start_and_kill)
+    monkeypatch.setattr(process.Worker, "start", start_and_kill)
     assert judge_pairs([("1.0", "1")], "numeric", "default") == [RIGHT]
     assert len(starts) == 4
 
 
 def test_a_worker_that_cannot_start_is_an_error_of_one_line(monkeypatch):
-    monkeypatch.setattr(pool, "_COMMAND", ["/bin/false"])
+    monkeypatch.setattr(process, "_COMMAND", ["/bin/false"])
     with pytest.raises(GradingError, match=r"^a grading worker ended with status 1 before .*$"):
         judge_pairs([("x", "y")], "math", "default", workers=2)
 
@@ -131,7 +131,7 @@ def attacked(monkeypatch, *codes, limits=LIMITS):
         "-c",
         ATTACKABLE.replace("IMPORTS", "".join(sorted(imports))),
     ]
-    monkeypatch.setattr(pool, "_COMMAND", command)
+    monkeypatch.setattr(process, "_COMMAND", command)
     pairs = [pair for code in codes for pair in (("1", "1"), (code, code), ("2", "3"))]
     found = judge_pairs(pairs, "math", "authors", limits=limits)
     assert found[0::3] == [RIGHT] * len(codes)
@@ -251,19 +251,19 @@ ENDLESS = {
 @pytest.fixture
 def causes(monkeypatch):
     """Return the causes of the ends of children, as they come to be known."""
-    proved, noted = pool._Worker._proved, []
+    proved, noted = process.Worker._proved, []
 
     def note(self, cause):
         noted.append(cause)
         return proved(self, cause)
 
-    monkeypatch.setattr(pool._Worker, "_proved", note)
+    monkeypatch.setattr(process.Worker, "_proved", note)
     return noted
 
 
 @pytest.mark.parametrize("cause", ENDLESS)
 def test_an_answer_that_never_ends_is_ended_even_if_it_stops_its_timers(cause, causes, monkeypatch):
-    monkeypatch.setattr(pool, "_PATIENCE_SECONDS", 2.0 if cause == "silent" else 300.0)
+    monkeypatch.setattr(process, "_PATIENCE_SECONDS", 2.0 if cause == "silent" else 300.0)
     limits = LIMITS._replace(cpu_seconds=0.1, wall_seconds=0.5 if "cpu" not in cause else 300)
     assert attacked(monkeypatch, ENDLESS[cause], limits=limits) == ["timeout"]
     assert set(causes) == {cause}

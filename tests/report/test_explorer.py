@@ -183,7 +183,7 @@ def test_of_the_papers_size_a_click_is_painted_soon(tmp_path, monkeypatch, brows
     simulation.fill(config, text="and note that 3x = 48. " * 20)
     page = written(config)
     assert page.stat().st_size < 5e6
-    embedded = re.search(r'id="run">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1]
+    embedded = re.search(r'id="data">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1]
     assert len(json.loads(embedded)[0]["questions"]) == 500
     browser.resize(1280, 900)
     browser.open(page)

@@ -2,6 +2,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
@@ -104,6 +105,34 @@ def test_the_command_prints_little_and_writes_all_of_runs_wherever_they_lie(pair
     names = {file.name for file in Path("out").iterdir()}
     assert names == {"settings.csv", "variants.csv", "pass_at_n.csv"}
     assert len(pd.read_csv("out/variants.csv")) == 2 * 4
+
+
+def test_a_run_s_base_is_compared_with_a_file_of_anyone_s(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made("alone", questions={"math_test": SMALL["questions"]["math_test"]}, selectors={})
+    _, graded = graded_of("alone")
+    base = graded[graded["variant"] == "base"].set_index("question_id")
+    draw = np.random.default_rng(2)
+    foreign = base["correct"] ^ (draw.random(len(base)) < 0.2)
+    rows = pd.DataFrame({"id": base.index, "correct": foreign, "tokens": 7})
+    rows.sample(frac=1, random_state=1).to_csv("theirs.csv", index=False)
+    assert main(["compare", "alone", "theirs.csv", "--out", "out"]) == 0
+    said = capsys.readouterr().out
+    assert "alone: run of headsweep, reasoner, greedy, math_test, base, 90 questions" in said
+    (row,) = pd.read_csv("out/pairs.csv").itertuples()
+    gained, lost = (foreign & ~base["correct"]).sum(), (base["correct"] & ~foreign).sum()
+    assert (row.n, row.gained, row.lost) == (90, gained, lost)
+    assert row.p == pytest.approx(stats.binomtest(gained, gained + lost).pvalue)
+    tokens = pd.read_csv("out/systems.csv")["tokens"]
+    assert list(tokens) == pytest.approx([base["tokens"].mean(), 7], abs=1e-6)
+
+
+def test_a_run_of_several_batches_says_which_it_has(pair, capsys):
+    pd.DataFrame({"id": ["a"], "correct": [True]}).to_csv("theirs.csv", index=False)
+    assert main(["compare", "one", "theirs.csv"]) == 2
+    said = capsys.readouterr().err
+    assert "has 2 batches of greedy answers (reasoner, greedy, math_t" in said
+    assert "compare two runs alone, or write one batch as CSV" in said
 
 
 @pytest.mark.parametrize(

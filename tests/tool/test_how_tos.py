@@ -163,13 +163,15 @@ def folder(llama, tmp_path_factory):
     (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, texts)))
     (config,) = [block for block in blocks("yaml") if block.startswith("run:")]
     (folder / "mine.yaml").write_text(config, encoding="utf-8")
+    for name, logs in (("before", "told2"), ("after", "told8")):
+        shutil.copytree(Path(__file__).with_name("lm_eval") / logs, folder / name)
     return folder
 
 
 def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
     monkeypatch.chdir(folder)
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
-    assert len(commands) == 13
+    assert len(commands) == 17
     for command in commands:
         program, *words = shlex.split(command)
         if program == "snakemake":
@@ -182,6 +184,8 @@ def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
         "my-export/results/sweep/report.html",
         "my-llama-smaller/README.md",
         "my-llama-recovered/recovery.json",
+        "compared/compare.html",
+        "luck.html",
     ):
         assert (folder / made).is_file(), made
 

@@ -133,6 +133,44 @@ def test_several_answers_have_pass_and_vote_at_k_and_their_paired_differences():
     assert votes.to_numpy() == pytest.approx(gap.to_numpy())
 
 
+def solved(answers, k):
+    """Return the chance that one of k drawn answers is right, for each question."""
+    right = (answers == "7").sum(axis=1)
+    return np.array([1 - comb(SAMPLES - count, k) / comb(SAMPLES, k) for count in right])
+
+
+def test_tokens_are_told_and_answers_compared_where_they_take_as_many():
+    frames = {"cheap": several(0.4, 1), "dear": several(0.6, 2).sample(frac=1, random_state=0)}
+    prices = {"cheap": 10, "dear": 20}
+    for name, frame in frames.items():
+        frame["tokens"] = prices[name]
+    tables = headsweep.compare(frames, final=True)
+    assert list(tables["systems"]["tokens"]) == [10, 20]
+    found = tables["equal_tokens"].set_index(["of", "answers"])
+    assert [answers for of, answers in found.index if of == "pass@k"] == [2, 4]
+    cheap, dear = (
+        frame.sort_values(["id", "sample"])["answer"].to_numpy().reshape(17, SAMPLES)
+        for frame in frames.values()
+    )
+    for budget in (2, 4):
+        row = found.loc["pass@k", budget]
+        gap = solved(dear, budget // 2) - solved(cheap, budget)
+        assert (row["first"], row["second"], row["tokens"]) == ("cheap", "dear", 10 * budget)
+        assert row["difference"] == pytest.approx(gap.mean())
+        assert row["low"] < gap.mean() < row["high"]
+        assert row["p"] == row["holm"]
+    assert ("vote@k", 2) in found.index
+
+
+def test_tokens_that_only_some_tell_are_compared_by_none():
+    frames = {"one": several(0.4, 1).assign(tokens=5), "two": several(0.6, 2)}
+    tables = headsweep.compare(frames, final=True)
+    assert "equal_tokens" not in tables
+    assert list(tables["systems"]["tokens"].isna()) == [False, True]
+    once = {name: frame.assign(tokens=9) for name, frame in three().items()}
+    assert "equal_tokens" not in headsweep.compare(once)  # one answer each: nothing to even out
+
+
 def vote(answers):
     """Return the chance that 7 wins a vote in which None has none."""
     counts = pd.Series(answers).value_counts()
@@ -225,6 +263,8 @@ def test_questions_that_not_all_have_are_left_out_only_if_that_is_asked_for():
     [
         ({"correct": "yes"}, "two: `correct` holds 'yes'; write true or false"),
         ({"correct": 0.5}, "two: `correct` holds 0.5"),
+        ({"tokens": "many"}, "two: `tokens` holds 'many'; write a number"),
+        ({"tokens": -1}, "two: `tokens` holds -1"),
         ({"id": 1}, "two has question '1' twice; .* a column `sample`"),
         ({"id": 1, "sample": [0, 1, 0]}, "two has question '1' twice"),
         ({"id": [1, 1, 2], "sample": [0, 1, 0]}, "2 answers to question '1', but 1 to '2'"),
@@ -304,6 +344,67 @@ def test_logs_of_lm_eval_are_compared_by_the_metric_that_is_named(logged, capsys
     assert "there are 2 metrics in" in capsys.readouterr().err
     assert main(["compare", *logged, "--metric", "f1"]) == 2
     assert "metric 'f1' is not in" in capsys.readouterr().err
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Likewise of a `generate_until` task with three filters and three answers to each question."""
+    for name in ("told2", "told8"):
+        shutil.copytree(LOGS / name, tmp_path / name)
+    return [str(tmp_path / name) for name in ("told2", "told8")]
+
+
+def test_a_filter_of_lm_eval_is_named_where_there_are_several(told, capsys):
+    assert main(["compare", *told]) == 2
+    assert "name one by --metric-filter: strict, flexible, vote" in capsys.readouterr().err
+    for name in ("strict", "vote"):
+        assert main(["compare", *told, "--metric-filter", name, "--out", told[0] + "-out"]) == 0
+        assert f"exact_match ({name}) of 3 answers each;" in capsys.readouterr().out
+        systems = pd.read_csv(Path(told[0] + "-out") / "systems.csv")
+        assert list(systems["accuracy"]) == pytest.approx([logged_rate(f, name) for f in told])
+
+
+def logged_rate(folder, name):
+    (file,) = Path(folder).rglob("results_*.json")
+    results = json.loads(file.read_text(encoding="utf-8"))["results"]
+    return results["told"][f"exact_match,{name}"]
+
+
+def test_all_answers_of_lm_eval_s_repeats_are_graded_here(told):
+    tables = headsweep.compare(dict(zip("ab", told, strict=True)), metric="resps", grader="numeric")
+    assert list(tables["systems"]["samples"]) == [3, 3]
+    for folder, accuracy in zip(told, tables["systems"]["accuracy"], strict=True):
+        (file,) = Path(folder).rglob("samples_*.jsonl")
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        right = [
+            re.findall(r"\d+", answer)[-1:] == [row["target"]]
+            for row in rows
+            if row["filter"] == "vote"
+            for answer in row["resps"][0]
+        ]
+        assert len(right) == 66
+        assert accuracy == pytest.approx(np.mean(right))
+    assert {"samples", "samples_pairs"} <= {*tables}
+
+
+def test_a_target_of_gsm8k_is_the_number_behind_its_solution(told):
+    (file,) = Path(told[1]).rglob("samples_*.jsonl")
+    text = file.read_text(encoding="utf-8")
+    before = headsweep.compare(dict(zip("ab", told, strict=True)), metric="resps", grader="gsm8k")
+    file.write_text(text.replace('"target": "', '"target": "12 + 1 = 13\\n#### '), encoding="utf-8")
+    after = headsweep.compare(dict(zip("ab", told, strict=True)), metric="resps", grader="gsm8k")
+    pd.testing.assert_frame_equal(before["systems"], after["systems"])
+
+
+def test_a_multiple_choice_has_no_answers_to_grade(logged, capsys):
+    assert main(["compare", *logged, "--metric", "resps"]) == 2
+    assert "lacks ['resps'], which has the answers" in capsys.readouterr().err
+    (file,) = Path(logged[0]).rglob("samples_*.jsonl")
+    scores = ', "resps": [[[-1.5, "False"]], [[-2.5, "False"]]]}\n'
+    text = file.read_text(encoding="utf-8").replace("}\n", scores)
+    file.write_text(text, encoding="utf-8")
+    assert main(["compare", *logged, "--metric", "resps"]) == 2
+    assert "the answers to question 0 are no texts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

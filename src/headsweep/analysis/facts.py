@@ -27,13 +27,16 @@ _LOG = logging.getLogger(__name__)
 LEVEL = 0.05
 """Level of tests against chance; false discovery rate among heads called different from base."""
 
+LEAST_P = 0.001
+"""The smallest p-value that is told as a number."""
+
 FORMS: dict[str, Callable[[float], str]] = {
     "percent": percent,
     "part": part,
     "points": points,
     "count": lambda value: f"{value:,.0f}",
     "plain": lambda value: f"{value:.3g}",
-    "p": lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}",
+    "p": lambda value: f"< {LEAST_P}" if value < LEAST_P else f"{value:.3f}",
     "ratio": lambda value: f"{value:.2f}",
 }
 """Formats of numbers: fractions as percent, as percent without the sign, and as percentage points;

@@ -18,7 +18,8 @@ from headsweep.analysis.gains import OVERALL
 from headsweep.config import Config, Model
 from headsweep.planning.batches import pool
 from headsweep.statistics.intervals import unpaired_difference, wilson
-from headsweep.statistics.selection import contested, gains_by_chance
+from headsweep.statistics.luck import of_table
+from headsweep.statistics.selection import gains_by_chance
 
 HEAD_PRUNING = "sprint_head_pruning.csv"
 FIGURE_5 = "sprint_figure5.csv"
@@ -165,7 +166,9 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
 
     Returns:
         ``pairs``: one row per (exhibit, subject, layer): the gain of the best and of the median
-        head, and whether the best is ``beyond`` 95% of those by chance. ``sprint``: one per exhibit
+        head, what luck alone gives the best on average (``by_chance``) and in at least 95% of draws
+        at most (``most``), the chance ``p`` of the best one's gain, and whether it is ``beyond``
+        the most. ``sprint``: one per exhibit
         and model: the ``pairs``, their median ``gain``, what chance gives with its 95% range, how
         many are ``beyond``, how many luck alone gives, on average (``luck``) and up to
         (``luck_high``) in 95% of draws, and the mean gain of the ``median_head``, which is free of
@@ -186,7 +189,7 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
             seed + place,
         )
         most = np.quantile(best, 0.95, axis=0) + 1e-9
-        pairs = pairs.assign(model=str(model), beyond=pairs["gain"] > most)
+        pairs = pairs.assign(model=str(model), beyond=pairs["gain"] > pairs["most"] + 1e-9)
         parts.append(pairs)
         total += (best > most).sum(axis=1)
         for exhibit, own in pairs.groupby("exhibit", sort=False):
@@ -212,29 +215,26 @@ def _counted(beyond: float, lucky: np.ndarray) -> dict[str, float]:
 def pairs_of(part: pd.DataFrame) -> pd.DataFrame:
     """Return the (subject, layer) pairs of a model's `head_pruning` that are legible enough.
 
-    Beside each gain stand the number of ``ordinary`` heads, which do not clearly hurt, and how many
-    questions are ``contested``.
+    Beside each gain stand the number of ``ordinary`` heads, which do not clearly hurt, how many
+    questions are ``contested``, and what luck alone would give, as
+    `headsweep.statistics.luck.of_table` says.
     """
     base = part[part["head"].isna()].set_index(["layer", "subject"])["accuracy"]
     pruned = part.dropna(subset="head")
     all_heads = pruned["head"].max() + 1
-    rows = []
+    parts = []
     for layer, cells in pruned.groupby("layer"):
         grid = cells.pivot(index="head", columns="subject", values="accuracy")
-        noise, kept = contested(grid.to_numpy(float), grid.columns.map(SIZES).to_numpy())
-        for subject in grid.columns.astype(str):
-            accuracy, n = grid[subject], SIZES[subject]
-            legible = accuracy.dropna()
-            if len(legible) < LEGIBLE * all_heads or (layer, subject) not in base.index:
-                continue
-            own = base.loc[(layer, subject)]
-            ordinary = accuracy[kept].dropna()
-            mean = ordinary.mean()
-            gains = legible.max() - own, legible.median() - own
-            noisy = len(ordinary), 4 * mean * (1 - mean) * noise * n
-            rows.append((layer, subject, n, len(legible), own, *gains, *noisy))
+        subjects = grid.columns.astype(str)
+        unpruned = base.reindex([(layer, subject) for subject in subjects])
+        sizes = subjects.map(SIZES).to_numpy()
+        found = of_table(grid.to_numpy(float), unpruned.to_numpy(float), sizes)
+        parts.append(found.assign(layer=layer, subject=subjects))
+    pairs = pd.concat(parts, ignore_index=True)
+    pairs = pairs[(pairs["tries"] >= LEGIBLE * all_heads) & pairs["base"].notna()]
+    pairs = pairs.rename(columns={"tries": "heads", "median_try": "median_head"})
     columns = ["layer", "subject", "n", "heads", "base", "gain", "median_head", "ordinary"]
-    return pd.DataFrame(rows, columns=[*columns, "contested"])
+    return pairs[[*columns, "contested", "by_chance", "most", "p"]].reset_index(drop=True)
 
 
 def conditions(folder: Path) -> pd.DataFrame:

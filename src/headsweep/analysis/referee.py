@@ -17,6 +17,7 @@ from jaxtyping import Bool, Int, Real
 
 from headsweep.statistics import differences as paired
 from headsweep.statistics.answers import majority_drawn, pass_at_n_drawn
+from headsweep.statistics.budget import at_budgets
 from headsweep.statistics.intervals import (
     Bootstrap,
     holm,
@@ -51,6 +52,8 @@ class Answered(NamedTuple):
     correct: Bool[np.ndarray, "questions answers"]
     group: Int[np.ndarray, "questions answers"] | None
     """Labels of equal answers to a question, as `headsweep.statistics.answers`; None: unknown."""
+    tokens: Real[np.ndarray, "questions answers"] | None = None
+    """What each answer took; None: unknown."""
 
     @property
     def samples(self) -> int:
@@ -62,13 +65,16 @@ def compared(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
     """Compare two systems or more; the first is the baseline.
 
     Returns:
-        Tables by name. ``systems``: accuracy of each. ``pairs``: `of_pairs` of every pair, `first`
-        and `second`. ``best``, of more than two: the largest gain over the baseline, what luck
-        alone would give `by_chance`, its p-value, and the gain `held_out`, of whatever one half of
-        the questions chose, on the other. Where systems have several answers, ``samples``: the
-        probability that one of k is right (`pass_at_k`), and that their vote is (`vote_at_k`, where
-        it is known which answers are equal); and ``samples_pairs``: their paired differences, with
-        Holm's correction for each k. All intervals are 95%, numbers are fractions.
+        Tables by name. ``systems``: accuracy of each, and the mean tokens of an answer, if known.
+        ``pairs``: `of_pairs` of every pair, `first` and `second`. ``best``, of more than two: the
+        largest gain over the baseline, what luck alone would give `by_chance`, its p-value, and the
+        gain `held_out`, of whatever one half of the questions chose, on the other. Where systems
+        have several answers, ``samples``: the probability that one of k is right (`pass_at_k`), and
+        that their vote is (`vote_at_k`, where it is known which answers are equal); and
+        ``samples_pairs``: their paired differences, with Holm's correction for each k. Where a
+        system has several answers and the tokens of all are known, ``equal_tokens``: paired
+        differences at the tokens of so many answers (``answers``) of the baseline, with Holm's
+        correction for each number. All intervals are 95%, numbers are fractions.
     """
     tables = {"systems": _systems(systems), "pairs": _pairs(systems)}
     if len(systems) > 2:
@@ -78,6 +84,8 @@ def compared(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
         tables["samples"] = _samples(sampled)
     if len(sampled) > 1:
         tables["samples_pairs"] = _samples_pairs(sampled)
+    if sampled and all(each.tokens is not None for each in systems.values()):
+        tables |= _equal_tokens(systems)
     return tables
 
 
@@ -118,8 +126,11 @@ def _systems(systems: Mapping[str, Answered]) -> pd.DataFrame:
             low, high = wilson(each.correct.sum(), np.array(len(right)))
         else:
             low, high = Bootstrap(len(right), _BOOTSTRAP, _SEED).interval(right)
-        rows.append((name, len(right), each.samples, right.mean(), float(low), float(high)))
-    return pd.DataFrame(rows, columns=["system", "n", "samples", "accuracy", "low", "high"])
+        tokens = np.nan if each.tokens is None else each.tokens.mean()
+        row = (name, len(right), each.samples, right.mean(), float(low), float(high), tokens)
+        rows.append(row)
+    columns = ["system", "n", "samples", "accuracy", "low", "high", "tokens"]
+    return pd.DataFrame(rows, columns=columns).dropna(axis="columns", how="all")
 
 
 def _pairs(systems: Mapping[str, Answered]) -> pd.DataFrame:
@@ -167,18 +178,53 @@ def _samples(systems: Mapping[str, Answered]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def _equal_tokens(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
+    """Return the differences of systems that spend as many tokens, if any two can.
+
+    Answers are drawn at random, so that k of them take k times the mean of their question.
+    """
+    spent = {
+        name: np.outer(each.tokens.mean(axis=1), np.arange(1, each.samples + 1))
+        for name, each in systems.items()
+        if each.tokens is not None
+    }
+    answer = next(iter(spent.values()))[:, 0]  # of the baseline
+    most = max(tokens[:, -1].mean() for tokens in spent.values()) / answer.mean()
+    budgets = [2**power for power in range(int(np.log2(most)) + 1)]
+    reached = {
+        name: {
+            way: at_budgets(values, spent[name], answer, budgets)
+            for way, values in _outcomes(each, each.samples).items()
+        }
+        for name, each in systems.items()
+    }
+    found = _differences(reached, budgets)
+    if found.empty:
+        return {}
+    found.insert(2, "tokens", found["k"] * answer.mean())
+    return {"equal_tokens": found.rename(columns={"k": "answers"})}
+
+
 def _samples_pairs(systems: Mapping[str, Answered]) -> pd.DataFrame:
     most = min(each.samples for each in systems.values())
     outcomes = {name: _outcomes(each, most) for name, each in systems.items()}
+    return _differences(outcomes, range(1, most + 1))
+
+
+def _differences(
+    outcomes: Mapping[str, Mapping[str, np.ndarray]], numbers: Sequence[int]
+) -> pd.DataFrame:
+    """Return the paired differences of all pairs of systems, by the way that answers are used.
+
+    Outcomes have a row for each question and a column for each number of answers, `numbers`.
+    """
     parts = []
     for way in ("pass", "vote"):
-        known = {name: [[own[way]]] for name, own in outcomes.items() if way in own}
+        known = {name: [[by_way[way]]] for name, by_way in outcomes.items() if way in by_way}
         pairs = [(second, first) for first, second in combinations(known, 2)]
-        if not pairs:
-            continue
-        part = paired.compare(known, pairs, range(1, most + 1))
+        part = paired.compare(known, pairs, numbers)
         part = part.rename(columns={"method": "second", "against": "first", "n": "k"})
         part["of"] = f"{way}@k"
         parts.append(part.rename(columns={"adjusted": "holm"}))
     wanted = ["of", "k", "first", "second", "difference", "low", "high", "p", "holm"]
-    return pd.concat(parts, ignore_index=True)[wanted]
+    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)[wanted]

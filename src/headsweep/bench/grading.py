@@ -51,7 +51,7 @@ def run(
     each = (_clocks() - begin) / len(sample)
     print(
         f"math-verify, pair after pair: {1e3 * each[0]:.2f} ms a pair ({1e3 * each[1]:.2f} ms of "
-        f"CPU), of {len(sample):,} pairs"
+        f"CPU), {1 / each[0]:,.0f} pairs a second, of {len(sample):,} pairs"
     )
     begin = _clocks()
     forms = [(canonical(answer), canonical(gold)) for answer, gold in pairs]
@@ -67,8 +67,9 @@ def run(
     given_up = sum(judgement.verdict != "judged" for judgement in judged)
     print(
         f"grading, equal pairs once: {seconds[0]:.1f} s on {workers} cores ({seconds[1]:.1f} s of "
-        f"CPU), {wall:.1f} times faster ({processor:.1f} times less CPU); {given_up:,} pairs given "
-        f"up; {differing} of {len(sample):,} verdicts differ"
+        f"CPU), {len(pairs) / seconds[0]:,.0f} pairs a second, {wall:.1f} times faster "
+        f"({processor:.1f} times less CPU); {given_up:,} pairs given up; {differing} of "
+        f"{len(sample):,} verdicts differ"
     )
 
 

@@ -102,6 +102,7 @@ def marks(
     columns: Columns,
     caption: str,
     label: Callable[[Source], Any] | None = None,
+    clip: float = _CLIP,
 ) -> list[Block]:
     """Return rows of marks with their intervals and numbers, or nothing if there are no rows.
 
@@ -111,6 +112,7 @@ def marks(
         columns: cells beside the marks.
         caption: caption of the table.
         label: label of a row, in place of that of the marks.
+        clip: differences in points beyond this are drawn as arrows.
     """
     if not rows:
         return []
@@ -121,7 +123,7 @@ def marks(
     values = [row.value(name) for row in rows for name in (*marked, shown.low, shown.high)]
     forms = [cell.form for cell in columns.values() if isinstance(cell, Cell)]
     in_points = "points" in forms
-    scale = Scale.over(values, _CLIP if in_points else math.inf)
+    scale = Scale.over(values, clip if in_points else math.inf)
 
     def named(row: Source) -> Any:
         return label(row) if label else short(shown.label.format(**row.first), 40)

@@ -234,15 +234,31 @@ def sections(config: Config) -> list[Section]:
     return found
 
 
-def environment() -> Environment:
-    """Return the templates of the pages."""
+def render(template: str, *, script: str = "", data: Markup | None = None, **values: Any) -> str:
+    """Return a page from its template in ``assets``.
+
+    Args:
+        template: name of the file.
+        script: JavaScript, the only one that its content security policy runs; none if empty.
+        data: JSON for the script.
+        values: what else the template shows.
+    """
     how: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
-    return Environment(loader=FileSystemLoader(_ASSETS), undefined=StrictUndefined, **how)
+    templates = Environment(loader=FileSystemLoader(_ASSETS), undefined=StrictUndefined, **how)
+    templates.filters["sha256"] = _sha256
+    return templates.get_template(template).render(
+        style=Markup(asset("page.css")), script=Markup(script), data=data, **values
+    )
 
 
-def style() -> Markup:
-    """Return the style sheet of the pages."""
-    return Markup((_ASSETS / "page.css").read_text(encoding="utf-8"))
+def asset(name: str) -> str:
+    """Return a text of ``assets``."""
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def _sha256(text: str) -> str:
+    """Return a text's digest as a content security policy names it."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def write_report(config: Config) -> None:
@@ -253,7 +269,6 @@ def write_report(config: Config) -> None:
     """
     stopwatch = Stopwatch()
     store = Store(config)
-    code = (_ASSETS / "page.js").read_text(encoding="utf-8")
     shown, printed = sections(config), as_printed(config)
     folds = chain.from_iterable(section.folds.values() for section in shown)
     bounded(chain.from_iterable([*folds, *printed.values()]))
@@ -264,14 +279,13 @@ def write_report(config: Config) -> None:
     hero: list[Block] = []
     if not charts and not sweeps:
         hero, shown[0].blocks = shown[0].blocks[:1], shown[0].blocks[1:]
-    template = environment().get_template("page.html")
-    page = template.render(
+    page = render(
+        "page.html",
+        script=asset("page.js"),
+        data=explorer.script(sweeps) if sweeps else None,
         config=config,
         title=partial(title, config),
         version=__version__,
-        style=style(),
-        script=Markup(code),
-        script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
         verdicts=told,
         charts=charts,
         hero=hero,
@@ -283,7 +297,6 @@ def write_report(config: Config) -> None:
         look_alikes=look_alikes(config),
         versions=_versions(config),
         settings=json.dumps(config.model_dump(mode="json"), indent=1, ensure_ascii=False),
-        data=explorer.script(sweeps) if sweeps else None,
     )
     output, findings = store.path(paths.REPORT), store.path(paths.FINDINGS)
     write_text(output, page)

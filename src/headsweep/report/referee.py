@@ -1,15 +1,20 @@
 """The page of a comparison of anyone's answers, in the style of the report; it fetches nothing."""
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from headsweep.analysis.facts import LEVEL, Cell, Sentence, Source
-from headsweep.report.blocks import Section, marks, table
-from headsweep.report.page import environment, style
+from headsweep import __version__
+from headsweep.analysis.facts import LEAST_P, LEVEL, Cell, Sentence, Source
+from headsweep.report.blocks import Block, Section, marks, table
+from headsweep.report.page import render
 from headsweep.report.page_tables import Marks
 from headsweep.tables import write_text
+from headsweep.text import short
 
 _HEADING = "Which answers are better?"
 _MARKS = Marks(
@@ -26,18 +31,25 @@ _SYSTEMS = {
     "right (%)": Cell("accuracy", "part"),
     "from": Cell("low", "part"),
     "to": Cell("high", "part"),
+    "tokens an answer": Cell("tokens", "count"),
 }
-_PAIR = {
+_INTERVAL = {
     "difference": Cell("difference", "points"),
     "interval from": Cell("low", "points"),
     "to": Cell("high", "points"),
+}
+_HOLM = {"Holm": Cell("holm", "p")}
+_PAIR = {
+    **_INTERVAL,
     "only the second right": Cell("gained", "count"),
     "only the first right": Cell("lost", "count"),
     "p": Cell("p", "p"),
-    "Holm": Cell("holm", "p"),
+    **_HOLM,
     "test": Cell("test"),
     "would show": Cell("shows", "part"),
 }
+_NAMES = {"second": Cell("second"), "first": Cell("first")}
+_DIFFERENCE = {**_NAMES, **_INTERVAL, "p": Cell("p", "p"), **_HOLM}
 _SAMPLES = {
     "system": Cell("system"),
     "k": Cell("k", "count"),
@@ -48,29 +60,41 @@ _SAMPLES = {
     "vote from": Cell("vote_low", "part"),
     "vote to": Cell("vote_high", "part"),
 }
-_SAMPLES_PAIR = {
-    "of": Cell("of"),
-    "k": Cell("k", "count"),
-    "second": Cell("second"),
-    "first": Cell("first"),
-    "difference": Cell("difference", "points"),
-    "from": Cell("low", "points"),
-    "to": Cell("high", "points"),
-    "p": Cell("p", "p"),
-    "Holm": Cell("holm", "p"),
-}
 _CAPTION = (
     "The second minus the first, in points, 95%. Coloured: Holm's p-value over all pairs is below "
-    f"{LEVEL}. Would show: the difference that these questions show with probability 0.8."
+    f"{LEVEL}."
 )
+_SHOWS = "Would show: the difference that these questions show with probability 0.8."
+_NAME = 22  # characters of a system's name in a label
+
+
+def told_of_pairs(pairs: Source) -> Sentence:
+    """Say what the table ``pairs`` shows: which of two is better, or how many pairs differ."""
+    if len(pairs) > 1:
+        shown = pairs.query(f"holm < {LEVEL}").number("holm", "count", "count")
+        said = "{shown} of {count} differences are more than chance, corrected for all of them."
+        return Sentence(said, shown=shown, count=pairs.number("holm", "count", "count"))
+    said = {
+        "▲": "{second} is better than {first}: {difference} points.",
+        "▼": "{second} is worse than {first}: {difference} points.",
+        "–": "{second} and {first} are not shown to differ: {difference} points.",
+    }[pairs.direction(_MARKS.low, _MARKS.high, _MARKS.corrected)]
+    if not math.isnan(pairs.value("shows")):
+        said += " These questions show differences from {shows} points on."
+    return pairs.say(
+        said,
+        difference=Cell("difference", "points", "low", "high"),
+        shows=Cell("shows", "part"),
+    )
 
 
 def told_of_best(best: Source) -> Sentence:
     """Say whether the best of several is more than lucky, from the table ``best``."""
     said = (
         "{best} gains {gain} points over {baseline}, the most of {others}. The best of so many "
-        "would gain {by_chance} by chance alone (p = {p})."
+        "would gain {by_chance} points by chance alone ("
     )
+    said += "p {p})." if best.value("p") < LEAST_P else "p = {p})."
     if best.number("held_out"):
         said += " Chosen on one half of the questions, the best gains {held_out} on the other."
     return best.say(
@@ -85,38 +109,91 @@ def told_of_best(best: Source) -> Sentence:
 
 def sections(tables: Mapping[str, pd.DataFrame]) -> list[Section]:
     """Return the sections of the tables of `headsweep.analysis.referee.compared`."""
-    of = {name: Source(f"{name}.csv", rows) for name, rows in tables.items()}
-    first = Section("systems", "How many are right?", ["95% intervals."])
-    first.blocks = table(
-        of["systems"],
-        _SYSTEMS,
+    sources = {name: Source(f"{name}.csv", rows, whole=True) for name, rows in tables.items()}
+    right = Section("systems", "How many are right?")
+    right.blocks = table(sources["systems"], _SYSTEMS, "95% intervals.")
+    differ = Section("pairs", "Is a difference more than chance?")
+    differ.blocks = _marks(sources["pairs"], _PAIR, f"{_CAPTION} {_SHOWS}")
+    shown = [right, differ]
+    if "best" in sources:
+        lead = [told_of_best(sources["best"])]
+        shown.append(Section("best", "Is the best more than lucky?", lead))
+    if "samples" in sources:
+        shown.append(_of_samples(sources["samples"], sources.get("samples_pairs")))
+    if "equal_tokens" in sources:
+        shown.append(_of_tokens(sources["equal_tokens"]))
+    return shown
+
+
+def _of_samples(samples: Source, pairs: Source | None) -> Section:
+    """Return the section on Pass@k and vote@k; every k is folded."""
+    section = Section("samples", "What do several answers reach?")
+    columns: dict[str, Any] = {"system": Cell("system")}
+    for way, name in (("pass", "Pass"), ("vote", "vote")):
+        if f"{way}_at_k" in samples.rows:
+            for k in filter(_is_power_of_two, sorted(samples.rows["k"].unique())):
+                columns[f"{name}@{k} (%)"] = partial(_reached, samples, way, k)
+    caption = "k answers of those given, drawn at random; 95% over questions."
+    section.blocks = table(samples.where(k=1), columns, caption)
+    section.folds["Every k"] = table(samples, _SAMPLES, caption)
+    if pairs is not None:
+        most = int(pairs.rows["k"].max())
+        last = pairs.where(of="pass@k", k=most)
+        section.blocks += _marks(last, {**_INTERVAL, **_HOLM}, f"Pass@{most}. {_CAPTION}")
+        differences = {"of": Cell("of"), "k": Cell("k", "count"), **_DIFFERENCE}
+        section.folds["Every difference"] = table(pairs, differences, _CAPTION)
+    return section
+
+
+def _reached(samples: Source, way: str, k: int, system: Source) -> Sentence | str:
+    """Return what k answers of a row's system reach, with the interval; nothing if it has fewer."""
+    row = samples.where(system=system.first["system"], k=k)
+    return row.interval(f"{way}_at_k", "part", f"{way}_low", f"{way}_high") if len(row) else ""
+
+
+def _of_tokens(pairs: Source) -> Section:
+    """Return the section on equal tokens; all but the most that all pairs reach is folded."""
+    section = Section("tokens", "What do equal tokens reach?")
+    passed = pairs.where(of="pass@k").rows
+    reached = passed["answers"].value_counts()
+    answers = int(reached[reached == reached.max()].index.max())
+    last = pairs.where(of="pass@k", answers=answers)
+    caption = (
+        f"One of some answers is right, with the tokens of {answers} of the baseline's "
+        f"({last.number('tokens', 'count')}). {_CAPTION}"
     )
-    second = Section("pairs", "Is a difference more than chance?")
-    second.blocks = marks(list(of["pairs"]), _MARKS, _PAIR, _CAPTION)
-    found = [first, second]
-    if "best" in of:
-        third = Section("best", "Is the best more than lucky?")
-        third.lead = [told_of_best(of["best"])]
-        found.append(third)
-    if "samples" in of:
-        fourth = Section("samples", "What do several answers reach?")
-        fourth.blocks = table(
-            of["samples"],
-            _SAMPLES,
-            "k answers of those given, drawn at random; 95% over questions.",
-        )
-        found.append(fourth)
-    if "samples_pairs" in of:
-        fourth.blocks += table(
-            of["samples_pairs"],
-            _SAMPLES_PAIR,
-            "The second minus the first, in points, 95%; Holm over the pairs of each k.",
-        )
-    return found
+    section.blocks = _marks(last, {**_INTERVAL, **_HOLM}, caption)
+    differences = {
+        "of": Cell("of"),
+        "baseline's answers": Cell("answers", "count"),
+        "tokens": Cell("tokens", "count"),
+        **_DIFFERENCE,
+    }
+    section.folds["Every difference"] = table(pairs, differences, _CAPTION)
+    return section
+
+
+def _is_power_of_two(k: int) -> bool:
+    return int(k).bit_count() == 1
+
+
+def _marks(pairs: Source, columns: Mapping[str, Cell], caption: str) -> list[Block]:
+    """Return a mark for each pair; none is cut off, however large the difference."""
+
+    def label(pair: Source) -> str:
+        return f"{short(pair.first['second'], _NAME)} − {short(pair.first['first'], _NAME)}"
+
+    return marks(list(pairs), _MARKS, columns, caption, label=label, clip=math.inf)
 
 
 def write_page(file: Path, tables: Mapping[str, pd.DataFrame], read: Sequence[str]) -> None:
     """Write the page; `read` says what was compared, a line each."""
-    page = environment().get_template("compare.html")
-    text = page.render(heading=_HEADING, style=style(), read=read, sections=sections(tables))
-    write_text(file, text)
+    page = render(
+        "compare.html",
+        heading=_HEADING,
+        version=__version__,
+        lead=[told_of_pairs(Source("pairs.csv", tables["pairs"], whole=True))],
+        read=read,
+        sections=sections(tables),
+    )
+    write_text(file, page)

@@ -245,6 +245,39 @@ def grade(
     print(graded(file, grader, answer_column, gold_column, final, workers, out))
 
 
+def luck(
+    *,
+    k: int | None = None,
+    n: int | None = None,
+    base: float | None = None,
+    changed: float | None = None,
+    best: float | None = None,
+    page: Path | None = None,
+) -> None:
+    """Say what the best of K tries gains by luck alone.
+
+    Args:
+        k: how many tries there were, each held against the same base
+        n: how many questions they answered
+        base: share of the questions that the base has right, as in 0.68
+        changed: share of the outcomes that one try changes, won or lost (default: as many as
+            answers drawn anew would)
+        best: share that the best try has right: how likely is it by luck?
+        page: HTML page to write that does the same without a server, and takes a table of
+            accuracies; it has the published tables, where config/published is here
+    """
+    from headsweep.tool.luck import told, write
+
+    if page is not None:
+        print(f"{write(page)} is written; open it in a browser")
+    numbers = {"--k": k, "--n": n, "--base": base}
+    missing = [option for option, value in numbers.items() if value is None]
+    if page is None or len(missing) < len(numbers):
+        if k is None or n is None or base is None:
+            raise ConfigError(f"{' and '.join(missing)} is missing; give --k, --n and --base")
+        print(told(k, n, base, changed, best))
+
+
 def doctor() -> None:
     """Print facts for a bug report: versions, machine, SLURM."""
     from headsweep.tool.machine import describe

@@ -123,7 +123,7 @@ def base_answers(given: str) -> tuple[pd.DataFrame, str]:
     """Return the base model's greedy answers in a run, to compare them with anyone's.
 
     Returns:
-        Columns question_id, correct, final_answer; and what they are.
+        Columns question_id, correct, final_answer, tokens; and what they are.
 
     Raises:
         ConfigError: there is no such run, or it has not one batch of greedy answers alone.
@@ -140,7 +140,8 @@ def base_answers(given: str) -> tuple[pd.DataFrame, str]:
     ((name, file),) = found.items()
     rows = read_table(file, GRADED)
     rows = rows[rows["variant"] == "base"].rename(columns={"answer": "final_answer"})
-    return rows[["question_id", "correct", "final_answer"]], f"run of headsweep, {name}, base"
+    columns = ["question_id", "correct", "final_answer", "tokens"]
+    return rows[columns], f"run of headsweep, {name}, base"
 
 
 def _settings(run: Path, file: Path) -> "pd.Series[str]":

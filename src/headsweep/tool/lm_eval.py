@@ -17,48 +17,107 @@ from headsweep.tool.foreign import read_file
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+)\.jsonl")
 _KNOWN = re.compile(r"0\.4\.\d+")
 _NEEDED = ("doc_id", "filter", "metrics")
+_BEFORE_GOLD = "#### "  # in a target of GSM8K, which is a whole solution
+
+
+ANSWERS = "resps"
+"""Stands in place of a metric: all answers of a ``generate_until`` task, to be graded here."""
 
 
 def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple[pd.DataFrame, str]:
-    """Return the answers of a folder of lm_eval's: question_id, correct; and what they are.
+    """Return the answers of a folder of lm_eval's, and what they are.
+
+    A task with ``repeats`` logs all answers to a question, and its metrics for the one that each of
+    its filters makes of them.
 
     Args:
         folder: that of ``--output_path``, or the model's in it.
-        metric: which of its metrics says what is right; needed where there are several.
-        filtered: which of its filters, likewise.
+        metric: which of its metrics says what is right, needed where there are several; or
+            `ANSWERS`.
+        filtered: which of its filters, likewise; of no matter to `ANSWERS`.
+
+    Returns:
+        Columns question_id, correct; of `ANSWERS` question_id, sample, answer, gold.
 
     Raises:
         TableError: the folder has no such files, several of a task, an unknown version, several
-            metrics or filters of which none is named, or a number that is neither 0 nor 1.
+            metrics or filters of which none is named, a number that is neither 0 nor 1, or no texts
+            to grade.
     """
-    files = sorted(folder.rglob("samples_*.jsonl"))
-    matches = {file: _SAMPLES.fullmatch(file.name) for file in files}
-    named = {file: match for file, match in matches.items() if match is not None}
-    if not named:
-        raise TableError(
-            f"{folder} is neither a run of headsweep nor a folder of lm_eval: it has no "
-            "samples_TASK_TIME.jsonl; run lm_eval with --log_samples, or give a file"
-        )
-    tasks = [found["task"] for found in named.values()]
-    if twice := sorted({task for task in tasks if tasks.count(task) > 1}):
-        raise TableError(f"{folder} has task {twice[0]} of several runs; give each a folder")
-    versions = {_version(file, found["time"]) for file, found in named.items()}
+    versions = set()
     parts = []
-    for file, found in named.items():
+    told = []
+    for file, task, time in _logs(folder):
+        versions.add(_version(file, time))
         rows = read_file(file)
         if missing := [name for name in _NEEDED if name not in rows]:
             raise TableError(
                 f"{file} lacks {missing}, which lm_eval 0.4 writes; give a CSV instead"
             )
-        if rows["metrics"].map(tuple).nunique() > 1:
-            raise TableError(f"{file} has rows of different metrics; give a CSV instead")
-        name = _chosen(file, "metric", metric, rows["metrics"].iloc[0])
-        which = _chosen(file, "metric-filter", filtered, rows["filter"].unique())
-        own = rows[rows["filter"] == which]
-        ids = f"{found['task']}/" + own["doc_id"].astype(str)
-        parts.append(pd.DataFrame({"question_id": ids, "correct": own[name]}))
-    told = f"lm_eval {', '.join(sorted(versions))}, {', '.join(sorted(tasks))}, {name} ({which})"
-    return pd.concat(parts, ignore_index=True), told
+        if metric == ANSWERS:
+            part, said = _all_answers(file, rows), "all answers"
+        else:
+            part, said = _by_metric(file, rows, metric, filtered)
+        parts.append(part.assign(question_id=f"{task}/" + part["question_id"].astype(str)))
+        told.append(f"{task}, {said}")
+    line = f"lm_eval {', '.join(sorted(versions))}, {'; '.join(told)}"
+    return pd.concat(parts, ignore_index=True), line
+
+
+def _logs(folder: Path) -> list[tuple[Path, str, str]]:
+    """Return the files of samples, and the task and the time of each."""
+    files = sorted(folder.rglob("samples_*.jsonl"))
+    named = [(file, match) for file in files if (match := _SAMPLES.fullmatch(file.name))]
+    if not named:
+        raise TableError(
+            f"{folder} is neither a run of headsweep nor a folder of lm_eval: it has no "
+            "samples_TASK_TIME.jsonl; run lm_eval with --log_samples, or give a file"
+        )
+    tasks = [match["task"] for _, match in named]
+    if twice := sorted({task for task in tasks if tasks.count(task) > 1}):
+        raise TableError(f"{folder} has task {twice[0]} of several runs; give each a folder")
+    return [(file, match["task"], match["time"]) for file, match in named]
+
+
+def _by_metric(
+    file: Path, rows: pd.DataFrame, metric: str | None, filtered: str | None
+) -> tuple[pd.DataFrame, str]:
+    """Return what a metric says of the answers that a filter made, and how it was chosen."""
+    if rows["metrics"].map(tuple).nunique() > 1:
+        raise TableError(f"{file} has rows of different metrics; give a CSV instead")
+    name = _chosen(file, "metric", metric, rows["metrics"].iloc[0])
+    which = _chosen(file, "metric-filter", filtered, rows["filter"].unique())
+    rows = rows[rows["filter"] == which]
+    said = f"{name} ({which})"
+    repeats = len(_texts(rows["resps"].iloc[0])) if "resps" in rows else 0
+    if repeats > 1:
+        said += f" of {repeats} answers each; --metric {ANSWERS} grades all of them"
+    return pd.DataFrame({"question_id": rows["doc_id"], "correct": rows[name]}), said
+
+
+def _all_answers(file: Path, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return all answers to each question, with the gold answer."""
+    if missing := [name for name in (ANSWERS, "target") if name not in rows]:
+        raise TableError(f"{file} lacks {missing}, which has the answers; name a metric instead")
+    rows = rows[rows["filter"] == rows["filter"].iloc[0]]  # each filter repeats them
+    found = []
+    for row in rows.itertuples():
+        answers = _texts(row.resps)
+        if not answers:
+            raise TableError(
+                f"{file}: the answers to question {row.doc_id} are no texts, as of a multiple "
+                "choice; name a metric instead"
+            )
+        gold = str(row.target).rpartition(_BEFORE_GOLD)[2]
+        found += [(row.doc_id, sample, answer, gold) for sample, answer in enumerate(answers)]
+    return pd.DataFrame(found, columns=["question_id", "sample", "answer", "gold"])
+
+
+def _texts(answers: Any) -> list[str]:
+    """Return the texts of a cell of ``resps``; none if it holds anything else."""
+    repeats = answers[0] if isinstance(answers, list) and len(answers) == 1 else []
+    is_text = isinstance(repeats, list) and all(isinstance(each, str) for each in repeats)
+    return repeats if is_text else []
 
 
 def _version(file: Path, time: str) -> str:

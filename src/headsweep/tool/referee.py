@@ -2,10 +2,12 @@
 
 What is compared is a table with a row for each answer: an id of the question (`question_id`, `id`
 or `doc_id`), and either `correct`, or `answer` and `gold`, which are graded here. A column `sample`
-tells several answers to a question apart. Votes are counted where answers are graded here, or where
-there is a column `final_answer`, as `headsweep grade --out` writes it.
+tells several answers to a question apart, a column `tokens` says what each took. Votes are counted
+where answers are graded here, or where there is a column `final_answer`, as `headsweep grade --out`
+writes it.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +49,8 @@ def compare(
     common: bool = False,
     grader: Grader = "math",
     final: bool = False,
+    metric: str | None = None,
+    metric_filter: str | None = None,
 ) -> Tables:
     """Compare two systems or more on the same questions.
 
@@ -56,6 +60,9 @@ def compare(
         common: compare on the questions that all have, if not all have the same.
         grader: how answers are found and compared where `correct` is not there.
         final: the answers are final ones: they need no box.
+        metric: which of lm_eval's metrics says what is right, where there are several; ``resps``:
+            none, all answers of a ``generate_until`` task are graded here.
+        metric_filter: which of lm_eval's filters, likewise.
 
     Returns:
         The tables of `headsweep.analysis.referee.compared`.
@@ -64,7 +71,7 @@ def compare(
         ConfigError: there are fewer than two systems, or their questions differ.
         TableError: a table cannot be read, or does not say what is right.
     """
-    rules = Rules(grader, final)
+    rules = Rules(grader, final, metric, metric_filter)
     read = {
         name: answers_of(frame, name, rules)
         if isinstance(frame, pd.DataFrame)
@@ -88,8 +95,8 @@ def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:
     """Read the answers of a file, an lm_eval folder or a run of headsweep.
 
     Returns:
-        Columns question_id, sample, correct, and label: equal for equal answers to a question,
-        where it is known, and None without an answer; and what was read, in a line.
+        Columns question_id, sample, correct; where they are known, tokens, and label: equal for
+        equal answers to a question, and None without an answer. And what was read, in a line.
 
     Raises:
         TableError: it cannot be read.
@@ -108,6 +115,7 @@ def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:
     questions = found["question_id"].nunique()
     each = len(found) // questions
     many = f", {each} answers each" if each > 1 else ""
+    many += f", {found['tokens'].mean():,.0f} tokens an answer" if "tokens" in found else ""
     return found, f"{plain(given)}: {what}, {questions:,} questions{many}, right or wrong {how}"
 
 
@@ -141,6 +149,8 @@ def answers_of(table: pd.DataFrame, of: object, rules: Rules) -> pd.DataFrame:
         raise TableError(
             f"{of} has neither `correct` nor `answer` and `gold`, only {there}; add one"
         )
+    if "tokens" in table:
+        found["tokens"] = [_count(cell, of) for cell in table["tokens"]]
     if label is not None:
         found["label"] = pd.Series(label, dtype=object)
     twice = found[found.duplicated(["question_id", "sample"])]
@@ -163,6 +173,16 @@ def _truth(cell: Any, of: object) -> bool:
     if known is None:
         raise TableError(f"{of}: `correct` holds {quoted(cell)}; write true or false, or 1 or 0")
     return known
+
+
+def _count(cell: Any, of: object) -> float:
+    try:
+        number = float(cell)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise TableError(f"{of}: `tokens` holds {quoted(cell)}; write a number, 0 or more")
+    return number
 
 
 def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answered]:
@@ -191,7 +211,9 @@ def _arrays(own: pd.DataFrame, shared: set[str]) -> Answered:
     rows = own[own["question_id"].isin(shared)].sort_values(["question_id", "sample"])
     shape = len(shared), len(rows) // len(shared)
     correct = rows["correct"].to_numpy(dtype=bool).reshape(shape)
+    tokens = rows["tokens"].to_numpy(dtype=float).reshape(shape) if "tokens" in rows else None
     if "label" not in rows:
-        return Answered(correct, None)
+        return Answered(correct, None, tokens)
     by_form = rows.groupby(["question_id", "label"], dropna=True).ngroup()
-    return Answered(correct, by_form.fillna(NO_ANSWER).to_numpy(dtype=int).reshape(shape))
+    group = by_form.fillna(NO_ANSWER).to_numpy(dtype=int).reshape(shape)
+    return Answered(correct, group, tokens)

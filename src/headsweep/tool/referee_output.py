@@ -15,21 +15,14 @@ from headsweep.text import short
 from headsweep.tool.referee import Rules, Tables, compared, matched, named, read_answers
 
 _SHOWN = 12  # rows of a table in the terminal
-_PARTS = [
-    "accuracy",
-    "shows",
-    "pass_at_k",
-    "pass_low",
-    "pass_high",
-    "vote_at_k",
-    "vote_low",
-    "vote_high",
-]
+_PARTS = ["accuracy", "shows", "pass_at_k", "pass_low", "pass_high"]
+_PARTS += ["vote_at_k", "vote_low", "vote_high"]
 _POINTS = ["difference", "low", "high"]
 _FORMS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_PARTS, FORMS["part"]),
     **dict.fromkeys(_POINTS, FORMS["points"]),
     **dict.fromkeys(("p", "holm"), FORMS["p"]),
+    "tokens": FORMS["count"],
     **dict.fromkeys(("system", "first", "second"), partial(short, width=24)),
 }
 _NOTES = (
@@ -66,7 +59,7 @@ def summary(tables: Tables) -> str:
     """Return the tables for a terminal, without the rows that do not fit."""
     lines = []
     for name, table in tables.items():
-        lines += ["", name.replace("_", ", ") + ":"]
+        lines += ["", name.replace("_", " ") + ":"]
         if name == "best":
             lines.append(str(told_of_best(Source("best.csv", table))))
             continue

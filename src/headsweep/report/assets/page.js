@@ -280,5 +280,5 @@ const explore = (sweeps) => {
   offer(0);
   if (!restore()) render();
 };
-const embedded = byId("run");
+const embedded = byId("data");
 if (embedded) explore(JSON.parse(embedded.textContent));

@@ -1,0 +1,125 @@
+"""`headsweep luck`: is the best of many tries more than lucky?"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from headsweep.errors import ConfigError
+from headsweep.report.luck import luck_page
+from headsweep.statistics.luck import best_by_luck, changed_by_chance
+from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_gain
+from headsweep.tables import write_text
+
+PUBLISHED = Path("config/published")
+"""Where the published tables are, below the repository's root."""
+_MOST_CHANGED = 0.5
+"""Coins change half of what they decide."""
+
+
+class Lucky(NamedTuple):
+    """What the best of many tries gains by luck alone; gains are fractions of the questions."""
+
+    changed: float
+    """Share of the outcomes that one try changes."""
+    expected: float
+    """The mean of the best gain."""
+    most: float
+    """What the best gain is at most in 95 of 100 draws."""
+    shows: float
+    """The smallest gain that these questions show with `POWER`, corrected over all tries; NaN if
+    they can show none."""
+    gain: float | None
+    """What the best one seen gains; None if it is unknown, and so are the next two."""
+    p: float | None
+    """The chance of a best gain at least as large."""
+    settles: int | None
+    """How many fresh questions would show this gain with `POWER`, asked of the best one alone; None
+    also if it gains nothing."""
+
+
+def lucky(
+    k: int, n: int, base: float, changed: float | None = None, best: float | None = None
+) -> Lucky:
+    """Return the luck of the best of k tries on n questions.
+
+    Args:
+        k: number of tries.
+        n: number of questions.
+        base: share of them that the base has right.
+        changed: share of the outcomes that one try changes; None: `changed_by_chance`.
+        best: share that the best try has right, if it is known.
+
+    Raises:
+        ConfigError: a share is none, or more changes than base and coins allow.
+    """
+    for name, share in (("base", base), ("best", best)):
+        if share is not None and not 0 <= share <= 1:
+            raise ConfigError(f"--{name} {share:g} is no share; give one from 0 to 1, as in 0.68")
+    limit = min(_MOST_CHANGED, 2 * min(base, 1 - base))
+    changed = changed_by_chance(base) if changed is None else changed
+    if not 0 <= changed <= limit + 1e-12:
+        raise ConfigError(
+            f"--changed {changed:g} is not from 0 to {limit:g}, which is all that luck changes "
+            f"where the base has {base:g} right; give a share in that range"
+        )
+    luck = best_by_luck(n, 2 * changed * n, k)
+    shows = smallest_gain(n, changed, k)
+    if best is None:
+        return Lucky(changed, luck.expected, luck.most, shows, None, None, None)
+    gain = best - base
+    settles = questions_for(gain, changed, 1) if gain > 0 else None
+    return Lucky(changed, luck.expected, luck.most, shows, gain, luck.p(gain), settles)
+
+
+def told(k: int, n: int, base: float, changed: float | None, best: float | None) -> str:
+    """Return what the command prints; the arguments are those of `lucky`.
+
+    Raises:
+        ConfigError: as `lucky`.
+    """
+    found = lucky(k, n, base, changed, best)
+    lines = [
+        f"{k:,} tries, {n:,} questions, {base:.1%} right without; each changes "
+        f"{found.changed:.1%} of the outcomes.",
+        f"By luck alone the best gains {100 * found.expected:+.1f} points on average, and at most "
+        f"{100 * found.most:+.1f} in 95 of 100 draws.",
+    ]
+    if found.gain is None:
+        lines.append(_seen(found, k))
+    else:
+        lines.append(
+            f"The best one seen gains {100 * found.gain:+.1f}: luck alone gives so much or more "
+            f"with p = {found.p:.3f}."
+        )
+        if found.settles is not None:
+            lines.append(
+                f"{found.settles:,} fresh questions, asked of it and the base alone, would show "
+                f"such a gain with probability {POWER:g}."
+            )
+    return "\n".join(lines)
+
+
+def _seen(found: Lucky, k: int) -> str:
+    """Return what these questions could show, and how many a small gain takes."""
+    needed = f"{questions_for(GAIN, found.changed, k):,} questions show {100 * GAIN:g}"
+    if found.shows != found.shows:
+        return f"These questions can show no gain, corrected over all tries; {needed}."
+    return (
+        f"Corrected over all tries, these questions show a gain from {100 * found.shows:.1f} "
+        f"points on with probability {POWER:g}; {needed}."
+    )
+
+
+def write(page: Path) -> Path:
+    """Write the page, and return its file.
+
+    Raises:
+        ConfigError: it cannot be written.
+        TableError: a published table is damaged.
+    """
+    try:
+        write_text(page, luck_page(PUBLISHED if PUBLISHED.is_dir() else None))
+    except OSError as error:
+        raise ConfigError(
+            f"--page {page} cannot be written ({error.strerror}); name another file"
+        ) from None
+    return page
