@@ -80,7 +80,7 @@ def choose(scales: Sequence[Family], max_n: int) -> Family:
 
     Ties go to the first scale.
     """
-    best = max(scales, key=lambda each: worth(each, max_n))
+    best = max(scales, key=lambda family: worth(family, max_n))
     if best.name == SAMPLING:
         return best
     order = greedy_cover(best.train.correct)
@@ -220,7 +220,7 @@ def compare(config: Config, frontier: str) -> None:
     tried = _candidates(config, frontier, graded)
     families = [choose(scales, max_n) for scales in tried]
     by_order = {
-        order: {each.name: curve(each, prompts, max_n, by_order=ranked) for each in families}
+        order: {family.name: curve(family, prompts, max_n, by_order=ranked) for family in families}
         for order, ranked in (("drawn", False), ("ordered", True))
     }
     curves = by_order["ordered"]
@@ -234,9 +234,9 @@ def compare(config: Config, frontier: str) -> None:
         "prompt_tokens": prompts,
         "primary_budget": primary,
     }
-    half = min([max_n, *(len(each.members) for each in families)])
+    half = min([max_n, *(len(family.members) for family in families)])
     tables = {
-        "members": pd.concat([_members(each, answered) for each in families]),
+        "members": pd.concat([_members(family, answered) for family in families]),
         "scales": _scales(tried, families, max_n),
         "curves": pd.concat(
             [
@@ -295,18 +295,19 @@ def _scales(
     tried: Sequence[Sequence[Family]], families: Sequence[Family], max_n: int
 ) -> pd.DataFrame:
     """Return what each family's scale was chosen from."""
-    return pd.DataFrame(
-        {
-            "family": each.name,
-            "scale": each.scale,
-            "members": len(each.members),
-            "train_pass": worth(each, max_n),
-            "train_tokens": each.train.tokens.sum(),
-            "chosen": each.scale == best.scale,
-        }
-        for scales, best in zip(tried, families, strict=True)
-        for each in scales
-    )
+    rows = []
+    for scales, chosen in zip(tried, families, strict=True):
+        for family in scales:
+            row = {
+                "family": family.name,
+                "scale": family.scale,
+                "members": len(family.members),
+                "train_pass": worth(family, max_n),
+                "train_tokens": family.train.tokens.sum(),
+                "chosen": family.scale == chosen.scale,
+            }
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def _families(
@@ -316,21 +317,25 @@ def _families(
     titles: Mapping[str, str],
 ) -> pd.DataFrame:
     """Return a row for each family at its chosen scale."""
-    return pd.DataFrame(
-        {
-            "family": each.name,
-            "title": titles[each.name],
-            "scale": each.scale,
-            "members": len(each.members),
-            "accuracy": each.test.correct.mean(),
-            "oracle": each.test.correct.any(axis=1).mean(),
-            "no_answer": (each.test.group < 0).mean(),
-            "tokens": each.test.tokens.mean(),
-            "computed": (of := curves[each.name]["computed"])[:, -1].mean() / of.shape[1],
-            "search_tokens": sum(one.train.tokens.sum() for one in scales),
+    rows = []
+    for scales, family in zip(tried, families, strict=True):
+        test = family.test
+        computed = curves[family.name]["computed"]
+        _, most = computed.shape  # questions, numbers of answers
+        row = {
+            "family": family.name,
+            "title": titles[family.name],
+            "scale": family.scale,
+            "members": len(family.members),
+            "accuracy": test.correct.mean(),
+            "oracle": test.correct.any(axis=1).mean(),
+            "no_answer": (test.group < 0).mean(),
+            "tokens": test.tokens.mean(),
+            "computed": computed[:, -1].mean() / most,
+            "search_tokens": sum(scale.train.tokens.sum() for scale in scales),
         }
-        for scales, each in zip(tried, families, strict=True)
-    )
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def _candidates(config: Config, frontier: str, graded: GradedAnswers) -> list[list[Family]]:
@@ -341,12 +346,16 @@ def _candidates(config: Config, frontier: str, graded: GradedAnswers) -> list[li
     for (kind, number), variants in family_members(config, options).items():
         names = list(map(str, variants))
         scale = str(number) if number else ""
-        train, test = (graded.of(options.decoding, each, names, samples=1) for each in asked)
+        train, test = (
+            graded.of(options.decoding, questions, names, samples=1) for questions in asked
+        )
         found[kind].append(Family(kind, scale, names, train, test))
     for decoding in options.sampling:
         names = [f"{decoding}, sample {number}" for number in range(options.members)]
         base = [str(BASE)]
-        train, test = (graded.of(decoding, each, base, samples=len(names)) for each in asked)
+        train, test = (
+            graded.of(decoding, questions, base, samples=len(names)) for questions in asked
+        )
         found[SAMPLING].append(Family(SAMPLING, decoding, names, train, test))
     return list(found.values())
 

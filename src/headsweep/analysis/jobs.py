@@ -37,38 +37,48 @@ from headsweep.tables import (
 def write_tables(config: Config, sweep: str, published: Path) -> None:
     """Write Pass@1 by subject, layer and head, and by level, as CSV and LaTeX (Tables 1-4)."""
     stopwatch = Stopwatch()
-    z, variants = read_z(config, sweep)
     store = Store(config)
-    sources = [store.of_sweep(sweep), store.of_sweep(sweep, paths.GRADED)]
-    cut = cut_cells(z, read_table(sources[1], GRADED), variants)
-    own = cells(z, variants).merge(cut, on=["by", "group", "variant"], validate="one_to_one")
+    accuracy = store.of_sweep(sweep)
+    graded = store.of_sweep(sweep, paths.GRADED)
+    z, variants = read_z(config, sweep)
+    cut = cut_cells(z, read_table(graded, GRADED), variants)
+    reproduced = cells(z, variants).merge(cut, on=["by", "group", "variant"], validate="one_to_one")
     prompt = config.decodings[config.sweeps[sweep].decoding].prompt
     grading = config.grading_of(sweep)
-    table = beside(config, sweep, own, published).assign(prompt=prompt, grading=grading)
+    table = beside(config, sweep, reproduced, published).assign(prompt=prompt, grading=grading)
     table["unlike"] = unlike.of_sweep(config, sweep)
     tex = store.path(paths.TABLE, sweep=sweep, suffix="tex")
-    write_text(tex, latex.of_sweep(own, title(config, "sweeps", sweep), prompt, grading))
+    write_text(tex, latex.of_sweep(reproduced, title(config, "sweeps", sweep), prompt, grading))
     csv = write_csv(tex.with_suffix(".csv"), table, 6)
-    record([tex, csv], stopwatch, sources)
+    record([tex, csv], stopwatch, [accuracy, graded])
 
 
 def write_controls(config: Config, sweep: str) -> None:
     """Write the controls of a sweep: gains, heads, spread, placebos and failures."""
     stopwatch = Stopwatch()
+    store = Store(config)
     section = config.sweeps[sweep]
-    file = partial(Store(config).of_sweep, sweep)
+    of_sweep = partial(store.of_sweep, sweep)
+    sources = [of_sweep(), of_sweep(paths.GRADED), of_sweep(paths.ACTIVATIONS)]
     z, variants = read_z(config, sweep)
-    files = [file(), file(paths.GRADED), file(paths.ACTIVATIONS)]
+    graded = read_table(of_sweep(paths.GRADED), GRADED)
+    activations = read_table(of_sweep(paths.ACTIVATIONS), ACTIVATIONS)
+    placebo_variants = placebos(config, section)
     noise = NEAR_TIE[config.models[section.model].dtype]
-    graded = read_table(files[1], GRADED)
-    others = placebos(config, section)
-    found = controls(z, graded, variants, others, noise, config.seed)
-    answers = {str(each): file(paths.ANSWERS, variant=each) for each in (*variants, *others)}
-    activations = read_table(files[2], ACTIVATIONS)
-    found["placebos"] = changes(graded, [*variants[1:], *others], answers, activations)
-    found["failures"] = failures(found["heads"], graded, answers, activations)
-    path = partial(Store(config).path, paths.CONTROLS, sweep=sweep)
-    record([write_csv(path(table=name), own) for name, own in found.items()], stopwatch, files)
+    answers = {
+        str(variant): of_sweep(paths.ANSWERS, variant=variant)
+        for variant in (*variants, *placebo_variants)
+    }
+
+    by_name = controls(z, graded, variants, placebo_variants, noise, config.seed)
+    changed = [*variants[1:], *placebo_variants]
+    by_name["placebos"] = changes(graded, changed, answers, activations)
+    by_name["failures"] = failures(by_name["heads"], graded, answers, activations)
+    written = [
+        write_csv(store.path(paths.CONTROLS, sweep=sweep, table=name), table)
+        for name, table in by_name.items()
+    ]
+    record(written, stopwatch, sources)
 
 
 def write_audit(config: Config, published: Path) -> None:
