@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
 FLOORS = (
     "reference cli jobs proof tool bench",
     "report figures analysis",
-    "frontier recovery sprint compression",
+    "frontier maps recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",
     "record tables variants text arguments paths errors",

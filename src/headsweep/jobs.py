@@ -74,6 +74,19 @@ JOBS = (
         ("comparison",),
         "Compare prompts and rules.",
     ),
+    Job(
+        "score",
+        "maps.job:score_layer",
+        ("texts", "layer"),
+        "Score known texts without each head of a layer.",
+    ),
+    Job(
+        "gradients",
+        "maps.job:estimate_heads",
+        ("texts",),
+        "Estimate what each head's loss does to known texts.",
+    ),
+    Job("map", "maps.job:write_map", ("map",), "Make the tables of a map of every head."),
     Job("train-selector", "sprint.job:train", ("selector",), "Train a head selector."),
     Job("rank-heads", "sprint.job:rank", ("selector",), "Rank the heads for each question."),
     Job(
@@ -247,7 +260,7 @@ def _named(store: "Store", argument: str, value: Any) -> Any:
         return readings[argument](value)
     if argument in ("model", "questions", "decoding", "embedder", "source"):
         return store.name(argument, value)
-    if argument in ("comparison", "compression", "frontier", "selector", "sweep"):
+    if argument in ("comparison", "compression", "frontier", "map", "selector", "sweep"):
         section = getattr(store.config, f"{argument}s")
         if value not in section:
             raise ConfigError(f"{argument} {value!r} is not in the config: {', '.join(section)}")

@@ -5,6 +5,7 @@ references to undefined names are refused in one line.
 """
 
 from headsweep.config.experiments import Frontier, Layers, Selector, Study, Sweep
+from headsweep.config.maps import HeadMap
 from headsweep.config.questions import (
     SYSTEM_PROMPT,
     Decoding,

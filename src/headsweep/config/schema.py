@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from headsweep.config.compression import Solver, WordProblems
 from headsweep.config.experiments import Comparison, Frontier, Layers, Selector, Study, Sweep
 from headsweep.config.files import read_values
+from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
 from headsweep.config.section import ALLOWED, Name, Section, Seed
 from headsweep.errors import ConfigError, quoted
@@ -22,7 +23,7 @@ _RIVALS = ("greedy cover", "best single head", "random heads")
 _TAKEN = ("store", "gallery")  # folders of results/ that are not runs
 _CLAIMS, _COMPRESSION = "claims", "compression_"  # names of other tables
 
-EXPERIMENTS = ("sweeps", "selectors", "frontiers", "comparisons", "compressions")
+EXPERIMENTS = ("sweeps", "maps", "selectors", "frontiers", "comparisons", "compressions")
 """The sections of experiments."""
 
 _REFERENCES = {"solver": "solvers", "data": "problems", "model": "models"}
@@ -50,6 +51,8 @@ class Config(Section):
     """The sentence-embedding models, by name."""
     sweeps: dict[Name, Sweep] = Field({})
     """The sweeps, by name."""
+    maps: dict[Name, HeadMap] = Field({})
+    """Maps of every head, by name."""
     selectors: dict[Name, Selector] = Field({})
     """The head selectors, by name."""
     frontiers: dict[Name, Frontier] = Field({})
@@ -86,13 +89,18 @@ class Config(Section):
                 self._check(f"{kind}.{name}", entry)
         return self
 
-    def _check(self, where: str, entry: Sweep | Selector | Frontier | Comparison | Study) -> None:
+    def _check(
+        self,
+        where: str,
+        entry: Sweep | HeadMap | Selector | Frontier | Comparison | Study,
+    ) -> None:
         """Refuse an experiment whose keys do not fit together, or do not fit its model."""
         if isinstance(entry, Comparison):
             for decoding in entry.decodings:
                 self._check_greedy(f"{where}.decodings", decoding)
             return
-        if not isinstance(entry, Sweep) and entry.test is not None and entry.train == entry.test:
+        alone = isinstance(entry, Sweep | HeadMap)  # no second question set
+        if not alone and entry.test is not None and entry.train == entry.test:
             raise ValueError(
                 f"{where}: train and test are both {entry.test!r}; test on questions that nothing "
                 f"is learnt from or chosen on"
@@ -120,6 +128,9 @@ class Config(Section):
                     )
         if isinstance(entry, Sweep):
             beyond, key = entry.placebos != "none", f"placebos: {entry.placebos!r}"
+        elif isinstance(entry, HeadMap):
+            beyond, key = True, "model"
+            self._check_map(where, entry)
         elif isinstance(entry, Frontier):
             beyond, key = {*entry.families} != {"head"}, f"families: {list(entry.families)}"
             self._check_families(where, entry)
@@ -137,6 +148,14 @@ class Config(Section):
                 f"{where}.{key}, but models.{entry.model} has backend vllm, which prunes heads and "
                 f"no more; ask for heads alone, or write backend headsweep"
             )
+
+    def _check_map(self, where: str, entry: HeadMap) -> None:
+        for name in entry.sampling:
+            if self.decodings[name].greedy:
+                raise ValueError(
+                    f"{where}.sampling: {name!r} is greedy; name decodings that draw samples, "
+                    f"of which some are right and some wrong"
+                )
 
     def _check_families(self, where: str, frontier: Frontier) -> None:
         known = [kind for kind, family in FAMILIES.items() if family.title]

@@ -85,7 +85,7 @@ def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
     model = config.models[of.model]
     return [
         Variant(layer, head)
-        for layer in sorted({*_expand(of.layers, model.layers)})
+        for layer in sorted({*expand(of.layers, model.layers)})
         for head in sorted({*(model.heads_in(layer) if of.heads == "all" else of.heads)})
     ]
 
@@ -112,7 +112,7 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
 def family_members(config: Config, frontier: Frontier) -> dict[tuple[str, int], list[Variant]]:
     """Return the drawn members of each family of a frontier, by family and scale."""
     model = config.models[frontier.model]
-    layers = _expand(frontier.layers, model.layers)
+    layers = expand(frontier.layers, model.layers)
     drawn_from = Pool({layer: model.heads_in(layer) for layer in layers}, model.layers)
     return {
         (kind, scale): FAMILIES[kind].members(drawn_from, scale, frontier.members, frontier.seed)
@@ -143,6 +143,9 @@ def _requests(config: Config) -> Iterator[tuple[_Names, list[Variant]]]:
     for sweep in config.sweeps.values():
         names = (sweep.model, sweep.decoding, sweep.questions)
         yield names, pool(config, sweep) + placebos(config, sweep)
+    for section in config.maps.values():
+        for decoding in section.sampling:
+            yield (section.model, decoding, section.questions), []
     for selector in config.selectors.values():
         for questions in (selector.train, selector.test):
             yield (selector.model, selector.decoding, questions), pool(config, selector)
@@ -162,7 +165,8 @@ def _requests(config: Config) -> Iterator[tuple[_Names, list[Variant]]]:
             yield (batch.model, batch.decoding, batch.questions), [*batch.variants]
 
 
-def _expand(chosen: Layers, count: int) -> tuple[int, ...]:
+def expand(chosen: Layers, count: int) -> tuple[int, ...]:
+    """Return chosen layers, or heads, by number; `count` is how many there are."""
     return tuple(range(count)) if chosen == "all" else chosen
 
 

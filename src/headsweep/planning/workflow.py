@@ -24,6 +24,14 @@ from headsweep.planning.batches import (
     solvers,
 )
 from headsweep.planning.exhibits import Shown
+from headsweep.planning.maps import (
+    find_map,
+    layer_name,
+    map_layers,
+    measured,
+    score_files,
+    texts_key,
+)
 from headsweep.planning.store import digest, encoder_key
 from headsweep.variants import Variant, pattern
 
@@ -40,6 +48,9 @@ class Rules(Shown):
         self.batches = batches(config)
         self._cores, self._groups = cores or 1, groups
         self._batch_of = {tuple(self.store.keys(**b.names).values()): b for b in self.batches}
+        self.scoring_resources = _resources(
+            lambda wildcards: cost.scoring_request(config, find_map(config, wildcards.texts)[0])
+        )
         self._arms, self._solvers = all_arms(config), solvers(config)
         self._data = sorted(self.store.key("data", name) for name in config.problems)
         self.generation_resources = _resources(
@@ -71,6 +82,8 @@ class Rules(Shown):
             "arm": sorted({arm.key for arm in every}),
             "solver": sorted({solver for solver, _ in self._solvers}),
             "encoder": [*encoders(config)],
+            "texts": list(dict.fromkeys(texts_key(config, name) for name in config.maps)),
+            "layer": [layer_name(n) for n in sorted(self._mapped_layers())],
         }
 
     @cached_property
@@ -184,6 +197,23 @@ class Rules(Shown):
             for decoding in (frontier.decoding, *frontier.sampling)
         ]
 
+    def scored(self, wildcards: Any) -> list[str]:
+        """Return the inputs of the scores of a map's texts."""
+        name, section = find_map(self.config, wildcards.texts)
+        names = {"model": section.model, "questions": section.questions}
+        fill = self.store.fill
+        return [
+            fill(paths.MODEL, model=section.model),
+            fill(paths.QUESTIONS, questions=section.questions),
+            *(fill(paths.GRADED, decoding=each, **names) for each in section.sampling),
+        ]
+
+    def mapped(self, wildcards: Any) -> list[str]:
+        """Return the inputs of a map's tables: its scores, and measured gains to hold them by."""
+        name, fill = wildcards.map, self.store.fill
+        gains = [fill(paths.ACCURACY, **batch.names) for batch in measured(self.config, name)]
+        return [*score_files(self.config, name), *gains]
+
     def of_selector(self, job: str) -> Callable[[Any], list[str]]:
         """Return the input function of a selector's job, without the selector's own results."""
 
@@ -262,6 +292,9 @@ class Rules(Shown):
             for arm in arms(self.config, wildcards.compression)
             if study.measured is None or arm.name in study.measured
         ]
+
+    def _mapped_layers(self) -> set[int]:
+        return {layer for name in self.config.maps for layer in map_layers(self.config, name)}
 
     def _batch(self, wildcards: Any) -> Batch:
         return self._batch_of[wildcards.model, wildcards.decoding, wildcards.questions]
