@@ -1,4 +1,4 @@
-"""Scores of texts and their first-order estimates, held against plain forwards on zeroed weights."""
+"""Scores of texts and first-order estimates, held against plain forwards on zeroed weights."""
 
 from dataclasses import replace
 

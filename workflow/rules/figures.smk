@@ -122,7 +122,7 @@ for SWEEP in CONFIG.sweeps:
             "headsweep job draw --log {log:q} --subject sweep --of {params.sweep:q}"
 
 
-for SUBJECT in ("selector", "compression", "frontier"):
+for SUBJECT in ("map", "selector", "compression", "frontier"):
 
     rule:
         name:

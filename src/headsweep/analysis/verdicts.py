@@ -19,6 +19,7 @@ from headsweep.analysis.powers import seen, unless_shown
 from headsweep.analysis.trials import ACCURACY, METHOD, causal_arm, control
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
+from headsweep.maps import outcomes
 from headsweep.planning.titles import title
 from headsweep.sprint import evaluation
 from headsweep.sprint.evaluation import MEAN, PAIRED
@@ -52,7 +53,7 @@ def verdicts(config: Config) -> list[Verdict]:
     Raises:
         TableError: a table of the run is missing or damaged.
     """
-    makers = (_heads, _sampling, _question, _families, _compression, _published)
+    makers = (_heads, _map, _sampling, _question, _families, _compression, _published)
     return [verdict for make in makers for verdict in make(config)]
 
 
@@ -115,6 +116,41 @@ def _heads(config: Config) -> Iterator[Verdict]:
             told = "Gains above {bound} are unlikely. {seen}"
             so = Sentence(told, bound=bound, seen=seen(pruned))
             yield Verdict("heads", "–", "No head is shown to help when lost", said, so)
+
+
+def _map(config: Config) -> Iterator[Verdict]:
+    for name in config.maps:
+        table = Source.read(config, paths.MAP, outcomes.HEADS, map=name, table="heads")
+        pruned = table.where(kind="head")
+        held = pruned.where(outcome=outcomes.PREFERENCE) or pruned.where(outcome=outcomes.SOLUTIONS)
+        if not held:
+            continue
+        helps = held.query(f"adjusted < {LEVEL} and change > 0")
+        best = held.of(held.rows.loc[[held.rows["change"].idxmax()]])
+        lost = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {LEVEL}")
+        said = best.say(
+            "{of}. " * (len(config.maps) > 1)
+            + "Map, best of {heads}: {change nats band_low band_high} nats, {n count} questions; "
+            "{matter} matter.",
+            of=title(config, "maps", name),
+            heads=held.number("variant", "count", "count"),
+            matter=lost.number("variant", "count", "count"),
+        )
+        mark, answer = "–", "No head's loss is shown to favour right answers"
+        if helps:
+            mark, answer = "▲", f"{len(helps)} heads' loss favours right answers"
+        yield Verdict("heads", mark, answer, said, _foretells(config, name))
+
+
+def _foretells(config: Config, name: str) -> Sentence:
+    """Say whether a map's preference ranks measured gains, on the first questions that tell."""
+    table = Source.read(config, paths.MAP, map=name, table="foretold")
+    row = table.where(outcome=outcomes.PREFERENCE, estimate="scored").query("low == low")
+    if not row:
+        return Sentence("")
+    if row.value("low") > 0:
+        return row.say("It ranks measured gains: ρ = {correlation ratio}.")
+    return row.say("That it ranks measured gains is not shown.")
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:

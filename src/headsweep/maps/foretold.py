@@ -11,7 +11,7 @@ from headsweep.maps.outcomes import OUTCOMES
 from headsweep.statistics import LEVEL
 from headsweep.variants import BASE
 
-FORETOLD = ["questions", "n", "outcome", "estimate", "heads", "correlation", "low", "high"]
+FORETOLD = ["questions", "title", "n", "outcome", "estimate", "heads", "correlation", "low", "high"]
 FORETOLD += ["top", "best_hits", "worst_hits", "by_chance", "best_gain", "best_found"]
 """Columns of the table. `estimate` is scored or first order; `top` is a quarter of the heads, and
 the hits count how many of the truly best (worst) so many are among the map's best (worst);
@@ -21,12 +21,15 @@ the hits count how many of the truly best (worst) so many are among the map's be
 _FEWEST = 6  # heads, below which a rank correlation says nothing
 
 
-def foretold(heads: pd.DataFrame, measured: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def foretold(
+    heads: pd.DataFrame, measured: Mapping[str, pd.DataFrame], called: Mapping[str, str]
+) -> pd.DataFrame:
     """Return columns `FORETOLD`, a row for each question set, outcome and estimate.
 
     Args:
         heads: the map's table, columns `headsweep.maps.outcomes.HEADS`.
         measured: matrices Z (`headsweep.tables.ACCURACY`), by question set.
+        called: the titles of the question sets.
     """
     rows = []
     pruned = heads[heads["kind"] == "head"]
@@ -41,10 +44,8 @@ def foretold(heads: pd.DataFrame, measured: Mapping[str, pd.DataFrame]) -> pd.Da
                 continue
             for estimate, column in (("scored", "change"), ("first order", "first_order")):
                 found = _held(own.loc[present, column], gains)
-                rows.append(
-                    {"questions": questions, "n": len(z), "outcome": outcome, "estimate": estimate}
-                    | found
-                )
+                facts = {"questions": questions, "title": called[questions], "n": len(z)}
+                rows.append({**facts, "outcome": outcome, "estimate": estimate, **found})
     return pd.DataFrame(rows, columns=FORETOLD)
 
 

@@ -1,4 +1,4 @@
-"""The first-order estimate of what each head's loss does to a text: one backward pass for all heads.
+"""First-order estimates of what each head's loss does to a text: one backward pass for all heads.
 
 With ξ_h a factor on head h's output before the output projection, 1 in the model as it is, losing
 the head changes the log-probability by about −∂ log p / ∂ξ_h at ξ_h = 1 (Michel et al. 2019,

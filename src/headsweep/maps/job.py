@@ -24,6 +24,7 @@ from headsweep.models.geometry import LoadedModel
 from headsweep.models.masks import pruned
 from headsweep.planning.maps import find_map, map_heads, map_noise, measured, score_files, unchanged
 from headsweep.planning.store import Store
+from headsweep.planning.titles import title
 from headsweep.record import Stopwatch, write_record
 from headsweep.tables import ACCURACY, GRADIENTS, SCORES, read_table, write_csv, write_table
 
@@ -100,9 +101,9 @@ def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
     allowed = bound(str(loaded.dtype).removeprefix("torch."), len(scores[0].text.tokens))
     worst = 0.0
     for own in [each for each in scores if each.text == scores[0].text][:2]:
-        with in_float32(loaded.model), torch.inference_mode():
-            with pruned(loaded.model, loaded.geometry, own.variant):
-                truth = log_probability(loaded, own.text).item()
+        lost = pruned(loaded.model, loaded.geometry, own.variant)
+        with in_float32(loaded.model), torch.inference_mode(), lost:
+            truth = log_probability(loaded, own.text).item()
         worst = max(worst, abs(own.log_probability - truth))
         if not abs(own.log_probability - truth) <= allowed:
             raise ModelError(
@@ -150,14 +151,16 @@ def write_map(config: Config, name: str) -> None:
     scores = pd.concat([read_table(file, SCORES) for file in files], ignore_index=True)
     estimates = read_table(gradients, GRADIENTS)
     heads = heads_table(scores, estimates, config.seed)
-    outcomes = {}
+    outcomes, called = {}, {}
     for batch in measured(config, name):
         file = store.path(paths.ACCURACY, **batch.names)
         outcomes[batch.questions] = read_table(file, ACCURACY, exact=False)
+        split = config.questions[batch.questions].split
+        called[batch.questions] = f"{title(config, 'questions', batch.questions)}, {split}"
     tables = {
         "heads": heads,
         "layers": layers_table(heads),
-        "foretold": foretold(heads, outcomes),
+        "foretold": foretold(heads, outcomes, called),
     }
     path = partial(store.path, paths.MAP, map=name)
     made = [write_csv(path(table=table), own, 6) for table, own in tables.items()]

@@ -103,7 +103,7 @@ def _facts(config: Config, section: str, entry: Any) -> dict[str, str]:
         found["questions"] = title(config, "problems", entry.data)
         return found
     found["model"] = title(config, "models", entry.model)
-    if section in ("sweeps", "comparisons"):
+    if section in ("sweeps", "maps", "comparisons"):
         found["questions"] = title(config, "questions", entry.questions)
     else:
         found["questions"] = title(config, "questions", entry.test)

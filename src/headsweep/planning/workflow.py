@@ -199,7 +199,7 @@ class Rules(Shown):
 
     def scored(self, wildcards: Any) -> list[str]:
         """Return the inputs of the scores of a map's texts."""
-        name, section = find_map(self.config, wildcards.texts)
+        _, section = find_map(self.config, wildcards.texts)
         names = {"model": section.model, "questions": section.questions}
         fill = self.store.fill
         return [

@@ -274,7 +274,7 @@ def _sources(
     Rows of several compressions have the `title` of theirs.
     """
     names = dict.fromkeys(("table", "exhibit", "paper"), table)
-    of = re.search(r"\{(sweep|selector|frontier|comparison)\}", template)
+    of = re.search(r"\{(sweep|map|selector|frontier|comparison)\}", template)
     if of is None:
         source = Source.read(config, template, **names)
         if template == paths.COMPRESSION_TABLE:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from headsweep.statistics import LEVEL
-from headsweep.statistics.selection import signs
+from headsweep.statistics.selection import sign_patterns
 
 
 class Means(NamedTuple):
@@ -52,7 +52,7 @@ def joint_means(
     mean = differences.mean(axis=0)
     observed = _t(mean, squares, questions)
     largest = []
-    for block in signs(resamples, questions, seed):
+    for block in sign_patterns(resamples, questions, seed):
         flipped = _t(block.astype(float) @ differences / questions, squares, questions)
         largest.append(np.abs(flipped).max(axis=1))
     maxima = np.concatenate(largest)
