@@ -23,11 +23,13 @@ MAY_IMPORT = [
         "sprint.job": "pandas scipy",
         "frontier": "pandas scipy",
         "analysis.jobs": "pandas scipy",
+        "maps.table": "pandas scipy",
         "report.page": "pandas scipy",
         "figures.draw": "pandas scipy matplotlib",
     },
     {
         "generation.activations": "pandas scipy sympy torch transformers",
+        "maps.job": "pandas scipy sympy torch transformers",
         "compression.arm_jobs": "pandas scipy sympy torch transformers",
         "compression.arm_measurements": "pandas scipy sympy torch transformers",
     },
@@ -35,7 +37,7 @@ MAY_IMPORT = [
 """In each process one after the other: what one may import, those after it may, too."""
 
 
-OTHERWISE = {"source": "questions", "selector": "name"}
+OTHERWISE = {"source": "questions", "selector": "name", "map": "name"}
 """What functions call the config name that they are given for a key."""
 KINDS = {"variant": "Variant", "cores": "int", "seed": "int", "published": "Path"}
 """Types of the arguments that are read; of all others the text is passed on."""

@@ -86,7 +86,7 @@ JOBS = (
         ("texts",),
         "Estimate what each head's loss does to known texts.",
     ),
-    Job("map", "maps.job:write_map", ("map",), "Make the tables of a map of every head."),
+    Job("map", "maps.table:write_tables", ("map",), "Make the tables of a map of every head."),
     Job("train-selector", "sprint.job:train", ("selector",), "Train a head selector."),
     Job("rank-heads", "sprint.job:rank", ("selector",), "Rank the heads for each question."),
     Job(

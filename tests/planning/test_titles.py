@@ -24,6 +24,7 @@ AUTHORS = {
         "table3-default-rules": "qwen2.5-math-7b, default grading",
         "table4-default-rules": "qwen2.5-7b, default grading",
     },
+    "maps": {"gsm8k": "GSM8K-like"},
     "selectors": {"math": "MATH-500", "gsm8k": "GSM8K"},
 }
 OURS = {
@@ -51,6 +52,7 @@ OURS = {
 }
 DEMO = {
     "sweeps": {"math": "MATH-like questions"},
+    "maps": {"gsm8k": "GSM8K-like"},
     "selectors": {"math": "MATH-like", "gsm8k": "GSM8K-like"},
     "frontiers": {"gsm8k": "GSM8K-like"},
     "comparisons": {"math": "MATH-like"},

@@ -129,7 +129,8 @@ def _map(config: Config) -> Iterator[Verdict]:
         best = held.of(held.rows.loc[[held.rows["change"].idxmax()]])
         lost = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {LEVEL}")
         said = best.say(
-            "{of}. " * (len(config.maps) > 1)
+            "{of}. "
+            * (len(config.maps) > 1)
             + "Map, best of {heads}: {change nats band_low band_high} nats, {n count} questions; "
             "{matter} matter.",
             of=title(config, "maps", name),

@@ -176,7 +176,8 @@ def scored_map(heads: pd.DataFrame) -> Figure:
         noise = own[own["kind"] == "noise"].groupby("layer")["change"].mean()
         grid[np.searchsorted(layers, noise.index), width + 1] = noise
         limit = float(np.nanquantile(np.abs(grid[:, :width]), _STRONGEST)) or 1.0
-        _map(axes, grid, DIVERGING, (-limit, limit), OUTCOMES[outcome], 0.03)
+        _map(axes, grid, DIVERGING, (-limit, limit), "", 0.03)
+        axes.set_title(f"{outcome}:\n{OUTCOMES[outcome]}", fontsize=7)
         shown = own[own["adjusted"] < LEVEL]
         for row in shown.to_dict("records"):
             place, sign = np.searchsorted(layers, row["layer"]), "^" if row["change"] > 0 else "v"

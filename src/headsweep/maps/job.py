@@ -1,4 +1,4 @@
-"""The jobs of a map: score its texts without each head of a layer, estimate, make its tables."""
+"""The jobs of a map that load its model: scores of a layer, and first-order estimates."""
 
 import logging
 import math
@@ -11,22 +11,18 @@ import torch
 
 from headsweep import paths
 from headsweep.config import Config
-from headsweep.errors import RESULT, ModelError
+from headsweep.errors import ModelError
 from headsweep.generation.alone import with_model
 from headsweep.generation.check import in_float32
 from headsweep.generation.requests import NEAR_TIE
-from headsweep.maps.foretold import foretold
 from headsweep.maps.gradients import estimate, log_probability
-from headsweep.maps.outcomes import heads_table, layers_table
 from headsweep.maps.scoring import Score, score
 from headsweep.maps.texts import choose_texts
 from headsweep.models.geometry import LoadedModel
 from headsweep.models.masks import pruned
-from headsweep.planning.maps import find_map, map_heads, map_noise, measured, score_files, unchanged
-from headsweep.planning.store import Store
-from headsweep.planning.titles import title
+from headsweep.planning.maps import find_map, map_heads, map_noise, unchanged
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import ACCURACY, GRADIENTS, SCORES, read_table, write_csv, write_table
+from headsweep.tables import GRADIENTS, SCORES, write_table
 
 _LOG = logging.getLogger(__name__)
 
@@ -138,34 +134,3 @@ def _estimates(config: Config, name: str, loaded: LoadedModel) -> pd.DataFrame:
         }
         for own in estimate(loaded, chosen.texts)
     )
-
-
-def write_map(config: Config, name: str) -> None:
-    """Write the tables of a map: ``heads``, ``layers`` and ``foretold``.
-
-    Raises:
-        TableError: scores are missing or damaged.
-    """
-    stopwatch, store = Stopwatch(), Store(config)
-    *files, gradients = map(Path, score_files(config, name))
-    scores = pd.concat([read_table(file, SCORES) for file in files], ignore_index=True)
-    estimates = read_table(gradients, GRADIENTS)
-    heads = heads_table(scores, estimates, config.seed)
-    outcomes, called = {}, {}
-    for batch in measured(config, name):
-        file = store.path(paths.ACCURACY, **batch.names)
-        outcomes[batch.questions] = read_table(file, ACCURACY, exact=False)
-        split = config.questions[batch.questions].split
-        called[batch.questions] = f"{title(config, 'questions', batch.questions)}, {split}"
-    tables = {
-        "heads": heads,
-        "layers": layers_table(heads),
-        "foretold": foretold(heads, outcomes, called),
-    }
-    path = partial(store.path, paths.MAP, map=name)
-    made = [write_csv(path(table=table), own, 6) for table, own in tables.items()]
-    facts = {"map": config.maps[name].model_dump(mode="json"), "seed": config.seed}
-    write_record(made[-1], stopwatch, facts, together=made)
-    shown = heads[heads["adjusted"] < 0.05].groupby("outcome")["variant"].count()
-    told = ", ".join(f"{outcome} {count}" for outcome, count in shown.items())
-    _LOG.log(RESULT, "%s: heads shown to matter: %s", name, told or "none")

@@ -12,10 +12,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from headsweep.maps.texts import RIGHT, SOLUTION, WRONG
 from headsweep.statistics.maxima import joint_means
 from headsweep.statistics.selection import RESAMPLES
 from headsweep.variants import Variant
+
+RIGHT, WRONG, SOLUTION = "right", "wrong", "solution"
+"""Kinds of texts."""
 
 LIKELIHOOD, PREFERENCE, SOLUTIONS = "likelihood", "preference", "solutions"
 OUTCOMES = {
@@ -55,9 +57,8 @@ def heads_table(scores: pd.DataFrame, estimates: pd.DataFrame, seed: int) -> pd.
         if len(own) < _FEWEST:
             continue
         first = _paired(estimated, lengths, outcome).mean()
-        parts.append(
-            _tested(own, outcome, seed).assign(first_order=lambda t, f=first: t["variant"].map(f))
-        )
+        tested = _tested(own, outcome, seed)
+        parts.append(tested.assign(first_order=tested["variant"].map(first)))
     return pd.concat(parts, ignore_index=True)[HEADS] if parts else pd.DataFrame(columns=HEADS)
 
 

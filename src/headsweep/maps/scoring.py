@@ -30,7 +30,7 @@ class Text:
     """A prompt, and tokens that are known to follow it."""
 
     question_id: str
-    kind: str  # of `headsweep.maps.texts.KINDS`
+    kind: str  # right, wrong or solution
     prompt: tuple[int, ...]  # token ids
     tokens: tuple[int, ...]  # token ids, without the end of sequence
 

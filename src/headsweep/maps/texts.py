@@ -13,13 +13,11 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.generation.prompts import encode_prompt
+from headsweep.maps.outcomes import RIGHT, SOLUTION, WRONG
 from headsweep.maps.scoring import Text
 from headsweep.planning.store import Store
 from headsweep.tables import ANSWERS, GRADED, QUESTIONS, read_table
 from headsweep.variants import BASE
-
-RIGHT, WRONG, SOLUTION = "right", "wrong", "solution"
-KINDS = (RIGHT, WRONG, SOLUTION)
 
 
 class Chosen(NamedTuple):

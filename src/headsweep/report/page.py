@@ -203,7 +203,12 @@ _FAMILIES = "Do pruned heads solve more than other cheap changes, for the same t
 _SAMPLING = "A question counts as solved if any of N answers is right."
 _QUESTION = "SPRINT asks the heads nearest to a question. Does it matter which question?"
 SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | None]] = {
-    "heads": ("sweeps maps", "Which heads matter?", "", mapped),  # and the explorer, in the template
+    "heads": (
+        "sweeps maps",
+        "Which heads matter?",
+        "",
+        mapped,
+    ),  # and the explorer, in the template
     "luck": ("sweeps", "Is a gain more than luck?", "", luck),
     "sampling": ("selectors", "Does choosing heads beat sampling?", _SAMPLING, sampling),
     "question": ("selectors", "Does the question matter?", _QUESTION, None),
@@ -212,8 +217,8 @@ SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | Non
     "published": ("run", "Do the papers' numbers hold?", "", published),
     "trust": ("run", "How far to trust this; how to run it again", "", None),  # likewise
 }
-"""The sections: the parts of the config of which each needs one, its title, its first sentence, and what
-adds to the declared tables."""
+"""The sections: the parts of the config of which each needs one, its title, its first sentence, and
+what adds to the declared tables."""
 
 
 def sections(config: Config) -> list[Section]:
