@@ -24,7 +24,6 @@ AUTHORS = {
         "table3-default-rules": "qwen2.5-math-7b, default grading",
         "table4-default-rules": "qwen2.5-7b, default grading",
     },
-    "maps": {"gsm8k": "GSM8K-like"},
     "selectors": {"math": "MATH-500", "gsm8k": "GSM8K"},
 }
 OURS = {

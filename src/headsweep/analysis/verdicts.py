@@ -139,19 +139,24 @@ def _map(config: Config) -> Iterator[Verdict]:
         )
         mark, answer = "–", "No head's loss is shown to favour right answers"
         if helps:
-            mark, answer = "▲", f"{len(helps)} heads' loss favours right answers"
+            many = "1 head's" if len(helps) == 1 else f"{len(helps)} heads'"
+            mark, answer = "▲", f"{many} loss favours right answers"
         yield Verdict("heads", mark, answer, said, _foretells(config, name))
 
 
 def _foretells(config: Config, name: str) -> Sentence:
-    """Say whether a map's preference ranks measured gains, on the first questions that tell."""
-    table = Source.read(config, paths.MAP, map=name, table="foretold")
-    row = table.where(outcome=outcomes.PREFERENCE, estimate="scored").query("low == low")
-    if not row:
-        return Sentence("")
-    if row.value("low") > 0:
-        return row.say("It ranks measured gains: ρ = {correlation ratio}.")
-    return row.say("That it ranks measured gains is not shown.")
+    """Say whether a map's outcomes rank measured gains, on the first questions that tell."""
+    table = Source.read(config, paths.MAP, map=name, table="foretold").where(estimate="scored")
+    parts = []
+    for outcome in (outcomes.PREFERENCE, outcomes.LIKELIHOOD):
+        row = table.where(outcome=outcome).query("low == low")
+        if row and row.value("low") > 0:
+            parts.append(row.say("{outcome} ρ = {correlation ratio}"))
+    if parts:
+        joined = Sentence("{first}, {second}", first=parts[0], second=parts[-1])
+        return Sentence("It ranks gains: {ranks}.", ranks=joined if len(parts) > 1 else parts[0])
+    known = table.query("low == low")
+    return Sentence("That it ranks gains is not shown." if known else "")
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:

@@ -11,7 +11,15 @@ from typing import Any, get_args, get_origin
 from pydantic import Field, ValidationError, model_validator
 
 from headsweep.config.compression import Solver, WordProblems
-from headsweep.config.experiments import Comparison, Frontier, Layers, Selector, Study, Sweep
+from headsweep.config.experiments import (
+    Comparison,
+    Frontier,
+    Layers,
+    Selector,
+    Study,
+    Sweep,
+    TopOfMap,
+)
 from headsweep.config.files import read_values
 from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
@@ -112,7 +120,10 @@ class Config(Section):
             return
         model = self.models[entry.model]
         for key, limit in (("layers", model.layers), ("heads", model.heads)):
-            chosen: Layers = getattr(entry, key, "all")
+            chosen: Layers | TopOfMap = getattr(entry, key, "all")
+            if isinstance(chosen, TopOfMap):
+                self._check_top(where, entry, chosen)
+                continue
             if chosen != "all" and (not chosen or max(chosen) >= limit):
                 raise ValueError(
                     f"{where}.{key}: {list(chosen)}; {entry.model} has {limit} {key}, "
@@ -147,6 +158,21 @@ class Config(Section):
             raise ValueError(
                 f"{where}.{key}, but models.{entry.model} has backend vllm, which prunes heads and "
                 f"no more; ask for heads alone, or write backend headsweep"
+            )
+
+    def _check_top(self, where: str, sweep: Sweep, wanted: TopOfMap) -> None:
+        """Refuse heads of a map of another model, or of the questions that test them."""
+        _known(f"{where}.heads.map", wanted.map, self.maps)
+        mapped = self.maps[wanted.map]
+        if mapped.model != sweep.model:
+            raise ValueError(
+                f"{where}.heads: map {wanted.map!r} is of model {mapped.model!r}, the sweep of "
+                f"{sweep.model!r}; name a map of the same model"
+            )
+        if mapped.questions == sweep.questions:
+            raise ValueError(
+                f"{where}.heads: map {wanted.map!r} has the sweep's own questions, "
+                f"{sweep.questions!r}; choose heads on questions that they are not tested on"
             )
 
     def _check_map(self, where: str, entry: HeadMap) -> None:
@@ -244,15 +270,22 @@ def load(path: Path) -> Config:
     return parse(read_values(path), str(path))
 
 
+_BRANCHES = {"list": "tuple[", "text": "literal['all']", "mapping": "TopOfMap"}
+"""How the branches of a sweep's `heads` are called in errors, by the type of value each is for."""
+
+
 def _is_meant(problem: Any) -> bool:
-    """Tell whether a problem belongs to the branch of `Layers` that fits the value's type."""
-    branch = "tuple[" if isinstance(problem["input"], str) else "literal['all']"
-    return not any(str(part).startswith(branch) for part in problem["loc"][-1:])
+    """Tell whether a problem belongs to the branch of `Layers | TopOfMap` that fits the value."""
+    kinds: dict[type, str] = {str: "text", dict: "mapping"}
+    own = _BRANCHES[kinds.get(type(problem["input"]), "list")]
+    last = str(problem["loc"][-1]) if problem["loc"] else ""
+    return last.startswith(own) or not last.startswith(tuple(_BRANCHES.values()))
 
 
 def _describe(problem: Any) -> str:
     parts = (str(part) for part in problem["loc"])
-    key = ".".join(part for part in parts if not part.startswith(("[key]", "literal[", "tuple[")))
+    hidden = ("[key]", "literal[", "tuple[", "TopOfMap")
+    key = ".".join(part for part in parts if not part.startswith(hidden))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         allowed = sorted(_section(problem["loc"][:-1]).model_fields)

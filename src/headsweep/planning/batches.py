@@ -11,7 +11,7 @@ from itertools import chain, groupby
 from typing import Any, TypeVar
 
 from headsweep import paths
-from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep
+from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep, TopOfMap
 from headsweep.config.compression import Compression, Encoder
 from headsweep.errors import ConfigError
 from headsweep.planning.store import digest, encoder_key, study_keys
@@ -83,9 +83,12 @@ def at_home(config: Config, name: str) -> list[str]:
 def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
     """Return the head-pruned variants of a sweep or selector, sorted."""
     model = config.models[of.model]
+    layers = sorted({*expand(of.layers, model.layers)})
+    if isinstance(of.heads, TopOfMap):
+        return sorted(map(Variant.parse, of.heads.chosen or ()), key=Variant.order)
     return [
         Variant(layer, head)
-        for layer in sorted({*expand(of.layers, model.layers)})
+        for layer in layers
         for head in sorted({*(model.heads_in(layer) if of.heads == "all" else of.heads)})
     ]
 

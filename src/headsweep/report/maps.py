@@ -1,23 +1,23 @@
-"""The page's part on maps of every head: two grids of layers and heads, side by side."""
+"""The page's part on maps of every head: grids of layers and heads, side by side."""
 
 from typing import Any
 
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis.facts import LEVEL, Sentence, Source
+from headsweep.analysis.facts import LEVEL, Source
 from headsweep.config import Config
-from headsweep.maps.outcomes import HEADS, LIKELIHOOD, PREFERENCE
+from headsweep.maps.outcomes import HEADS, LIKELIHOOD, PREFERENCE, SOLUTIONS
 from headsweep.planning.batches import pool
 from headsweep.planning.titles import title
 from headsweep.report.blocks import Picture, Section
 from headsweep.report.explorer import colour
 from headsweep.text import nats
 
-_SHOWN = (PREFERENCE, LIKELIHOOD)
 _SAID = {
-    PREFERENCE: "Preference: right minus wrong samples, nats. Does a loss help?",
-    LIKELIHOOD: "Likelihood: right samples, nats a token. How much does a head matter?",
+    PREFERENCE: "preference, right minus wrong samples, nats.",
+    LIKELIHOOD: "likelihood of right samples, nats a token; any change lowers it.",
+    SOLUTIONS: "likelihood of reference solutions, nats a token.",
 }
 _STRONGEST = 0.9
 """The share of heads that change less than the darkest colour says: a few carry nearly all."""
@@ -25,24 +25,36 @@ _DARKEST = 0.15  # the gain at which `colour` gives its darkest
 
 
 def mapped(config: Config, section: Section) -> None:
-    """Add a map's grids, and say what they show."""
+    """Add each map's grids."""
     for name in config.maps:
-        of = title(config, "maps", name)
         table = Source.read(config, paths.MAP, HEADS, map=name, table="heads")
         pruned = table.where(kind="head")
-        known = [each for each in _SHOWN if len(pruned.where(outcome=each))]
-        for outcome in known or pruned.rows["outcome"].unique()[:1]:
-            section.blocks.append(_grid(config, name, pruned.where(outcome=outcome), outcome, of))
-        if known:
-            said = "{of}: known texts, scored without each head. Samples lose likelihood under any "
-            said += "change, so likelihood shows what matters, preference what helps."
-            section.lead.append(Sentence(said, of=of))
+        shown = [each for each in (PREFERENCE, LIKELIHOOD) if pruned.where(outcome=each)]
+        if not shown and pruned:
+            shown = [SOLUTIONS]
+        if shown:
+            rows = {outcome: pruned.where(outcome=outcome) for outcome in shown}
+            section.blocks.append(_picture(config, name, rows))
 
 
-def _grid(config: Config, name: str, rows: Source, outcome: str, of: str) -> Picture:
-    """Return the map of one outcome; heads that the explorer has lead there."""
-    limit = float(rows.rows["change"].abs().quantile(_STRONGEST)) or 1.0
+def _picture(config: Config, name: str, rows: dict[str, Source]) -> Picture:
+    """Return the grids of a map's outcomes."""
+    of = title(config, "maps", name)
+    limits = {
+        outcome: float(own.rows["change"].abs().quantile(_STRONGEST)) or 1.0
+        for outcome, own in rows.items()
+    }
     opened = _explored(config, config.maps[name].model)
+    grids = [_grid(own, f"{of}, {kind}", limits[kind], opened) for kind, own in rows.items()]
+    sides = ["Left: ", " Right: "] if len(rows) > 1 else [""]
+    told = "".join(side + _SAID[kind] for side, kind in zip(sides, rows, strict=True))
+    darkest = ", ".join(f"±{limit:.2g}" for limit in limits.values())
+    caption = f"Known texts, {of}. {told} Darkest: {darkest}. ▲ ▼ shown over all heads."
+    return Picture(Markup('<div class="pair">{}</div>').format(Markup("").join(grids)), caption)
+
+
+def _grid(rows: Source, said: str, limit: float, opened: dict[str, str]) -> Markup:
+    """Return the map of one outcome; heads that the explorer has lead there."""
     lines = []
     widest = 0
     for layer, own in rows.rows.groupby("layer"):
@@ -51,11 +63,13 @@ def _grid(config: Config, name: str, rows: Source, outcome: str, of: str) -> Pic
         line = Markup('<div class="row"><span>L{}</span><div class="cells">{}</div></div>')
         lines.append(line.format(layer, Markup("").join(cells)))
     shown = int((rows.rows["adjusted"] < LEVEL).sum())
-    alt = f"{of}, {outcome}: {shown} of {len(rows)} heads are shown to change it"
-    box = Markup('<div class="map scored" role="img" aria-label="{}" data-width="{}">{}</div>')
-    caption = f"{_SAID.get(outcome, 'Reference solutions, nats a token.')} Darkest: ±{limit:.2g}. "
-    caption += "▲ ▼ shown over all heads."
-    return Picture(box.format(alt, widest, Markup("").join(lines)), caption, "half")
+    alt = f"{said}: {shown} of {len(rows)} heads are shown to change it"
+    # A row of cells is 15 pixels a head wide or wider: narrower ones would wrap.
+    box = Markup(
+        '<div class="map scored" role="group" aria-label="{}" data-width="{}" '
+        'style="flex-basis: {}px">{}</div>'
+    )
+    return box.format(alt, widest, 40 + 15 * widest, Markup("").join(lines))
 
 
 def _explored(config: Config, model: str) -> dict[str, str]:
@@ -76,6 +90,6 @@ def _cell(row: dict[Any, Any], limit: float, opened: dict[str, str]) -> Markup:
     said = f"{row['variant']}: {nats(row['change'])}"
     head = str(row["variant"])
     if head in opened:
-        link = Markup('<a class="{}" href="#{}/{}" tabindex="-1" title="{}">{}</a>')
-        return link.format(look, opened[head], head, said, mark)
+        link = Markup('<a class="{}" href="#{}/{}" tabindex="-1" title="{}" aria-label="{}">{}</a>')
+        return link.format(look, opened[head], head, said, said, mark)
     return Markup('<i class="{}" title="{}">{}</i>').format(look, said, mark)
