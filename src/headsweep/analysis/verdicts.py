@@ -131,7 +131,7 @@ def _map(config: Config) -> Iterator[Verdict]:
         said = best.say(
             "{of}. "
             * (len(config.maps) > 1)
-            + "Map, best of {heads}: {change nats band_low band_high} nats, {n count} questions; "
+            + "Best of {heads}: {change nats band_low band_high} nats, {n count} questions; "
             "{matter} matter.",
             of=title(config, "maps", name),
             heads=held.number("variant", "count", "count"),
@@ -151,10 +151,12 @@ def _foretells(config: Config, name: str) -> Sentence:
     for outcome in (outcomes.PREFERENCE, outcomes.LIKELIHOOD):
         row = table.where(outcome=outcome).query("low == low")
         if row and row.value("low") > 0:
-            parts.append(row.say("{outcome} ρ = {correlation ratio}"))
+            parts.append(row.say("{outcome} {correlation ratio}"))
     if parts:
         joined = Sentence("{first}, {second}", first=parts[0], second=parts[-1])
-        return Sentence("It ranks gains: {ranks}.", ranks=joined if len(parts) > 1 else parts[0])
+        return Sentence(
+            "The map ranks gains (ρ): {ranks}.", ranks=joined if len(parts) > 1 else parts[0]
+        )
     known = table.query("low == low")
     return Sentence("That it ranks gains is not shown." if known else "")
 

@@ -107,12 +107,8 @@ class Config(Section):
             for decoding in entry.decodings:
                 self._check_greedy(f"{where}.decodings", decoding)
             return
-        alone = isinstance(entry, Sweep | HeadMap)  # no second question set
-        if not alone and entry.test is not None and entry.train == entry.test:
-            raise ValueError(
-                f"{where}: train and test are both {entry.test!r}; test on questions that nothing "
-                f"is learnt from or chosen on"
-            )
+        if isinstance(entry, Selector | Frontier | Study):
+            self._check_apart(where, entry)
         if entry.model is not None:
             self._check_greedy(f"{where}.decoding", entry.decoding)
         if isinstance(entry, Study):
@@ -121,7 +117,7 @@ class Config(Section):
         model = self.models[entry.model]
         for key, limit in (("layers", model.layers), ("heads", model.heads)):
             chosen: Layers | TopOfMap = getattr(entry, key, "all")
-            if isinstance(chosen, TopOfMap):
+            if isinstance(entry, Sweep) and isinstance(chosen, TopOfMap):
                 self._check_top(where, entry, chosen)
                 continue
             if chosen != "all" and (not chosen or max(chosen) >= limit):
@@ -140,7 +136,7 @@ class Config(Section):
         if isinstance(entry, Sweep):
             beyond, key = entry.placebos != "none", f"placebos: {entry.placebos!r}"
         elif isinstance(entry, HeadMap):
-            beyond, key = True, "model"
+            beyond, key = False, ""  # scores come from its own modules, whatever answers
             self._check_map(where, entry)
         elif isinstance(entry, Frontier):
             beyond, key = {*entry.families} != {"head"}, f"families: {list(entry.families)}"
@@ -158,6 +154,13 @@ class Config(Section):
             raise ValueError(
                 f"{where}.{key}, but models.{entry.model} has backend vllm, which prunes heads and "
                 f"no more; ask for heads alone, or write backend headsweep"
+            )
+
+    def _check_apart(self, where: str, entry: Selector | Frontier | Study) -> None:
+        if entry.test is not None and entry.train == entry.test:
+            raise ValueError(
+                f"{where}: train and test are both {entry.test!r}; test on questions that nothing "
+                f"is learnt from or chosen on"
             )
 
     def _check_top(self, where: str, sweep: Sweep, wanted: TopOfMap) -> None:

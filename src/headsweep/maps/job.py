@@ -70,7 +70,7 @@ def _score_layer(
         }
         for own in scores
     )
-    facts = {**chosen.counts, "texts": len(chosen.texts), "variants": len(variants)}
+    facts: dict[str, Any] = {**chosen.counts, "texts": len(chosen.texts), "variants": len(variants)}
     facts |= {"texts_per_second": len(scores) / seconds, "scoring_seconds": seconds}
     facts |= {"dtype": str(loaded.dtype).removeprefix("torch."), "device": str(loaded.device)}
     return table, facts | check_scores(loaded, scores)

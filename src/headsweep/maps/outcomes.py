@@ -85,11 +85,13 @@ def _paired(changes: pd.DataFrame, lengths: pd.Series, outcome: str) -> pd.DataF
     }
     right, wrong, solution = of_kind.values()
     if outcome == PREFERENCE:
-        return pd.DataFrame() if right is None or wrong is None else (right - wrong).dropna()
+        if right is None or wrong is None:
+            return pd.DataFrame()
+        return pd.DataFrame(right - wrong).dropna()
     kind, found = (RIGHT, right) if outcome == LIKELIHOOD else (SOLUTION, solution)
     if found is None:
         return pd.DataFrame()
-    return found.div(lengths.xs(kind, level="kind"), axis=0).dropna()
+    return pd.DataFrame(found.div(lengths.xs(kind, level="kind"), axis=0)).dropna()
 
 
 def _tested(changes: pd.DataFrame, outcome: str, seed: int) -> pd.DataFrame:

@@ -45,7 +45,7 @@ def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) 
     """
     section, store = config.maps[name], Store(config)
     file = store.path(paths.QUESTIONS, questions=section.questions)
-    asked = read_table(file, QUESTIONS).head(section.n)
+    asked = read_table(file, QUESTIONS)[: section.n]
     samples = {each: _pairs(store, config, name, each) for each in section.sampling}
     prompt_of = config.decodings[section.decoding]
     family = config.questions[section.questions].family
