@@ -117,7 +117,8 @@ class Config(Section):
         model = self.models[entry.model]
         for key, limit in (("layers", model.layers), ("heads", model.heads)):
             chosen: Layers | TopOfMap = getattr(entry, key, "all")
-            if isinstance(entry, Sweep) and isinstance(chosen, TopOfMap):
+            if isinstance(chosen, TopOfMap):
+                assert isinstance(entry, Sweep)
                 self._check_top(where, entry, chosen)
                 continue
             if chosen != "all" and (not chosen or max(chosen) >= limit):
