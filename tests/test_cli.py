@@ -6,7 +6,7 @@ from headsweep.cli import main
 from headsweep.workflow.jobs import JOBS
 from processes import python
 
-PEOPLES = "check plan pilot sweep peek solve prune export-gguf grade compare luck"
+PEOPLES = "check plan pilot map sweep peek solve prune export-gguf grade compare luck"
 PEOPLES += " export store engine bench doctor"
 """The commands that people type, in the order in which they meet them."""
 

@@ -25,11 +25,13 @@ MAY_IMPORT = [
         "sprint.job": "pandas scipy",
         "frontier": "pandas scipy",
         "analysis.jobs": "pandas scipy",
+        "maps.table": "pandas scipy",
         "report.page": "pandas scipy",
         "figures.draw": "pandas scipy matplotlib",
     },
     {
         "generation.activations": "pandas scipy sympy torch transformers",
+        "maps.job": "pandas scipy sympy torch transformers",
         "compression.arm_jobs": "pandas scipy sympy torch transformers",
         "compression.arm_measurements": "pandas scipy sympy torch transformers",
     },

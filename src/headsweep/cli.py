@@ -23,7 +23,6 @@ from headsweep.workflow import command as job_command
 _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
   snakemake --cores 2                  a run: the demo's, or --configfile FILE
-  headsweep sweep --model ./my-llama --benchmark math500 --layers 5,15
 """
 
 _LOG = logging.getLogger("headsweep")
@@ -85,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, "check", check)
     add_command(commands, "plan", plan)
     add_command(commands, "pilot", tool.pilot)
+    tool.add_map(commands)
     tool.add_sweep(commands)
     add_command(commands, "peek", tool.peek)
     add_command(commands, "solve", tool.solve)

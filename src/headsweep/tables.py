@@ -73,6 +73,24 @@ ACTIVATIONS = _schema(
 """Each head's slice of the input of the output projection, means over tokens; and the norms of what
 the head, and of what its noise placebo, adds to the projection's output: equal but for rounding."""
 
+SCORES = _schema(
+    question_id=_TEXT,
+    kind=_TEXT,  # "right" or "wrong", a sample of the base model; "solution", the benchmark's own
+    variant=_TEXT,  # the heads of one layer and noise in it; the model as it is: "L05R00"
+    log_probability=_FLOAT64,  # of all tokens together, given the prompt; natural logarithm
+    tokens=_INT32,  # without the end of sequence
+    kept=_INT32,  # tokens that are the variant's own first choice
+)
+"""How likely known texts are to the variants of one layer: a row a text and variant."""
+
+GRADIENTS = _schema(
+    question_id=_TEXT,
+    kind=_TEXT,
+    variant=_TEXT,
+    change=_FLOAT64,
+)
+"""First-order estimate of the change of a text's log-probability without each head."""
+
 GRADED = _schema(
     question_id=_TEXT,
     variant=_TEXT,
@@ -172,6 +190,8 @@ SCHEMAS: dict[str, pa.Schema] = {
     paths.ANSWERS: ANSWERS,
     paths.BASE_ANSWERS: ANSWERS,
     paths.ACTIVATIONS: ACTIVATIONS,
+    paths.SCORES: SCORES,
+    paths.GRADIENTS: GRADIENTS,
     paths.GRADED: GRADED,
     paths.REGRADED: GRADED,
     paths.ACCURACY: ACCURACY,

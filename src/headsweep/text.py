@@ -72,6 +72,13 @@ def points(fraction: float) -> str:
     return "0.0" if text in ("+0.0", "−0.0") else text
 
 
+def nats(change: float) -> str:
+    """Format a change of a log-probability with its sign and two significant digits or more."""
+    digits = 2 if abs(change) < 10 else 1
+    text = f"{change:+.{digits}f}".replace("-", "−")
+    return "0.00" if text in ("+0.00", "−0.00") else text
+
+
 def part(fraction: float) -> str:
     """Format a fraction in percent with one decimal, without the percent sign."""
     return points(fraction).lstrip("+")

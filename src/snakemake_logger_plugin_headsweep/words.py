@@ -15,6 +15,7 @@ STAGES = {
     ),
     "Answers": ("generate", "activations"),
     "Grading": ("grade", "regrade", "compare_prompts"),
+    "Map of every head": ("score", "gradients", "map"),
     "Head selectors": ("train_selector", "rank_heads", "evaluate"),
     "Compression": (
         "teacher",
@@ -36,6 +37,9 @@ _DOING = {
     "activations": "measuring the heads of {model}",
     "grade": "grading {questions} ({decoding})",
     "regrade": "grading {questions} ({decoding}) by other rules",
+    "score": "scoring {layer} of {texts}",
+    "gradients": "estimating the heads of {texts}",
+    "map": "mapping {map}",
     "train_selector": "training selector {selector}",
     "evaluate": "testing selector {selector}",
     "teacher": "training {solver}",

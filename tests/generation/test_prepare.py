@@ -37,7 +37,7 @@ def test_a_job_killed_behind_its_copy_of_a_read_only_model_is_made_up_for(config
         raise KeyboardInterrupt
 
     def make():  # as `headsweep sweep` does
-        sweep._once(output, prepare.prepare_model, config, MODEL)
+        sweep.once(output, prepare.prepare_model, config, MODEL)
 
     output = Store(config).path(paths.MODEL, model=MODEL)
     copy = Store(config).path(paths.CHECKPOINT, model=MODEL)

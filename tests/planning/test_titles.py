@@ -51,6 +51,7 @@ OURS = {
 }
 DEMO = {
     "sweeps": {"math": "MATH-like questions"},
+    "maps": {"gsm8k": "GSM8K-like"},
     "selectors": {"math": "MATH-like", "gsm8k": "GSM8K-like"},
     "frontiers": {"gsm8k": "GSM8K-like"},
     "comparisons": {"math": "MATH-like"},

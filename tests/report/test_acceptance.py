@@ -99,6 +99,11 @@ def test_links_land_on_their_headings(page):
         at_end = page.ask("innerHeight + scrollY >= height() - 1")
         assert 0 <= top <= 160 or at_end
     targets = page.ask("links('a')")
+    heads = [target for target in targets if "/" in target]  # of a map: the explorer opens them
+    for head in heads[:: max(1, len(heads) // 3)]:
+        page.click(f"a[href='{head}']")
+        assert head.rpartition("/")[2] in page.run("document.querySelector('.head').innerText")
+    targets = [target for target in targets if target not in heads]
     assert all(page.run(f"!!document.querySelector('{target}')") for target in targets)
     page.click("header a[href='#printed']")
     assert page.run("document.querySelector('#printed details').open")

@@ -120,6 +120,20 @@ for SWEEP in CONFIG.sweeps:
             "headsweep job draw --log {log:q} --subject sweep --of {params.sweep:q}"
 
 
+rule draw_map:
+    input:
+        lambda wildcards: RULES.figure_data(wildcards.map, "map"),
+    output:
+        RULES.pictures("map"),
+    log:
+        RULES.log("draw_map/{map}"),
+    params:
+        settings=lambda wildcards: RULES.settings("maps", wildcards.map),
+        title=lambda wildcards: title(CONFIG, "maps", wildcards.map),
+    shell:
+        "headsweep job draw --log {log:q} --subject map --of {wildcards.map:q}"
+
+
 rule draw_selector:
     input:
         lambda wildcards: RULES.figure_data(wildcards.selector, "selector"),

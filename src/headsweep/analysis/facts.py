@@ -20,7 +20,7 @@ from headsweep.errors import TableError
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_bytes, write_record
 from headsweep.tables import SCHEMAS, unreadable
-from headsweep.text import part, percent, plain, points
+from headsweep.text import nats, part, percent, plain, points
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,13 +34,14 @@ FORMS: dict[str, Callable[[float], str]] = {
     "percent": percent,
     "part": part,
     "points": points,
+    "nats": nats,
     "count": lambda value: f"{value:,.0f}",
     "plain": lambda value: f"{value:.3g}",
     "p": lambda value: f"< {LEAST_P}" if value < LEAST_P else f"{value:.3f}",
     "ratio": lambda value: f"{value:.2f}",
 }
 """Formats of numbers: fractions as percent, as percent without the sign, and as percentage points;
-counts; three digits; p-values; ratios."""
+changes of log-probabilities; counts; three digits; p-values; ratios."""
 
 
 def joint_factor(entries: int) -> float:

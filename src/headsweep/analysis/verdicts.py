@@ -19,6 +19,7 @@ from headsweep.analysis.powers import seen, unless_shown
 from headsweep.analysis.trials import ACCURACY, METHOD, causal_arm, control
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
+from headsweep.maps import outcomes
 from headsweep.planning.titles import title
 from headsweep.sprint import evaluation
 from headsweep.sprint.evaluation import MEAN, PAIRED
@@ -53,7 +54,7 @@ def verdicts(config: Config) -> list[Verdict]:
     Raises:
         TableError: a table of the run is missing or damaged.
     """
-    makers = (_heads, _sampling, _question, _families, _compression, _published)
+    makers = (_heads, _map, _sampling, _question, _families, _compression, _published)
     return [verdict for make in makers for verdict in make(config)]
 
 
@@ -116,6 +117,54 @@ def _heads(config: Config) -> Iterator[Verdict]:
             told = "Gains above {bound} are unlikely. {seen}"
             so = Sentence(told, bound=bound, seen=seen(pruned))
             yield Verdict("heads", "–", "No head is shown to help when lost", said, so)
+
+
+def _map(config: Config) -> Iterator[Verdict]:
+    for name in config.maps:
+        table = Source.read(config, paths.MAP, outcomes.HEADS, map=name, table="heads")
+        pruned = table.where(kind="head")
+        held = pruned.where(outcome=outcomes.PREFERENCE) or pruned.where(outcome=outcomes.SOLUTIONS)
+        if not held:
+            continue
+        helps = held.query(f"adjusted < {LEVEL} and change > 0")
+        best = held.of(held.rows.loc[[held.rows["change"].idxmax()]])
+        lost = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {LEVEL}")
+        said = "Best of {heads}: {change} nats, {questions} questions; {matter} matter."
+        if len(config.maps) > 1:
+            said = "{of}. " + said
+        sentence = best.say(
+            said,
+            of=title(config, "maps", name),
+            heads=held.number("variant", "count", "count"),
+            change=Cell("change", "nats", "band_low", "band_high"),
+            questions=Cell("n", "count"),
+            matter=lost.number("variant", "count", "count"),
+        )
+        mark = "–"
+        answer = "No head's loss is shown to favour right answers"
+        if helps:
+            mark = "▲"
+            many = "1 head's" if len(helps) == 1 else f"{len(helps)} heads'"
+            answer = f"{many} loss favours right answers"
+        yield Verdict("heads", mark, answer, sentence, _foretells(config, name))
+
+
+def _foretells(config: Config, name: str) -> Sentence:
+    """Say whether a map's outcomes rank measured gains, on the first questions that tell."""
+    table = Source.read(config, paths.MAP, map=name, table="foretold").where(estimate="scored")
+    parts = []
+    for outcome in (outcomes.PREFERENCE, outcomes.LIKELIHOOD):
+        row = table.where(outcome=outcome).query("low == low")
+        if row and row.value("low") > 0:
+            correlation = Cell("correlation", "ratio")
+            parts.append(row.say("{outcome} {correlation}", correlation=correlation))
+    if parts:
+        joined = Sentence("{first}, {second}", first=parts[0], second=parts[-1])
+        return Sentence(
+            "The map ranks gains (ρ): {ranks}.", ranks=joined if len(parts) > 1 else parts[0]
+        )
+    known = table.query("low == low")
+    return Sentence("That it ranks gains is not shown." if known else "")
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:

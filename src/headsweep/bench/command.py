@@ -37,6 +37,17 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     sweep.add_argument("--json", type=Path, help="file for all measurements")
     sweep.set_defaults(handler=partial(_run, "sweep"))
+    about = "Time the scoring of a map's texts beside a loop of plain forwards."
+    maps = targets.add_parser("map", help=about, description=about)
+    maps.add_argument("--model", default="demo", help="a folder, or 'demo' (default)")
+    maps.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    maps.add_argument("--layer", type=int, help="whose heads are lost (default: the middle one)")
+    maps.add_argument("--questions", type=count, default=40, help="solutions that are scored")
+    maps.add_argument(
+        "--plain", type=count, default=10, help="solutions that the loop of plain forwards scores"
+    )
+    maps.add_argument("--threads", type=count, default=1)
+    maps.set_defaults(handler=partial(_run, "maps"))
     about = "Time grading and math-verify on the same pairs, and compare their verdicts."
     grading = targets.add_parser("grading", help=about, description=about)
     grading.add_argument("file", type=Path, help="JSON lines with an `answer`, as MATH has")

@@ -80,7 +80,8 @@ def _clocks() -> np.ndarray:
 
 def answers(golds: Sequence[str], variants: int, seed: int) -> list[Pair]:
     """Return pairs of answer and gold answer: `variants` answers to each question."""
-    draw, pairs = random.Random(seed), []
+    draw = random.Random(seed)
+    pairs = []
     for gold in [*golds] * variants:
         share = draw.random()
         wrong = share >= _SAME + _REWRITTEN

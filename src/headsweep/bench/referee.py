@@ -58,7 +58,8 @@ def coverage(comparisons: int, seed: int) -> pd.DataFrame:
         the test finds a difference, which should be at most 5% where there is no gain. Numbers are
         fractions.
     """
-    draw, rows = np.random.default_rng(seed), []
+    draw = np.random.default_rng(seed)
+    rows = []
     for questions in QUESTIONS:
         for changed in CHANGED:
             for gain in (0.0, changed / 2):
@@ -78,7 +79,8 @@ def powers(comparisons: int, seed: int) -> pd.DataFrame:
     Returns:
         Columns questions, changed, gain, paired, unpaired (shares of the comparisons).
     """
-    draw, rows = np.random.default_rng(seed), []
+    draw = np.random.default_rng(seed)
+    rows = []
     for questions in QUESTIONS:
         for changed in CHANGED:
             gain = smallest_gain(questions, changed, 1)

@@ -236,7 +236,8 @@ def floor(work: Work, choices: Mapping[Key, Sequence[int]], costs: Costs) -> flo
             own = choices[question, str(variant)]
             fed = len(prompt) + len(own) - 1
             if variant.layer is None:
-                shared, above = 0, costs.layers
+                shared = 0
+                above = costs.layers
             else:
                 common = sum(takewhile(bool, map(eq, base, own)))
                 shared = min(fed, len(prompt) + common)

@@ -34,8 +34,13 @@ from headsweep.variants import Variant, heads
 Sizes = Mapping[str, int]  # the sizes of a Qwen2 with tied embeddings, by their names in its config
 
 _NAMES = (
-    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
-    *("num_key_value_heads", "head_dim", "vocab_size"),
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
 )
 SIZES: dict[str, Sizes] = {
     name: dict(zip(_NAMES, sizes, strict=True))

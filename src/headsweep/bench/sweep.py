@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from functools import partial
 from math import inf
 from pathlib import Path
 from statistics import fmean, median
@@ -49,9 +50,11 @@ class Crew:
 
     def ask(self, function: Any, *given: list[Any]) -> list[Any]:
         """Call a function with the model in all processes, and with arguments of their own."""
-        each = zip(self._pools, *given, strict=True)
-        found = [pool.submit(ask, function, *own) for pool, *own in each]
-        return [future.result() for future in found]
+        futures = []
+        for number, pool in enumerate(self._pools):
+            arguments = [values[number] for values in given]
+            futures.append(pool.submit(partial(ask, function, *arguments)))
+        return [future.result() for future in futures]
 
     def measure(self, rival: str, work: Work, *, timed: bool = False) -> tuple[float, Outcome]:
         """Return the time until the last process has finished, and all answers.
@@ -104,7 +107,8 @@ def run(
         source = load_model("builtin:reasoner" if model == "demo" else model, device="cpu")
         folder, every = shapes.make(shape, source, Path(scratch) / "model", getattr(torch, dtype))
         drawn = generate("generated_math", "test", questions, seed=0, apart=False)
-        decoding, tokenizer = Decoding(max_new_tokens=max_new_tokens), source.tokenizer
+        decoding = Decoding(max_new_tokens=max_new_tokens)
+        tokenizer = source.tokenizer
         texts = [encode_prompt(tokenizer, text, decoding, "math") for text in drawn["question"]]
         prompts = dict(zip(drawn["question_id"], texts, strict=True))
         count = min(heads, len(every))
@@ -115,7 +119,8 @@ def run(
             with closing(Crew(setting, folder, dtype)) as crew:
                 _measure(crew, rows, outcomes, work, repeat)
     for rival, outcome in outcomes.items() if "published" in outcomes else ():
-        expected, row = outcomes["published"].choices, rows[rival]
+        expected = outcomes["published"].choices
+        row = rows[rival]
         different = {key for key, own in outcome.choices.items() if own != expected[key]}
         row["ratio"] = row["tokens_per_second"] / rows["published"]["tokens_per_second"]
         row["differing"] = len(different)
@@ -154,7 +159,8 @@ def _measure(
                 _LOG.warning("%s is not measured: %s", rival, error)
                 continue
             seconds[rival].append(taken)
-            _LOG.info("%s, %d × %d threads: %.2f s", rival, *crew.setting, taken)
+            processes, threads = crew.setting
+            _LOG.info("%s, %d × %d threads: %.2f s", rival, processes, threads, taken)
     rate = sum(crew.ask(peak))
     for rival, row in rows.items():
         if "failure" in row or (taken := median(seconds[rival])) >= row.get("seconds", inf):
@@ -197,7 +203,8 @@ def report(facts: Mapping[str, Any]) -> str:
             continue
         ratio, compared = "–", "–"
         if "ratio" in row:
-            ratio, compared = f"{row['ratio']:.2f}", f"{row['differing']} of {row['answers']}"
+            ratio = f"{row['ratio']:.2f}"
+            compared = f"{row['differing']} of {row['answers']}"
         lines.append(
             f"{name:16}{'{} × {}'.format(*row['setting']):>8}{row['seconds']:9.2f}"
             f"{row['cpu_seconds']:9.2f}{ratio:>7}"

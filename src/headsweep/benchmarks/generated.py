@@ -35,11 +35,15 @@ def generate(benchmark: str, split: str, n: int, seed: int, *, apart: bool) -> p
     Raises:
         BenchmarkError: the templates cannot make n distinct questions.
     """
-    math, subjects, seen = benchmark == "generated_math", list(SUBJECTS), set[str]()
-    shares, rows = {"test", "train"} if apart else {split}, []
+    math = benchmark == "generated_math"
+    subjects = list(SUBJECTS)
+    seen = set[str]()
+    shares = {"test", "train"} if apart else {split}
+    rows = []
     for index in range(n):
         turn, place = divmod(index, len(subjects))
-        subject, level = subjects[place], LEVELS[turn % len(LEVELS)]
+        subject = subjects[place]
+        level = LEVELS[turn % len(LEVELS)]
         rng = Random(f"{benchmark}/{split}/{seed}/{index}")
         templates = _templates(math, subject, split if apart else None)
         tries = (rng.choice(templates)(Draw(rng, level)) for _ in range(_TRIES))
@@ -70,7 +74,8 @@ def corpus(n: int, seed: int) -> Iterator[Problem]:
     rng = Random(f"corpus/{seed}")
     while n:
         math = rng.random() < _MATH_IN_CORPUS
-        subject, level = rng.choice(list(SUBJECTS)), rng.choice(LEVELS)
+        subject = rng.choice(list(SUBJECTS))
+        level = rng.choice(LEVELS)
         problem = rng.choice(_templates(math, subject))(Draw(rng, level))
         if _share(problem.question) == "corpus":
             n -= 1

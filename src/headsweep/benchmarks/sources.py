@@ -281,7 +281,8 @@ def _question(
     if gsm8k:  # the gold answer is the number after ####
         question_id = f"gsm8k/{questions.split}/{index:05d}"
         solution, mark, answer = text("answer", number=False).rpartition("####")
-        solution, answer = solution.strip(), answer.strip().replace(",", "")
+        solution = solution.strip()
+        answer = answer.strip().replace(",", "")
         if not mark or not answer or _MISSING.fullmatch(answer):
             raise wrong("answer", "a solution that ends with '#### ' and the final number")
     elif not math:

@@ -53,7 +53,8 @@ def box(answer: object) -> str:
 
 def lowest_terms(above: int, below: int) -> str:
     """Return the steps from a positive fraction to its lowest terms, or whole number, in a box."""
-    written, value = rf"\frac{{{above}}}{{{below}}}", Fraction(above, below)
+    written = rf"\frac{{{above}}}{{{below}}}"
+    value = Fraction(above, below)
     reduced = re.sub(r"(\d+)/(\d+)", r"\\frac{\1}{\2}", str(value))
     return box(reduced) if reduced == written else f"{written}={box(reduced)}"
 
@@ -73,7 +74,8 @@ _THINGS = ["apples", "books", "cards", "pens"]
 
 
 def _shopping(rng: Draw) -> Problem:
-    name, (first, second) = rng.choice(_NAMES), rng.sample(_THINGS, 2)
+    name = rng.choice(_NAMES)
+    (first, second) = rng.sample(_THINGS, 2)
     high = rng.by_level(4, 5, 6, 8, 9)
     a, b, c, d = (rng.randint(2, high) for _ in range(4))
     return Problem(
@@ -98,7 +100,8 @@ def _change(rng: Draw) -> Problem:
 
 
 def _give_and_buy(rng: Draw) -> Problem:
-    (name, friend), thing = rng.sample(_NAMES, 2), rng.choice(_THINGS)
+    (name, friend) = rng.sample(_NAMES, 2)
+    thing = rng.choice(_THINGS)
     start = rng.up_to(8, 12, 15, 20, 30, 50)
     given = rng.randint(2, start - 2)
     bags, each = (rng.up_to(2, 4, 5, 6, 7, 9) for _ in range(2))
@@ -112,7 +115,8 @@ def _give_and_buy(rng: Draw) -> Problem:
 
 
 def _times_as_many(rng: Draw) -> Problem:
-    (name, friend), thing = rng.sample(_NAMES, 2), rng.choice(_THINGS)
+    (name, friend) = rng.sample(_NAMES, 2)
+    thing = rng.choice(_THINGS)
     own = rng.up_to(2, 9, 12, 15, 20, 30)
     times = rng.up_to(2, 3, 3, 4, 5, 6)
     return Problem(

@@ -60,7 +60,8 @@ def _sum_and_difference(rng: Draw) -> Problem:
 def _drawing_a_marble(rng: Draw) -> Problem:
     colours = rng.sample(["red", "blue", "green"], 2 if rng.level <= 2 else 3)
     counts = [rng.up_to(1, 5, 7, 5, 7, 9) for _ in colours]
-    total, wanted = sum(counts), counts[0]
+    total = sum(counts)
+    wanted = counts[0]
     *most, last = (f"{count} {colour}" for count, colour in zip(counts, colours, strict=True))
     return Problem(
         f"A bag has {', '.join(most)} and {last} marbles. "
@@ -79,7 +80,8 @@ _CHOICES = [
 
 
 def _one_of_each(rng: Draw) -> Problem:
-    things = rng.choice(_CHOICES)[: 2 if rng.level <= 2 else 3]
+    kinds = 2 if rng.level <= 2 else 3
+    things = rng.choice(_CHOICES)[:kinds]
     counts = [rng.up_to(2, 7, 9, 4, 5, 7) for _ in things]
     *most, last = (f"one of {count} {thing}" for count, thing in zip(counts, things, strict=True))
     product = counts[0] * counts[1]
@@ -167,7 +169,8 @@ def _squares_of_roots(rng: Draw) -> Problem:
     r, s = rng.choice([("r", "s"), ("p", "q")])
     total = rng.up_to(2, 5, 6, 8, 9, 10, negative=rng.level >= 3)
     product = rng.up_to(1, 6, 8, 10, 12, 15, negative=rng.level == 5)
-    square, double = total**2, 2 * product
+    square = total**2
+    double = 2 * product
     value = square - double
     return Problem(
         f"Let ${r}$ and ${s}$ be the roots of $x^2{-total:+d}x{product:+d}$. Find ${r}^2+{s}^2$.",
@@ -216,7 +219,9 @@ def _greatest_common_divisor(rng: Draw) -> Problem:
         steps = []
         while b:
             steps.append(f"${_division(a, b)}$")
-            a, b = b, a % b
+            rest = a % b
+            a = b
+            b = rest
         if len(steps) in _DIVISIONS[rng.level - 1]:
             return Problem(
                 f"Find the greatest common divisor of {n} and {m}.",
@@ -286,7 +291,8 @@ def _order_of_operations(rng: Draw) -> Problem:
             rf"Compute ${a}+{b}\cdot{c}-{d}$.",
             rf"${b}\cdot{c}={b * c}$ and ${a}+{b * c}={inner}$. So ${inner}-{d}={box(inner - d)}$.",
         )
-    left, right = (a + b) * c, d * e
+    left = (a + b) * c
+    right = d * e
     return Problem(
         rf"Compute $({a}+{b})\cdot{c}-{d}\cdot{e}$.",
         rf"${a}+{b}={a + b}$, ${a + b}\cdot{c}={left}$ and ${d}\cdot{e}={right}$. "

@@ -77,7 +77,9 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     """
     stopwatch = Stopwatch()
     chosen = find(all_arms(config), (subject, data, arm))
-    study, settings, other = chosen.study, chosen.settings, chosen.layout()
+    study = chosen.study
+    settings = chosen.settings
+    other = chosen.layout()
     learner, examples, dev = lesson(config, chosen, seed)
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     before = earlier_seconds(journal)
@@ -85,7 +87,8 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     on_cpu = study.model and config.models[study.model].device == "cpu"
     where: dict[str, Any] = {"folder": journal, "device": "cpu" if on_cpu else "auto"}
     learner, history = compress(learner, examples, dev, settings, seed, layout=layout, **where)
-    learner, folder = learner.finished(), Path(chosen.file(paths.COMPRESSED, seed))
+    learner = learner.finished()
+    folder = Path(chosen.file(paths.COMPRESSED, seed))
     if settings.rounds:
         learner.save(folder)
     facts = {**chosen.wildcards, "seed": seed, "settings": settings.model_dump(mode="json")}
@@ -102,9 +105,17 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     write_record(output, stopwatch, {**facts, "strict": strict}, folder)
     _forget(journal)
     heads = history.rounds[-1].heads if history.rounds else history.heads
-    told = study.solver or study.model, chosen.name, seed, heads, history.heads, 100 * strict
-    said = "%s, arm %s, seed %d, with %d of %d heads: %.1f%% of %s right"
-    _LOG.log(RESULT, said, *told, study.test or study.data)
+    _LOG.log(
+        RESULT,
+        "%s, arm %s, seed %d, with %d of %d heads: %.1f%% of %s right",
+        study.solver or study.model,
+        chosen.name,
+        seed,
+        heads,
+        history.heads,
+        100 * strict,
+        study.test or study.data,
+    )
 
 
 def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
@@ -121,7 +132,8 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
     A language model learns its own correct answers to the training questions and has no
     development part. An arm that ranks heads by accuracy needs the matrix on these questions.
     """
-    study, learner = arm.study, learner_of(config, arm, seed, pruned=False)
+    study = arm.study
+    learner = learner_of(config, arm, seed, pruned=False)
     if study.model is None:
         parts = read_parts(arm.data)
         return learner, learner.prepare(parts.train), learner.prepare(parts.dev)
@@ -142,11 +154,13 @@ def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
 
 def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Learner:
     """Return an arm's compressed learner, or the one that it starts from: on the CPU in float32."""
-    study, folder = arm.study, folder_of(config, arm, seed, pruned=pruned)
+    study = arm.study
+    folder = folder_of(config, arm, seed, pruned=pruned)
     if study.model is None:
         return load_solver(folder)
     assert study.train is not None
-    model, family = config.models[study.model], config.questions[study.train].family
+    model = config.models[study.model]
+    family = config.questions[study.train].family
     return Decoder(
         load_model(str(folder), device="cpu"),
         model.source or study.model,
@@ -194,7 +208,8 @@ def earlier_seconds(journal: Path) -> float:
 
     A killed attempt is taken to have ended with the last file that it wrote.
     """
-    file, seconds = journal / "attempts.json", 0.0
+    file = journal / "attempts.json"
+    seconds = 0.0
     if told := read_facts(file):
         last = max(each.stat().st_mtime for each in journal.iterdir())
         seconds = told["seconds"] + max(0.0, last - told["begun"])

@@ -58,7 +58,8 @@ def measure(config: Config, compression: str) -> None:
     study = config.compressions[compression]
     wanted = study.settings if study.measured is None else study.measured
     chosen = [arm for arm in arms(config, compression) if arm.name in wanted]
-    first, most = study.tokens[0], max(study.batches)
+    first = study.tokens[0]
+    most = max(study.batches)
     measured: list[_Measured] = []
     for arm in chosen:
         whole = learner_of(config, arm, study.seeds[0])
@@ -113,7 +114,8 @@ def _speeds(
         network = learner.encoder
         if id(learner) not in caches:  # in the warm-up
             caches[id(learner)] = network(**texts, use_cache=True).past_key_values
-        cache, new = caches[id(learner)], texts["input_ids"][:, -1:]
+        cache = caches[id(learner)]
+        new = texts["input_ids"][:, -1:]
         for _ in range(_NEW_TOKENS):
             logits = network(input_ids=new, past_key_values=cache, use_cache=True).logits
             new = logits[:, -1:].argmax(-1)
@@ -134,7 +136,8 @@ def _answering(
     names = [(one.arm, one.quantised) for one in measured]
     base = names.index(_PAIR[0]) if _PAIR[0] in names else None
     turns = _timed(measured, answer, _TEST_TURNS)
-    seconds, ratios = np.exp(np.log(turns).mean(axis=0)), relative(turns, base)
+    seconds = np.exp(np.log(turns).mean(axis=0))
+    ratios = relative(turns, base)
     if base is not None and _PAIR[1] in names:
         method = names.index(_PAIR[1])
         pair = [measured[base], measured[method]]

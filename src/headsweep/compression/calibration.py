@@ -99,12 +99,17 @@ def calibrate(
         ModelError: the model has no eager attention whose weights can be read, or no text has two
             tokens.
     """
-    layers, readers, base = geometry.layers, find_readers(model, geometry), model.base_model
+    layers = geometry.layers
+    readers = find_readers(model, geometry)
+    base = model.base_model
     sums = {each.index: torch.zeros(3, each.query_heads, dtype=torch.float64) for each in layers}
     rows: dict[str, Tensor] = {}
     tokens: Counter[str] = Counter()
     seen: set[int] = set()
-    queries, valid, keys, counted = 0, *(torch.empty(0) for _ in range(3))
+    queries = 0
+    valid = torch.empty(0)
+    keys = torch.empty(0)
+    counted = torch.empty(0)
 
     def add(name: str, _: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
         if output.shape[:-1] == valid.shape:  # skip projections of anything but the tokens

@@ -47,7 +47,8 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]
     try:
         with safe_open(path, framework="pt") as file:
             told = json.loads(file.metadata()[_STATE])
-        facts, tensors = told["facts"], load_file(path)
+        facts = told["facts"]
+        tensors = load_file(path)
         if told["sha256"] != _digest(facts, tensors):
             raise ValueError("its checksum differs")
         for place, tensor in tensors.items():

@@ -192,7 +192,8 @@ def mixed(norm: Scores, entropy: Scores, settings: Importance) -> Scores:
 def _min_max(scores: Scores) -> Scores:
     """Scale scores over the heads of all layers to 0 to 1, and equal ones to 0."""
     values = torch.cat(list(scores.values()))
-    low, width = values.min(), values.max() - values.min()
+    low = values.min()
+    width = values.max() - values.min()
     return {layer: (score - low) / (width if width > 0 else 1) for layer, score in scores.items()}
 
 
@@ -231,9 +232,11 @@ def loss_rises(
 
     With `groups`, heads that share a key/value head are masked together and get the same score.
     """
-    base, scores = loss(), {}
+    base = loss()
+    scores = {}
     for layer in geometry.layers:
-        size, rises = layer.query_heads // layer.kv_heads if groups else 1, []
+        size = layer.query_heads // layer.kv_heads if groups else 1
+        rises = []
         for first in range(0, layer.query_heads, size):
             with ExitStack() as masks:
                 for head in range(first, first + size):
@@ -336,7 +339,8 @@ def even_count(
             f"layers have {told} heads; a uniform model is made of one whose layers have equally "
             f"many: prune the model from which this one was made"
         )
-    ((heads, kv_heads),), layers = shapes, len(geometry.layers)
+    ((heads, kv_heads),) = shapes
+    layers = len(geometry.layers)
     size = unit_size(heads, kv_heads, unit)
     equal = {layer.index: torch.zeros(heads) for layer in geometry.layers}
 

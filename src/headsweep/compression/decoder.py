@@ -149,7 +149,8 @@ class Decoder:
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Join examples that have answers to learn."""
-        rows, fill = [example.input_ids for example in examples], self.loaded.tokenizer.pad_token_id
+        rows = [example.input_ids for example in examples]
+        fill = self.loaded.tokenizer.pad_token_id
         inputs = padded(rows, fill)
         ids, mask = inputs.values()
         prompts = torch.tensor([example.prompt for example in examples])[:, None]
@@ -164,7 +165,8 @@ class Decoder:
         if "logits_to_keep" in inspect.signature(self.network.forward).parameters:
             # Vocabularies are large: compute logits only where some text has an answer token next.
             columns = asked.any(0).nonzero()[:, 0]
-            options["logits_to_keep"], asked = columns, asked[:, columns]
+            options["logits_to_keep"] = columns
+            asked = asked[:, columns]
         output = self.network(**batch.inputs, use_cache=False, **options)
         maps = tuple(attention_maps(self.network, output.attentions)) if attentions else ()
         return Output(output.logits[asked], maps)
@@ -228,7 +230,8 @@ class Decoder:
         Plain `from_pretrained` loads it where all layers kept equal numbers of heads, else
         `headsweep.load_model`; the model card says so, and what was not tried.
         """
-        network, geometry = self.network, find_heads(self.network)
+        network = self.network
+        geometry = find_heads(self.network)
         heads = range(network.config.get_text_config().num_attention_heads)
         removed = [
             Variant(layer.index, head)
@@ -240,7 +243,8 @@ class Decoder:
         about = "lowest scores in rounds of pruning and training"
         if network.dtype != self.dtype:
             network = round_weights(copy.deepcopy(network), self.dtype)
-        pruning, form = Pruning(self.name, None, removed, about), plainest_form(network, geometry)
+        pruning = Pruning(self.name, None, removed, about)
+        form = plainest_form(network, geometry)
         save_pruned(network, geometry, folder, form, pruning, self.loaded.folder)
 
     @torch.inference_mode()

@@ -111,7 +111,8 @@ def prune(
         ModelError: an argument is not allowed, the model cannot be loaded or pruned as asked, or
             the folder cannot be written.
     """
-    stopwatch, out = Stopwatch(), Path(out)
+    stopwatch = Stopwatch()
+    out = Path(out)
     check_target(out)
     if (heads is None) == (ratio is None):
         raise ModelError("say which heads are to go, by `heads` or by `ratio`, not by both")
@@ -131,7 +132,8 @@ def prune(
         raise ModelError(
             f"criterion {criterion} reads the accuracy matrix of a sweep; name its file"
         )
-    chosen, about = sorted({Variant.parse(name) for name in heads or ()}), "named by hand"
+    chosen = sorted({Variant.parse(name) for name in heads or ()})
+    about = "named by hand"
 
     folder = fetch_model(source, revision)
     model = load_checkpoint(str(folder), device=device)
@@ -152,12 +154,11 @@ def prune(
             ),
         )
         about = by.about.format(alpha=alpha, seed=seed)
-        unit, count = "head" if form == "zeroed" else unit, heads_at(ratio, geometry.heads)
+        unit = "head" if form == "zeroed" else unit
+        count = heads_at(ratio, geometry.heads)
         if form == "uniform":
-            scope, count = (
-                "layer",
-                criteria.even_count(ratio, geometry, unit, partial(allows, model.config)),
-            )
+            scope = "layer"
+            count = criteria.even_count(ratio, geometry, unit, partial(allows, model.config))
         scores = criteria.unprotected(by.scores(ranked), geometry, protect)
         chosen = criteria.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
     if not chosen:

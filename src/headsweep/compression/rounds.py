@@ -133,8 +133,10 @@ def compress(
     # A copy, moved before anything runs: the test before, all scoring and all training.
     learner = copied(learner)
     learner.network.to(check_device(device, "float32"))
-    whole, ranking = find_heads(learner.encoder), settings.importance
-    size, count = smallest_unit(whole, ranking.unit), heads_at(settings.ratio, whole.heads)
+    whole = find_heads(learner.encoder)
+    ranking = settings.importance
+    size = smallest_unit(whole, ranking.unit)
+    count = heads_at(settings.ratio, whole.heads)
     if settings.ratio and count < size:
         raise ModelError(
             f"ratio {settings.ratio} removes {count} of {whole.heads} heads, but with unit: "
@@ -166,7 +168,8 @@ class _Run(Between, Generic[_L]):
     """The heads before any were removed."""
 
     def __post_init__(self) -> None:
-        solved, size = accuracy(self.learner, self.dev), parameters(self.learner.network)
+        solved = accuracy(self.learner, self.dev)
+        size = parameters(self.learner.network)
         self.history = History(dev_strict=solved, heads=self.whole.heads, parameters=size)
         taught = self.settings.distillation.teacher != "none"
         self.teacher: Learner | None = frozen(self.learner) if taught else None
@@ -184,7 +187,9 @@ class _Run(Between, Generic[_L]):
 
     def to_the_end(self) -> None:
         """Do the remaining rounds."""
-        settings, recipe, done = self.settings, self.settings.training, len(self.history.rounds)
+        settings = self.settings
+        recipe = self.settings.training
+        done = len(self.history.rounds)
         if settings.scratch or settings.schedule == "literal":  # all training is one round
             if not done and settings.scratch:
                 self.from_scratch()
@@ -202,7 +207,8 @@ class _Run(Between, Generic[_L]):
 
     def after_step(self, step: int) -> bool:
         """Remove one unit of heads if one is due and no stopping rule applies."""
-        settings, recipe = self.settings, self.settings.training
+        settings = self.settings
+        recipe = self.settings.training
         steps = recipe.epochs * -(-len(self.examples) // recipe.batch_size)
         unit = smallest_unit(self.geometry, settings.importance.unit)
         gone = self.whole.heads - self.geometry.heads + unit
@@ -251,7 +257,9 @@ class _Run(Between, Generic[_L]):
         """Remove the heads of lowest score; a recursive teacher becomes the learner before that."""
         if self.settings.distillation.teacher == "recursive":
             self.teacher = frozen(self.learner)
-        learner, settings, before = self.learner, self.settings.importance, self.geometry
+        learner = self.learner
+        settings = self.settings.importance
+        before = self.geometry
         chosen: list[Variant] = []
         if count:
             seed = self.seed * 1_000_003 + self.steps
@@ -263,7 +271,8 @@ class _Run(Between, Generic[_L]):
         if chosen:  # a whole unit is due
             self.geometry = remove_heads(learner.encoder, before, chosen)
             removal = removal_of(chosen, scores, before, self.steps)
-            names, left = ", ".join(removal.heads), self.geometry.heads
+            names = ", ".join(removal.heads)
+            left = self.geometry.heads
             _LOG.info("heads removed: %s; %d of %d are left", names, left, self.whole.heads)
             self.removals.append(removal)
         self.aim()
@@ -275,7 +284,9 @@ class _Run(Between, Generic[_L]):
             self.objective = distilled(self.teacher, self.geometry, settings)
 
     def train(self, recipe: Training, between: Between | None = None) -> None:
-        number, before, encoder = len(self.history.rounds), self.steps, self.learner.encoder
+        number = len(self.history.rounds)
+        before = self.steps
+        encoder = self.learner.encoder
         file = self.folder and self.folder / f"training_{number}.safetensors"
         # In every arm that trains a pretrained learner, so that the arms remain comparable.
         with nullcontext() if self.settings.scratch else without_attention_dropout(encoder):
@@ -291,7 +302,8 @@ class _Run(Between, Generic[_L]):
                 checkpoint=file,
             )
         self.steps = before + fit.epochs[-1].steps
-        left, size = self.geometry.heads, parameters(self.learner.network)
+        left = self.geometry.heads
+        size = parameters(self.learner.network)
         done = Round(**dict(fit), removals=self.removals, heads=left, parameters=size)
         self.history.rounds.append(done)
         self.removals = []

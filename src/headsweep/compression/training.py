@@ -219,7 +219,8 @@ class _Run:
         return fit
 
     def step(self, indices: Sequence[int]) -> None:
-        settings, device = self.settings, self.learner.encoder.device
+        settings = self.settings
+        device = self.learner.encoder.device
         rate = settings.learning_rate * (1 - self.steps / self.total_steps)
         begin_step(self.optimizer, rate, self.seed, self.steps)
         pieces = [
@@ -244,13 +245,15 @@ class _Run:
         if self.between.after_step(self.steps):
             self.accelerator.free_memory()
             self.take_moments()
-            self.best, self.fit.best = {}, None
+            self.best = {}
+            self.fit.best = None
 
     def end_epoch(self, epoch: int) -> None:
         # Testing may take longer than training, so it is done only where its result is used.
         wanted = self.settings.patience is not None or epoch == self.settings.epochs
         solved = accuracy(self.learner, self.dev) if wanted else None
-        losses, self.sums = self.means(self.steps_per_epoch), {}
+        losses = self.means(self.steps_per_epoch)
+        self.sums = {}
         better = not self.fit.best or (solved or 0.0) > (self.fit.dev_strict or 0.0)
         done = Epoch(epoch=epoch, steps=self.steps, losses=losses, dev_strict=solved)
         self.fit.epochs.append(done)
@@ -275,7 +278,8 @@ class _Run:
 
     def take_moments(self) -> None:
         """Make the optimiser again after parameters were cut; its moments are cut alike."""
-        old_moments, old_parameters = self.optimizer.state, self.named
+        old_moments = self.optimizer.state
+        old_parameters = self.named
         self.new_optimizer()
         for name, parameter in self.named.items():
             old = old_parameters[name]

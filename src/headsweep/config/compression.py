@@ -187,7 +187,8 @@ class Solver(Section):
         """
         if self.profile is None:
             return self
-        profile, large = PROFILES[self.profile], dataset == "math23k"
+        profile = PROFILES[self.profile]
+        large = dataset == "math23k"
         settings = {
             "encoder": {
                 "width": profile.width,
@@ -352,7 +353,8 @@ class Compression(Section):
             ValueError: one line.
         """
         unit = unit_size(heads, kv_heads, self.importance.unit)
-        whole, largest = layers * heads, layers * (heads - unit)
+        whole = layers * heads
+        largest = layers * (heads - unit)
         if 0 < self.ratio * whole < unit:
             raise ValueError(
                 f"ratio {self.ratio} removes nothing of {whole} heads, of which {unit} go at once; "

@@ -19,6 +19,21 @@ Placebos = Literal["none", "numeric", "noise", "both", "replay", "all"]
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 
 
+class TopOfMap(Section):
+    """Heads that a map of the run ranks highest, on other questions than the sweep's."""
+
+    map: str
+    """Name under `maps`."""
+    top: Count
+    """How many heads: those whose loss raises the outcome most, of all layers of the sweep."""
+    outcome: Literal["preference", "likelihood", "solutions"] = "preference"
+    """preference: right minus wrong samples. likelihood: right samples. solutions: reference
+    solutions."""
+    chosen: tuple[str, ...] | None = None
+    """Filled in from the map's table, once the run has made it. Until then the sweep is left out:
+    the same command, given again, adds it."""
+
+
 class Sweep(Section):
     """A sweep: heads are pruned one at a time; its table, violins and heatmaps are drawn."""
 
@@ -30,8 +45,9 @@ class Sweep(Section):
     """Name under `decodings`; greedy."""
     layers: Layers
     """Layers whose heads are pruned, numbered from 0; or all."""
-    heads: Layers = "all"
-    """Query heads pruned in each layer, numbered from 0; or all."""
+    heads: Layers | TopOfMap = "all"
+    """Query heads pruned in each layer, numbered from 0; or all; or those that a map ranks highest,
+    as in `{map: NAME, top: 8}`."""
     grading: Preset | None = None
     """Rules that grade its answers; null: the run's. Sweeps that differ only in this share their
     answers."""

@@ -11,8 +11,17 @@ from typing import Any, get_args, get_origin
 from pydantic import Field, ValidationError, model_validator
 
 from headsweep.config.compression import Solver, WordProblems
-from headsweep.config.experiments import Comparison, Frontier, Layers, Selector, Study, Sweep
+from headsweep.config.experiments import (
+    Comparison,
+    Frontier,
+    Layers,
+    Selector,
+    Study,
+    Sweep,
+    TopOfMap,
+)
 from headsweep.config.files import read_values
+from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
 from headsweep.config.section import ALLOWED, Name, Section, Seed
 from headsweep.errors import ConfigError, quoted
@@ -22,7 +31,7 @@ _RIVALS = ("greedy cover", "best single head", "random heads")
 _TAKEN = ("store", "gallery")  # folders of results/ that are not runs
 _CLAIMS, _COMPRESSION = "claims", "compression_"  # names of other tables
 
-EXPERIMENTS = ("sweeps", "selectors", "frontiers", "comparisons", "compressions")
+EXPERIMENTS = ("sweeps", "maps", "selectors", "frontiers", "comparisons", "compressions")
 """The sections of experiments."""
 
 _REFERENCES = {"solver": "solvers", "data": "problems", "model": "models"}
@@ -50,6 +59,8 @@ class Config(Section):
     """The sentence-embedding models, by name."""
     sweeps: dict[Name, Sweep] = Field({})
     """The sweeps, by name."""
+    maps: dict[Name, HeadMap] = Field({})
+    """Maps of every head, by name."""
     selectors: dict[Name, Selector] = Field({})
     """The head selectors, by name."""
     frontiers: dict[Name, Frontier] = Field({})
@@ -86,17 +97,18 @@ class Config(Section):
                 self._check(f"{kind}.{name}", entry)
         return self
 
-    def _check(self, where: str, entry: Sweep | Selector | Frontier | Comparison | Study) -> None:
+    def _check(
+        self,
+        where: str,
+        entry: Sweep | HeadMap | Selector | Frontier | Comparison | Study,
+    ) -> None:
         """Refuse an experiment whose keys do not fit together, or do not fit its model."""
         if isinstance(entry, Comparison):
             for decoding in entry.decodings:
                 self._check_greedy(f"{where}.decodings", decoding)
             return
-        if not isinstance(entry, Sweep) and entry.test is not None and entry.train == entry.test:
-            raise ValueError(
-                f"{where}: train and test are both {entry.test!r}; test on questions that nothing "
-                f"is learnt from or chosen on"
-            )
+        if isinstance(entry, Selector | Frontier | Study):
+            self._check_apart(where, entry)
         if entry.model is not None:
             self._check_greedy(f"{where}.decoding", entry.decoding)
         if isinstance(entry, Study):
@@ -104,7 +116,11 @@ class Config(Section):
             return
         model = self.models[entry.model]
         for key, limit in (("layers", model.layers), ("heads", model.heads)):
-            chosen: Layers = getattr(entry, key, "all")
+            chosen: Layers | TopOfMap = getattr(entry, key, "all")
+            if isinstance(chosen, TopOfMap):
+                assert isinstance(entry, Sweep)
+                self._check_top(where, entry, chosen)
+                continue
             if chosen != "all" and (not chosen or max(chosen) >= limit):
                 raise ValueError(
                     f"{where}.{key}: {list(chosen)}; {entry.model} has {limit} {key}, "
@@ -121,6 +137,10 @@ class Config(Section):
         if isinstance(entry, Sweep):
             beyond = entry.placebos != "none"
             key = f"placebos: {entry.placebos!r}"
+        elif isinstance(entry, HeadMap):
+            beyond = False  # scores come from its own modules, whatever answers
+            key = ""
+            self._check_map(where, entry)
         elif isinstance(entry, Frontier):
             beyond = {*entry.families} != {"head"}
             key = f"families: {list(entry.families)}"
@@ -139,6 +159,36 @@ class Config(Section):
                 f"{where}.{key}, but models.{entry.model} has backend vllm, which prunes heads and "
                 f"no more; ask for heads alone, or write backend headsweep"
             )
+
+    def _check_apart(self, where: str, entry: Selector | Frontier | Study) -> None:
+        if entry.test is not None and entry.train == entry.test:
+            raise ValueError(
+                f"{where}: train and test are both {entry.test!r}; test on questions that nothing "
+                f"is learnt from or chosen on"
+            )
+
+    def _check_top(self, where: str, sweep: Sweep, wanted: TopOfMap) -> None:
+        """Refuse heads of a map of another model, or of the questions that test them."""
+        _known(f"{where}.heads.map", wanted.map, self.maps)
+        mapped = self.maps[wanted.map]
+        if mapped.model != sweep.model:
+            raise ValueError(
+                f"{where}.heads: map {wanted.map!r} is of model {mapped.model!r}, the sweep of "
+                f"{sweep.model!r}; name a map of the same model"
+            )
+        if mapped.questions == sweep.questions:
+            raise ValueError(
+                f"{where}.heads: map {wanted.map!r} has the sweep's own questions, "
+                f"{sweep.questions!r}; choose heads on questions that they are not tested on"
+            )
+
+    def _check_map(self, where: str, entry: HeadMap) -> None:
+        for name in entry.sampling:
+            if self.decodings[name].greedy:
+                raise ValueError(
+                    f"{where}.sampling: {name!r} is greedy; name decodings that draw samples, "
+                    f"of which some are right and some wrong"
+                )
 
     def _check_families(self, where: str, frontier: Frontier) -> None:
         known = [kind for kind, family in FAMILIES.items() if family.title]
@@ -228,15 +278,22 @@ def load(path: Path) -> Config:
     return parse(read_values(path), str(path))
 
 
+_BRANCHES = {"list": "tuple[", "text": "literal['all']", "mapping": "TopOfMap"}
+"""How the branches of a sweep's `heads` are called in errors, by the type of value each is for."""
+
+
 def _is_meant(problem: Any) -> bool:
-    """Tell whether a problem belongs to the branch of `Layers` that fits the value's type."""
-    branch = "tuple[" if isinstance(problem["input"], str) else "literal['all']"
-    return not any(str(part).startswith(branch) for part in problem["loc"][-1:])
+    """Tell whether a problem belongs to the branch of `Layers | TopOfMap` that fits the value."""
+    kinds: dict[type, str] = {str: "text", dict: "mapping"}
+    own = _BRANCHES[kinds.get(type(problem["input"]), "list")]
+    last = str(problem["loc"][-1]) if problem["loc"] else ""
+    return last.startswith(own) or not last.startswith(tuple(_BRANCHES.values()))
 
 
 def _describe(problem: Any) -> str:
     parts = (str(part) for part in problem["loc"])
-    key = ".".join(part for part in parts if not part.startswith(("[key]", "literal[", "tuple[")))
+    hidden = ("[key]", "literal[", "tuple[", "TopOfMap")
+    key = ".".join(part for part in parts if not part.startswith(hidden))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         allowed = sorted(_section(problem["loc"][:-1]).model_fields)

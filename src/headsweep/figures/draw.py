@@ -20,6 +20,7 @@ from headsweep.analysis.trials import read_trial
 from headsweep.config import Config
 from headsweep.errors import ConfigError
 from headsweep.figures.style import SHEET, TWO_COLUMNS
+from headsweep.maps.outcomes import HEADS as MAPPED
 from headsweep.planning.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch
@@ -94,6 +95,7 @@ READERS: Mapping[str, Callable[..., Needs]] = {
     "gains": _gains,
     "accuracy": lambda config, sweep, _: read_z(config, sweep),
     "curves": _curves,
+    "map": lambda config, _, files: (read_csv(files[0], MAPPED),),
     "points": _points,
     "trial": lambda config, compression, _: (read_trial(config, compression),),
     "frontier": lambda config, _, files: tuple(map(read_csv, files)),

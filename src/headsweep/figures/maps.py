@@ -28,9 +28,11 @@ from headsweep.figures.style import (
     VERMILLION,
     legible,
 )
+from headsweep.maps.outcomes import OUTCOMES
 from headsweep.text import percent, wrapped
 from headsweep.variants import Variant
 
+_STRONGEST = 0.9  # the share of heads within the colours: a few change nearly all
 _LETTERS = 14  # of a column's title, an inch of all columns
 _FEW_GROUPS, _FEW_VARIANTS = 3, 64  # the most that fit into one column
 
@@ -150,6 +152,48 @@ def _bar(axes: Axes, drawn: ScalarMappable, label: str, **options: Any) -> None:
     bar = axes.figure.colorbar(drawn, ax=axes, label=label, **options)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7)
+
+
+def scored_map(heads: pd.DataFrame) -> Figure:
+    """Draw a map of every head (columns `headsweep.maps.outcomes.HEADS`): a panel an outcome.
+
+    Rows are layers; the last column, apart, is the mean of a layer's noise placebos.
+    """
+    outcomes = [outcome for outcome in OUTCOMES if (heads["outcome"] == outcome).any()]
+    pruned = heads[heads["kind"] == "head"]
+    layers = np.unique(pruned["layer"])
+    width = int(pruned["head"].max()) + 1
+    size = TWO_COLUMNS if len(outcomes) > 1 else ONE_COLUMN
+    image = Image(figsize=(size, 0.16 * len(layers) + 1.1))
+    panels = image.subplots(1, len(outcomes), squeeze=False)[0]
+    told = []
+    for axes, outcome in zip(panels, outcomes, strict=True):
+        own = heads[heads["outcome"] == outcome]
+        grid = np.full((len(layers), width + 2), np.nan)
+        for row in own.to_dict("records"):
+            place = int(np.searchsorted(layers, row["layer"]))
+            if row["kind"] == "head":
+                grid[place, int(row["head"])] = row["change"]
+        noise = own[own["kind"] == "noise"].groupby("layer")["change"].mean()
+        grid[np.searchsorted(layers, noise.index), width + 1] = noise
+        limit = float(np.nanquantile(np.abs(grid[:, :width]), _STRONGEST)) or 1.0
+        _map(axes, grid, DIVERGING, (-limit, limit), "", 0.03)
+        axes.set_title(f"{outcome}:\n{OUTCOMES[outcome]}", fontsize=7)
+        shown = own[own["adjusted"] < LEVEL]
+        for row in shown.to_dict("records"):
+            place = np.searchsorted(layers, row["layer"])
+            sign = "^" if row["change"] > 0 else "v"
+            ink = legible(DIVERGING(0.5 + row["change"] / limit / 2)[:3])
+            axes.scatter(row["head"], place, s=9, marker=sign, color=ink, linewidths=0)
+        step = max(1, len(layers) // 12)
+        axes.set_yticks(range(0, len(layers), step), layers[::step])
+        axes.set_xticks([0, width - 1, width + 1], ["0", str(width - 1), "noise"])
+        axes.set_xlabel("head")
+        told.append(f"{outcome}: {len(shown)} of {len(own[own['kind'] == 'head'])} heads shown")
+    panels[0].set_ylabel("layer")
+    alt = f"Map of {len(layers)} layers of heads, by outcome. {'; '.join(told)}."
+    facts = {"heads": pruned["variant"].nunique(), "n": int(heads["n"].max())}
+    return Figure(image, alt, heads, facts)
 
 
 def space(points: pd.DataFrame, solved: pd.Series) -> Figure:

@@ -19,15 +19,13 @@ from torch import Tensor, nn
 
 from headsweep import paths
 from headsweep.config import Config
-from headsweep.errors import ModelError, TableError
-from headsweep.generation.client import ask_for_room
-from headsweep.generation.devices import devices, held
+from headsweep.errors import TableError
+from headsweep.generation.alone import with_model
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.work import Work
 from headsweep.models.geometry import AttentionLayer, LoadedModel
-from headsweep.models.load import load_model
 from headsweep.models.noise import LayerNoise, layer_noise
-from headsweep.record import Stopwatch, read_json, write_record
+from headsweep.record import Stopwatch, write_record
 from headsweep.tables import ACTIVATIONS, write_table
 from headsweep.variants import BASE
 
@@ -50,15 +48,7 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
     answers = work.base()
     if not answers:
         raise TableError(f"{work.output(BASE)} is missing; the base model has not answered yet")
-    device = devices(config.models[model].device)[0]
-    try:
-        with held(device, _wait):
-            table, texts, name = _measure(work, answers)
-    except torch.OutOfMemoryError:
-        raise ModelError(
-            "a single text does not fit in the GPU's memory beside what else is there; "
-            "run `headsweep engine stop`, and run again"
-        ) from None
+    table, texts, name = with_model(config, model, partial(_measure, work, answers))
     output = Path(paths.ACTIVATIONS.format(**work.keys))
     facts = {**work.keys, "texts": len(texts), "tokens": sum(map(len, texts))}
     write_table(output, table, ACTIVATIONS, facts)
@@ -66,21 +56,10 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
     _LOG.info("%s: %d heads on %d tokens", model, len(table), facts["tokens"])
 
 
-def _wait(gpu: str) -> None:
-    """Say what is waited for: an engine leaves when its plan is done, or no job comes."""
-    _LOG.info("waiting for GPU %s, where another model is loaded", gpu)
-    ask_for_room()
-
-
 def _measure(
-    work: Work, answers: Mapping[str, Sequence[int]]
+    work: Work, answers: Mapping[str, Sequence[int]], loaded: LoadedModel
 ) -> tuple[pd.DataFrame, list[tuple[int, ...]], str]:
-    """Return what `measure` does, the texts, and the device; the model is gone afterwards."""
-    section = work.config.models[work.model]
-    folder = read_json(Path(paths.MODEL.format(model=work.keys["model"])))["folder"]
-    loaded = load_model(
-        folder, dtype=section.dtype, device=section.device, attention=section.attention
-    )
+    """Return what `measure` does, the texts, and the device."""
     decoding = work.config.decodings[work.decoding]
     family = work.config.questions[work.questions].family
     texts = [

@@ -172,7 +172,8 @@ class Slots:
         """Make room for so many slots of so many columns, with what is there left in place."""
         if self._has_room(slots, columns):
             return
-        old, (_, _, before, capacity) = self._data, self._data.shape[:4]
+        old = self._data
+        (_, _, before, capacity) = self._data.shape[:4]
         self._data = self._zeros(*self._larger_sizes(slots, columns))
         self._data[:, :, :before, :capacity] = old
 
@@ -225,7 +226,8 @@ class Slots:
 
     def _zeros(self, slots: int, columns: int) -> Tensor:
         # Zeros, not rubbish: a masked column's weight is zero, and zero times NaN is NaN.
-        weights, heads = self._weights, max(self._heads)
+        weights = self._weights
+        heads = max(self._heads)
         like = torch.empty(0, device=weights.device, dtype=weights.dtype)
         sizes = (len(self._heads), 2, slots)
         if weights.device.type == "cpu":  # there each head's keys are read by themselves
@@ -258,7 +260,8 @@ def dense(
     # Queries that share keys are rows of one product: PyTorch's own sharing is slow with few tokens
     # a row, in bfloat16 on a CPU above all.
     grouped = padded.unflatten(1, (kv_heads, -1))
-    group, seen = grouped.shape[2], segments.seen(window)
+    group = grouped.shape[2]
+    seen = segments.seen(window)
     if segments.most > 1:
         seen = seen.repeat(1, 1, group, 1)
     found = scaled_dot_product_attention(grouped.flatten(2, 3), keys, values, attn_mask=seen)
@@ -275,9 +278,11 @@ def flash(
     """
     capacity = slots.capacity
     bounds = segments.bounds(capacity)
+    keys, values = slots.pool(layer)
     outputs = torch.ops.aten._flash_attention_forward(
         queries,
-        *slots.pool(layer),
+        keys,
+        values,
         bounds.queries,
         bounds.keys,
         segments.most,

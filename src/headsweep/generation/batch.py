@@ -90,7 +90,8 @@ class Batch:
 
         Rows of a group have the same text and variant, as the samples of a question.
         """
-        first, rows = len(self._rows), [group[0] for group in groups]
+        first = len(self._rows)
+        rows = [group[0] for group in groups]
         logits = self._states.feed(first, rows, [row.text for row in rows])
         self._rows += rows + [row for group in groups for row in group[1:]]
         if leaders := [number for number, group in enumerate(groups) for _ in group[1:]]:
@@ -115,7 +116,8 @@ class Batch:
 
     def _choose(self, first: int, logits: Float[Tensor, "batch vocabulary"]) -> list[Answer]:
         """Choose the next token of the rows from `first` on; let finished rows leave."""
-        rows, decoding = self._rows[first:], self._decoding
+        rows = self._rows[first:]
+        decoding = self._decoding
         drawn = None
         if not decoding.greedy:
             uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows])
@@ -150,15 +152,18 @@ class Verifier:
         watch: Watch | None = None,
         columns: int = 0,
     ) -> None:
-        self._most_rows, self._most_tokens = most_rows, 0
+        self._most_rows = most_rows
+        self._most_tokens = 0
         self._chunk, self._largest_chunk = FIRST_CHUNK, LARGEST_CHUNK
         self._counts_bases = False
         self._watch = watch
         self._pass: Any
         if isinstance(forward, Decoder):
-            self._pass, self._most_tokens = SharedPass(forward, most_rows, columns), PASS_TOKENS
+            self._pass = SharedPass(forward, most_rows, columns)
+            self._most_tokens = PASS_TOKENS
             if forward.on_gpu:
-                self._most_tokens, self._counts_bases = GPU_PASS_TOKENS, True
+                self._most_tokens = GPU_PASS_TOKENS
+                self._counts_bases = True
                 self._chunk = self._largest_chunk = GPU_CHUNK
             elif forward.weights.is_heavy:
                 self._chunk = HEAVY_CHUNK

@@ -161,7 +161,8 @@ class Check:
         """Compare watched logits with the truth, and widen the bound by the modules' own error."""
         kept = {}
         for answer in answers:
-            logits, self._watched[answer.request] = self._watched[answer.request], {}
+            logits = self._watched[answer.request]
+            self._watched[answer.request] = {}
             within = {n: each for n, each in logits.items() if n <= len(answer.token_ids)}
             if within:
                 kept[answer] = dict(sorted(within.items()))
@@ -205,7 +206,8 @@ class Check:
             fast = torch.stack(list(kept[answer].values())).float()
             own = scores[answer][places]
             measured = (fast - truth).norm(), (own - truth).norm(), (truth - unpruned).norm()
-            largest, widest = truth.abs().max(), (own - truth).abs().max()
+            largest = truth.abs().max()
+            widest = (own - truth).abs().max()
             numbers.append(torch.stack([*measured, largest, widest]))
             counts.append(fast.numel())
         compared = {}

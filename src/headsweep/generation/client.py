@@ -115,7 +115,8 @@ def run(
 
     stopwatch = Stopwatch()
     work = Work(config, model, decoding, questions)
-    locks, name = Locks(Path(paths.STORE_LOCKS)), work.lock(variant)
+    locks = Locks(Path(paths.STORE_LOCKS))
+    name = work.lock(variant)
     while not (taken := locks.take(name)) and not work.unanswered(variant):
         time.sleep(_SECONDS_BETWEEN_TRIES)  # another process writes the table
     if taken and not work.missing(variant):
@@ -134,7 +135,8 @@ def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS
     Raises:
         EngineError: the engine's cause in one line. What is answered is kept.
     """
-    values, batch = work.config.model_dump(mode="json"), tuple(work.keys.values())
+    values = work.config.model_dump(mode="json")
+    batch = tuple(work.keys.values())
     asked = Asked(values, batch, str(variant), cores, _this_run())
     for _ in range(_TRIES):
         if _ask(_connect(asked, idle), asked):

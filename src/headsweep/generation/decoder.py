@@ -100,13 +100,15 @@ class Decoder:
         The tokens are those of the segments, row after row; the slots hold the keys and values of
         earlier tokens. `change` says what happens between the heads and their output projection.
         """
-        weights, turned = self.weights, None
+        weights = self.weights
+        turned = None
         hidden = embedding(tokens, weights.embeddings)
         if weights.scale is not None:
             hidden = hidden * weights.scale
         for index, layer in enumerate(weights.layers):
             if segments is not turned:
-                turned, turns = segments, self._turns_at(segments)
+                turned = segments
+                turns = self._turns_at(segments)
             queries, keys, values = self._project(layer, hidden, turns)
             slots.write(index, segments, keys, values)
             if index == len(weights.layers) - 1 and segments.keep != segments.counts:
@@ -141,8 +143,9 @@ class Decoder:
         """Return what rows change."""
         if variants != self._masked:  # at most steps of a batch its rows are the same
             model, geometry = self._loaded.model, self._loaded.geometry
-            where = self.weights.device, self.weights.dtype
-            self._masks = variant_masks(model, geometry, variants, *where)
+            device = self.weights.device
+            dtype = self.weights.dtype
+            self._masks = variant_masks(model, geometry, variants, device, dtype)
             self._masked = variants
         return self._masks
 
@@ -219,8 +222,10 @@ class SlotRows(Slots):
 
         Rows are new where there are no more than `first`.
         """
-        decoder, device = self._decoder, self._decoder.weights.device
-        starts, counts = self._lengths[first:] or [0] * len(rows), [*map(len, texts)]
+        decoder = self._decoder
+        device = self._decoder.weights.device
+        starts = self._lengths[first:] or [0] * len(rows)
+        counts = [*map(len, texts)]
         slots = range(first, first + len(rows))
         segments = Segments(slots, starts, counts, device, [1] * len(rows))
         self.reserve(self._size, segments.width)
@@ -280,11 +285,13 @@ class SharedPass(Slots):
 
     def logits(self, chunks: Mapping[Drafted, Chunk]) -> Iterator[Tensor]:
         """Feed each text's next chunk; yield logits row by row, of the places compared."""
-        decoder, device = self._decoder, self._decoder.weights.device
+        decoder = self._decoder
+        device = self._decoder.weights.device
         bases = {drafted: slot for drafted, slot in self._bases.items() if drafted in chunks}
         texts = [*bases, *(drafted for _, drafted in self.pairs)]
         begins, ends, compared = zip(*(chunks[text] for text in texts), strict=True)
-        slots, counts = [*bases.values(), *self._own], [*map(int.__sub__, ends, begins)]
+        slots = [*bases.values(), *self._own]
+        counts = [*map(int.__sub__, ends, begins)]
         whole = Segments(slots, begins, counts, device, compared)
         number = {drafted: place for place, drafted in enumerate(bases)}
         layers = [row.variant.layers[0] for row, _ in self.pairs]
@@ -295,7 +302,8 @@ class SharedPass(Slots):
             if index not in masks:
                 return segments, hidden, joined, None
             mask = masks[index]
-            first, last = bisect_left(layers, index), bisect_left(layers, index + 1)
+            first = bisect_left(layers, index)
+            last = bisect_left(layers, index + 1)
             if first < last:
                 gone = len(bases) if last == len(layers) else 0
                 every = whole if index < len(decoder.weights.layers) - 1 else whole.tail()[0]
@@ -327,7 +335,8 @@ class SharedPass(Slots):
     def states(self, row: int, length: int) -> States:
         """Return a copy of the keys and values of a row's first tokens: own ones above its mask."""
         pruned, drafted = self.pairs[row]
-        base, above = self._bases[drafted], pruned.variant.layers[0] + 1
+        base = self._bases[drafted]
+        above = pruned.variant.layers[0] + 1
         own = self._data[above:, :, self._own[row], :length]
         return torch.cat([self._data[:above, :, base, :length], own])
 

@@ -321,7 +321,8 @@ class Engine:
         drafted: list[Drafted] = []
         waiting: dict[Prompt, list[Row]] = {}
         for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
-            base, known = variants.pop(BASE, []), prompt in drafts
+            base = variants.pop(BASE, [])
+            known = prompt in drafts
             verified = self._decoding.greedy and not placebo and len(variants) > 0
             if verified and (known or base or len(variants) > 1):
                 every = [request for group in variants.values() for request in group]
@@ -349,7 +350,8 @@ class Engine:
 
     def _take(self, groups: deque[list[Request]], batch: Batch) -> list[list[Row]]:
         """Take whole groups from the queue, if enough of the batch is free."""
-        taken, free = list[list[Row]](), batch.free
+        taken = list[list[Row]]()
+        free = batch.free
         if len(batch) and free < self._batch_size / _REFILL:
             return taken
         tokens = 0

@@ -46,14 +46,16 @@ class ModuleRows:
         self, first: int, rows: Sequence[Row], texts: Sequence[Sequence[int]], keep: int = 1
     ) -> Float[Tensor, "places vocabulary"]:
         """Do as `SlotRows.feed`; return the logits of the last `keep` tokens of each row."""
-        modules, loaded = self._modules, self._modules.loaded
+        modules = self._modules
+        loaded = self._modules.loaded
         if first:
             new = ModuleRows(modules)
             logits = new.feed(0, rows, texts, keep)
             self.join([new])
             return logits
         modules.prune([row.variant for row in rows])
-        width, filler = max(map(len, texts)), loaded.pad_token_id
+        width = max(map(len, texts))
+        filler = loaded.pad_token_id
         ids = [[filler] * (width - len(text)) + [*text] for text in texts]
         known = [[0] * (width - len(text)) + [1] * len(text) for text in texts]
         tokens, visible = (torch.tensor(each, device=loaded.device) for each in (ids, known))
@@ -93,7 +95,8 @@ class ModuleRows:
             first = int(self._visible[kept].any(0).long().argmax())
             self._take(torch.tensor(kept, device=self._visible.device), slice(first, None), self)
         else:
-            self._cache, self._visible = DynamicCache(), self._visible[:0]
+            self._cache = DynamicCache()
+            self._visible = self._visible[:0]
 
     def states(self, row: int, length: int) -> ModuleRows:
         """Return one row of rows without padding, as long as its first tokens."""

@@ -93,7 +93,8 @@ def _copy(folder: Path, to: Path) -> None:
 def prepare_embedder(config: Config, embedder: str) -> None:
     """Fetch an embedder, or find it beside its model; say in its JSON file where it is."""
     stopwatch = Stopwatch()
-    section, store = config.embedders[embedder], Store(config)
+    section = config.embedders[embedder]
+    store = Store(config)
     if section.source is not None:
         from headsweep.embeddings import fetch_embedder
 

@@ -89,7 +89,8 @@ class Schedule:
 
         The locks of what is returned are held, until `release`.
         """
-        again, self.elsewhere = self.elsewhere, []
+        again = self.elsewhere
+        self.elsewhere = []
         free = [variant for variant in again if self._claim(variant)]
         self._queue.extend(variant for variant in free if self._pending[variant])
         return [variant for variant in free if not self._pending[variant]]

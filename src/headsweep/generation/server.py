@@ -221,8 +221,14 @@ class Server:
         keys = (model, decoding, questions)
         if keys not in self._works:
             config = parse(message["config"])
-            named = zip(("model", "decoding", "questions"), keys, strict=True)
-            self._works[keys] = Work(config, *(Store(config).name(*each) for each in named))
+            store = Store(config)
+            model, decoding, questions = keys
+            self._works[keys] = Work(
+                config,
+                model=store.name("model", model),
+                decoding=store.name("decoding", decoding),
+                questions=store.name("questions", questions),
+            )
         work = self._works[keys]
         part = work.part(variant)
         if (batch := (*keys, part)) not in self._schedules:
@@ -273,7 +279,8 @@ class Server:
         for worker in filter(lambda worker: worker.ready, self._workers):
             for schedule in schedules:
                 if (unit := schedule.next()) is not None:
-                    worker.ready, worker.schedule = False, schedule
+                    worker.ready = False
+                    worker.schedule = schedule
                     worker.connection.send(unit)
                     break
 
@@ -354,14 +361,17 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # what starts an engine need not wait for its end
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    config, model, idle = parse(order["config"]), order["batch"][0], order["idle"]
+    config = parse(order["config"])
+    model = order["batch"][0]
+    idle = order["idle"]
     section = config.models[Store(config).name("model", model)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     # A copy: the socket itself, and with it the engine's name, stays open to the very end.
     with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.listen(1024)  # here: who connects is told of the process that has called it
         _LOG.info("an engine for %s begins, process %d", model, os.getpid())
-        server, cause = Server(listener, model, idle, order["run"]), ""
+        server = Server(listener, model, idle, order["run"])
+        cause = ""
         try:
             server.start_workers(section, order["cores"])
             server.run()

@@ -31,7 +31,8 @@ def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decodin
         kept = torch.cuda.memory_reserved(loaded.device) - torch.cuda.memory_allocated(
             loaded.device
         )
-        memory, most = rows.gpu_memory(free + kept, total), rows.GPU_ROWS
+        memory = rows.gpu_memory(free + kept, total)
+        most = rows.GPU_ROWS
     return rows.fitting(memory, _token_bytes(loaded), decoding.max_new_tokens, most)
 
 

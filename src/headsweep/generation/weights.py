@@ -104,7 +104,8 @@ def _prefers_onednn(dtype: torch.dtype, device: str) -> bool:
         capable = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
     else:
         capable = dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    states, weight = torch.eye(4, 3, dtype=dtype), torch.arange(6, dtype=dtype).view(2, 3)
+    states = torch.eye(4, 3, dtype=dtype)
+    weight = torch.arange(6, dtype=dtype).view(2, 3)
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
         found = torch.ops.mkldnn._linear_pointwise(states, packed, None, "none", [], "")
@@ -138,7 +139,8 @@ class Weights:
     @torch.no_grad()
     def __init__(self, loaded: LoadedModel) -> None:
         model: Any = loaded.model
-        config, layers = model.config, loaded.geometry.layers
+        config = model.config
+        layers = loaded.geometry.layers
         self.device, self.dtype = loaded.device, loaded.dtype
         self._gemma = config.model_type == "gemma"
         self.head_dim = layers[0].head_dim
@@ -171,7 +173,8 @@ class Weights:
 
     def _layer(self, layer: Any, heads: tuple[int, int, int], window: int | None) -> Layer:
         attention = layer.self_attn
-        turned, values = (attention.q_proj, attention.k_proj), attention.v_proj
+        turned = (attention.q_proj, attention.k_proj)
+        values = attention.v_proj
         weight = torch.cat([*(self._paired(part.weight) for part in turned), values.weight])
         bias = norms = None
         if values.bias is not None:

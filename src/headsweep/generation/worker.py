@@ -57,7 +57,8 @@ class Worker:
         Raises:
             ModelError: see `engine.Engine`.
         """
-        loaded, tokenizer = self._loaded, self._loaded.tokenizer
+        loaded = self._loaded
+        tokenizer = self._loaded.tokenizer
         prompts = {
             question: encode_prompt(tokenizer, text, unit.decoding, unit.family)
             for question, text in unit.questions.items()
@@ -72,7 +73,8 @@ class Worker:
             "threads": torch.get_num_threads(),
             "prompt": prompt_facts(tokenizer, unit.decoding, unit.family),
         }
-        engine, told = self._engine(unit.decoding), dict[Variant, Any]()
+        engine = self._engine(unit.decoding)
+        told = dict[Variant, Any]()
         for found in engine.run(requests, unit.base):
             variant = found.request.variant
             answer = {

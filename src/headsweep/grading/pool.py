@@ -68,10 +68,14 @@ def read_texts(
     items = [(text,) for text in texts]
     step = "final" if final else "read"
     outcomes = _perform((step, family, preset), items, workers, limits, keep)
-    return [
-        Reading(failure or "no_answer") if value is None else Reading("read", *value)
-        for failure, value in outcomes
-    ]
+    readings = []
+    for failure, value in outcomes:
+        if value is None:
+            readings.append(Reading(failure or "no_answer"))
+        else:
+            answer, canonical, form = value
+            readings.append(Reading("read", answer, canonical, form))
+    return readings
 
 
 def judge_pairs(
@@ -132,7 +136,8 @@ class _Pool:
         progress: Callable[[int], None] | None = None,
     ) -> list[Outcome]:
         """Work on items with at most so many workers; return their outcomes in order."""
-        stopped, using = Event(), set[Worker]()
+        stopped = Event()
+        using = set[Worker]()
         with self._changed:
             self._most = max(self._most, workers)
 
@@ -230,7 +235,8 @@ def _forked() -> None:
     for pool in _POOLS.values():
         pool.abandon()
     _LEFT.extend(_POOLS.values())
-    _POOLS, _POOLS_LOCK = {}, Lock()
+    _POOLS = {}
+    _POOLS_LOCK = Lock()
 
 
 atexit.register(close_kept)

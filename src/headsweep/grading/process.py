@@ -105,10 +105,10 @@ class Worker:
         match self._reply():
             case ["ready"]:
                 self.ready, self.starts = True, 0
-            case ["done" | "failed" as state, *value]:
-                outcomes.append(Outcome("error") if state == "failed" else Outcome(None, *value))
-                self.answered += 1
-                self.causes.clear()
+            case ["done", value]:
+                outcomes.append(self._answered(Outcome(None, value)))
+            case ["failed", *_]:
+                outcomes.append(self._answered(Outcome("error")))
             case ["ended" | "gone" as state, cause] if not self.ended:
                 outcomes += self._proved(cause)
                 if state == "gone":
@@ -119,6 +119,11 @@ class Worker:
                     self._write(f"{self.child}")
                 self.give(rest[len(outcomes) :])
         return outcomes
+
+    def _answered(self, outcome: Outcome) -> Outcome:
+        self.answered += 1
+        self.causes.clear()
+        return outcome
 
     def give(self, batch: list[tuple[str, ...]]) -> None:
         """Send a batch, or the rest of one, to the child."""

@@ -156,7 +156,8 @@ def _read_once(file: Path, size: int, changed: int) -> dict[str, Any]:
     if not tensors or not isinstance(fields.get(_ARCHITECTURE), str):
         raise ModelError(f"{file} holds no model; name another file")
     fields["types"] = dict(sorted(Counter(each.kind for each in tensors.values()).items()))
-    blocks = len({found[0] for name in tensors if (found := _BLOCK.match(name))})
+    matches = [_BLOCK.match(name) for name in tensors]
+    blocks = len({match[0] for match in matches if match})
     layers = fields.get(f"{fields[_ARCHITECTURE]}.block_count")
     if blocks and layers != blocks:  # transformers would make as many as stated
         raise ModelError(

@@ -149,7 +149,8 @@ def _graph(config: PretrainedConfig, *, even: bool, as_wide: bool) -> str:
             f"{name} is not written as GGUF; {', '.join(_GRAPHS)} are: use llama.cpp's own "
             f"convert_hf_to_gguf.py for a zeroed model"
         )
-    own, rope = _GRAPHS[name], (config.rope_parameters or {}).get("rope_type", "default")
+    own = _GRAPHS[name]
+    rope = (config.rope_parameters or {}).get("rope_type", "default")
     layers = getattr(config, "layer_types", None) or []
     window = getattr(config, "sliding_window", None) if not layers else None
     for problem, found in (
@@ -211,7 +212,8 @@ def _write(
     add_vocabulary(writer, vocabulary(load_tokenizer(folder), config.vocab_size, folder, tokenizer))
     tensors = list(_tensors(model, geometry, graph, kind))
     for each in tensors:
-        shape, byte_shape = tuple(each.weight.shape), None
+        shape = tuple(each.weight.shape)
+        byte_shape = None
         if each.kind == GGMLQuantizationType.Q8_0:
             byte_shape = quant_shape_to_byte_shape(shape, each.kind)
         width = {GGMLQuantizationType.F16: 2, GGMLQuantizationType.F32: 4}.get(each.kind, 1)
@@ -234,7 +236,8 @@ def _tensors(
 
     numbers = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
     names = get_tensor_name_map(numbers[graph], len(geometry.layers))
-    plain, most = GGMLQuantizationType.F32, GGMLQuantizationType[kind.upper()]
+    plain = GGMLQuantizationType.F32
+    most = GGMLQuantizationType[kind.upper()]
     heads = {
         f"{layer.block}.self_attn.{name}_proj": count
         for layer in geometry.layers

@@ -113,7 +113,8 @@ class _Reader:
     def string(self) -> str:
         (length,) = self.numbers("Q")
         self.fits(length, 1, "bytes of text")
-        start, self.place = self.place, self.place + length
+        start = self.place
+        self.place = self.place + length
         return self.content[start : self.place].decode("utf-8")
 
     def field(self) -> Any:

@@ -11,7 +11,7 @@ from itertools import chain, groupby
 from typing import Any, TypeVar
 
 from headsweep import paths
-from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep
+from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep, TopOfMap
 from headsweep.config.compression import Compression, Encoder
 from headsweep.errors import ConfigError
 from headsweep.planning.keys import digest, encoder_key, study_keys
@@ -84,9 +84,12 @@ def at_home(config: Config, name: str) -> list[str]:
 def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
     """Return the head-pruned variants of a sweep or selector, sorted."""
     model = config.models[of.model]
+    layers = sorted({*expand(of.layers, model.layers)})
+    if isinstance(of.heads, TopOfMap):
+        return sorted(map(Variant.parse, of.heads.chosen or ()), key=Variant.order)
     return [
         Variant(layer, head)
-        for layer in sorted({*_expand(of.layers, model.layers)})
+        for layer in layers
         for head in sorted({*(model.heads_in(layer) if of.heads == "all" else of.heads)})
     ]
 
@@ -114,7 +117,7 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
 def family_members(config: Config, frontier: Frontier) -> dict[tuple[str, int], list[Variant]]:
     """Return the drawn members of each family of a frontier, by family and scale."""
     model = config.models[frontier.model]
-    layers = _expand(frontier.layers, model.layers)
+    layers = expand(frontier.layers, model.layers)
     drawn_from = Pool({layer: model.heads_in(layer) for layer in layers}, model.layers)
     return {
         (kind, scale): FAMILIES[kind].members(drawn_from, scale, frontier.members, frontier.seed)
@@ -145,6 +148,9 @@ def _requests(config: Config) -> Iterator[tuple[_Names, list[Variant]]]:
     for sweep in config.sweeps.values():
         names = (sweep.model, sweep.decoding, sweep.questions)
         yield names, pool(config, sweep) + placebos(config, sweep)
+    for section in config.maps.values():
+        for decoding in section.sampling:
+            yield (section.model, decoding, section.questions), []
     for selector in config.selectors.values():
         for questions in (selector.train, selector.test):
             yield (selector.model, selector.decoding, questions), pool(config, selector)
@@ -164,7 +170,8 @@ def _requests(config: Config) -> Iterator[tuple[_Names, list[Variant]]]:
             yield (batch.model, batch.decoding, batch.questions), [*batch.variants]
 
 
-def _expand(chosen: Layers, count: int) -> tuple[int, ...]:
+def expand(chosen: Layers, count: int) -> tuple[int, ...]:
+    """Return chosen layers, or heads, by number; `count` is how many there are."""
     return tuple(range(count)) if chosen == "all" else chosen
 
 

@@ -96,6 +96,7 @@ _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
+_TEXTS = 3  # of a question in a map: a right and a wrong sample, and a solution
 _TEXT_TOKENS = 35
 _PASSES = 4  # of two operations per weight and token: three for the student, one for its teacher
 _DEVELOPMENT = 1.5
@@ -239,6 +240,20 @@ def generation_request(config: Config, batch: Batch, together: int = 1) -> Reque
     return Request(
         gpus, int(4000 + 2500 * weights), math.ceil(_START_MINUTES / together + 2 * seconds / 60)
     )
+
+
+def scoring_request(config: Config, name: str) -> Request:
+    """Return the resources that one job requests to score a map's texts without a layer's heads."""
+    section = config.maps[name]
+    model, questions = config.models[section.model], config.questions[section.questions]
+    asked = min(question_count(questions), section.n or _UNKNOWN_SIZE)
+    tokens = asked * _TEXTS * sum(LENGTHS[questions.benchmark])
+    rows = model.heads + section.noise_placebos + 1
+    card = card_of(model.device, local=False)
+    seconds = tokens * rows * 2e9 * model.billions / card.flops
+    weights = model.billions * _width(model)
+    gpus = int(model.device != "cpu")
+    return Request(gpus, int(4000 + 2500 * weights), math.ceil(5 + 2 * seconds / 60))
 
 
 def answer_length(config: Config, batch: Batch) -> int:

@@ -13,7 +13,7 @@ from headsweep.config import Config
 from headsweep.planning.batches import pool
 from headsweep.planning.store import Store
 
-Subject = Literal["run", "sweep", "layer", "selector", "compression", "frontier"]
+Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "frontier"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
 
 Section = Literal["luck", "sampling", "question", "compression", "printed", ""]
@@ -108,6 +108,18 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "Rows: heads pruned. Colour: difference to the base model (No Prune) in the column; bold: "
         "best head, ties included. Triangles mark what differs: q < 0.05, exact McNemar test, "
         "Benjamini-Hochberg over all {heads} heads. No interval. n = {n}; each subject's is above.",
+    ),
+    Exhibit(
+        "map",
+        "map",
+        "map",
+        "figures.maps:scored_map",
+        "",
+        "{of}: a map of every head",
+        "Change of known texts' log-probability without each of {heads} heads; the last column is "
+        "noise as strong as a head. Triangles: shown over all heads of the map, largest |t| by "
+        "sign flips of questions; p < 0.05. Samples lose likelihood under any change. "
+        "n = {n} questions.",
     ),
     Exhibit(
         "pass_at_n",
@@ -206,6 +218,8 @@ class RunFiles:
                 return [self.sweep_table(name)]
             case "curves":
                 return [fill(paths.CURVES, selector=name), fill(paths.PAIRED, selector=name)]
+            case "map":
+                return [fill(paths.MAP, map=name, table="heads")]
             case "points":
                 selector = self.config.selectors[name]
                 names = {"decoding": selector.decoding, "questions": selector.test}
@@ -257,6 +271,8 @@ class RunFiles:
             files += [fill(paths.CONTROLS, sweep=name, table=table) for table in CONTROL_TABLES]
         for name in config.selectors:
             files += [fill(template, selector=name) for template in SELECTOR_FILES]
+        for name in config.maps:
+            files += [fill(paths.MAP, map=name, table=table) for table in paths.MAP_TABLES]
         for name in config.frontiers:
             for table in paths.FRONTIER_TABLES:
                 files.append(fill(paths.FRONTIER, frontier=name, table=table))
@@ -288,6 +304,8 @@ class RunFiles:
                 ]
             case "selector":
                 return [exhibit.template(run, name) for name in config.selectors]
+            case "map":
+                return [exhibit.template(run, name) for name in config.maps]
             case "frontier":
                 return [exhibit.template(run, name) for name in config.frontiers]
             case "compression":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headsweep.config import EXPERIMENTS, Config
-from headsweep.config.experiments import Sweep
+from headsweep.config.experiments import Sweep, TopOfMap
 from headsweep.errors import ConfigError
 from headsweep.text import short
 
@@ -103,7 +103,7 @@ def _facts(config: Config, section: str, entry: Any) -> dict[str, str]:
         found["questions"] = title(config, "problems", entry.data)
         return found
     found["model"] = title(config, "models", entry.model)
-    if section in ("sweeps", "comparisons"):
+    if section in ("sweeps", "maps", "comparisons"):
         found["questions"] = title(config, "questions", entry.questions)
     else:
         found["questions"] = title(config, "questions", entry.test)
@@ -124,7 +124,11 @@ def _facts(config: Config, section: str, entry: Any) -> dict[str, str]:
         found["embedder"] = f"embedder {' or '.join(entry.embedder)}"
     for key in ("layers", "heads"):
         if hasattr(entry, key):
-            found[key] = _numbered(key, getattr(entry, key))
+            chosen = getattr(entry, key)
+            if isinstance(chosen, TopOfMap):
+                found[key] = f"top {chosen.top} of map {chosen.map}"
+            else:
+                found[key] = _numbered(key, chosen)
     return found
 
 

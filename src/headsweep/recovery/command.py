@@ -59,7 +59,8 @@ def _check_file(asked: Namespace) -> None:
     from headsweep.models.gguf_export import check_export
     from headsweep.models.source import fetch_model
 
-    folder, kind = fetch_model(asked.source, asked.revision), asked.gguf_type or _KIND
+    folder = fetch_model(asked.source, asked.revision)
+    kind = asked.gguf_type or _KIND
     check_export(folder, asked.gguf, kind, asked.gguf_tokenizer, uneven=asked.form == "free")
 
 

@@ -116,7 +116,8 @@ def prune_and_recover(
         ModelError: texts do not suffice, the model cannot be loaded or pruned as asked, or
             `OUT.partial` is damaged or of another call.
     """
-    chosen, out = recovery(**settings), Path(out)
+    chosen = recovery(**settings)
+    out = Path(out)
     check_target(out)
     named(chosen.criterion)
     if device not in ("auto", "cpu"):
@@ -209,10 +210,12 @@ class _Run:
 
     def round(self, number: int) -> None:
         """Remove heads and train the rest, unless that is done."""
-        before, after = self.after(number), self.after(number + 1)
+        before = self.after(number)
+        after = self.after(number + 1)
         if any(self.after(later).exists() for later in range(number + 1, self.settings.rounds + 1)):
             return
-        settings, main = self.settings, self.accelerator.is_main_process
+        settings = self.settings
+        main = self.accelerator.is_main_process
         dtype = None if settings.lora else "float32"
         student = load_checkpoint(str(before), dtype=dtype, device=self.device)
         geometry = find_heads(student)
@@ -254,7 +257,8 @@ class _Run:
         earlier: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
         """Return the heads to remove in a round, by their original numbers, and all scores."""
-        file, main = self.work / f"removal_{number}.json", self.accelerator.is_main_process
+        file = self.work / f"removal_{number}.json"
+        main = self.accelerator.is_main_process
         kept = self.read(file) if main and file.exists() else None
         if kept := broadcast_object_list([kept])[0]:  # the first process's, in all
             return kept
@@ -284,7 +288,8 @@ class _Run:
 
     def scores(self, number: int, model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
         """Return the scores of a decoder's heads on the calibration texts."""
-        settings, at_once = self.settings, self.settings.micro_batch
+        settings = self.settings
+        at_once = self.settings.micro_batch
         order = np.random.default_rng(0).permutation(len(self.pieces))[: settings.calibration]
         pieces = [self.pieces[row] for row in order]
 

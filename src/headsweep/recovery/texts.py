@@ -66,7 +66,8 @@ def tenth(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
     """Return a tenth of the texts, always the same, to hold out, and the others."""
     if len(texts) < 20:
         raise ModelError(f"a tenth of {len(texts)} texts is too few to hold out; give others")
-    order, count = np.random.default_rng(0).permutation(len(texts)), len(texts) // 10
+    order = np.random.default_rng(0).permutation(len(texts))
+    count = len(texts) // 10
     return [texts[row] for row in order[:count]], [texts[row] for row in order[count:]]
 
 

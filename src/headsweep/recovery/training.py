@@ -114,8 +114,11 @@ def train_round(
         set_moments(optimizer, parts["moments"])
         _LOG.info("resuming after step %d", progress.step)
     whole, optimizer = accelerator.prepare(model, optimizer)
-    first, spent, report = progress.step, progress.seconds, Reports(progress.step, settings.steps)
-    saved, batches = report.begun, _batches(pieces, settings, first)
+    first = progress.step
+    spent = progress.seconds
+    report = Reports(progress.step, settings.steps)
+    saved = report.begun
+    batches = _batches(pieces, settings, first)
     for step, batch in zip(range(first, steps.stop), batches, strict=False):
         rate = settings.rate * _share(step, steps, settings.steps)
         begin_step(optimizer, rate, settings.seed, step)
@@ -123,7 +126,8 @@ def train_round(
         check_finite(losses, step + 1, f"the learning rate, now {settings.rate}")
         now = time.monotonic()
         progress.losses.append(losses)
-        progress.step, progress.seconds = step + 1, spent + now - report.begun
+        progress.step = step + 1
+        progress.seconds = spent + now - report.begun
         progress.tokens += sum(piece.targets for piece in batch)
         if not accelerator.is_main_process:
             continue
@@ -197,7 +201,8 @@ def _batches(pieces: Sequence[Piece], settings: Recovery, step: int) -> Iterator
         batches = epoch_batches(pieces, size, settings.seed, epoch)
         for batch in [batch for batch in batches if len(batch) == size][place:]:
             yield [pieces[index] for index in batch]
-        epoch, place = epoch + 1, 0
+        epoch = epoch + 1
+        place = 0
 
 
 def _with_lora(model: PreTrainedModel, rank: int) -> Any:

@@ -251,7 +251,7 @@ def _sources(config: Config, template: str, table: str = "") -> Iterator[tuple[S
     Rows of several compressions have the `title` of theirs.
     """
     names = dict.fromkeys(("table", "exhibit", "paper"), table)
-    subject = re.search(r"\{(sweep|selector|frontier|comparison)\}", template)
+    subject = re.search(r"\{(sweep|map|selector|frontier|comparison)\}", template)
     if subject is None:
         source = Source.read(config, template, **names)
         if template == paths.COMPRESSION_TABLE:

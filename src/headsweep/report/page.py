@@ -34,6 +34,7 @@ from headsweep.record import Stopwatch, read_record
 from headsweep.report import explorer
 from headsweep.report.blocks import Block, Picture, Section, as_printed, bounded, fill, table
 from headsweep.report.compressions import compression
+from headsweep.report.maps import mapped
 from headsweep.report.svg import Chart, Scale
 from headsweep.sprint import validation
 from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
@@ -208,7 +209,12 @@ _FAMILIES = "Do pruned heads solve more than other cheap changes, for the same t
 _SAMPLING = "A question counts as solved if any of N answers is right."
 _QUESTION = "SPRINT asks the heads nearest to a question. Does it matter which question?"
 SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | None]] = {
-    "heads": ("sweeps", "Which heads matter?", "", None),  # the explorer, in the template
+    "heads": (
+        "sweeps maps",
+        "Which heads matter?",
+        "",
+        mapped,
+    ),  # and the explorer, in the template
     "luck": ("sweeps", "Is a gain more than luck?", "", luck),
     "sampling": ("selectors", "Does choosing heads beat sampling?", _SAMPLING, sampling),
     "question": ("selectors", "Does the question matter?", _QUESTION, None),
@@ -217,15 +223,15 @@ SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | Non
     "published": ("run", "Do the papers' numbers hold?", "", published),
     "trust": ("run", "How far to trust this; how to run it again", "", None),  # likewise
 }
-"""The sections: the part of the config that each needs, its title, its first sentence, and what
-adds to the declared tables."""
+"""The sections: the parts of the config of which each needs one, its title, its first sentence, and
+what adds to the declared tables."""
 
 
 def sections(config: Config) -> list[Section]:
     """Return the sections that apply to a run, with their folded blocks."""
     found = []
     for anchor, (needs, heading, lead, more) in SECTIONS.items():
-        if getattr(config, needs):
+        if any(getattr(config, need) for need in needs.split()):
             section = Section(anchor, heading, [lead] if lead else [])
             if more:
                 more(config, section)

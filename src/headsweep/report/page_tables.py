@@ -610,5 +610,46 @@ PAGE_TABLES = [
         },
         caption="{of}.",
     ),
+    PageTable(
+        section="heads",
+        fold="Every head",
+        path=paths.MAP,
+        table="foretold",
+        columns={
+            "gains on": Cell("title"),
+            "outcome": Cell("outcome"),
+            "estimate": Cell("estimate"),
+            "heads": Cell("heads", "count"),
+            "rank correlation": Cell("correlation", "nats", low="low", high="high"),
+            "of the best": Cell("best_hits", "count"),
+            "of the worst": Cell("worst_hits", "count"),
+            "by luck": Cell("by_chance", "ratio"),
+            "top quarter": Cell("top", "count"),
+            "best gain": Cell("best_gain", "points"),
+            "best gain in the map's top": Cell("best_found", "points"),
+        },
+        caption=(
+            "{of}. The map's outcomes against measured gains: rank correlation with 95% interval, "
+            "and how many of the truly best and worst heads are in the map's top quarter, and in "
+            "its last. First order: one backward pass."
+        ),
+    ),
+    PageTable(
+        section="heads",
+        fold="Every head",
+        path=paths.MAP,
+        table="layers",
+        columns={
+            "layer": Cell("layer", "count"),
+            "outcome": Cell("outcome"),
+            "heads shown": Cell("shown", "count"),
+            "lowest": Cell("lowest", "nats"),
+            "highest": Cell("highest", "nats"),
+            "noise": Cell("noise", "nats", low="noise_low", high="noise_high"),
+        },
+        caption=(
+            "{of}. Changes in nats (preference) and nats a token, beside noise as strong as a head."
+        ),
+    ),
 ]
 """All of them. `headsweep.report.blocks.fill` makes them."""

@@ -82,7 +82,7 @@ def best_gain(
     observed = (total * scale).max()
     flipped = differences.astype(np.float32)  # sums of ±1 are exact in float32
     largest, studentised = [], []
-    for signs in _signs(resamples, questions, seed):
+    for signs in sign_patterns(resamples, questions, seed):
         sums = signs @ flipped
         studentised.append((sums * scale.astype(np.float32)).max(axis=1))
         largest.append(sums[:, candidates].max(axis=1, initial=-np.inf))
@@ -110,7 +110,7 @@ def against_placebos(
     varied = apart[apart.any(axis=1)]
     observed = heads.sum(axis=0).max() - placebos.sum(axis=0).max()
     beyond = 0
-    for signs in _signs(resamples, len(varied), seed):
+    for signs in sign_patterns(resamples, len(varied), seed):
         swapped = signs @ varied
         gap = (shared + swapped).max(axis=1) - (shared - swapped).max(axis=1)
         beyond += int((gap >= observed).sum())
@@ -178,7 +178,7 @@ def _halves(
         yield half
 
 
-def _signs(
+def sign_patterns(
     resamples: int, questions: int, seed: int
 ) -> Iterator[Float[np.ndarray, "resamples questions"]]:
     """Yield blocks of fair signs, 1 or -1."""

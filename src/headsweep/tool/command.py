@@ -10,6 +10,7 @@ from typing import Any, Literal
 from headsweep.arguments import add_command
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
+from headsweep.tool.head_map import head_map
 from headsweep.tool.sweep import sweep
 
 _EXAMPLES = """\
@@ -49,15 +50,57 @@ def add_sweep(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         options=("model", "benchmark"),
         without=("columns",),
     )
+    _add_columns(command)
+
+
+def add_map(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `map`, whose columns are options of their own, to a command line."""
+    command = add_command(
+        commands,
+        "map",
+        head_map,
+        handler=_map,
+        options=("model", "benchmark"),
+        without=("columns",),
+    )
+    _add_columns(command)
+
+
+def _add_columns(command: argparse.ArgumentParser) -> None:
     for column in _COLUMNS:
         text = f"your own benchmark: column of the {column}"
         command.add_argument(f"--{column}-column", metavar="NAME", help=text)
 
 
+def _with_columns(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with those of columns in one mapping."""
+    named = {column: options.pop(f"{column}_column") for column in _COLUMNS}
+    return {**options, "columns": {name: value for name, value in named.items() if value}}
+
+
+def _map(**options: Any) -> None:
+    _end_orderly()
+    table = head_map(**_with_columns(options))
+    for outcome, own in table[table["kind"] == "head"].groupby("outcome", sort=False):
+        ranked = own.sort_values("change", ascending=False, kind="stable")
+        print(f"{outcome}, {own['n'].iloc[0]} questions, {(own['adjusted'] < 0.05).sum()} shown")
+        print("without head   change  95% over all heads     p corrected")
+        lines = [
+            f"{head.variant:<12}  {head.change:>+7.3f}  "
+            f"[{head.band_low:>+7.3f}, {head.band_high:>+7.3f}]  {head.adjusted:>9.4f}"
+            for head in ranked.itertuples()
+        ]
+        if len(lines) > 2 * _EACH + 1:
+            lines[_EACH:-_EACH] = ["..."]
+        print(*lines, "", sep="\n")
+    out = options["out"]
+    print(f"all heads: {out}/results/map/maps/heads/heads.csv")
+    print(f"picture: {out}/results/map/figures/map_heads.png")
+
+
 def _sweep(**options: Any) -> None:
     _end_orderly()
-    named = {column: options.pop(f"{column}_column") for column in _COLUMNS}
-    table = sweep(**options, columns={name: value for name, value in named.items() if value})
+    table = sweep(**_with_columns(options))
     (base,) = table[table["variant"] == "base"].itertuples()
     pruned = table[table["variant"] != "base"].sort_values("gain", ascending=False, kind="stable")
     heads: list[Any] = list(pruned.itertuples())

@@ -146,7 +146,8 @@ def base_answers(given: str) -> tuple[pd.DataFrame, str]:
 
 def _settings(run: Path, file: Path) -> "pd.Series[str]":
     """Return a run's settings, and the versions and the commit that made a file, as JSON."""
-    facts, record = load(run / _CONFIG).model_dump(mode="json", exclude={"run"}), read_record(file)
+    facts = load(run / _CONFIG).model_dump(mode="json", exclude={"run"})
+    record = read_record(file)
     facts |= {key: record[key] for key in ("versions", "git_commit") if key in record}
     row = pd.json_normalize(facts).astype(object).iloc[0]
     return row.map(partial(json.dumps, ensure_ascii=False))
@@ -185,7 +186,8 @@ def summary(tables: Tables, left_out: list[str]) -> str:
     """Return the comparison for a terminal: the rows that differ most of each table."""
     lines = []
     for name, table in tables.items():
-        differing, told = table.map(partial(short, width=44)) if name == "settings" else table, ""
+        differing = table.map(partial(short, width=44)) if name == "settings" else table
+        told = ""
         if "difference" in table:
             moved = (table["difference"] != 0) | (table.get("changed", 0) != 0)
             differing = table[moved].sort_values("difference", key=abs, ascending=False)

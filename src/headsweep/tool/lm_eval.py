@@ -55,7 +55,8 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
                 f"{file} lacks {missing}, which lm_eval 0.4 writes; give a CSV instead"
             )
         if metric == ANSWERS:
-            part, said = _all_answers(file, rows), "all answers"
+            part = _all_answers(file, rows)
+            said = "all answers"
         else:
             part, said = _by_metric(file, rows, metric, filtered)
         parts.append(part.assign(question_id=f"{task}/" + part["question_id"].astype(str)))
@@ -67,7 +68,8 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
 def _logs(folder: Path) -> list[tuple[Path, str, str]]:
     """Return the files of samples, and the task and the time of each."""
     files = sorted(folder.rglob("samples_*.jsonl"))
-    named = [(file, match) for file in files if (match := _SAMPLES.fullmatch(file.name))]
+    matches = [(file, _SAMPLES.fullmatch(file.name)) for file in files]
+    named = [(file, match) for file, match in matches if match is not None]
     if not named:
         raise TableError(
             f"{folder} is neither a run of headsweep nor a folder of lm_eval: it has no "

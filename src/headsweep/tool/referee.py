@@ -109,7 +109,8 @@ def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:
     elif place.is_dir():
         rows, what = lm_eval.read_folder(place, rules.metric, rules.metric_filter)
     else:
-        rows, what = read_file(place), place.suffix.removeprefix(".")
+        rows = read_file(place)
+        what = place.suffix.removeprefix(".")
     found = answers_of(rows, place, rules)
     how = "as given" if "correct" in rows else f"graded here, {rules.grader}"
     questions = found["question_id"].nunique()

@@ -38,7 +38,8 @@ def show(systems: list[str], rules: Rules, common: bool, out: Path | None) -> No
         ConfigError: systems cannot be paired, or the folder cannot be written.
         TableError: a table cannot be read.
     """
-    answers, lines = {}, []
+    answers = {}
+    lines = []
     for name, given in named(systems).items():
         answers[name], line = read_answers(given, rules)
         print(line)

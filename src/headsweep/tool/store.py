@@ -22,6 +22,7 @@ from headsweep.generation.locks import Locks
 from headsweep.planning.batches import batches, encoders, seeded_arms
 from headsweep.planning.inputs import resolve
 from headsweep.planning.keys import split_key
+from headsweep.planning.maps import score_files
 from headsweep.planning.plan import aligned
 from headsweep.planning.store import Store, check_version, other_users
 from headsweep.tables import read_metadata
@@ -38,6 +39,7 @@ _KINDS = {
     "embedder": rf"embedders/({_KEY})\.json",
     "embeddings": rf"embeddings/({_KEY}/{_KEY})\.parquet",
     "activations": rf"activations/({_KEY}/{_KEY}/{_KEY})\.parquet",
+    "scores": rf"scores/({_KEY})/(?:L\d+|gradients)\.parquet",
     "dataset": rf"problems/({_KEY})\.parquet",
     "encoder": rf"encoders/({_KEY})\.json",
     "solver": rf"solvers/({_KEY}/{_KEY}/\d+)/",
@@ -174,6 +176,8 @@ def files_of(config: Config) -> Iterator[Path]:
         yield path(paths.ACTIVATIONS, **batch.names)
         for variant, template in product(batch.variants, (paths.ANSWERS, paths.JOURNAL)):
             yield path(template, variant=variant, **batch.names)
+    for name in config.maps:
+        yield from map(Path, score_files(config, name))
     for name in config.problems:
         yield path(paths.PROBLEMS, data=name)
     for key in encoders(config):

@@ -97,7 +97,7 @@ def sweep(
     from headsweep.tables import write_json
 
     gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
-    described = _model(str(model), revision)
+    described = described_model(str(model), revision)
     described |= {"dtype": dtype or ("bfloat16" if gpu else "float32"), "device": device}
     asked = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
     asked |= {"revision": benchmark_revision}
@@ -106,7 +106,7 @@ def sweep(
         {
             "run": RUN,
             "models": {MODEL: {**described, "batch_size": batch_size}},
-            "questions": {QUESTIONS: _questions(str(benchmark), asked)},
+            "questions": {QUESTIONS: described_questions(str(benchmark), asked)},
             "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
             "sweeps": {SWEEP: {"model": MODEL, "questions": QUESTIONS, **pruned}},
         },
@@ -124,7 +124,7 @@ def sweep(
         client.begin_run()
         store = answer(config, cores)
         measured = store.of_sweep(SWEEP, paths.ACTIVATIONS)
-        _once(measured, activations.run, config, MODEL, "greedy", QUESTIONS)
+        once(measured, activations.run, config, MODEL, "greedy", QUESTIONS)
         grade(config, MODEL, "greedy", QUESTIONS)
         write_controls(config, SWEEP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
@@ -144,10 +144,10 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     mark_version()
     store = Store(config)
     for name in config.models:
-        _once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
+        once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
     for name in config.questions:
-        _once(store.path(paths.SOURCE, source=name), prepare.read_source, config, name)
-        _once(store.path(paths.QUESTIONS, questions=name), prepare.draw_questions, config, name)
+        once(store.path(paths.SOURCE, source=name), prepare.read_source, config, name)
+        once(store.path(paths.QUESTIONS, questions=name), prepare.draw_questions, config, name)
     unanswered = [
         (batch, variant)
         for batch in batches(config)
@@ -165,7 +165,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     return store
 
 
-def _once(path: Path, make: Callable[..., object], *arguments: object) -> None:
+def once(path: Path, make: Callable[..., object], *arguments: object) -> None:
     """Make a file unless it exists with its record, written last; the path says the content."""
     from headsweep.record import record_path
 
@@ -173,7 +173,7 @@ def _once(path: Path, make: Callable[..., object], *arguments: object) -> None:
         make(*arguments)
 
 
-def _model(source: str, revision: str | None) -> dict[str, Any]:
+def described_model(source: str, revision: str | None) -> dict[str, Any]:
     """Return the config section of a model; fetch it if it is on the hub."""
     from headsweep.models import source as files
 
@@ -188,7 +188,7 @@ def _model(source: str, revision: str | None) -> dict[str, Any]:
     }
 
 
-def _questions(benchmark: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def described_questions(benchmark: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config section of a benchmark by name, file or hub id, with the given keys."""
     section = {key: value for key, value in given.items() if value}
     if benchmark in get_args(Benchmark) and benchmark != "custom":

@@ -111,7 +111,7 @@ def _value(store: "Store", argument: str, text: Any) -> Any:
             return int(text)
         case "model" | "questions" | "decoding" | "embedder" | "source":
             return store.name(argument, text)
-        case "comparison" | "compression" | "frontier" | "selector" | "sweep":
+        case "comparison" | "compression" | "frontier" | "map" | "selector" | "sweep":
             entries = getattr(store.config, f"{argument}s")
             if text not in entries:
                 known = ", ".join(entries)

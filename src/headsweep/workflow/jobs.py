@@ -162,6 +162,30 @@ def compare_prompts(config: "Config", comparison: str) -> None:
 
 
 @declare()
+def score(config: "Config", texts: str, layer: str) -> None:
+    """Score known texts without each head of a layer."""
+    with quick_imports():
+        from headsweep.maps import job
+    job.score_layer(config, texts, layer)
+
+
+@declare()
+def gradients(config: "Config", texts: str) -> None:
+    """Estimate what each head's loss does to known texts."""
+    with quick_imports():
+        from headsweep.maps import job
+    job.estimate_heads(config, texts)
+
+
+@declare()
+def map(config: "Config", map: str) -> None:  # noqa: A001, A002
+    """Make the tables of a map of every head."""
+    with quick_imports():
+        from headsweep.maps import table
+    table.write_tables(config, map)
+
+
+@declare()
 def train_selector(config: "Config", selector: str) -> None:
     """Train a head selector."""
     with quick_imports():

@@ -28,6 +28,14 @@ from headsweep.planning.batches import (
 )
 from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.planning.keys import digest, encoder_key
+from headsweep.planning.maps import (
+    find_map,
+    layer_name,
+    map_layers,
+    measured,
+    score_files,
+    texts_key,
+)
 from headsweep.planning.store import Store
 from headsweep.variants import Variant, pattern
 
@@ -66,6 +74,7 @@ class Rules:
         self._solvers = solvers(config)
         self._problem_keys = sorted(self.store.key("data", name) for name in config.problems)
         self.generation_resources = _resources(self._generation_request)
+        self.scoring_resources = _resources(self._scoring_request)
         self.training_resources = _resources(self._training_request)
 
     # What every rule may use.
@@ -96,7 +105,12 @@ class Rules:
             "solver": sorted({solver for solver, _ in self._solvers}),
             "encoder": [*encoders(config)],
         }
-        return {**experiments, **keys, "grading": [*get_args(Preset)], **compressed}
+        mapped_layers = {layer for name in config.maps for layer in map_layers(config, name)}
+        mapped = {
+            "texts": list(dict.fromkeys(texts_key(config, name) for name in config.maps)),
+            "layer": [layer_name(layer) for layer in sorted(mapped_layers)],
+        }
+        return {**experiments, **keys, "grading": [*get_args(Preset)], **compressed, **mapped}
 
     @cached_property
     def constraints(self) -> dict[str, str]:
@@ -254,6 +268,39 @@ class Rules:
             self.store.fill(template, selector=name)
             for name in at_home(self.config, wildcards.selector)
             for template in (paths.RANKING, paths.TRAININGS)
+        ]
+
+    # map.smk
+
+    def model_of_texts(self, wildcards: Any) -> list[str]:
+        """Return the model that scores the texts of a map."""
+        _, section = find_map(self.config, wildcards.texts)
+        return [self.store.fill(paths.MODEL, model=section.model)]
+
+    def questions_of_texts(self, wildcards: Any) -> list[str]:
+        """Return the question set that a map's texts answer."""
+        _, section = find_map(self.config, wildcards.texts)
+        return [self.store.fill(paths.QUESTIONS, questions=section.questions)]
+
+    def samples_of_texts(self, wildcards: Any) -> list[str]:
+        """Return the graded samples that a map's texts are chosen from, a file a temperature."""
+        _, section = find_map(self.config, wildcards.texts)
+        return [
+            self.store.fill(
+                paths.GRADED, model=section.model, decoding=decoding, questions=section.questions
+            )
+            for decoding in section.sampling
+        ]
+
+    def scores_of_map(self, wildcards: Any) -> list[str]:
+        """Return a map's scores, a file a layer, and its first-order estimates."""
+        return score_files(self.config, wildcards.map)
+
+    def gains_beside_map(self, wildcards: Any) -> list[str]:
+        """Return the matrices Z whose gains a map is held against."""
+        return [
+            self.store.fill(paths.ACCURACY, **batch.names)
+            for batch in measured(self.config, wildcards.map)
         ]
 
     # frontier.smk
@@ -416,6 +463,10 @@ class Rules:
             if batch.groups[variant] == group and not Path(file).exists():
                 left += 1
         return cost.generation_request(self.config, batch, max(1, left))
+
+    def _scoring_request(self, wildcards: Any) -> cost.Request:
+        name, _ = find_map(self.config, wildcards.texts)
+        return cost.scoring_request(self.config, name)
 
     def _training_request(self, wildcards: Any) -> cost.Request:
         study, settings = self._trained(wildcards)

@@ -1,0 +1,144 @@
+"""The scoring of a map's texts beside a loop of plain forwards: speed, arithmetic, equality."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from headsweep.benchmarks.sources import read_source
+from headsweep.config import Decoding, Questions
+from headsweep.errors import ModelError
+from headsweep.generation.decoder import Decoder
+from headsweep.generation.prompts import encode_prompt
+from headsweep.maps.gradients import log_probability
+from headsweep.maps.outcomes import SOLUTION
+from headsweep.maps.scoring import Text, score
+from headsweep.models.geometry import LoadedModel
+from headsweep.models.load import load_model
+from headsweep.models.masks import edited_weights
+from headsweep.models.source import BUILTIN
+from headsweep.planning.plan import aligned
+from headsweep.variants import Variant
+
+_T = TypeVar("_T")
+
+
+class Work(NamedTuple):
+    """Floating-point operations of products; attention's own are left out."""
+
+    layers: float
+    logits: float
+
+    @property
+    def all(self) -> float:
+        """Of both."""
+        return self.layers + self.logits
+
+
+def run(
+    model: str, dtype: str, layer: int | None, questions: int, plain: int, threads: int
+) -> None:
+    """Time the scoring of reference solutions without each head of a layer, and print a table.
+
+    Args:
+        model: a folder, or ``demo``.
+        dtype: of weights and activations.
+        layer: whose heads are lost; None: the middle one.
+        questions: how many reference solutions are scored.
+        plain: how many of them the loop of plain forwards scores, which has the same rate for all.
+        threads: of the processor.
+
+    Raises:
+        ModelError: the layer is not there.
+    """
+    torch.set_num_threads(threads)
+    source = next(iter(BUILTIN)) if model == "demo" else str(Path(model))
+    loaded = load_model(source, dtype=dtype, device="cpu", attention="sdpa")
+    depth = len(loaded.geometry.layers)
+    index = depth // 2 if layer is None else layer
+    if not 0 <= index < depth:
+        raise ModelError(f"layer {index}: the model has {depth} layers, numbered from 0")
+    heads = loaded.geometry.layer(index).query_heads
+    variants = [Variant(index, 0, "replay"), *(Variant(index, head) for head in range(heads))]
+    texts = solutions(loaded, questions)
+    decoder = Decoder.of(loaded)
+    list(score(loaded, texts[:1], variants, decoder))  # what is made once
+    scored, seconds = _timed(lambda: list(score(loaded, texts, variants, decoder)))
+    looped, plain_seconds = _timed(lambda: _looped(loaded, texts[:plain], variants))
+    found = {(own.text, own.variant): own.log_probability for own in scored}
+    worst = max(abs(found[key] - value) for key, value in looped.items())
+    shared = work(loaded, texts, len(variants), index)
+    whole = work(loaded, texts, len(variants))
+    rates = len(scored) / seconds, len(looped) / plain_seconds
+    rows = [("way", "texts/s", "GFLOP a text", "GFLOP/s")]
+    for name, own, rate in (("the pass", shared, rates[0]), ("plain forwards", whole, rates[1])):
+        each = own.all / len(scored) / 1e9
+        rows.append((name, f"{rate:.2f}", f"{each:.3g}", f"{each * rate:.1f}"))
+    print(aligned(rows, left=1))
+    print(
+        f"{model}, {dtype}, layer {index} of {depth}, {len(texts)} texts, {len(variants)} variants,"
+        f" {threads} threads: {rates[0] / rates[1]:.2f} times as fast as plain forwards; the "
+        f"arithmetic allows {whole.all / shared.all:.2f}. Largest difference: {worst:.2g} nats."
+    )
+
+
+def solutions(loaded: LoadedModel, count: int) -> list[Text]:
+    """Return reference solutions of the generated benchmark as texts."""
+    section = Questions(benchmark="generated_math", split="train", n=count)
+    asked = read_source(section).head(count)
+    tokenizer = loaded.tokenizer
+    decoding = Decoding()
+    found = []
+    for row in asked.to_dict("records"):
+        prompt = encode_prompt(tokenizer, str(row["question"]), decoding, section.family)
+        tokens = tokenizer(str(row["solution"]), add_special_tokens=False)["input_ids"]
+        found.append(Text(str(row["question_id"]), SOLUTION, prompt, tuple(tokens)))
+    return found
+
+
+def work(
+    loaded: LoadedModel, texts: Sequence[Text], variants: int, layer: int | None = None
+) -> Work:
+    """Return the operations that scoring texts takes: two for each weight and token.
+
+    Args:
+        loaded: the model.
+        texts: with a logit for each of their tokens.
+        variants: of each text.
+        layer: up to which all variants share one row; None: each has a row of its own.
+    """
+    model = loaded.model
+    outputs = model.get_output_embeddings().weight.numel()
+    names = ("embed_tokens", "lm_head")
+    inner = sum(
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if parameter.ndim > 1 and not any(each in name for each in names)
+    )
+    depth = len(loaded.geometry.layers)
+    shared = 0 if layer is None else layer
+    passes = shared / depth + variants * (depth - shared) / depth
+    fed = sum(len(text.prompt) + len(text.tokens) - 1 for text in texts)
+    logits = variants * sum(len(text.tokens) for text in texts)
+    return Work(2.0 * inner * fed * passes, 2.0 * outputs * logits)
+
+
+@torch.inference_mode()
+def _looped(
+    loaded: LoadedModel, texts: Sequence[Text], variants: Sequence[Variant]
+) -> dict[tuple[Text, Variant], float]:
+    """Score by `transformers` alone, with the head's weights zeroed, text by text."""
+    found = {}
+    for variant in variants:
+        with edited_weights(loaded.model, loaded.geometry, variant):
+            for text in texts:
+                found[text, variant] = log_probability(loaded, text).item()
+    return found
+
+
+def _timed(measured: Callable[[], _T]) -> tuple[_T, float]:
+    begin = time.perf_counter()
+    found = measured()
+    return found, time.perf_counter() - begin

@@ -1,0 +1,63 @@
+"""A model that is loaded for one job's own measurement, beside no engine on its GPU."""
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.errors import ModelError
+from headsweep.generation.client import ask_for_room
+from headsweep.generation.devices import devices, held
+from headsweep.models.geometry import LoadedModel
+from headsweep.models.load import load_model
+from headsweep.planning.store import Store
+from headsweep.record import read_json
+
+_LOG = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+def with_model(
+    config: Config, name: str, measure: Callable[[LoadedModel], _T], dtype: str | None = None
+) -> _T:
+    """Load a model, and return what is measured on it; the model is gone afterwards.
+
+    Args:
+        config: resolved.
+        name: of the model in the config.
+        measure: keeps nothing of the model.
+        dtype: of weights and activations; None: the model's own.
+
+    Raises:
+        ModelError: the model cannot be loaded, or one text alone does not fit into memory.
+        TableError: what says where the model is is missing or damaged.
+    """
+    device = devices(config.models[name].device)[0]
+    try:
+        with held(device, _wait):
+            return _measured(config, name, measure, dtype)
+    except torch.OutOfMemoryError:
+        raise ModelError(
+            "a single text does not fit in the GPU's memory beside what else is there; "
+            "run `headsweep engine stop`, and run again"
+        ) from None
+
+
+def _measured(
+    config: Config, name: str, measure: Callable[[LoadedModel], _T], dtype: str | None
+) -> _T:
+    """Let no name hold the model when its device is given back."""
+    section = config.models[name]
+    folder = read_json(Store(config).path(paths.MODEL, model=name))["folder"]
+    how = {"device": section.device, "attention": section.attention}
+    return measure(load_model(folder, dtype=dtype or section.dtype, **how))
+
+
+def _wait(gpu: str) -> None:
+    """Say what is waited for: an engine leaves when its plan is done, or no job comes."""
+    _LOG.info("waiting for GPU %s, where another model is loaded", gpu)
+    ask_for_room()

@@ -1,0 +1,1 @@
+"""A map of every head: how likely known texts are to the model without each of its heads."""

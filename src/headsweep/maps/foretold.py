@@ -1,0 +1,85 @@
+"""Does a map foretell what a sweep measures? Its outcomes held against measured gains of heads."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from headsweep.maps.outcomes import OUTCOMES
+from headsweep.statistics import LEVEL
+from headsweep.variants import BASE
+
+FORETOLD = ["questions", "title", "n", "outcome", "estimate", "heads", "correlation", "low", "high"]
+FORETOLD += ["top", "best_hits", "worst_hits", "by_chance", "best_gain", "best_found"]
+"""Columns of the table. `estimate` is scored or first order; `top` is a quarter of the heads, and
+the hits count how many of the truly best (worst) so many are among the map's best (worst);
+`by_chance` is the count that luck gives. `best_found` is the largest gain among the map's best,
+`best_gain` that among all heads, as fractions of the `n` questions."""
+
+_FEWEST = 6  # heads, below which a rank correlation says nothing
+
+
+def foretold(
+    heads: pd.DataFrame, measured: Mapping[str, pd.DataFrame], called: Mapping[str, str]
+) -> pd.DataFrame:
+    """Return columns `FORETOLD`, a row for each question set, outcome and estimate.
+
+    Args:
+        heads: the map's table, columns `headsweep.maps.outcomes.HEADS`.
+        measured: matrices Z (`headsweep.tables.ACCURACY`), by question set.
+        called: the titles of the question sets.
+    """
+    rows = []
+    pruned = heads[heads["kind"] == "head"]
+    for questions, z in measured.items():
+        present = [name for name in pruned["variant"].unique() if name in z.columns]
+        if len(present) < _FEWEST:
+            continue
+        gains = z[present].mean() - z[str(BASE)].mean()
+        for outcome in OUTCOMES:
+            own = pruned[pruned["outcome"] == outcome].set_index("variant")
+            if own.empty:
+                continue
+            for estimate, column in (("scored", "change"), ("first order", "first_order")):
+                found = _held(own.loc[present, column], gains)
+                facts = {"questions": questions, "title": called[questions], "n": len(z)}
+                rows.append({**facts, "outcome": outcome, "estimate": estimate, **found})
+    return pd.DataFrame(rows, columns=FORETOLD)
+
+
+def _held(predicted: pd.Series, gains: pd.Series) -> dict[str, float]:
+    """Return how well predictions rank the gains of the same heads."""
+    count = len(gains)
+    top = math.ceil(count / 4)
+    correlation, low, high = rank_correlation(predicted.to_numpy(), gains.to_numpy())
+    best, worst = predicted.nlargest(top).index, predicted.nsmallest(top).index
+    return {
+        "heads": count,
+        "correlation": correlation,
+        "low": low,
+        "high": high,
+        "top": top,
+        "best_hits": len(best.intersection(gains.nlargest(top).index)),
+        "worst_hits": len(worst.intersection(gains.nsmallest(top).index)),
+        "by_chance": top * top / count,
+        "best_gain": gains.max(),
+        "best_found": gains[best].max(),
+    }
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
+    """Return Spearman's rank correlation, ties at their mean rank, and its 95% interval.
+
+    The interval is Fisher's, with the variance of Bonett and Wright 2000 (Sample size requirements
+    for estimating Pearson, Kendall and Spearman correlations): (1 + ρ²/2) / (n − 3). All are NaN
+    where one of the two does not vary.
+    """
+    ranks = [pd.Series(each).rank().to_numpy() for each in (first, second)]
+    if min(np.ptp(each) for each in ranks) == 0:
+        return math.nan, math.nan, math.nan
+    rho = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+    middle = math.atanh(min(max(rho, -1 + 1e-12), 1 - 1e-12))
+    half = ndtri((1 + LEVEL) / 2) * math.sqrt((1 + rho**2 / 2) / (len(first) - 3))
+    return rho, math.tanh(middle - half), math.tanh(middle + half)

@@ -1,0 +1,136 @@
+"""The jobs of a map that load its model: scores of a layer, and first-order estimates."""
+
+import logging
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.errors import ModelError
+from headsweep.generation.alone import with_model
+from headsweep.generation.check import in_float32
+from headsweep.generation.requests import NEAR_TIE
+from headsweep.maps.gradients import estimate, log_probability
+from headsweep.maps.scoring import Score, score
+from headsweep.maps.texts import choose_texts
+from headsweep.models.geometry import LoadedModel
+from headsweep.models.masks import pruned
+from headsweep.planning.maps import find_map, map_heads, map_noise, unchanged
+from headsweep.record import Stopwatch, write_record
+from headsweep.tables import GRADIENTS, SCORES, write_table
+
+_LOG = logging.getLogger(__name__)
+
+
+def score_layer(config: Config, texts: str, layer: str) -> None:
+    """Score a map's texts without each head of a layer, given their key and the layer's name.
+
+    Writes `paths.SCORES` and its record.
+
+    Raises:
+        ConfigError: the config has no map of this key.
+        ModelError: the model cannot be loaded, or the scores are not the model's.
+        TableError: a table that the texts come from is missing or damaged.
+    """
+    stopwatch = Stopwatch()
+    name, section = find_map(config, texts)
+    index = int(layer.removeprefix("L"))
+    measure = partial(_score_layer, config, name, index)
+    table, facts = with_model(config, section.model, measure, section.dtype)
+    output = Path(paths.SCORES.format(texts=texts, layer=layer))
+    write_table(output, table, SCORES, {"map": name, "layer": index})
+    facts |= {"map": section.model_dump(mode="json"), "grading": config.grading}
+    write_record(output, stopwatch, facts | {"layer": index})
+    _LOG.info("%s, %s: %.1f texts a second", name, layer, facts["texts_per_second"])
+
+
+def _score_layer(
+    config: Config, name: str, layer: int, loaded: LoadedModel
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the scores of a layer, and what a record says of them."""
+    chosen = choose_texts(config, name, loaded.tokenizer)
+    heads = map_heads(config, name, layer)
+    variants = [unchanged(layer), *heads, *map_noise(config, name, layer)]
+    watch = Stopwatch()
+    scores = list(score(loaded, chosen.texts, variants))
+    seconds = watch.seconds
+    table = pd.DataFrame(
+        {
+            "question_id": own.text.question_id,
+            "kind": own.text.kind,
+            "variant": str(own.variant),
+            "log_probability": own.log_probability,
+            "tokens": len(own.text.tokens),
+            "kept": own.kept,
+        }
+        for own in scores
+    )
+    facts: dict[str, Any] = {**chosen.counts, "texts": len(chosen.texts), "variants": len(variants)}
+    facts |= {"texts_per_second": len(scores) / seconds, "scoring_seconds": seconds}
+    facts |= {"dtype": str(loaded.dtype).removeprefix("torch."), "device": str(loaded.device)}
+    return table, facts | check_scores(loaded, scores)
+
+
+def bound(dtype: str, tokens: int) -> float:
+    """Return by how much a text's log-probability may differ from the model's own, in nats.
+
+    In float32 it is `NEAR_TIE`. In half precision a token's own error is of that size; errors of
+    tokens are independent, so that their sum grows as the square root of their number.
+    """
+    return NEAR_TIE[dtype] if dtype == "float32" else NEAR_TIE[dtype] * math.sqrt(tokens)
+
+
+def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
+    """Hold the first text's scores, of two variants, against the model's own modules in float32.
+
+    Returns:
+        The bound and the largest difference, in nats.
+
+    Raises:
+        ModelError: a difference exceeds the bound.
+    """
+    allowed = bound(str(loaded.dtype).removeprefix("torch."), len(scores[0].text.tokens))
+    worst = 0.0
+    for own in [each for each in scores if each.text == scores[0].text][:2]:
+        lost = pruned(loaded.model, loaded.geometry, own.variant)
+        with in_float32(loaded.model), torch.inference_mode(), lost:
+            truth = log_probability(loaded, own.text).item()
+        worst = max(worst, abs(own.log_probability - truth))
+        if not abs(own.log_probability - truth) <= allowed:
+            raise ModelError(
+                f"{own.variant}: the log-probability of a text is {own.log_probability:.4f}, by "
+                f"the model's own modules {truth:.4f}; {allowed:.2g} is allowed; use dtype "
+                f"float32, and please report this"
+            )
+    return {"bound": allowed, "worst": worst}
+
+
+def estimate_heads(config: Config, texts: str) -> None:
+    """Estimate to first order what each head's loss does to a map's texts, given their key.
+
+    Writes `paths.GRADIENTS` and its record; raises what `score_layer` raises.
+    """
+    stopwatch = Stopwatch()
+    name, section = find_map(config, texts)
+    table = with_model(config, section.model, partial(_estimates, config, name), section.dtype)
+    output = Path(paths.GRADIENTS.format(texts=texts))
+    write_table(output, table, GRADIENTS, {"map": name})
+    write_record(output, stopwatch, {"map": section.model_dump(mode="json")})
+
+
+def _estimates(config: Config, name: str, loaded: LoadedModel) -> pd.DataFrame:
+    chosen = choose_texts(config, name, loaded.tokenizer)
+    return pd.DataFrame(
+        {
+            "question_id": own.text.question_id,
+            "kind": own.text.kind,
+            "variant": str(own.variant),
+            "change": own.change,
+        }
+        for own in estimate(loaded, chosen.texts)
+    )

@@ -1,0 +1,149 @@
+"""The two outcomes of a map, paired over questions, with tests over all of its heads.
+
+**Likelihood**: by how much the log-probability of right samples, or of reference solutions, changes
+without a head, in nats a token. Texts that the model drew itself become less likely under any
+change: for them it says how much a head matters, not whether its loss helps.
+
+**Preference**: the change of a right sample minus that of a wrong one of the same question, in
+nats. Both were drawn alike, so what any change does to both cancels.
+"""
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from headsweep.statistics.maxima import joint_means
+from headsweep.statistics.selection import RESAMPLES
+from headsweep.variants import Variant
+
+RIGHT, WRONG, SOLUTION = "right", "wrong", "solution"
+"""Kinds of texts."""
+
+LIKELIHOOD, PREFERENCE, SOLUTIONS = "likelihood", "preference", "solutions"
+OUTCOMES = {
+    LIKELIHOOD: "right samples (nats a token)",
+    PREFERENCE: "right minus wrong (nats)",
+    SOLUTIONS: "reference solutions (nats a token)",
+}
+"""What each outcome is of, with its unit."""
+
+HEADS = ["variant", "layer", "head", "kind", "outcome", "n", "change", "low", "high"]
+HEADS += ["band_low", "band_high", "t", "adjusted", "first_order"]
+"""Columns of the table of heads. `kind` is head or noise; `n` counts questions; the bands and
+`adjusted` are corrected over all heads of the map, and empty for noise; `first_order` is the
+estimated change."""
+
+LAYERS = ["layer", "outcome", "n", "heads", "shown", "lowest", "highest", "noise"]
+LAYERS += ["noise_low", "noise_high"]
+
+_FEWEST = 2  # questions that a mean has an error from
+_TEXT = ["question_id", "kind"]
+
+
+def heads_table(scores: pd.DataFrame, estimates: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Return columns `HEADS`, a row for each outcome and variant of a map.
+
+    Args:
+        scores: `headsweep.tables.SCORES` of all layers.
+        estimates: `headsweep.tables.GRADIENTS`.
+        seed: of the sign flips.
+    """
+    changes = _changes(scores)
+    lengths = scores.groupby(_TEXT)["tokens"].first()
+    estimated = estimates.pivot(index=_TEXT, columns="variant", values="change")
+    parts = []
+    for outcome in OUTCOMES:
+        own = _paired(changes, lengths, outcome)
+        if len(own) < _FEWEST:
+            continue
+        first = _paired(estimated, lengths, outcome).mean()
+        tested = _tested(own, outcome, seed)
+        parts.append(tested.assign(first_order=tested["variant"].map(first)))
+    return pd.concat(parts, ignore_index=True)[HEADS] if parts else pd.DataFrame(columns=HEADS)
+
+
+def _changes(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the change of each text's log-probability without each head: a column a variant.
+
+    A layer's variants are held against the unchanged model, scored in the same passes.
+    """
+    parts = []
+    parsed = {name: Variant.parse(name) for name in scores["variant"].unique()}
+    layers = scores["variant"].map(lambda name: parsed[name].layer)
+    for _, own in scores.groupby(layers):
+        table = own.pivot(index=_TEXT, columns="variant", values="log_probability")
+        base = next(name for name in table if parsed[str(name)].kind == "replay")
+        parts.append(table.drop(columns=base).sub(table[base], axis=0))
+    return pd.concat(parts, axis=1)
+
+
+def _paired(changes: pd.DataFrame, lengths: pd.Series, outcome: str) -> pd.DataFrame:
+    """Return an outcome of each question, a row, for each variant, a column."""
+    of_kind = {
+        kind: changes.xs(kind, level="kind") if kind in changes.index.unique("kind") else None
+        for kind in (RIGHT, WRONG, SOLUTION)
+    }
+    right, wrong, solution = of_kind.values()
+    if outcome == PREFERENCE:
+        if right is None or wrong is None:
+            return pd.DataFrame()
+        return pd.DataFrame(right - wrong).dropna()
+    kind, found = (RIGHT, right) if outcome == LIKELIHOOD else (SOLUTION, solution)
+    if found is None:
+        return pd.DataFrame()
+    return pd.DataFrame(found.div(lengths.xs(kind, level="kind"), axis=0)).dropna()
+
+
+def _tested(changes: pd.DataFrame, outcome: str, seed: int) -> pd.DataFrame:
+    """Return an outcome's rows: heads tested together, noise placebos each alone."""
+    variants = sorted(map(Variant.parse, changes.columns))
+    heads = [each for each in variants if each.kind == "head"]
+    noise = [each for each in variants if each.kind == "noise"]
+    parts = []
+    for members in (heads, noise):
+        if not members:
+            continue
+        values: Float[np.ndarray, "questions variants"]
+        values = changes[[str(each) for each in members]].to_numpy(float)
+        found = joint_means(values, RESAMPLES, seed)
+        table = pd.DataFrame(
+            {
+                "variant": [str(each) for each in members],
+                "layer": [each.layer for each in members],
+                "head": [each.head for each in members],
+                "kind": [each.kind for each in members],
+                "change": found.mean,
+                "low": found.low,
+                "high": found.high,
+                "band_low": found.band_low,
+                "band_high": found.band_high,
+                "t": found.t,
+                "adjusted": found.adjusted,
+            }
+        )
+        if members is noise:
+            table[["band_low", "band_high", "adjusted"]] = np.nan
+        parts.append(table)
+    return pd.concat(parts, ignore_index=True).assign(outcome=outcome, n=len(changes))
+
+
+def layers_table(heads: pd.DataFrame) -> pd.DataFrame:
+    """Return columns `LAYERS`: what a layer's heads do beside noise as strong, by outcome."""
+    rows = []
+    for (outcome, layer), own in heads.groupby(["outcome", "layer"], sort=False):
+        of_heads, noise = own[own["kind"] == "head"], own[own["kind"] == "noise"]
+        rows.append(
+            {
+                "layer": layer,
+                "outcome": outcome,
+                "n": own["n"].iloc[0],
+                "heads": len(of_heads),
+                "shown": int((of_heads["adjusted"] < 0.05).sum()),
+                "lowest": of_heads["change"].min(),
+                "highest": of_heads["change"].max(),
+                "noise": noise["change"].mean(),
+                "noise_low": noise["low"].mean(),
+                "noise_high": noise["high"].mean(),
+            }
+        )
+    return pd.DataFrame(rows, columns=LAYERS)

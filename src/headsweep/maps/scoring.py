@@ -1,0 +1,131 @@
+"""How likely texts are to a model without each head of a layer, by the engine's verification pass.
+
+A text whose tokens are known needs no decoding: the pass that verifies a draft gives the logits of
+all its places. Up to its layer a pruned row is the base model's row, which is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headsweep.generation.decoder import Chunk, Decoder, SharedPass
+from headsweep.generation.modules import Modules, WholePass
+from headsweep.generation.requests import Drafted, Request, Row
+from headsweep.generation.weights import fast_linear
+from headsweep.models.geometry import LoadedModel
+from headsweep.variants import Variant
+
+MOST_TOKENS = 8192
+"""Tokens of all rows in one pass: enough for fast products, little enough for the memory."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A prompt, and tokens that are known to follow it."""
+
+    question_id: str
+    kind: str  # right, wrong or solution
+    prompt: tuple[int, ...]  # token ids
+    tokens: tuple[int, ...]  # token ids, without the end of sequence
+
+
+class Score(NamedTuple):
+    """What a model without a head says of one text."""
+
+    text: Text
+    variant: Variant
+    log_probability: float
+    """Of all tokens together, given the prompt: a sum of natural logarithms."""
+    kept: int
+    """How many of the tokens are the model's own first choice."""
+
+
+def score(
+    loaded: LoadedModel,
+    texts: Sequence[Text],
+    variants: Sequence[Variant],
+    decoder: Decoder | None = None,
+    most_tokens: int = MOST_TOKENS,
+) -> Iterator[Score]:
+    """Score each text with each variant; scores come text by text.
+
+    Args:
+        loaded: the model.
+        texts: their tokens are at least one each.
+        variants: all of one layer; ``L05R00`` is the model as it is, scored as the others are.
+        decoder: the model's, if it is made already.
+        most_tokens: of all rows in a pass; a single row may have more.
+
+    Raises:
+        ModelError: a layer or head is out of range.
+    """
+    decoder = decoder or Decoder.of(loaded)
+    with torch.inference_mode(), fast_linear(loaded.model), Modules(loaded) as modules:
+        for drafts in _passes(texts, variants, most_tokens, together=decoder is not None):
+            run = SharedPass(decoder) if decoder else WholePass(modules)
+            yield from _scored(run, drafts, loaded.device)
+
+
+Drafts = dict[Drafted, Text]
+
+
+def _passes(
+    texts: Sequence[Text], variants: Sequence[Variant], most_tokens: int, *, together: bool
+) -> Iterator[Drafts]:
+    """Yield the drafts of each pass: of several texts, or a part of one text's variants."""
+    begun: Drafts = {}
+    tokens = 0
+    for text in texts:
+        length = len(text.prompt) + len(text.tokens)
+        rows = max(1, most_tokens // length)
+        for start in range(0, len(variants), rows):
+            part = variants[start : start + rows]
+            if begun and (not together or tokens + len(part) * length > most_tokens):
+                yield begun
+                begun = {}
+                tokens = 0
+            begun[_draft(text, part)] = text
+            tokens += len(part) * length
+    if begun:
+        yield begun
+
+
+def _draft(text: Text, variants: Sequence[Variant]) -> Drafted:
+    limit = len(text.tokens)  # so that the last token, whose successor is not asked, is not fed
+    requests = [Request(text.question_id, text.prompt, variant) for variant in variants]
+    return Drafted(text.tokens, [Row(request, limit, ()) for request in requests])
+
+
+def _scored(run: SharedPass | WholePass, drafts: Drafts, device: torch.device) -> Iterator[Score]:
+    """Yield the scores of the rows of one pass."""
+    run.begin([(row, drafted) for drafted in drafts for row in drafted.rows])
+    chunks = {each: Chunk(0, len(each.text), len(each.draft)) for each in drafts}
+    expected = [token for _, drafted in run.pairs for token in drafted.draft]
+    targets = torch.tensor(expected, device=device)
+    parts = []
+    start = 0
+    for slab in run.logits(chunks):
+        parts.append(_read(slab, targets[start : start + len(slab)]))
+        start += len(slab)
+    logs, first = (torch.cat(each) for each in zip(*parts, strict=True))
+    counts = [len(drafted.draft) for _, drafted in run.pairs]
+    for (row, drafted), log, best in zip(
+        run.pairs, logs.split(counts), first.split(counts), strict=True
+    ):
+        yield Score(drafts[drafted], row.variant, log.sum().item(), int(best.sum().item()))
+
+
+def _read(
+    logits: Float[Tensor, "places vocabulary"], targets: Int[Tensor, " places"]
+) -> tuple[Float[Tensor, " places"], Float[Tensor, " places"]]:
+    """Return each target's log-probability, float64, and whether no other token is likelier."""
+    best = logits.amax(dim=1)
+    logs = logits.log_softmax(dim=1)  # a difference from the sum's logarithm would round it
+    own = logits.gather(1, targets[:, None])[:, 0]
+    return logs.gather(1, targets[:, None])[:, 0].double(), own >= best

@@ -1,0 +1,52 @@
+"""The tables of a map, made from its scores without a model."""
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.errors import RESULT
+from headsweep.maps.foretold import foretold
+from headsweep.maps.outcomes import heads_table, layers_table
+from headsweep.planning.maps import measured, score_files
+from headsweep.planning.store import Store
+from headsweep.planning.titles import title
+from headsweep.record import Stopwatch, write_record
+from headsweep.tables import ACCURACY, GRADIENTS, SCORES, read_table, write_csv
+
+_LOG = logging.getLogger(__name__)
+
+
+def write_tables(config: Config, name: str) -> None:
+    """Write the tables of a map: ``heads``, ``layers`` and ``foretold``.
+
+    Raises:
+        TableError: scores are missing or damaged.
+    """
+    stopwatch = Stopwatch()
+    store = Store(config)
+    *files, gradients = score_files(config, name)
+    scores = pd.concat([read_table(Path(file), SCORES) for file in files], ignore_index=True)
+    estimates = read_table(Path(gradients), GRADIENTS)
+    heads = heads_table(scores, estimates, config.seed)
+    outcomes, called = {}, {}
+    for batch in measured(config, name):
+        file = store.path(paths.ACCURACY, **batch.names)
+        outcomes[batch.questions] = read_table(file, ACCURACY, exact=False)
+        split = config.questions[batch.questions].split
+        called[batch.questions] = f"{title(config, 'questions', batch.questions)}, {split}"
+    tables = {
+        "heads": heads,
+        "layers": layers_table(heads),
+        "foretold": foretold(heads, outcomes, called),
+    }
+    path = partial(store.path, paths.MAP, map=name)
+    made = [write_csv(path(table=table), own, 6) for table, own in tables.items()]
+    facts = {"map": config.maps[name].model_dump(mode="json"), "seed": config.seed}
+    write_record(made[-1], stopwatch, facts, together=made)
+    shown = heads[heads["adjusted"] < 0.05].groupby("outcome")["variant"].count()
+    told = ", ".join(f"{outcome} {count}" for outcome, count in shown.items())
+    _LOG.log(RESULT, "%s: heads shown to matter: %s", name, told or "none")

@@ -1,0 +1,97 @@
+"""The texts of a map: a right and a wrong sample of each question, and its reference solution.
+
+Right and wrong are drawn alike: both are samples of one decoding, never the greedy answer, whose
+every token is the base model's first choice and which any change makes less likely.
+"""
+
+from typing import NamedTuple
+
+import pandas as pd
+from transformers import PreTrainedTokenizerBase
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.errors import TableError
+from headsweep.generation.prompts import encode_prompt
+from headsweep.maps.outcomes import RIGHT, SOLUTION, WRONG
+from headsweep.maps.scoring import Text
+from headsweep.planning.store import Store
+from headsweep.tables import ANSWERS, GRADED, QUESTIONS, read_table
+from headsweep.variants import BASE
+
+
+class Chosen(NamedTuple):
+    """The texts of a map, and how many questions gave them."""
+
+    texts: list[Text]
+    questions: int
+    """In the set, of which the first are used."""
+    pairs: int
+    """With a right and a wrong sample."""
+    solutions: int
+    """With a reference solution."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What a record says of them."""
+        return {"questions": self.questions, "pairs": self.pairs, "solutions": self.solutions}
+
+
+def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) -> Chosen:
+    """Return the texts of a map, question by question.
+
+    Raises:
+        TableError: a table is missing or damaged, or no question has a text to score.
+    """
+    section = config.maps[name]
+    store = Store(config)
+    file = store.path(paths.QUESTIONS, questions=section.questions)
+    asked = read_table(file, QUESTIONS)[: section.n]
+    samples = {each: _pairs(store, config, name, each) for each in section.sampling}
+    prompt_of = config.decodings[section.decoding]
+    family = config.questions[section.questions].family
+    texts: list[Text] = []
+    pairs = solutions = 0
+    for row in asked.to_dict("records"):
+        question = str(row["question_id"])
+        prompt = encode_prompt(tokenizer, str(row["question"]), prompt_of, family)
+        pair = next((own[question] for own in samples.values() if question in own), None)
+        if pair is not None:
+            pairs += 1
+            texts += [Text(question, kind, prompt, tokens) for kind, tokens in pair.items()]
+        solution = str(row["solution"]).strip() if pd.notna(row["solution"]) else ""
+        if solution:
+            solutions += 1
+            tokens = tokenizer(solution, add_special_tokens=False)["input_ids"]
+            texts.append(Text(question, SOLUTION, prompt, tuple(tokens)))
+    if not texts:
+        raise TableError(
+            f"maps.{name}: none of {len(asked)} questions has a right and a wrong sample, or a "
+            f"reference solution; name more samples under `sampling`, or other questions"
+        )
+    return Chosen(texts, len(asked), pairs, solutions)
+
+
+def _pairs(
+    store: Store, config: Config, name: str, decoding: str
+) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return the first right and the first wrong sample of each question that has both.
+
+    A sample that was cut is no whole answer: it is neither.
+    """
+    section = config.maps[name]
+    names = {"model": section.model, "decoding": decoding, "questions": section.questions}
+    graded = read_table(store.path(paths.GRADED, **names), GRADED)
+    graded = graded[(graded["variant"] == str(BASE)) & (graded["stop_reason"] == "eos")]
+    answers = read_table(store.path(paths.ANSWERS, variant=BASE, **names), ANSWERS)
+    answers = answers[answers["token_ids"].map(len) > 0]
+    both = graded.merge(answers[["question_id", "sample", "token_ids"]], "inner")
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for question, own in both.sort_values("sample").groupby("question_id", sort=False):
+        right, wrong = own[own["correct"]], own[~own["correct"]]
+        if len(right) and len(wrong):
+            first = {RIGHT: right.iloc[0], WRONG: wrong.iloc[0]}
+            found[str(question)] = {
+                kind: tuple(map(int, row["token_ids"])) for kind, row in first.items()
+            }
+    return found

@@ -1,0 +1,143 @@
+"""What a map scores: its variants, and the keys of the files of its scores in the store."""
+
+import csv
+import logging
+
+from headsweep import paths
+from headsweep.config import Config, HeadMap, Sweep, TopOfMap
+from headsweep.errors import ConfigError
+from headsweep.planning.batches import Batch, batches, expand
+from headsweep.planning.store import Store, digest, key
+from headsweep.record import read_text
+from headsweep.variants import Variant
+
+_LOG = logging.getLogger(__name__)
+
+
+def map_layers(config: Config, name: str) -> tuple[int, ...]:
+    """Return the layers of a map, ascending."""
+    section = config.maps[name]
+    return tuple(sorted(set(expand(section.layers, config.models[section.model].layers))))
+
+
+def map_heads(config: Config, name: str, layer: int) -> list[Variant]:
+    """Return the pruned heads of one of a map's layers."""
+    model = config.models[config.maps[name].model]
+    return [Variant(layer, head) for head in model.heads_in(layer)]
+
+
+def map_noise(config: Config, name: str, layer: int) -> list[Variant]:
+    """Return the noise placebos of one of a map's layers, spread over its heads."""
+    heads = map_heads(config, name, layer)
+    count = min(config.maps[name].noise_placebos, len(heads))
+    chosen = [heads[place * len(heads) // count] for place in range(count)]
+    return [Variant(layer, each.head, "noise") for each in chosen]
+
+
+def unchanged(layer: int) -> Variant:
+    """Return the variant that changes nothing and is scored as the heads of a layer are."""
+    return Variant(layer, 0, "replay")
+
+
+def texts_key(config: Config, name: str) -> str:
+    """Return the key of a map's texts and scores: its name, and a digest of what decides them.
+
+    Layers are left out: maps that differ only in these share their files.
+    """
+    section = config.maps[name]
+    values = section.non_defaults()
+    for setting in ("layers", "title"):
+        values.pop(setting, None)
+    values |= {
+        "model": key(config, "models", section.model),
+        "questions": key(config, "questions", section.questions),
+        "decoding": key(config, "decodings", section.decoding),
+        "sampling": [key(config, "decodings", each) for each in section.sampling],
+        "grading": config.grading,
+    }
+    return f"{name}-{digest(values)}"
+
+
+def find_map(config: Config, key: str) -> tuple[str, HeadMap]:
+    """Return the name and the settings of the map whose texts have a key.
+
+    Raises:
+        ConfigError: this config has none.
+    """
+    keys = {texts_key(config, name): name for name in config.maps}
+    if key not in keys:
+        raise ConfigError(f"maps: this config has no {key!r}; it has {', '.join(keys) or 'none'}")
+    return keys[key], config.maps[keys[key]]
+
+
+def score_files(config: Config, name: str) -> list[str]:
+    """Return the files of a map's scores, one a layer, and that of its gradients last."""
+    texts = texts_key(config, name)
+    files = [
+        paths.SCORES.format(texts=texts, layer=layer_name(layer))
+        for layer in map_layers(config, name)
+    ]
+    return [*files, paths.GRADIENTS.format(texts=texts)]
+
+
+def layer_name(layer: int) -> str:
+    """Return a layer's name in paths, as in ``L05``."""
+    return f"L{layer:02d}"
+
+
+def measured(config: Config, name: str) -> list[Batch]:
+    """Return the batches whose graded answers say what losing heads of a map's model gained.
+
+    Those to the map's own questions are left out.
+    """
+    section = config.maps[name]
+    return [
+        batch
+        for batch in batches(config)
+        if batch.model == section.model
+        and batch.questions != section.questions
+        and any(variant.kind == "head" for variant in batch.variants)
+    ]
+
+
+def with_chosen_heads(config: Config) -> Config:
+    """Return a config whose sweeps have the heads that they take from maps of the run.
+
+    A sweep whose map has no table yet is left out, and named in a warning.
+
+    Raises:
+        ConfigError: none of a map's highest heads is in a sweep's layers.
+        TableError: a map's table is damaged.
+    """
+    found: dict[str, Sweep] = {}
+    for name, sweep in config.sweeps.items():
+        wanted = sweep.heads
+        if not isinstance(wanted, TopOfMap) or wanted.chosen is not None:
+            found[name] = sweep
+            continue
+        file = Store(config).path(paths.MAP, map=wanted.map, table="heads")
+        if not file.exists():
+            _LOG.warning(
+                "sweeps.%s waits for maps.%s: run this, then give the same command again",
+                name,
+                wanted.map,
+            )
+            continue
+        layers = expand(sweep.layers, config.models[sweep.model].layers)
+        rows = [
+            row
+            for row in csv.DictReader(read_text(file).splitlines())
+            if row["kind"] == "head"
+            and row["outcome"] == wanted.outcome
+            and int(row["layer"]) in layers
+        ]
+        if not rows:
+            raise ConfigError(
+                f"sweeps.{name}.heads: map {wanted.map!r} has no {wanted.outcome} of a head in the "
+                f"sweep's layers; name other layers, or another outcome"
+            )
+        rows.sort(key=lambda row: -float(row["change"]))
+        chosen = tuple(row["variant"] for row in rows[: wanted.top])
+        heads = wanted.model_copy(update={"chosen": chosen})
+        found[name] = sweep.model_copy(update={"heads": heads})
+    return config.model_copy(update={"sweeps": found})

@@ -1,0 +1,129 @@
+"""A map of every head without Snakemake: the same jobs one after the other, with the same files.
+
+Heavy modules are imported inside functions, because the command line imports this module.
+"""
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from headsweep import paths
+from headsweep.config import parse
+from headsweep.config.questions import Dtype, Grader
+from headsweep.tool.sweep import answer, described_model, described_questions, once
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUN, MODEL, QUESTIONS, SAMPLES, MAP = "map", "model", "questions", "samples", "heads"
+"""Names in the config of a map."""
+
+_LOG = logging.getLogger(__name__)
+
+
+def head_map(
+    model: str | Path,
+    benchmark: str | Path,
+    *,
+    layers: Literal["all"] | Sequence[int] = "all",
+    out: str | Path = "headsweep-map",
+    revision: str | None = None,
+    split: str = "train",
+    n: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    grader: Grader | None = None,
+    benchmark_revision: str | None = None,
+    samples: int = 8,
+    temperature: float = 0.6,
+    max_new_tokens: int = 2048,
+    dtype: Dtype | None = None,
+    device: str = "auto",
+    cores: int | None = None,
+) -> "pd.DataFrame":
+    """Map every head: how likely right and wrong texts are without it.
+
+    The model samples answers; of each question a right and a wrong one, and the reference solution
+    if there is one, are scored without each head. Samples and scores are kept: the same call goes
+    on where it was stopped, a layer at a time.
+
+    Args:
+        model: hub id, folder in the hub's format, or GGUF file
+        benchmark: math500, math_train, gsm8k, generated_math, generated_gsm8k, a .csv or .jsonl
+            file, or a dataset on the hub
+        layers: layers whose heads are mapped, numbered from 0, as in 5,15; or all
+        out: folder of the results; made if it does not exist
+        revision: commit hash of a model on the hub (default: the newest, or the newest in the
+            cache)
+        split: split of the benchmark; training questions, if heads are chosen by the map
+        n: how many questions (default: all, or 200 of a generated benchmark)
+        columns: your own benchmark: names of the columns ``question``, ``answer``, and optionally
+            ``id``, ``subject``, ``level``
+        grader: your own benchmark: how answers are compared (default: math)
+        benchmark_revision: commit hash of a dataset on the hub
+        samples: answers a question, of which some must be right and some wrong
+        temperature: of the samples
+        max_new_tokens: token limit of an answer
+        dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
+        device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
+        cores: CPU cores to use (default: all)
+
+    Returns:
+        One row for each head and outcome, as in ``results/map/maps/heads/heads.csv``.
+
+    Raises:
+        HeadsweepError: one line that says what is wrong and what to do.
+    """
+    from headsweep.analysis.facts import read_csv  # slow to import
+    from headsweep.figures.draw import draw
+    from headsweep.generation import client
+    from headsweep.grading.matrix import grade
+    from headsweep.maps import job
+    from headsweep.maps.table import write_tables
+    from headsweep.planning.inputs import check_devices, preflight, resolve
+    from headsweep.planning.maps import layer_name, map_layers, texts_key
+    from headsweep.record import Stopwatch, write_record
+    from headsweep.tables import write_json
+
+    gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
+    described = described_model(str(model), revision)
+    described |= {"dtype": dtype or ("bfloat16" if gpu else "float32"), "device": device}
+    asked = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
+    asked |= {"revision": benchmark_revision}
+    sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
+    mapped = {"model": MODEL, "questions": QUESTIONS, "sampling": [SAMPLES], "layers": layers}
+    config = parse(
+        {
+            "run": RUN,
+            "models": {MODEL: described},
+            "questions": {QUESTIONS: described_questions(str(benchmark), asked)},
+            "decodings": {
+                "greedy": {"max_new_tokens": max_new_tokens},
+                SAMPLES: {**sampled, "max_new_tokens": max_new_tokens},
+            },
+            "maps": {MAP: mapped},
+        },
+        "map",
+    )
+    folder = Path(out).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.chdir(folder):
+        config = resolve(config)
+        preflight(config)
+        check_devices(config)
+        file = Path(paths.CONFIG.format(run=RUN))
+        write_json(file, config.model_dump(mode="json"))
+        write_record(file, Stopwatch(), {})
+        client.begin_run()
+        store = answer(config, cores)
+        grade(config, MODEL, SAMPLES, QUESTIONS)
+        texts = texts_key(config, MAP)
+        for layer in map(layer_name, map_layers(config, MAP)):
+            scores = store.path(paths.SCORES, texts=texts, layer=layer)
+            once(scores, job.score_layer, config, texts, layer)
+        once(store.path(paths.GRADIENTS, texts=texts), job.estimate_heads, config, texts)
+        write_tables(config, MAP)
+        draw(config, "map", MAP)
+        _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
+        return read_csv(store.path(paths.MAP, map=MAP, table="heads"))

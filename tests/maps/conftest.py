@@ -1,0 +1,7 @@
+"""Tiny models of other rooms' tests."""
+
+import sys
+from pathlib import Path
+
+for room in ("models", "generation"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / room))

@@ -1,0 +1,116 @@
+"""A map's outcomes and what it foretells, from tables made by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import spearmanr
+
+from headsweep.maps.foretold import foretold, rank_correlation
+from headsweep.maps.outcomes import (
+    HEADS,
+    LIKELIHOOD,
+    PREFERENCE,
+    SOLUTIONS,
+    heads_table,
+    layers_table,
+)
+
+LENGTHS = {"right": 8, "wrong": 5, "solution": 4}
+
+
+def made(questions=9, layers=(1, 4), heads=3, seed=0):
+    """Scores of right, wrong and reference texts; head 2 of layer 4 makes right ones likelier."""
+    draw = np.random.default_rng(seed)
+    rows, estimates = [], []
+    for layer in layers:
+        names = [f"L{layer:02d}R00", *(f"L{layer:02d}H{h:02d}" for h in range(heads))]
+        names.append(f"L{layer:02d}N01")
+        for number in range(questions):
+            for kind, length in LENGTHS.items():
+                if kind == "solution" and number > 5:
+                    continue
+                base = -20 - number
+                for name in names:
+                    change = 0.0 if "R" in name else draw.normal(scale=0.1)
+                    if name == "L04H02":
+                        change += {"right": 2.0, "wrong": -1.0, "solution": 0.4}[kind]
+                    rows.append((f"q{number}", kind, name, base + change, length, 3))
+                    if "H" in name:
+                        estimates.append((f"q{number}", kind, name, change / 2))
+    columns = ["question_id", "kind", "variant"]
+    scores = pd.DataFrame(rows, columns=[*columns, "log_probability", "tokens", "kept"])
+    return scores, pd.DataFrame(estimates, columns=[*columns, "change"])
+
+
+def test_outcomes_are_paired_over_questions_in_their_units():
+    scores, estimates = made()
+    table = heads_table(scores.sample(frac=1, random_state=1), estimates, 3)
+    assert list(table) == HEADS and len(table) == 3 * (2 * 3 + 2)
+    by = scores
+    by = by.set_index(["variant", "kind", "question_id"]).sort_index()["log_probability"]
+    for name, base in (("L04H02", "L04R00"), ("L01H00", "L01R00"), ("L04N01", "L04R00")):
+        change = {kind: by[name, kind] - by[base, kind] for kind in LENGTHS}
+        expected = {
+            LIKELIHOOD: (9, change["right"].mean() / 8),
+            PREFERENCE: (9, (change["right"] - change["wrong"]).mean()),
+            SOLUTIONS: (6, change["solution"].mean() / 4),
+        }
+        for outcome, (n, value) in expected.items():
+            row = table[(table["variant"] == name) & (table["outcome"] == outcome)].iloc[0]
+            assert row["n"] == n and row["change"] == pytest.approx(value)
+            if "H" in name:
+                assert row["first_order"] == pytest.approx(value / 2)
+            else:
+                assert math.isnan(row["first_order"]) and math.isnan(row["adjusted"])
+    shown = table[(table["adjusted"] < 0.05) & (table["outcome"] == PREFERENCE)]
+    assert list(shown["variant"]) == ["L04H02"]
+    of_layers = layers_table(table).set_index(["outcome", "layer"])
+    assert of_layers.loc[(PREFERENCE, 4), "shown"] == 1
+    assert of_layers.loc[(PREFERENCE, 4), "highest"] == pytest.approx(3, abs=0.3)
+    noise = table[(table["variant"] == "L01N01") & (table["outcome"] == SOLUTIONS)]
+    assert of_layers.loc[(SOLUTIONS, 1), "noise"] == pytest.approx(noise["change"].iloc[0])
+
+
+def test_an_outcome_without_two_questions_has_no_rows():
+    scores, estimates = made()
+    alone = [each[each["kind"] == "solution"] for each in (scores, estimates)]
+    assert set(heads_table(*alone, 0)["outcome"]) == {SOLUTIONS}
+    few = [each[each["question_id"] == "q0"] for each in (scores, estimates)]
+    assert heads_table(*few, 0).empty
+
+
+def test_what_a_map_foretells_is_counted_against_measured_gains():
+    names = [f"L00H{head:02d}" for head in range(8)]
+    change = [0.5, 0.4, 0.3, 0.2, 0.1, 0.0, -0.1, -0.2]
+    heads = pd.DataFrame({"variant": names, "kind": "head", "outcome": PREFERENCE})
+    heads = heads.assign(change=change, first_order=change[::-1])
+    right = [7, 9, 4, 5, 3, 6, 1, 2]  # of 10 questions; 5 without a loss
+    z = pd.DataFrame({"base": [1] * 5 + [0] * 5})
+    for name, count in zip(names, right, strict=True):
+        z[name] = [1] * count + [0] * (10 - count)
+    table = foretold(heads, {"test": z}, {"test": "Sums, test"}).set_index("estimate")
+    scored, first = table.loc["scored"], table.loc["first order"]
+    assert scored["title"] == "Sums, test" and scored["n"] == 10
+    assert scored["correlation"] == pytest.approx(spearmanr(change, right).statistic)
+    assert (scored["top"], scored["best_hits"], scored["worst_hits"]) == (2, 2, 2)
+    assert (first["best_hits"], first["worst_hits"]) == (0, 0)
+    assert scored["best_gain"] == pytest.approx(0.4)
+    assert scored["best_found"] == pytest.approx(0.4)
+    assert first["best_found"] == pytest.approx(-0.3)
+    assert scored["by_chance"] == pytest.approx(0.5)
+    few = {"test": z[["base", *names[:5]]]}
+    assert foretold(heads, few, {"test": "few"}).empty
+
+
+def test_the_interval_of_a_rank_correlation_covers_it():
+    draw = np.random.default_rng(4)
+    true, inside = 0.5, 0
+    pearson = 2 * math.sin(math.pi * true / 6)  # of normal values with this rank correlation
+    for _ in range(400):
+        values = draw.multivariate_normal([0, 0], [[1, pearson], [pearson, 1]], size=24)
+        _, low, high = rank_correlation(values[:, 0], values[:, 1])
+        inside += low <= true <= high
+    assert 0.92 <= inside / 400 <= 0.985
+    assert all(map(math.isnan, rank_correlation(np.ones(7), np.arange(7))))

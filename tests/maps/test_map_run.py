@@ -1,0 +1,198 @@
+"""A map in a simulated run: its verdict, its part of the page, and sweeps that take its heads."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import simulation
+from example_config import VALUES, changed
+from headsweep import paths
+from headsweep.analysis.verdicts import verdicts
+from headsweep.config import parse
+from headsweep.errors import ConfigError, TableError
+from headsweep.figures.draw import draw
+from headsweep.maps.table import write_tables
+from headsweep.planning.batches import batches, pool
+from headsweep.planning.inputs import resolve
+from headsweep.planning.maps import (
+    find_map,
+    map_heads,
+    map_noise,
+    score_files,
+    texts_key,
+    unchanged,
+)
+from headsweep.planning.store import Store
+from headsweep.record import Stopwatch, rewrite_checksums, write_record
+from headsweep.report.blocks import Section
+from headsweep.report.maps import mapped
+from headsweep.tables import GRADIENTS, SCORES, write_table
+from headsweep.tool.store import files_of
+
+HELPS = "L02H05"
+QUESTIONS = 21
+
+
+def mapping(**sweeps):
+    map_of = {"model": "reasoner", "questions": "math_train", "sampling": ["T0.6"]}
+    map_of |= {"layers": [0, 2, 5], "noise_placebos": 2}
+    return parse(simulation.DEMO | {"maps": {"known": map_of}} | sweeps)
+
+
+def put_scores(config, strength=1.5):
+    """Write scores in which losing one head makes right samples likelier than wrong ones."""
+    draws = np.random.default_rng(2)
+    *files, gradients = score_files(config, "known")
+    estimates = []
+    for layer, file in zip((0, 2, 5), files, strict=True):
+        variants = [unchanged(layer), *map_heads(config, "known", layer)]
+        rows = []
+        for variant in [*variants, *map_noise(config, "known", layer)]:
+            for number in range(QUESTIONS):
+                for kind in ("right", "wrong"):
+                    change = draws.normal(scale=0.2) - 0.1
+                    change += strength * (str(variant) == HELPS and kind == "right")
+                    change = 0.0 if variant.kind == "replay" else change
+                    key = (f"q{number}", kind, str(variant))
+                    rows.append((*key, -30 - number + change, 13, 9))
+                    if variant.kind == "head":
+                        estimates.append((*key, change + draws.normal()))
+        write(file, rows, SCORES)
+    write(gradients, estimates, GRADIENTS)
+
+
+def write(file, rows, schema):
+    path = Store(mapping()).path(file)
+    write_table(path, pd.DataFrame(rows, columns=schema.names), schema)
+    write_record(path, Stopwatch(), {})
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = mapping()
+    simulation.fill(config)
+    return config
+
+
+def of_map(config):
+    return verdicts(config.model_copy(update={"sweeps": {}, "selectors": {}}))[0]
+
+
+def audited(config):
+    simulation.jobs.write_audit(config, simulation.PUBLISHED)
+
+
+def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config):
+    put_scores(config)
+    write_tables(config, "known")
+    audited(config)
+    verdict = of_map(config)
+    assert (verdict.mark, verdict.section) == ("▲", "heads")
+    assert verdict.answer == "1 head's loss favours right answers"
+    heads = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
+    best = heads[heads["outcome"] == "preference"].set_index("variant").loc[HELPS]
+    assert f"{best['change']:+.2f} (" in str(verdict.effect) and "of 24:" in str(verdict.effect)
+    section = Section("heads", "Which heads matter?")
+    mapped(config, section)
+    svg = str(section.blocks[0].svg)
+    left, right = svg.split('role="group"')[1:]
+    assert left.count("▲") == 1 and "L02H05" in left.partition("▲")[0].rpartition("<")[2]
+    assert "▼" not in left and "12" not in right.split("of 24")[0][-2:]
+    assert svg.count('href="#demo/') == 2 * 24  # the sweep has the heads of these layers
+    draw(config, "map", "known")
+    shown = pd.read_csv("results/simulated/figures/map_known.csv")
+    assert len(shown) == 2 * 3 * (8 + 2)
+
+
+def test_without_an_effect_nothing_is_shown_and_the_verdict_says_so(config):
+    put_scores(config, strength=0.0)
+    write_tables(config, "known")
+    audited(config)
+    verdict = of_map(config)
+    assert verdict.mark == "–"
+    assert verdict.answer == "No head's loss is shown to favour right answers"
+    assert len(str(verdict).split()) <= 40
+
+
+def test_damaged_scores_are_noticed(config):
+    put_scores(config)
+    file = Store(config).path(score_files(config, "known")[1])
+    content = bytearray(file.read_bytes())
+    content[40] ^= 255
+    file.write_bytes(content)
+    with pytest.raises(TableError, match=r"L02\.parquet"):
+        write_tables(config, "known")
+
+
+def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
+    sweep = {"model": "reasoner", "questions": "math_test", "layers": [2, 5]}
+    asked = mapping(sweeps={"top": {**sweep, "heads": {"map": "known", "top": 3}}})
+    with caplog.at_level(logging.WARNING):
+        assert resolve(asked).sweeps == {}
+    assert "sweeps.top waits for maps.known" in caplog.text
+    put_scores(config)
+    write_tables(config, "known")
+    resolved = resolve(asked)
+    table = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
+    wanted = table.query("kind == 'head' and outcome == 'preference' and layer > 0")
+    best = wanted.sort_values("change", ascending=False)["variant"].head(3)
+    assert resolved.sweeps["top"].heads.chosen == tuple(best) and best.iloc[0] == HELPS
+    assert [str(each) for each in pool(resolved, resolved.sweeps["top"])] == sorted(best)
+    (batch,) = [each for each in batches(resolved) if each.questions == "math_test"][:1]
+    assert {str(each) for each in batch.variants} >= set(best)
+    # What was chosen stays, whatever becomes of the map.
+    write_tables(config, "known")
+    file = Store(config).path(paths.MAP, map="known", table="heads")
+    table.assign(change=-table["change"]).to_csv(file, index=False)
+    rewrite_checksums(file)
+    again = parse(resolved.model_dump(mode="json"))
+    assert resolve(again).sweeps["top"].heads.chosen == tuple(best)
+    elsewhere = {**sweep, "layers": [1], "heads": {"map": "known", "top": 3}}
+    with pytest.raises(ConfigError, match=r"^sweeps.top.heads: map 'known' has no preference"):
+        resolve(mapping(sweeps={"top": elsewhere}))
+
+
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [
+        ({"map": "none", "top": 3}, "sweeps.table.heads.map: 'none' is not defined"),
+        ({"map": "own", "top": 3}, "sweeps.table.heads: map 'own' has the sweep's own questions"),
+        ({"map": "small", "top": 3}, "sweeps.table.heads: map 'small' is of model 'tiny'"),
+        ({"map": "known", "top": 0}, "sweeps.table.heads.top: Input should be greater"),
+        ({"map": "known"}, "key 'sweeps.table.heads.top' is missing"),
+        ({"map": "known", "top": 2, "n": 1}, "unknown key 'sweeps.table.heads.n'"),
+    ],
+)
+def test_heads_that_no_map_can_give_are_refused_in_one_line(heads, said):
+    own = {"model": "big", "sampling": ["T0.6"]}
+    maps = {"known": {**own, "questions": "train"}, "own": {**own, "questions": "test"}}
+    maps["small"] = {**own, "model": "tiny", "questions": "train"}
+    values = changed(VALUES | {"maps": maps}, "sweeps/table/heads", heads)
+    with pytest.raises(ConfigError) as refused:
+        parse(values)
+    assert said in str(refused.value)
+
+
+def test_files_of_scores_are_named_by_what_decides_them():
+    config = mapping()
+    key = texts_key(config, "known")
+    assert find_map(config, key)[0] == "known"
+    with pytest.raises(ConfigError, match="this config has no 'other-00000000'"):
+        find_map(config, "other-00000000")
+
+    def with_change(**change):
+        maps = {"known": config.maps["known"].model_copy(update=change)}
+        return texts_key(config.model_copy(update={"maps": maps}), "known")
+
+    assert with_change(layers=(1,)) == with_change(title="Other") == key
+    changes = [{"n": 9}, {"dtype": "float32"}, {"noise_placebos": 1}, {"sampling": ()}]
+    keys = [with_change(**change) for change in changes]
+    assert len({key, *keys}) == 5
+    other = config.model_copy(update={"grading": "authors"})
+    assert texts_key(other, "known") != key
+    held = {str(file) for file in files_of(config)}
+    assert set(score_files(config, "known")) <= held
+    assert [str(each) for each in map_noise(config, "known", 2)] == ["L02N00", "L02N04"]

@@ -1,0 +1,130 @@
+"""Scores of texts and first-order estimates, held against plain forwards on zeroed weights."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_engine import DECODERS, loaded_model
+from test_verify import build
+
+from headsweep.errors import ModelError
+from headsweep.maps import scoring
+from headsweep.maps.gradients import estimate
+from headsweep.maps.job import bound, check_scores
+from headsweep.maps.scoring import Text, score
+from headsweep.models.masks import edited_weights, pruned
+from headsweep.variants import Variant
+
+NATS = 1e-3  # of a text
+LAYER = 2
+HEADS = [Variant(LAYER, head) for head in (0, 3, 5)]
+VARIANTS = [Variant(LAYER, 0, "replay"), *HEADS, Variant(LAYER, 4, "noise")]
+
+
+def texts(sizes=((7, 11), (3, 5), (9, 2), (4, 17))):
+    """Texts of unlike lengths, of prompt and of tokens."""
+    draw = torch.Generator().manual_seed(3)
+    found = []
+    for number, (prompt, tokens) in enumerate(sizes):
+        ids = torch.randint(3, 90, (prompt + tokens,), generator=draw).tolist()
+        found.append(Text(f"q{number}", "right", tuple(ids[:prompt]), tuple(ids[prompt:])))
+    return found
+
+
+@torch.no_grad()
+def plain(model, text):
+    """Return log-probability and first choices of a text, by one forward of transformers."""
+    ids = torch.tensor([[*text.prompt, *text.tokens]])
+    logits = model(input_ids=ids).logits[0].double()
+    total, kept = 0.0, 0
+    for place, token in enumerate(text.tokens, start=len(text.prompt) - 1):
+        total += logits[place].log_softmax(-1)[token].item()
+        kept += int(logits[place].argmax().item() == token)
+    return total, kept
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_scores_equal_plain_forwards_on_zeroed_weights(name):
+    loaded = loaded_model(build(name))
+    asked = texts()
+    found = {(s.text, s.variant): s for s in score(loaded, asked, VARIANTS, most_tokens=40)}
+    assert len(found) == len(asked) * len(VARIANTS)
+    changes = []
+    for variant in VARIANTS:
+        # A placebo has no weights that say the same: it is held against masks.
+        how = pruned if variant.kind == "noise" else edited_weights
+        with how(loaded.model, loaded.geometry, variant):
+            for text in asked:
+                total, kept = plain(loaded.model, text)
+                own = found[text, variant]
+                assert own.log_probability == pytest.approx(total, abs=NATS)
+                assert own.kept == kept
+                changes.append(abs(total - found[text, VARIANTS[0]].log_probability))
+    assert max(changes) > 50 * NATS, "no head of these models counts"
+
+
+def test_how_texts_share_passes_changes_no_score():
+    loaded, asked = loaded_model(build("Qwen2")), texts()
+    ways = [
+        [s.log_probability for s in score(loaded, asked, VARIANTS, most_tokens=most)]
+        for most in (1, 19, 64, 4096)
+    ]
+    for way in ways[1:]:
+        assert way == pytest.approx(ways[0], abs=1e-4)
+
+
+def test_a_pass_holds_no_more_tokens_than_asked_and_a_single_row_at_least(monkeypatch):
+    loaded, sizes = loaded_model(build("Qwen2")), []
+    begin = scoring.SharedPass.begin
+
+    def watched(run, pairs):
+        sizes.append(sum(len(drafted.text) + 1 for _, drafted in pairs))
+        begin(run, pairs)
+
+    monkeypatch.setattr(scoring.SharedPass, "begin", watched)
+    list(score(loaded, texts(), VARIANTS, most_tokens=40))
+    assert max(sizes) <= 40
+    sizes.clear()
+    list(score(loaded, texts(), VARIANTS, most_tokens=1))
+    assert len(sizes) == 4 * len(VARIANTS)
+
+
+def test_the_first_order_estimate_is_the_slope_at_the_whole_head():
+    loaded = loaded_model(build("Qwen2"))
+    text = texts()[0]
+    found = {own.variant: own.change for own in estimate(loaded, [text])}
+    assert len(found) == sum(layer.query_heads for layer in loaded.geometry.layers)
+    for head in HEADS:
+        ends = []
+        for percent in (98, 102):
+            scaled = Variant(LAYER, head.head, "scaled", percent)
+            with edited_weights(loaded.model, loaded.geometry, scaled):
+                ends.append(plain(loaded.model, text)[0])
+        slope = (ends[0] - ends[1]) / 0.04  # per head lost
+        assert found[head] == pytest.approx(slope, abs=2e-3 + 0.02 * abs(slope))
+    assert max(map(abs, found.values())) > 0.05
+
+
+def test_a_score_that_is_not_the_models_is_refused_in_one_line():
+    loaded = loaded_model(build("Qwen2"))
+    scores = list(score(loaded, texts(), VARIANTS))
+    assert check_scores(loaded, scores)["worst"] < NATS
+    wrong = [replace_probability(scores[0], 0.01), *scores[1:]]
+    with pytest.raises(ModelError, match=r"^L02R00: the log-probability of a text is .*$"):
+        check_scores(loaded, wrong)
+
+
+def replace_probability(own, difference):
+    return own._replace(log_probability=own.log_probability + difference)
+
+
+def test_in_half_precision_scores_lie_within_the_stated_bound():
+    loaded = loaded_model(build("Qwen2"))
+    truth = {(s.text, s.variant): s.log_probability for s in score(loaded, texts(), VARIANTS)}
+    half = replace(loaded, model=loaded.model.bfloat16(), dtype=torch.bfloat16)
+    worst = 0.0
+    for own in score(half, texts(), VARIANTS):
+        error = abs(own.log_probability - truth[own.text, own.variant])
+        assert error <= bound("bfloat16", len(own.text.tokens))
+        worst = max(worst, error)
+    assert worst > NATS, "bfloat16 rounds nothing here"

@@ -1,0 +1,94 @@
+"""Which texts a map scores."""
+
+import pandas as pd
+import pytest
+from test_map_run import mapping
+
+from headsweep import paths
+from headsweep.errors import TableError
+from headsweep.maps.texts import choose_texts
+from headsweep.models.load import load_tokenizer
+from headsweep.models.source import BUILTIN
+from headsweep.planning.store import Store
+from headsweep.tables import ANSWERS, GRADED, QUESTIONS, write_table
+
+SAMPLES = {
+    # Of each question: right?, how it ended, token ids; by decoding.
+    "T0.6": {
+        "both": [(False, "length", [4]), (True, "eos", [5, 6]), (False, "eos", [7]),
+                 (True, "eos", [8])],
+        "cut": [(True, "eos", [9]), (False, "length", [10]), (False, "length", [11])],
+        "right": [(True, "eos", [12]), (True, "eos", [13])],
+        "empty": [(True, "eos", [14]), (False, "eos", [])],
+        "late": [(True, "eos", [20]), (False, "eos", [21])],
+    },
+    "T0.9": {
+        "both": [(True, "eos", [30]), (False, "eos", [31])],
+        "cut": [(False, "eos", [32, 33, 34]), (True, "eos", [35])],
+        "right": [(True, "eos", [36]), (True, "eos", [37])],
+        "empty": [(True, "eos", [38]), (True, "eos", [39])],
+        "late": [(True, "eos", [40]), (False, "eos", [41])],
+    },
+}  # fmt: skip
+SOLUTIONS = {"both": "So 3 plus 4 is 7.", "right": " ", "cut": None, "empty": None, "late": "7"}
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = mapping()
+    decodings = {"T0.9": config.decodings["T0.6"].model_copy(update={"temperature": 0.9})}
+    known = config.maps["known"].model_copy(update={"sampling": ("T0.6", "T0.9"), "n": 4})
+    config = config.model_copy(
+        update={"decodings": config.decodings | decodings, "maps": {"known": known}}
+    )
+    rows = pd.DataFrame({"question_id": list(SOLUTIONS), "solution": list(SOLUTIONS.values())})
+    rows = rows.assign(split="train", subject=None, level=None, question="3 + 4?", answer="7")
+    path = Store(config).path
+    write_table(path(paths.QUESTIONS, questions="math_train"), rows.assign(source_row=0), QUESTIONS)
+    for decoding, samples in SAMPLES.items():
+        names = {"model": "reasoner", "decoding": decoding, "questions": "math_train"}
+        answers = pd.DataFrame(
+            (question, sample, tokens, end, right)
+            for question, own in samples.items()
+            for sample, (right, end, tokens) in enumerate(own)
+        )
+        answers.columns = ["question_id", "sample", "token_ids", "stop_reason", "correct"]
+        answers = answers.sample(frac=1, random_state=2).assign(margin=0.5, text="")
+        file = path(paths.ANSWERS, variant="base", **names)
+        write_table(file, answers.drop(columns="correct"), ANSWERS)
+        graded = answers.drop(columns=["token_ids", "text"]).assign(variant="base", tokens=1)
+        graded = graded.assign(answer=None, group=-1, verdict="judged")
+        write_table(path(paths.GRADED, **names), graded, GRADED)
+    return config
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer(BUILTIN["builtin:reasoner"])
+
+
+def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(config, tokenizer):
+    chosen = choose_texts(config, "known", tokenizer)
+    found = {(text.question_id, text.kind): text.tokens for text in chosen.texts}
+    solution = found.pop(("both", "solution"))
+    assert tokenizer.decode(solution) == "So 3 plus 4 is 7."
+    # `late` is the fifth of four questions; `right` has no wrong sample, `empty` an empty one.
+    assert found == {
+        ("both", "right"): (5, 6),
+        ("both", "wrong"): (7,),
+        ("cut", "right"): (35,),
+        ("cut", "wrong"): (32, 33, 34),
+    }
+    assert chosen.counts == {"questions": 4, "pairs": 2, "solutions": 1}
+    assert len({text.prompt for text in chosen.texts}) == 1
+
+
+def test_a_map_without_texts_is_refused(config, tokenizer):
+    known = config.maps["known"].model_copy(update={"sampling": ()})
+    bare = config.model_copy(update={"maps": {"known": known}})
+    assert choose_texts(bare, "known", tokenizer).counts["pairs"] == 0
+    file = Store(bare).path(paths.QUESTIONS, questions="math_train")
+    write_table(file, pd.read_parquet(file).assign(solution=None), QUESTIONS)
+    with pytest.raises(TableError, match=r"^maps\.known: none of 4 questions has a right and"):
+        choose_texts(bare, "known", tokenizer)

@@ -1,0 +1,51 @@
+# A map of every head: texts that are known are scored without each head, none is generated.
+
+
+rule score:
+    input:
+        model=session.of_any_age(RULES.model_of_texts),
+        questions=session.of_any_age(RULES.questions_of_texts),
+        samples=session.of_any_age(RULES.samples_of_texts),
+    output:
+        paths.SCORES,
+    log:
+        RULES.log("score/{texts}/{layer}"),
+    priority: PRIORITY["answers"]
+    threads: 1
+    resources:
+        **RULES.scoring_resources,
+    shell:
+        "headsweep job score --log {log:q} --texts {wildcards.texts:q}"
+        " --layer {wildcards.layer:q}"
+
+
+rule gradients:
+    input:
+        model=session.of_any_age(RULES.model_of_texts),
+        questions=session.of_any_age(RULES.questions_of_texts),
+        samples=session.of_any_age(RULES.samples_of_texts),
+    output:
+        paths.GRADIENTS,
+    log:
+        RULES.log("gradients/{texts}"),
+    priority: PRIORITY["answers"]
+    threads: 1
+    resources:
+        **RULES.scoring_resources,
+    shell:
+        "headsweep job gradients --log {log:q} --texts {wildcards.texts:q}"
+
+
+rule map:
+    input:
+        scores=RULES.scores_of_map,
+        gains=RULES.gains_beside_map,
+    output:
+        expand(of_run(paths.MAP), table=paths.MAP_TABLES, allow_missing=True),
+    log:
+        RULES.log("map/{map}"),
+    params:
+        settings=lambda wildcards: RULES.settings("maps", wildcards.map),
+        seed=CONFIG.seed,
+    shell:
+        "headsweep job map --log {log:q} --map {wildcards.map:q}"
