@@ -263,7 +263,7 @@ def test_a_uniform_model_loads_with_plain_from_pretrained(name, query, save, tmp
     assert not hasattr(plain.config, "kept_heads")
     assert model.config.num_attention_heads == 6
     card = ModelCard.load(folder / "README.md").text
-    assert f"transformers {transformers.__version__} was seen" in card and "was not tried" in card
+    assert f"transformers {transformers.__version__} was seen" in card and "were not tried" in card
     assert "any model" not in card and "vLLM loads" not in card
 
 

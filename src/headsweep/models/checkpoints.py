@@ -48,9 +48,8 @@ _LOADING = {
     "zeroed": "Loads as its source does: the heads' weights are zero, all shapes are the source's.",
     "uniform": (
         "Loads with plain `from_pretrained`: every layer kept the same number of heads. "
-        "transformers {version} was seen to build these shapes from the config. vLLM 0.32 loads "
-        "such a Llama; what takes the width of a head for `hidden_size` by `num_attention_heads`, "
-        "as its Qwen2 does, cannot load it."
+        "transformers {version} was seen to build these shapes from the config. vLLM 0.32 loaded "
+        "such a Llama, and did not start with such a Qwen2; others were not tried."
     ),
     "free": "Loads only with headsweep: layers kept different numbers of heads.",
 }
