@@ -48,6 +48,14 @@ class Marks:
         return labels + list(self.drawn.values()) + ends
 
 
+DIFFERENCE = Cell("difference", "points", low="low", high="high")
+
+
+def differences(label: str, corrected: str = "adjusted") -> Marks:
+    """Return marks of paired differences, coloured where the corrected test shows one."""
+    return Marks(label, {"sign": "difference"}, low="low", high="high", corrected=corrected)
+
+
 @dataclass(frozen=True)
 class PageTable:
     """A table of the page, made of a table of the run."""
@@ -110,15 +118,9 @@ PAGE_TABLES = [
         rows=lambda table, facts: (
             (table["n"] == facts.most) & ~table["method"].isin([methods.BASE, methods.SINGLE])
         ),
-        marks=Marks(
-            label="{method}",
-            drawn={"sign": "difference"},
-            low="low",
-            high="high",
-            corrected="adjusted",
-        ),
+        marks=differences("{method}"),
         columns={
-            "difference": Cell("difference", "points", low="low", high="high"),
+            "difference": DIFFERENCE,
             "apart": Cell("difference_apart", "points", low="low_apart", high="high_apart"),
         },
         caption=(
@@ -131,15 +133,9 @@ PAGE_TABLES = [
         section="sampling",
         path=paths.VOTES,
         rows=lambda table, facts: table["n"] == facts.most,
-        marks=Marks(
-            label="{method}",
-            drawn={"sign": "difference"},
-            low="low",
-            high="high",
-            corrected="adjusted",
-        ),
+        marks=differences("{method}"),
         columns={
-            "difference": Cell("difference", "points", low="low", high="high"),
+            "difference": DIFFERENCE,
             "apart": Cell("difference_apart", "points", low="low_apart", high="high_apart"),
         },
         caption="{of}. One answer, by the vote of SPRINT's {most}, minus each; likewise.",
@@ -148,15 +144,9 @@ PAGE_TABLES = [
         section="sampling",
         path=paths.TRANSFER,
         rows=lambda table, facts: table["n"] == MEAN,
-        marks=Marks(
-            label="minus {title}",
-            drawn={"sign": "difference"},
-            low="low",
-            high="high",
-            corrected="adjusted",
-        ),
+        marks=differences("minus {title}"),
         columns={
-            "difference": Cell("difference", "points", low="low", high="high"),
+            "difference": DIFFERENCE,
             "learnt elsewhere (%)": Cell("sprint", "part"),
             "on the benchmark (%)": Cell("other", "part"),
         },
@@ -169,15 +159,9 @@ PAGE_TABLES = [
         section="question",
         path=paths.EMBEDDING_VALUE,
         rows=lambda table, facts: (table["n"] == MEAN) & (table["method"] == methods.SPRINT),
-        marks=Marks(
-            label="{against}",
-            drawn={"sign": "difference"},
-            low="low",
-            high="high",
-            corrected="adjusted",
-        ),
+        marks=differences("{against}"),
         columns={
-            "difference": Cell("difference", "points", low="low", high="high"),
+            "difference": DIFFERENCE,
         },
         caption=(
             "{of}. SPRINT minus each that ignores the question, mean of Pass@N. Filled: shown"
@@ -388,7 +372,7 @@ PAGE_TABLES = [
             "reading": Cell("reading"),
             "mean of Pass@N (%)": Cell("pass_at_n", "part"),
             "minus": Cell("against"),
-            "difference": Cell("difference", "points", low="low", high="high"),
+            "difference": DIFFERENCE,
             "p": Cell("p", "p"),
             "after Holm": Cell("adjusted", "p"),
         },
@@ -405,7 +389,7 @@ PAGE_TABLES = [
             "held out (%)": Cell("held_out", "part"),
             "test (%)": Cell("test", "part"),
             "chosen": Cell("chosen"),
-            "minus the chosen": Cell("difference", "points", low="low", high="high"),
+            "minus the chosen": DIFFERENCE,
             "p": Cell("p", "p"),
             "after Holm": Cell("adjusted", "p"),
         },
@@ -419,7 +403,7 @@ PAGE_TABLES = [
         columns={
             "method": Cell("method"),
             "against": Cell("against"),
-            "difference": Cell("difference", "points", low="low", high="high"),
+            "difference": DIFFERENCE,
             "p": Cell("p", "p"),
             "after Holm": Cell("adjusted", "p"),
         },
@@ -430,15 +414,9 @@ PAGE_TABLES = [
         path=paths.FRONTIER,
         table="paired",
         rows=lambda table, facts: _tested(table) & (table["versus"] == "sampling"),
-        marks=Marks(
-            label="{family_title}",
-            drawn={"sign": "difference"},
-            low="low",
-            high="high",
-            corrected="adjusted",
-        ),
+        marks=differences("{family_title}"),
         columns={
-            "difference": Cell("difference", "points", low="low", high="high"),
+            "difference": DIFFERENCE,
         },
         caption=(
             "{of}. Each family minus sampling, solved by any answer, with the tokens of "
@@ -450,15 +428,9 @@ PAGE_TABLES = [
         path=paths.FRONTIER,
         table="paired",
         rows=lambda table, facts: _tested(table) & (table["versus"] != "sampling"),
-        marks=Marks(
-            label="minus {versus_title}",
-            drawn={"sign": "difference"},
-            low="low",
-            high="high",
-            corrected="adjusted",
-        ),
+        marks=differences("minus {versus_title}"),
         columns={
-            "difference": Cell("difference", "points", low="low", high="high"),
+            "difference": DIFFERENCE,
         },
         caption="{of}. Heads minus each other family, likewise.",
     ),
@@ -489,7 +461,7 @@ PAGE_TABLES = [
             "minus": Cell("versus_title"),
             "counted": Cell("outcome"),
             "answers' tokens": Cell("budget", "count"),
-            "difference": Cell("difference", "points", low="low", high="high"),
+            "difference": DIFFERENCE,
             "p": Cell("p", "p"),
             "after Holm": Cell("adjusted", "p"),
             "not reached (%)": Cell("unreached", "part"),
@@ -507,7 +479,7 @@ PAGE_TABLES = [
             "better": Cell("better"),
             "alone (%)": Cell("alone", "part"),
             "both (%)": Cell("both", "part"),
-            "difference": Cell("difference", "points", low="low", high="high"),
+            "difference": DIFFERENCE,
             "correlation": Cell("correlation", "ratio"),
         },
         caption=(

@@ -12,18 +12,12 @@ from headsweep import __version__
 from headsweep.analysis.facts import LEAST_P, LEVEL, Cell, Sentence, Source
 from headsweep.report.blocks import Block, Section, marks, table
 from headsweep.report.page import render
-from headsweep.report.page_tables import Marks
+from headsweep.report.page_tables import DIFFERENCE, differences
 from headsweep.tables import write_text
 from headsweep.text import short
 
 _HEADING = "Which answers are better?"
-_MARKS = Marks(
-    label="{second} − {first}",
-    drawn={"sign": "difference"},
-    low="low",
-    high="high",
-    corrected="holm",
-)
+_MARKS = differences("{second} − {first}", corrected="holm")
 _SYSTEMS = {
     "system": Cell("system"),
     "questions": Cell("n", "count"),
@@ -83,7 +77,7 @@ def told_of_pairs(pairs: Source) -> Sentence:
         said += " These questions show differences from {shows} points on."
     return pairs.say(
         said,
-        difference=Cell("difference", "points", "low", "high"),
+        difference=DIFFERENCE,
         shows=Cell("shows", "part"),
     )
 

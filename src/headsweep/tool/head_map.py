@@ -3,7 +3,6 @@
 Heavy modules are imported inside functions, because the command line imports this module.
 """
 
-import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from headsweep import paths
 from headsweep.config import parse
 from headsweep.config.questions import Dtype, Grader
-from headsweep.tool.sweep import answer, described_model, described_questions, once
+from headsweep.tool.sweep import answer, begun, described_model, described_questions, once
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,18 +76,12 @@ def head_map(
     """
     from headsweep.analysis.facts import read_csv  # slow to import
     from headsweep.figures.draw import draw
-    from headsweep.generation import client
     from headsweep.grading.matrix import grade
     from headsweep.maps import job
     from headsweep.maps.table import write_tables
-    from headsweep.planning.inputs import check_devices, preflight, resolve
     from headsweep.planning.maps import layer_name, map_layers, texts_key
-    from headsweep.record import Stopwatch, write_record
-    from headsweep.tables import write_json
 
-    gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
-    described = described_model(str(model), revision)
-    described |= {"dtype": dtype or ("bfloat16" if gpu else "float32"), "device": device}
+    described = described_model(str(model), revision, dtype, device)
     asked = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
     asked |= {"revision": benchmark_revision}
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
@@ -106,16 +99,7 @@ def head_map(
         },
         "map",
     )
-    folder = Path(out).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.chdir(folder):
-        config = resolve(config)
-        preflight(config)
-        check_devices(config)
-        file = Path(paths.CONFIG.format(run=RUN))
-        write_json(file, config.model_dump(mode="json"))
-        write_record(file, Stopwatch(), {})
-        client.begin_run()
+    with begun(config, out) as config:
         store = answer(config, cores)
         grade(config, MODEL, SAMPLES, QUESTIONS)
         texts = texts_key(config, MAP)

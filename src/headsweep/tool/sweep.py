@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -90,15 +90,10 @@ def sweep(
     """
     from headsweep.analysis.facts import read_csv  # slow to import
     from headsweep.analysis.jobs import write_controls
-    from headsweep.generation import activations, client
+    from headsweep.generation import activations
     from headsweep.grading.matrix import grade
-    from headsweep.planning.inputs import check_devices, preflight, resolve
-    from headsweep.record import Stopwatch, write_record
-    from headsweep.tables import write_json
 
-    gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
-    described = described_model(str(model), revision)
-    described |= {"dtype": dtype or ("bfloat16" if gpu else "float32"), "device": device}
+    described = described_model(str(model), revision, dtype, device)
     asked = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
     asked |= {"revision": benchmark_revision}
     pruned = {"layers": layers, "heads": heads, "placebos": placebos}
@@ -112,16 +107,7 @@ def sweep(
         },
         "sweep",
     )
-    folder = Path(out).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.chdir(folder):
-        config = resolve(config)
-        preflight(config)
-        check_devices(config)
-        file = Path(paths.CONFIG.format(run=RUN))
-        write_json(file, config.model_dump(mode="json"))
-        write_record(file, Stopwatch(), {})
-        client.begin_run()
+    with begun(config, out) as config:
         store = answer(config, cores)
         measured = store.of_sweep(SWEEP, paths.ACTIVATIONS)
         once(measured, activations.run, config, MODEL, "greedy", QUESTIONS)
@@ -129,6 +115,31 @@ def sweep(
         write_controls(config, SWEEP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))
+
+
+@contextlib.contextmanager
+def begun(config: Config, out: str | Path) -> Iterator[Config]:
+    """Enter the folder of results; yield the config resolved, checked, and written there.
+
+    Raises:
+        HeadsweepError: the config asks for what is not there.
+    """
+    from headsweep.generation import client
+    from headsweep.planning.inputs import check_devices, preflight, resolve
+    from headsweep.record import Stopwatch, write_record
+    from headsweep.tables import write_json
+
+    folder = Path(out).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.chdir(folder):
+        config = resolve(config)
+        preflight(config)
+        check_devices(config)
+        file = Path(paths.CONFIG.format(run=config.run))
+        write_json(file, config.model_dump(mode="json"))
+        write_record(file, Stopwatch(), {})
+        client.begin_run()
+        yield config
 
 
 def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":
@@ -173,18 +184,26 @@ def once(path: Path, make: Callable[..., object], *arguments: object) -> None:
         make(*arguments)
 
 
-def described_model(source: str, revision: str | None) -> dict[str, Any]:
-    """Return the config section of a model; fetch it if it is on the hub."""
+def described_model(
+    source: str, revision: str | None, dtype: Dtype | None, device: str
+) -> dict[str, Any]:
+    """Return the config section of a model; fetch it if it is on the hub.
+
+    Without a dtype it is bfloat16 where there is a GPU to use, else float32.
+    """
     from headsweep.models import source as files
 
     local = Path(source).is_dir() or files.local_folder(source)
     folder = files.fetch_model(source, revision, or_file=True)
+    gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
     return {
         # A snapshot's folder is named by its commit.
         "source": str(folder.absolute()) if local else source,
         "revision": revision if local else folder.name,
         **files.stated_geometry(folder),
         "billions": files.count_parameters(folder) / 1e9,
+        "dtype": dtype or ("bfloat16" if gpu else "float32"),
+        "device": device,
     }
 
 
