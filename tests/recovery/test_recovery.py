@@ -29,7 +29,7 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
-from headsweep.recovery import prune, training
+from headsweep.recovery import prune, text_training
 from headsweep.recovery.benchmark import read_benchmark
 from headsweep.recovery.evaluation import perplexity, text_losses
 from headsweep.recovery.settings import recovery
@@ -160,7 +160,7 @@ def test_without_removal_only_the_weights_change(llama, tmp_path):
 @pytest.mark.parametrize("step", [2, 4])
 def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, monkeypatch):
     """Killed in the first round (2 steps) and in the second; the state is written at each step."""
-    monkeypatch.setattr(training, "_SECONDS_BETWEEN_STATES", 0)
+    monkeypatch.setattr(text_training, "_SECONDS_BETWEEN_STATES", 0)
     out, calls = tmp_path / "out", []
     killed_at(step, lambda count: (count_steps(monkeypatch, count), recovered(llama, out)))
     assert not out.exists()
@@ -173,7 +173,7 @@ def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, m
 
 def test_a_damaged_file_of_an_unfinished_run_is_refused(llama, tmp_path, monkeypatch):
     """Killed in the second round, with the decoder of the first and a state of the training."""
-    monkeypatch.setattr(training, "_SECONDS_BETWEEN_STATES", 0)
+    monkeypatch.setattr(text_training, "_SECONDS_BETWEEN_STATES", 0)
     out, work = tmp_path / "out", tmp_path / "out.partial"
     killed_at(5, lambda count: (count_steps(monkeypatch, count), recovered(llama, out)))
     files = sorted(file for file in work.rglob("*") if file.is_file())

@@ -51,8 +51,8 @@ from headsweep.recovery.card import chosen_by, measured_how
 from headsweep.recovery.checks import check_model, enough_pieces, evenly
 from headsweep.recovery.evaluation import as_rows, measured, text_losses
 from headsweep.recovery.settings import Recovery, recovery
+from headsweep.recovery.text_training import Progress, accelerator_for, precision, train_round
 from headsweep.recovery.texts import Piece, Text, digest, tenth
-from headsweep.recovery.training import Progress, accelerator_for, precision, train_round
 from headsweep.tables import write_json
 from headsweep.variants import Variant
 
