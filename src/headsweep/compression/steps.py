@@ -1,4 +1,4 @@
-"""What the two trainings share: a step's texts, its seed and learning rate, what is refused and said.
+"""What the two trainings share: a step's texts, its seed and rate, what is refused, what is said.
 
 The loops stay apart. That of learners (`headsweep.compression.training`) counts epochs, keeps the
 best weights, and may lose heads between two steps, in one process. That of decoders on texts
