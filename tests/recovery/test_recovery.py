@@ -32,6 +32,7 @@ from headsweep.record import read_record
 from headsweep.recovery import prune, text_training
 from headsweep.recovery.benchmark import read_benchmark
 from headsweep.recovery.evaluation import perplexity, text_losses
+from headsweep.recovery.scoring import scores_on_texts
 from headsweep.recovery.settings import recovery
 from headsweep.recovery.texts import cut
 from headsweep.variants import Variant
@@ -341,10 +342,10 @@ def test_processes_share_the_texts_that_heads_are_scored_on(criterion, llama):
     kept: list[list[torch.Tensor]] = []
 
     def scores(rank, world, reduce):
-        device = torch.device("cpu")
-        own = {"process_index": rank, "num_processes": world, "device": device, "reduce": reduce}
-        run = SimpleNamespace(settings=settings, pieces=pieces, accelerator=SimpleNamespace(**own))
-        return prune._Run.scores(run, 0, model, geometry)
+        process = SimpleNamespace(
+            process_index=rank, num_processes=world, device=torch.device("cpu"), reduce=reduce
+        )
+        return scores_on_texts(model, geometry, pieces, settings, 0, process)
 
     whole = scores(0, 1, lambda part, _: part)
     for rank in (0, 1):
