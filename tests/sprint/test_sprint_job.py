@@ -1,7 +1,6 @@
 import contextlib
 import json
 import shutil
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -137,60 +136,127 @@ def test_answers_have_the_order_and_the_costs_of_what_was_asked(done):
         assert few.tokens[row].tolist() == own.tolist()[:4]
 
 
-def test_the_jobs_write_tables_that_agree_with_each_other(done, curves):
-    assert table_of(paths.CHOICE)["chosen"].tolist().count(True) == 2  # one setting, two seeds
+@pytest.fixture
+def trainings(done):
+    return table_of(paths.TRAININGS, tables.TRAININGS)
+
+
+@pytest.fixture
+def of_whole_training(trainings):
+    """SPRINT's rankings after training on all questions, from each of two seeds."""
+    rows = (trainings["training"] == "all") & (trainings["method"] == methods.SPRINT)
+    return trainings[rows]
+
+
+def test_one_setting_is_chosen_and_tried_from_every_seed(done):
+    assert table_of(paths.CHOICE)["chosen"].tolist().count(True) == 2
+
+
+def test_a_ranking_has_every_head_once_and_is_that_of_the_first_seed(done, of_whole_training):
     ranking = table_of(paths.RANKING, tables.RANKING)
-    trainings = table_of(paths.TRAININGS, tables.TRAININGS)
-    assert all(sorted(heads) == VARIANTS for heads in ranking["heads"])
+    for heads in ranking["heads"]:
+        assert sorted(heads) == VARIANTS
+    assert len(of_whole_training) == 2 * TEST
+    first_question = [VARIANTS[head] for head in of_whole_training["heads"].iloc[0]]
+    assert first_question == list(ranking["heads"].iloc[0])
+
+
+def test_curves_have_all_methods_in_the_order_of_the_tables(curves):
     assert list(curves.index.unique("method")) == [
-        *(methods.SPRINT, methods.NEAREST, methods.REGRESSION),
-        *(methods.RANDOM, methods.POOL, methods.COVER, methods.SINGLE),
-        *("sampling T=0.6", methods.BASE, methods.ORACLE),
+        methods.SPRINT,
+        methods.NEAREST,
+        methods.REGRESSION,
+        methods.RANDOM,
+        methods.POOL,
+        methods.COVER,
+        methods.SINGLE,
+        "sampling T=0.6",
+        methods.BASE,
+        methods.ORACLE,
     ]
     assert curves.index.unique("n").max() == 8
-    z, learnt = z_of(done, "test"), z_of(done, "train")[VARIANTS]
-    whole = trainings[(trainings["training"] == "all") & (trainings["method"] == methods.SPRINT)]
-    assert [VARIANTS[head] for head in whole["heads"].iloc[0]] == list(ranking["heads"].iloc[0])
-    assert len(whole) == 2 * TEST
+
+
+def test_pass_at_n_is_what_the_matrix_says(done, curves):
+    z = z_of(done, "test")
+    most_accurate = z_of(done, "train")[VARIANTS].mean().idxmax()
     sampled = read_table(Store(done).path(paths.GRADED, **SAMPLED), GRADED)
-    passed = {
-        (methods.BASE, 5): z["base"].mean(),
-        (methods.ORACLE, 1): z[VARIANTS].any(axis=1).mean(),
-        (methods.SINGLE, 3): z[learnt.mean().idxmax()].mean(),
-        ("sampling T=0.6", 1): sampled["correct"].mean(),
-    }
-    for n in (1, 8):
-        names = [[VARIANTS[head] for head in heads[:n]] for heads in whole["heads"]]
-        asked = zip(whole["question_id"], names, strict=True)
-        passed[methods.SPRINT, n] = np.mean([z.loc[each, own].any() for each, own in asked])
-    at = curves["pass_at_n"]
-    assert at[list(passed)].tolist() == pytest.approx([*passed.values()])
-    assert at[methods.SPRINT, 1] > at[methods.COVER, 1] + 0.2  # the planted structure
-    for template, measure in ((paths.PAIRED, "pass_at_n"), (paths.VOTES, "majority")):
-        paired = table_of(template).set_index(["method", "n"])
-        own = curves.loc[methods.SPRINT, measure][paired.index.get_level_values("n")].to_numpy()
-        lead = own - curves.loc[paired.index, measure]
-        np.testing.assert_allclose(paired["difference"], lead, atol=1e-5)
-        assert (paired[["by_questions", "by_draw", "by_seed"]] >= 0).all(axis=None)
-    assert list(paired.index.unique("method")) == ["sampling T=0.6", methods.BASE]
-    ablation = table_of(paths.ABLATION)
-    read = trainings[trainings["method"].isin(ablation["reading"])]
-    assert set(read["method"]) == set(ablation["reading"])
-    assert (read.groupby("method").size() == 2 * 4 * TEST).all()  # seeds, draws
-    seeds = trainings[trainings["training"] == "all"].groupby("method")["seed"].unique()
-    assert all(sorted(seeds[method]) == [4, 5] for method in {methods.SPRINT, *read["method"]})
+    passed = curves["pass_at_n"]
+    assert passed[methods.BASE, 5] == pytest.approx(z["base"].mean())
+    assert passed[methods.ORACLE, 1] == pytest.approx(z[VARIANTS].any(axis=1).mean())
+    assert passed[methods.SINGLE, 3] == pytest.approx(z[most_accurate].mean())
+    assert passed["sampling T=0.6", 1] == pytest.approx(sampled["correct"].mean())
+
+
+@pytest.mark.parametrize("n", [1, 8])
+def test_sprint_passes_where_one_of_its_n_nearest_heads_is_right(
+    n, done, curves, of_whole_training
+):
+    """A mean over questions and seeds."""
+    z = z_of(done, "test")
+    solved = []
+    for row in of_whole_training.itertuples():
+        nearest = [VARIANTS[head] for head in row.heads[:n]]
+        solved.append(z.loc[row.question_id, nearest].any())
+    assert curves["pass_at_n"][methods.SPRINT, n] == pytest.approx(np.mean(solved))
+
+
+def test_sprint_finds_the_planted_structure(curves):
+    passed = curves["pass_at_n"]
+    assert passed[methods.SPRINT, 1] > passed[methods.COVER, 1] + 0.2
+
+
+@pytest.mark.parametrize(
+    ("template", "measure"), [(paths.PAIRED, "pass_at_n"), (paths.VOTES, "majority")]
+)
+def test_paired_differences_are_those_of_the_curves(template, measure, curves):
+    paired = table_of(template).set_index(["method", "n"])
+    for (method, n), row in paired.iterrows():
+        lead = curves.loc[(methods.SPRINT, n), measure] - curves.loc[(method, n), measure]
+        assert row["difference"] == pytest.approx(lead, abs=1e-5), (method, n)
+    errors = paired[["by_questions", "by_draw", "by_seed"]]
+    assert (errors >= 0).all(axis=None)
+
+
+def test_votes_are_held_against_samples_and_one_greedy_answer(done):
+    voted = table_of(paths.VOTES)
+    assert list(voted["method"].unique()) == ["sampling T=0.6", methods.BASE]
+
+
+def test_every_reading_of_the_loss_is_trained_from_every_seed_on_every_draw(done, trainings):
+    readings = set(table_of(paths.ABLATION)["reading"])
+    of_readings = trainings[trainings["method"].isin(readings)]
+    assert set(of_readings["method"]) == readings
+    seeds, draws = 2, 1 + 3  # all questions, and three redraws
+    assert (of_readings.groupby("method").size() == seeds * draws * TEST).all()
+    on_all = trainings[trainings["training"] == "all"]
+    for method in (methods.SPRINT, *readings):
+        of_method = on_all[on_all["method"] == method]
+        assert sorted(of_method["seed"].unique()) == [4, 5]
+
+
+def test_the_chosen_shortlist_is_the_one_of_the_curves(curves):
     sensitivity = table_of(paths.SENSITIVITY).query("chosen").set_index("n")["test"]
-    drawn = at[methods.RANDOM]
+    drawn = curves["pass_at_n"][methods.RANDOM]
     np.testing.assert_allclose(sensitivity[drawn.index], drawn, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [methods.SPRINT, "sampling T=0.6"])
+@pytest.mark.parametrize("n", [1, 2, 8])
+def test_the_oracle_and_the_majority_choose_as_in_the_curves(method, n, curves):
     rules = table_of(paths.CHOOSING).set_index(["method", "rule", "n"])["accuracy"]
-    for method, n in product((methods.SPRINT, "sampling T=0.6"), (1, 2, 8)):
-        wanted = curves.loc[(method, n), ["pass_at_n", "majority"]].tolist()
-        found = [rules[method, rule, n] for rule in (choosing.ORACLE, choosing.MAJORITY)]
-        assert found == pytest.approx(wanted, abs=1e-5)
-    weighed = table_of(paths.EMBEDDING_VALUE).query("n == 'mean'").set_index("method")
-    shuffled = weighed.loc[weighed["against"] == evaluation.SHUFFLED, "adjusted"]
+    row = curves.loc[(method, n)]
+    assert rules[method, choosing.ORACLE, n] == pytest.approx(row["pass_at_n"], abs=1e-5)
+    assert rules[method, choosing.MAJORITY, n] == pytest.approx(row["majority"], abs=1e-5)
+
+
+def test_what_reads_the_question_is_better_than_itself_shuffled(done):
+    """The embedding reveals the cluster. Of the regression no significance is asked."""
+    worth = table_of(paths.EMBEDDING_VALUE).query("n == 'mean'")
+    shuffled = worth[worth["against"] == evaluation.SHUFFLED].set_index("method")["adjusted"]
     assert list(shuffled.index) == [methods.SPRINT, methods.NEAREST, methods.REGRESSION]
-    assert (shuffled.iloc[:2] < 0.01).all()  # the embedding reveals the cluster
+    assert shuffled[methods.SPRINT] < 0.01
+    assert shuffled[methods.NEAREST] < 0.01
 
 
 def test_no_difference_of_a_run_is_printed_twice_with_two_values(done):

@@ -48,8 +48,9 @@ _LOADING = {
     "zeroed": "Loads as its source does: the heads' weights are zero, all shapes are the source's.",
     "uniform": (
         "Loads with plain `from_pretrained`: every layer kept the same number of heads. "
-        "transformers {version} was seen to build these shapes from the config. vLLM 0.32 loaded "
-        "such a Llama, and did not start with such a Qwen2; others were not tried."
+        "transformers {version} was seen to build these shapes from the config. vLLM 0.32 "
+        "served such a Llama as it is, and such a Qwen2 with `--model-impl transformers` only: its "
+        "own Qwen2 takes hidden_size / heads for the width of a head. Others were not tried."
     ),
     "free": "Loads only with headsweep: layers kept different numbers of heads.",
 }
