@@ -109,7 +109,7 @@ class OneByOne:
         """
         thoughts, premises = [], [self.first]
         for _ in range(depth + 1):
-            candidates, memory = self.expander.candidates(), torch.stack(premises)
+            candidates, memory = self.expander.expand(), torch.stack(premises)
             embedded = [self.embed(op, left, right, thoughts) for op, left, right, _ in candidates]
             judged = [self.judge(self.head.reason, one, memory) for one in embedded]
             logits = torch.tensor([logit for _, logit in judged])

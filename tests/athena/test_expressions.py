@@ -180,7 +180,7 @@ def test_every_level_has_the_candidates_of_the_plain_expansion(text, numbers):
     expander = Expander(numbers, CONSTANTS)
     _, steps = expander.expressions.gold(parse(text))
     for expected in plain_expansion(expander.expressions, steps, 6):
-        ops, *_, found = zip(*expander.candidates(), strict=True) if expected else ((), ())
+        ops, *_, found = zip(*expander.expand(), strict=True) if expected else ((), ())
         assert len(found) == len(expected) and set(found) == expected
         assert list(ops) == sorted(ops)
         expander.thoughts += [one for one in found if one in steps]
@@ -202,5 +202,5 @@ def test_a_schedule_ends_where_it_leads_to_the_equation_or_nothing_is_new():
 def test_thoughts_are_limited():
     expander = Expander(11, (1.0, 2.0))
     for _ in range(4):
-        expander.thoughts += [candidate[3] for candidate in expander.candidates()][: expander.room]
+        expander.thoughts += [candidate[3] for candidate in expander.expand()][: expander.room]
     assert (len(expander.thoughts), expander.room) == (MOST_THOUGHTS, 0)

@@ -152,17 +152,17 @@ def test_a_damaged_file_of_an_arm_is_refused(template):
 
 
 def test_damaged_notes_of_attempts_are_refused(tmp_path):
-    arm_jobs.earlier_seconds(tmp_path)
+    arm_jobs.begin_attempt(tmp_path)
     with damaged(tmp_path / "attempts.json"), pytest.raises(TableError, match="remove it and run"):
-        arm_jobs.earlier_seconds(tmp_path)
+        arm_jobs.begin_attempt(tmp_path)
 
 
 def test_seconds_are_those_of_all_attempts(tmp_path):
     journal, file = tmp_path / "journal", tmp_path / "journal/attempts.json"
-    assert arm_jobs.earlier_seconds(journal) == 0
+    assert arm_jobs.begin_attempt(journal) == 0
     for checkpoint, expected in ((70, 70), (30, 100)):  # seconds after the attempt began
         begun = json.loads(file.read_text())["begun"]
         (journal / "training_0.safetensors").touch()
         for each in journal.iterdir():
             os.utime(each, (begun + checkpoint, begun + checkpoint))
-        assert arm_jobs.earlier_seconds(journal) == pytest.approx(expected, abs=0.1)
+        assert arm_jobs.begin_attempt(journal) == pytest.approx(expected, abs=0.1)

@@ -191,8 +191,8 @@ class Expander:
         """How many more thoughts may be accepted."""
         return MOST_THOUGHTS - len(self.thoughts)
 
-    def candidates(self) -> list[Candidate]:
-        """Return the next depth's candidates by operation, without known ones and duplicates."""
+    def expand(self) -> list[Candidate]:
+        """Go to the next depth; return its candidates by operation, none known and none twice."""
         nodes = self.expressions
         thoughts = self.thoughts
         odd = self._depth % 2
@@ -238,7 +238,7 @@ def schedule(equation: Equation, numbers: int, constants: Sequence[float], depth
     gold, steps = expander.expressions.gold(equation)
     rows: list[tuple[int, ...]] = []
     for reached in range(depth + 1):
-        candidates = expander.candidates()
+        candidates = expander.expand()
         right = [candidate[3] for candidate in candidates if candidate[3] in steps]
         expander.thoughts += (right := right[: expander.room])
         rows += [(*candidate, candidate[3] in right, reached) for candidate in candidates]

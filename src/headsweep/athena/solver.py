@@ -137,7 +137,7 @@ class MathSolver:
             offered = [
                 (op, place(op, owner, left), place(op, owner, right), owner, expression)
                 for owner in active
-                for op, left, right, expression in expanders[owner].candidates()
+                for op, left, right, expression in expanders[owner].expand()
             ]
             if offered:
                 offered.sort(key=lambda candidate: candidate[0])

@@ -82,7 +82,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     other = chosen.layout()
     learner, examples, dev = lesson(config, chosen, seed)
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
-    before = earlier_seconds(journal)
+    before = begin_attempt(journal)
     layout = kept_heads(learner_of(config, other, seed).encoder.config) if other else None
     on_cpu = study.model and config.models[study.model].device == "cpu"
     where: dict[str, Any] = {"folder": journal, "device": "cpu" if on_cpu else "auto"}
@@ -203,16 +203,16 @@ def _test(
     return strict
 
 
-def earlier_seconds(journal: Path) -> float:
-    """Return the seconds that earlier attempts at a compression took, and note that one begins.
+def begin_attempt(journal: Path) -> float:
+    """Note that an attempt at a compression begins; return the seconds that earlier ones took.
 
     A killed attempt is taken to have ended with the last file that it wrote.
     """
     file = journal / "attempts.json"
     seconds = 0.0
-    if told := read_facts(file):
-        last = max(kept_file.stat().st_mtime for kept_file in journal.iterdir())
-        seconds = told["seconds"] + max(0.0, last - told["begun"])
+    if earlier := read_facts(file):
+        last = max(written.stat().st_mtime for written in journal.iterdir())
+        seconds = earlier["seconds"] + max(0.0, last - earlier["begun"])
     write_facts(file, {"seconds": seconds, "begun": time.time()})
     return seconds
 

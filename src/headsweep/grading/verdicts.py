@@ -65,8 +65,10 @@ def grade(
         GradingError: the grader is unknown, the lists differ in length, something is no text, or no
             worker can be started.
     """
-    if grader not in (known := get_args(Grader)):
-        raise GradingError(f"grader {quoted(grader)} is unknown; choose one of {', '.join(known)}")
+    graders = get_args(Grader)
+    if grader not in graders:
+        allowed = ", ".join(graders)
+        raise GradingError(f"grader {quoted(grader)} is unknown; choose one of {allowed}")
     if len(answers) != len(golds):
         raise GradingError(
             f"there are {len(answers)} answers and {len(golds)} gold answers; give one for each"

@@ -176,7 +176,7 @@ class _Run:
                 f"{self.call['source']} is no decoder; recovery takes causal language models"
             )
         history = self.work.history(number)
-        removal = self.removal(number, student, geometry, history["removals"])
+        removal = self.decide_removal(number, student, geometry, history["removals"])
         geometry = _without(student, geometry, removal["heads"])
         gone = len(removal["heads"])
         _LOG.info("round %d: %d heads removed, %d left", number + 1, gone, geometry.heads)
@@ -198,35 +198,35 @@ class _Run:
         """Return the training steps of so many rounds."""
         return self.settings.steps * rounds // self.settings.rounds
 
-    def removal(
-        self,
-        number: int,
-        model: PreTrainedModel,
-        geometry: HeadGeometry,
-        earlier: Sequence[Mapping[str, Any]],
-    ) -> dict[str, Any]:
-        """Return the heads that a round removes, by their original numbers, and all scores.
-
-        The first process decides for all, and keeps it: a resumed round removes the same heads.
-        """
-        main = self.accelerator.is_main_process
-        (kept,) = broadcast_object_list([self.work.removal(number) if main else None])
-        if kept:
-            return kept
-        decided = self.decide_removal(number, model, geometry, earlier).model_dump()
-        (removal,) = broadcast_object_list([decided])
-        if main:
-            self.work.keep_removal(number, removal)
-        return removal
-
     def decide_removal(
         self,
         number: int,
         model: PreTrainedModel,
         geometry: HeadGeometry,
         earlier: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """Decide which heads a round removes; return their original numbers, and all scores.
+
+        The first process decides for all, and keeps that: a resumed round removes the same heads.
+        """
+        main = self.accelerator.is_main_process
+        (kept,) = broadcast_object_list([self.work.removal(number) if main else None])
+        if kept:
+            return kept
+        due = self.due_removal(number, model, geometry, earlier).model_dump()
+        (removal,) = broadcast_object_list([due])
+        if main:
+            self.work.keep_removal(number, removal)
+        return removal
+
+    def due_removal(
+        self,
+        number: int,
+        model: PreTrainedModel,
+        geometry: HeadGeometry,
+        earlier: Sequence[Mapping[str, Any]],
     ) -> Removal:
-        """Score a decoder's heads, and return those that are due after `earlier` removals."""
+        """Return the heads of lowest score that are due after `earlier` removals."""
         settings = self.settings
         names = [head for removal in earlier for head in removal["heads"]]
         gone = Counter(Variant.parse(name).layers[0] for name in names)
