@@ -38,7 +38,7 @@ from headsweep.report.maps import mapped
 from headsweep.report.svg import Chart, Scale
 from headsweep.sprint import validation
 from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
-from headsweep.tables import write_text
+from headsweep.tables import CURVES, GRADED, write_text
 
 _ASSETS = Path(__file__).with_name("assets")
 # Heads and sampling have the colours of the first figure; noise changes as much as a head does.
@@ -52,7 +52,7 @@ _OUTCOMES = {
 
 def curves(config: Config, selector: str) -> dict[str, Markup]:
     """Return charts of Pass@N of a selector and of sampling, by answers and by tokens."""
-    rows = Source.read(config, paths.CURVES, selector=selector).rows
+    rows = Source.read(config, CURVES, selector=selector).rows
     other, most = rival(config, selector)
     rows = rows[rows["n"] <= most].assign(**100 * rows[["pass_at_n", "low", "high"]])
     of = dict(tuple(rows.groupby("method")))
@@ -313,7 +313,7 @@ def write_report(config: Config) -> None:
 def _versions(config: Config) -> dict[str, str]:
     """Return versions and revisions, from the config and from records of results."""
     store = Store(config)
-    made = [store.path(paths.GRADED, **batch.names) for batch in batches(config)]
+    made = [store.path(GRADED, **batch.names) for batch in batches(config)]
     made += [store.path(paths.MEASUREMENTS, compression=name) for name in config.compressions]
     facts: dict[str, Any] = {}
     for path in made:

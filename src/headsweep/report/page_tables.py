@@ -10,6 +10,7 @@ from headsweep import paths
 from headsweep.analysis.facts import Cell
 from headsweep.sprint import methods
 from headsweep.sprint.evaluation import MEAN, POINTS
+from headsweep.tables import CURVES, FileKind
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ class PageTable:
 
     section: str
     """Anchor of the section (`headsweep.report.page.SECTIONS`)."""
-    path: str
-    """Template in `headsweep.paths` of the table's file."""
+    path: FileKind
+    """The table's file, as `headsweep.tables` or `headsweep.paths` has it."""
     columns: Mapping[str, Cell]
     """Cells by the title of their column; beside marks, if there are any."""
     caption: str
@@ -300,7 +301,7 @@ PAGE_TABLES = [
     PageTable(
         section="sampling",
         fold="Pass@N and cost of every method",
-        path=paths.CURVES,
+        path=CURVES,
         rows=lambda table, facts: table["n"].isin(POINTS),
         columns={
             "method": Cell("method"),
