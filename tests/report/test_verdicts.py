@@ -23,8 +23,8 @@ from headsweep.planning.titles import title
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section, fill
 from headsweep.report.compressions import compression
-from headsweep.report.page import luck
 from headsweep.report.page_tables import PAGE_TABLES
+from headsweep.report.sections import luck
 from headsweep.report.svg import Scale
 from headsweep.statistics.power import questions_for, smallest_difference, smallest_gain
 from headsweep.tables import ACCURACY, CURVES, GRADED, write_csv, write_table

@@ -24,7 +24,8 @@ from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, Run
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import read_json, read_record, read_text
-from headsweep.report.page_tables import PAGE_TABLES, Facts, Marks, PageTable
+from headsweep.report.declarations import Facts, Marks, PageTable
+from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.svg import Scale, ruler, strip
 from headsweep.tables import FileKind, template_of
 from headsweep.text import part, points, short
@@ -235,7 +236,7 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
             for variant in source.rows["variant"].unique()
         ]
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
-        caption = f"{facts.of}. Right answers in percent. {cut.note(source.rows)}".rstrip()
+        caption = f"{facts.subject}. Right answers in percent. {cut.note(source.rows)}".rstrip()
         found.setdefault(heading, []).append(Table(titles, rows, caption, source.file))
     for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
         name = exhibit.replace("table", "Table ").capitalize()
@@ -262,7 +263,7 @@ def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[
         return
     wildcard = subject[1]
     for name in getattr(config, f"{wildcard}s"):
-        facts = Facts(of=title(config, f"{wildcard}s", name))
+        facts = Facts(subject=title(config, f"{wildcard}s", name))
         if wildcard == "selector":
             method, most = rival(config, name)
             facts = replace(facts, rival=method, most=most)

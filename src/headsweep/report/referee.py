@@ -11,8 +11,8 @@ import pandas as pd
 from headsweep import __version__
 from headsweep.analysis.facts import LEAST_P, LEVEL, Cell, Sentence, Source
 from headsweep.report.blocks import Block, Section, marks, table
+from headsweep.report.declarations import DIFFERENCE, differences
 from headsweep.report.page import render
-from headsweep.report.page_tables import DIFFERENCE, differences
 from headsweep.tables import write_text
 from headsweep.text import short
 
