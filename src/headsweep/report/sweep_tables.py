@@ -143,8 +143,8 @@ TABLES = [
         },
         caption=(
             "{subject}. The map's outcomes against measured gains: rank correlation with 95% "
-            "interval, and how many of the truly best and worst heads are in the map's top quarter, "
-            "and in its last. First order: one backward pass."
+            "interval, and how many of the truly best and worst heads are in the map's top "
+            "quarter, and in its last. First order: one backward pass."
         ),
     ),
     PageTable(
