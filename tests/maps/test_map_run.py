@@ -63,9 +63,9 @@ def put_scores(config, strength=1.5):
     write(gradients, estimates, GRADIENTS)
 
 
-def write(file, rows, schema):
+def write(file, rows, table):
     path = Store(mapping()).path(file)
-    write_table(path, pd.DataFrame(rows, columns=schema.names), schema)
+    write_table(path, pd.DataFrame(rows, columns=table.columns), table)
     write_record(path, Stopwatch(), {})
 
 

@@ -28,7 +28,7 @@ from headsweep.planning.cost import (
 )
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.inputs import resolve
-from headsweep.tables import QUESTIONS, write_table
+from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, write_table
 from headsweep.variants import BASE
 from headsweep.workflow.rules import Rules
 from headsweep.workflow.session import bring_to_present, held, shell_prefix
@@ -116,7 +116,7 @@ def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config
 def test_what_arms_and_solvers_read_beyond_a_solver_from_scratch(rules, config):
     baseline, full, scratch, _ = arms(config, "words")
     from_scratch = SimpleNamespace(**scratch.wildcards, seed="4")
-    assert rules.data_of_arm(from_scratch) == [paths.PROBLEMS]
+    assert rules.data_of_arm(from_scratch) == [PROBLEMS.path]
     assert rules.teacher_of_arm(from_scratch) == [full.file(paths.TEACHER, 4)]
     assert rules.layout_of_arm(from_scratch) == [full.file(paths.HISTORY, 4)]
     assert rules.answers_of_arm(from_scratch) == []
@@ -210,9 +210,9 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
     store, names = rules.store, {"model": "big", "decoding": "greedy"}
     table = pd.DataFrame({name: ["1"] * 7 for name in ("question_id", "split", "question")})
     table = table.assign(subject=None, level=None, answer="1", solution=None, source_row=0)
-    write_table(store.path(paths.QUESTIONS, questions="test"), table, QUESTIONS)
+    write_table(store.path(QUESTIONS, questions="test"), table, QUESTIONS)
     answered = (("test", "L05H03"), ("train", "base"), ("train", "x"))
-    made = [store.path(paths.ANSWERS, **names, questions=q, variant=v) for q, v in answered]
+    made = [store.path(ANSWERS, **names, questions=q, variant=v) for q, v in answered]
     made.append(Path(arms(rules.config, "own")[0].file(paths.HISTORY, 0)))
     for file in (*made, store.path(paths.MODEL, model="big")):
         file.parent.mkdir(parents=True, exist_ok=True)

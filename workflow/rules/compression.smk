@@ -8,7 +8,7 @@ localrules:
 
 rule problems:
     output:
-        paths.PROBLEMS,
+        tables.PROBLEMS.path,
     log:
         RULES.log("problems/{data}"),
     shell:
@@ -26,7 +26,7 @@ rule encoder:
 
 rule teacher:
     input:
-        problems=ancient(paths.PROBLEMS),
+        problems=ancient(tables.PROBLEMS.path),
         encoder=session.of_any_age(RULES.encoder_of_solver),
     output:
         paths.TEACHER,
@@ -48,7 +48,7 @@ rule compress:
         teacher=session.of_any_age(RULES.teacher_of_arm),
         layout=session.of_any_age(RULES.layout_of_arm),
     output:
-        outcomes=paths.OUTCOMES,
+        outcomes=tables.OUTCOMES.path,
         history=paths.HISTORY,
     log:
         RULES.log("compress/{subject}/{data}/{arm}/{seed}"),
@@ -66,7 +66,7 @@ rule quantise:
         data=session.of_any_age(RULES.data_of_arm),
         history=ancient(paths.HISTORY),
     output:
-        paths.INT8_OUTCOMES,
+        tables.INT8_OUTCOMES.path,
     log:
         RULES.log("quantise/{subject}/{data}/{arm}/{seed}"),
     threads: 1
@@ -81,11 +81,11 @@ rule quantise:
 
 rule gather_compression:
     input:
-        outcomes=RULES.files_of_arms(paths.OUTCOMES),
+        outcomes=RULES.files_of_arms(tables.OUTCOMES.path),
         histories=RULES.files_of_arms(paths.HISTORY),
-        int8_outcomes=RULES.files_of_arms(paths.INT8_OUTCOMES),
+        int8_outcomes=RULES.files_of_arms(tables.INT8_OUTCOMES.path),
     output:
-        outcomes=of_run(paths.STUDY_OUTCOMES),
+        outcomes=of_run(tables.STUDY_OUTCOMES),
         histories=of_run(paths.HISTORIES),
     log:
         RULES.log("gather_compression/{compression}"),

@@ -7,7 +7,7 @@ rule score:
         questions=session.of_any_age(RULES.questions_of_texts),
         samples=session.of_any_age(RULES.samples_of_texts),
     output:
-        paths.SCORES,
+        tables.SCORES.path,
     log:
         RULES.log("score/{texts}/{layer}"),
     priority: PRIORITY["answers"]
@@ -25,7 +25,7 @@ rule gradients:
         questions=session.of_any_age(RULES.questions_of_texts),
         samples=session.of_any_age(RULES.samples_of_texts),
     output:
-        paths.GRADIENTS,
+        tables.GRADIENTS.path,
     log:
         RULES.log("gradients/{texts}"),
     priority: PRIORITY["answers"]

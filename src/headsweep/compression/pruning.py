@@ -149,7 +149,7 @@ def prune(
             ),
             drops=lambda: criteria.accuracy_drops(
                 # A sweep of this very model, whose heads it numbers as they are.
-                read_table(Path(str(accuracy)), ACCURACY, exact=False),
+                read_table(Path(str(accuracy)), ACCURACY),
                 _as_unpruned(geometry),
             ),
         )

@@ -27,6 +27,7 @@ from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import with_chosen_heads
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
+from headsweep.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -91,7 +92,7 @@ def preflight(config: Config) -> None:
     draws, embedders, models = _needed(config)
     for name in draws:
         questions = config.questions[name]
-        if questions.generated or store.path(paths.SOURCE, source=name).exists():
+        if questions.generated or store.path(SOURCE, source=name).exists():
             continue
         with _at(f"questions.{name}"):
             size = split_size(questions)
@@ -111,7 +112,7 @@ def preflight(config: Config) -> None:
             with _at(where):
                 source.check_geometry(folder, model)
     for name, problems in config.problems.items():
-        if not store.path(paths.PROBLEMS, data=name).exists():
+        if not store.path(PROBLEMS, data=name).exists():
             _check_revision(f"problems.{name}", problems)
     for name, study in config.compressions.items():
         if study.solver is not None and _missing(histories(config, name, paths.TEACHER)):
@@ -181,8 +182,8 @@ def unfetched(config: Config) -> Iterator[str]:
                 if not any(cached) and not store.path(template, **{kind: name}).exists():
                     yield f"{kind}s.{name} ({section.source})"
     for name, questions in config.questions.items():
-        drawn = store.path(paths.QUESTIONS, questions=name)
-        split = store.path(paths.SOURCE, source=name)
+        drawn = store.path(QUESTIONS, questions=name)
+        split = store.path(SOURCE, source=name)
         if not (questions.generated or questions.file or drawn.exists() or split.exists()):
             yield f"questions.{name} ({questions.dataset or questions.benchmark})"
 
@@ -307,11 +308,11 @@ def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
     generate answers, embed questions or be compressed.
     """
     store = Store(config)
-    draws = [n for n in config.questions if not store.path(paths.QUESTIONS, questions=n).exists()]
+    draws = [n for n in config.questions if not store.path(QUESTIONS, questions=n).exists()]
     embedders = {config.questions[name].embedder for name in draws}
     for selector in config.selectors.values():
         for embedder, questions in product(selector.embedder, (selector.train, selector.test)):
-            if not store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions).exists():
+            if not store.path(EMBEDDINGS, embedder=embedder, questions=questions).exists():
                 embedders.add(embedder)
     models = {config.embedders[name].model for name in embedders if name}
     models |= {batch.model for batch in batches(config) if _missing(store.answers(batch))}

@@ -88,6 +88,7 @@ def sweep(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
+    from headsweep import tables
     from headsweep.analysis.facts import read_csv  # slow to import
     from headsweep.analysis.jobs import write_controls
     from headsweep.generation import activations
@@ -109,7 +110,7 @@ def sweep(
     )
     with begun(config, out) as config:
         store = answer(config, cores)
-        measured = store.of_sweep(SWEEP, paths.ACTIVATIONS)
+        measured = store.of_sweep(SWEEP, tables.ACTIVATIONS)
         once(measured, activations.run, config, MODEL, "greedy", QUESTIONS)
         grade(config, MODEL, "greedy", QUESTIONS)
         write_controls(config, SWEEP)
@@ -147,6 +148,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
 
     With `stay`, the engine keeps running afterwards, until the caller ends its run.
     """
+    from headsweep import tables
     from headsweep.generation import client, prepare
     from headsweep.generation.work import Work
     from headsweep.planning.batches import batches
@@ -157,8 +159,8 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     for name in config.models:
         once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
     for name in config.questions:
-        once(store.path(paths.SOURCE, source=name), prepare.read_source, config, name)
-        once(store.path(paths.QUESTIONS, questions=name), prepare.draw_questions, config, name)
+        once(store.path(tables.SOURCE, source=name), prepare.read_source, config, name)
+        once(store.path(tables.QUESTIONS, questions=name), prepare.draw_questions, config, name)
     unanswered = [
         (batch, variant)
         for batch in batches(config)

@@ -37,6 +37,18 @@ from headsweep.planning.maps import (
     texts_key,
 )
 from headsweep.planning.store import Store
+from headsweep.tables import (
+    ACCURACY,
+    ANSWERS,
+    GRADED,
+    INT8_OUTCOMES,
+    PROBLEMS,
+    QUESTIONS,
+    RANKING,
+    SOURCE,
+    TRAININGS,
+    FileKind,
+)
 from headsweep.variants import Variant, pattern
 
 InputFunction = Callable[[Any], list[str]]
@@ -146,11 +158,11 @@ class Rules:
         files = [self.store.fill(paths.MODEL, model=name) for name in config.models]
         for name, questions in config.questions.items():
             if not questions.generated:
-                files.append(self.store.fill(paths.SOURCE, source=name))
+                files.append(self.store.fill(SOURCE, source=name))
         for name, embedder in config.embedders.items():
             if embedder.source:
                 files.append(self.store.fill(paths.EMBEDDER, embedder=name))
-        files += [paths.PROBLEMS.format(data=key) for key in self._problem_keys]
+        files += [PROBLEMS.path.format(data=key) for key in self._problem_keys]
         files += [paths.ENCODER.format(encoder=key) for key in encoders(config)]
         return files
 
@@ -161,9 +173,7 @@ class Rules:
     def graded_batches(self) -> list[Batch]:
         """Return the batches that are graded already."""
         return [
-            batch
-            for batch in self.batches
-            if self.store.path(paths.ACCURACY, **batch.names).exists()
+            batch for batch in self.batches if self.store.path(ACCURACY, **batch.names).exists()
         ]
 
     # benchmarks.smk
@@ -171,7 +181,7 @@ class Rules:
     def source_of_questions(self, wildcards: Any) -> list[str]:
         """Return the split that a question set is drawn from."""
         name = self.store.name("questions", wildcards.questions)
-        return [self.store.fill(paths.SOURCE, source=name)]
+        return [self.store.fill(SOURCE, source=name)]
 
     def embedder_of_questions(self, wildcards: Any) -> list[str]:
         """Return the embedder by which a question set is drawn; none if it is drawn otherwise."""
@@ -205,14 +215,14 @@ class Rules:
     def compared_questions(self, wildcards: Any) -> list[str]:
         """Return the question set of a comparison of prompts."""
         comparison = self.config.comparisons[wildcards.comparison]
-        return [self.store.fill(paths.QUESTIONS, questions=comparison.questions)]
+        return [self.store.fill(QUESTIONS, questions=comparison.questions)]
 
     def compared_answers(self, wildcards: Any) -> list[str]:
         """Return the base model's answers under each decoding of a comparison of prompts."""
         comparison = self.config.comparisons[wildcards.comparison]
         return [
             self.store.fill(
-                paths.ANSWERS,
+                ANSWERS,
                 model=comparison.model,
                 decoding=decoding,
                 questions=comparison.questions,
@@ -223,23 +233,23 @@ class Rules:
 
     # sprint.smk
 
-    def learnt_from(self, template: str) -> InputFunction:
+    def learnt_from(self, kind: FileKind) -> InputFunction:
         """Return an input function: a file of the questions that a selector is trained on.
 
         There is one for each embedder that the selector may choose, if the path has an embedder.
         """
-        return lambda wildcards: self._of_selector(wildcards.selector, template, "train")
+        return lambda wildcards: self._of_selector(wildcards.selector, kind, "train")
 
-    def tested_on(self, template: str) -> InputFunction:
+    def tested_on(self, kind: FileKind) -> InputFunction:
         """Return an input function as `learnt_from`, for the questions a selector is tested on."""
-        return lambda wildcards: self._of_selector(wildcards.selector, template, "test")
+        return lambda wildcards: self._of_selector(wildcards.selector, kind, "test")
 
-    def _of_selector(self, name: str, template: str, part: str) -> list[str]:
+    def _of_selector(self, name: str, kind: FileKind, part: str) -> list[str]:
         selector = self.config.selectors[name]
         questions = getattr(selector, part)
         files = (
             self.store.fill(
-                template,
+                kind,
                 model=selector.model,
                 decoding=selector.decoding,
                 questions=questions,
@@ -254,7 +264,7 @@ class Rules:
         selector = self.config.selectors[wildcards.selector]
         return [
             self.store.fill(
-                paths.GRADED, model=selector.model, decoding=decoding, questions=selector.test
+                GRADED, model=selector.model, decoding=decoding, questions=selector.test
             )
             for decoding in selector.sampling
         ]
@@ -267,7 +277,7 @@ class Rules:
         return [
             self.store.fill(template, selector=name)
             for name in at_home(self.config, wildcards.selector)
-            for template in (paths.RANKING, paths.TRAININGS)
+            for template in (RANKING, TRAININGS)
         ]
 
     # map.smk
@@ -280,14 +290,14 @@ class Rules:
     def questions_of_texts(self, wildcards: Any) -> list[str]:
         """Return the question set that a map's texts answer."""
         _, section = find_map(self.config, wildcards.texts)
-        return [self.store.fill(paths.QUESTIONS, questions=section.questions)]
+        return [self.store.fill(QUESTIONS, questions=section.questions)]
 
     def samples_of_texts(self, wildcards: Any) -> list[str]:
         """Return the graded samples that a map's texts are chosen from, a file a temperature."""
         _, section = find_map(self.config, wildcards.texts)
         return [
             self.store.fill(
-                paths.GRADED, model=section.model, decoding=decoding, questions=section.questions
+                GRADED, model=section.model, decoding=decoding, questions=section.questions
             )
             for decoding in section.sampling
         ]
@@ -299,7 +309,7 @@ class Rules:
     def gains_beside_map(self, wildcards: Any) -> list[str]:
         """Return the matrices Z whose gains a map is held against."""
         return [
-            self.store.fill(paths.ACCURACY, **batch.names)
+            self.store.fill(ACCURACY, **batch.names)
             for batch in measured(self.config, wildcards.map)
         ]
 
@@ -314,7 +324,7 @@ class Rules:
             frontier = self.config.frontiers[wildcards.frontier]
             return [
                 self.store.fill(
-                    paths.GRADED,
+                    GRADED,
                     model=frontier.model,
                     decoding=decoding,
                     questions=getattr(frontier, part),
@@ -336,11 +346,11 @@ class Rules:
         """Return what an arm is trained and tested on: problems, or a model and question sets."""
         study = self._arm(wildcards).study
         if not study.model:
-            return [paths.PROBLEMS]
+            return [PROBLEMS.path]
         return [
             self.store.fill(paths.MODEL, model=study.model),
-            self.store.fill(paths.QUESTIONS, questions=study.train),
-            self.store.fill(paths.QUESTIONS, questions=study.test),
+            self.store.fill(QUESTIONS, questions=study.train),
+            self.store.fill(QUESTIONS, questions=study.test),
         ]
 
     def answers_of_arm(self, wildcards: Any) -> list[str]:
@@ -371,7 +381,7 @@ class Rules:
                 arm.file(template, seed)
                 for arm in arms(self.config, wildcards.compression)
                 for seed in study.seeds
-                if template != paths.INT8_OUTCOMES or arm.name in study.int8
+                if template != INT8_OUTCOMES.path or arm.name in study.int8
             ]
 
         return inputs
@@ -387,9 +397,9 @@ class Rules:
 
     # figures.smk
 
-    def sweep_file(self, template: str) -> InputFunction:
+    def sweep_file(self, kind: FileKind) -> InputFunction:
         """Return an input function: a file of a sweep's batch, under the sweep's own grading."""
-        return lambda wildcards: [self.files.sweep_table(wildcards.sweep, template)]
+        return lambda wildcards: [self.files.sweep_table(wildcards.sweep, kind)]
 
     def figure_data(self, name: str, *kinds: Subject) -> list[str]:
         """Return the files that all figures of a subject are drawn from."""

@@ -26,7 +26,7 @@ from headsweep.planning.cost import question_count
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.store import journal_files, mark_version
 from headsweep.record import Stopwatch, read_text, write_record
-from headsweep.tables import count_rows, write_json
+from headsweep.tables import ANSWERS, QUESTIONS, count_rows, write_json
 from headsweep.workflow.rules import InputFunction, Rules
 
 
@@ -166,13 +166,13 @@ def held(rules: Rules) -> str:
     path = rules.store.path
     for batch in rules.batches:
         try:
-            questions = count_rows(path(paths.QUESTIONS, questions=batch.questions))
+            questions = count_rows(path(QUESTIONS, questions=batch.questions))
         except TableError:  # not drawn yet; or damaged, as its first reader says
             questions = question_count(config.questions[batch.questions])
         each = questions * config.decodings[batch.decoding].samples
         total += each * len(batch.variants)
         for variant in batch.variants:
-            if path(paths.ANSWERS, variant=variant, **batch.names).exists():
+            if path(ANSWERS, variant=variant, **batch.names).exists():
                 found += each
                 continue
             records = 0
