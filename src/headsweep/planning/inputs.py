@@ -23,6 +23,7 @@ from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelE
 from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder
 from headsweep.planning.batches import batches, histories
+from headsweep.planning.cards import has_gpu
 from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import with_chosen_heads
 from headsweep.planning.store import Store, check_version
@@ -153,7 +154,7 @@ def lacking(config: Config) -> Iterator[ModelError]:
 
     On a login node that is no fault of the config: its jobs run elsewhere.
     """
-    gpu = any(Path("/dev").glob("nvidia[0-9]*"))
+    gpu = has_gpu()
     for name in _needed(config)[2]:
         model = config.models[name]
         if model.backend == "vllm" and find_spec("vllm") is None:

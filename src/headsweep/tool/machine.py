@@ -12,7 +12,7 @@ from headsweep import paths
 def describe() -> None:
     """Print facts for a bug report: versions, machine, SLURM."""
     from headsweep.generation.client import status
-    from headsweep.planning.cost import this_cpu
+    from headsweep.planning.cards import this_cpu
     from headsweep.record import git_commit, versions
 
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}

@@ -26,7 +26,8 @@ from headsweep.errors import ConfigError
 from headsweep.generation import client
 from headsweep.grading.matrix import grade_batch
 from headsweep.planning.batches import Batch, batches
-from headsweep.planning.cost import Request, card_of, generation_request, generation_seconds
+from headsweep.planning.cards import card_of
+from headsweep.planning.cost import Request, generation_request, generation_seconds
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.plan import aligned, duration
 from headsweep.planning.sight import ABOUT, Rates, sight

@@ -192,10 +192,11 @@ def described_model(
     Without a dtype it is bfloat16 where there is a GPU to use, else float32.
     """
     from headsweep.models import source as files
+    from headsweep.planning.cards import has_gpu
 
     local = Path(source).is_dir() or files.local_folder(source)
     folder = files.fetch_model(source, revision, or_file=True)
-    gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
+    gpu = has_gpu() and device != "cpu"
     return {
         # A snapshot's folder is named by its commit.
         "source": str(folder.absolute()) if local else source,

@@ -142,7 +142,7 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     dag = workflow.dag
     local = bool(workflow.local_exec)
     jobs = {
-        job.jobid: rules.planned(job, dag.dependencies[job], local=local)
+        job.jobid: rules.resources.planned(job, dag.dependencies[job], local=local)
         for job in dag.needrun_jobs()
     }
     cores = workflow.resource_settings.cores or 1 if local else 1  # a cluster's are unknown
