@@ -1,12 +1,13 @@
 """GPUs and CPUs: which are here, and the rates that each is assumed to reach."""
 
 import os
+import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Card(NamedTuple):
@@ -58,6 +59,21 @@ _DEVICES = Path("/dev")
 def has_gpu() -> bool:
     """Tell whether this machine has a GPU of NVIDIA's, from the kernel's list."""
     return any(_DEVICES.glob("nvidia[0-9]*"))
+
+
+def gpu_names() -> list[str]:
+    """Return the names of this machine's GPUs, as `nvidia-smi` has them; none if it is missing."""
+    return output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
+
+
+def output_of(*command: str) -> str:
+    """Return what a command prints; nothing if it is missing, fails or hangs."""
+    options: dict[str, Any] = {"capture_output": True, "check": True, "timeout": 10}
+    try:
+        printed = subprocess.run(command, errors="replace", **options).stdout
+        return str(printed).rstrip("\n")
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 @cache

@@ -126,6 +126,7 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     """
     from headsweep.generation import client
     from headsweep.planning.inputs import check_devices, preflight, resolve
+    from headsweep.planning.piloted import unpiloted
     from headsweep.record import Stopwatch, write_record
     from headsweep.tables import write_json
 
@@ -135,6 +136,8 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
         config = resolve(config)
         preflight(config)
         check_devices(config)
+        for line in unpiloted(config):
+            _LOG.warning(line)
         file = Path(paths.CONFIG.format(run=config.run))
         write_json(file, config.model_dump(mode="json"))
         write_record(file, Stopwatch(), {})
@@ -147,18 +150,11 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
 
     With `stay`, the engine keeps running afterwards, until the caller ends its run.
     """
-    from headsweep.generation import client, prepare
+    from headsweep.generation import client
     from headsweep.generation.work import Work
     from headsweep.planning.batches import batches
-    from headsweep.planning.store import Store, mark_version
 
-    mark_version()
-    store = Store(config)
-    for name in config.models:
-        once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
-    for name in config.questions:
-        once(store.path(paths.SOURCE, source=name), prepare.read_source, config, name)
-        once(store.path(paths.QUESTIONS, questions=name), prepare.draw_questions, config, name)
+    store = prepared(config)
     unanswered = [
         (batch, variant)
         for batch in batches(config)
@@ -173,6 +169,21 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     finally:
         if not stay:
             client.end_run()
+    return store
+
+
+def prepared(config: Config) -> "Store":
+    """Fetch the models of a resolved config and draw its questions, where the store lacks them."""
+    from headsweep.generation import prepare
+    from headsweep.planning.store import Store, mark_version
+
+    mark_version()
+    store = Store(config)
+    for name in config.models:
+        once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
+    for name in config.questions:
+        once(store.path(paths.SOURCE, source=name), prepare.read_source, config, name)
+        once(store.path(paths.QUESTIONS, questions=name), prepare.draw_questions, config, name)
     return store
 
 
