@@ -1,5 +1,6 @@
 """What rules read and ask for; that the real Snakefile uses it is seen in tests/workflow."""
 
+import logging
 import os
 import re
 import subprocess
@@ -32,6 +33,7 @@ from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.inputs import resolve
 from headsweep.tables import QUESTIONS, write_table
 from headsweep.variants import BASE
+from headsweep.workflow import session
 from headsweep.workflow.rules import Rules
 from headsweep.workflow.session import bring_to_present, held, shell_prefix
 from mini import ROOT
@@ -286,3 +288,19 @@ def test_files_dated_in_the_future_come_to_the_present_in_their_order(tmp_path):
     assert modified["output"] == modified["beside"] == modified["second name"]
     assert begin - 1_000_000 < modified["input"] <= modified["output"] <= time.time_ns()
     assert bring_to_present(tmp_path) == 0
+
+
+def test_a_run_on_a_gpu_that_no_pilot_has_tried_says_so_before_its_jobs(
+    config, monkeypatch, caplog
+):
+    for checked in ("check_devices", "mark_version"):
+        monkeypatch.setattr(session, checked, lambda *_: None)
+    monkeypatch.setattr(session, "unpiloted", lambda config, local: [f"{config.run}, {local}"])
+    dag = SimpleNamespace(needrun_jobs=list)
+    workflow = Mock(dag=dag, local_exec=True)
+    workflow.scheduler.job_rate_limiter = None
+    with caplog.at_level(logging.INFO):
+        session.begin(Rules(config, 2, {}), workflow, logging.getLogger("run"))
+    said = [(record.levelname, record.message) for record in caplog.records]
+    assert said[0] == ("WARNING", "mini, True")
+    assert said[1][1].startswith("In the store: ")

@@ -48,6 +48,17 @@ _TITLES = ("answers", "tokens", "cut", "rows", "prefill/s", "decoded/s", "GB", "
 _ENGINE = "headsweep"  # what answers unless something else is faster
 
 
+class Answered(NamedTuple):
+    """A model's answers to a pilot's questions."""
+
+    tables: list[list[dict[str, Any]]]
+    """Rows as in `tables.ANSWERS`: the base model's, then each head's."""
+    record: dict[str, Any]
+    gigabytes: float
+    """In use while they were made."""
+    rates: Rates
+
+
 class Tried(NamedTuple):
     """What was found of one model."""
 
@@ -57,16 +68,30 @@ class Tried(NamedTuple):
     """Causes, by the name of software that does not."""
     hours: dict[str, float]
     """That the whole config would take, by software."""
-    cells: list[str]
-    """A row of the table, of the software that is chosen."""
-    record: dict[str, Any]
-    """Of answers to the pilot's questions."""
-    rates: Rates
+    answered: Answered
 
     @property
     def backend(self) -> str:
         """The software that answers soonest."""
         return min(self.hours, key=lambda name: self.hours[name])
+
+    @property
+    def cells(self) -> list[str]:
+        """A row of the table, below `_TITLES`."""
+        worker = self.trials[self.backend].worker
+        rows = [row for table in self.answered.tables for row in table]
+        tokens = sum(len(row["token_ids"]) for row in rows)
+        cut = sum(row["stop_reason"] == "length" for row in rows)
+        return [
+            f"{len(rows)}",
+            f"{tokens:,}",
+            f"{cut}",
+            f"{worker.speed.rows}",
+            f"{worker.number * worker.speed.prefill:,.0f}",
+            f"{worker.number * worker.speed.decode:,.0f}",
+            f"{self.answered.gigabytes:.1f}",
+            duration(self.hours[self.backend]),
+        ]
 
 
 def show(config: Path, *, slurm: bool, cores: int | None) -> None:
@@ -99,7 +124,7 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
     if chosen:
         print(f"what answers in the run: {write_settings(whole, chosen, stopwatch)}")
     print(f"for a report of a fault: {_write_bundle(tried)}")
-    if seen := sight(whole, {name: model.rates for name, model in tried.items()}):
+    if seen := sight(whole, {name: model.answered.rates for name, model in tried.items()}):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
         print(aligned(seen, left=1))
 
@@ -189,27 +214,23 @@ def _try(
         raise ConfigError(
             f"models.{batch.model}: nothing answers here: {causes}; please report this with {file}"
         )
-    asked = _with_backend(little, batch.model, next(iter(trials)))
+    answered = _answered(_with_backend(little, batch.model, next(iter(trials))), cores)
+    prompt = next(iter(trials.values())).facts["prompt_tokens"]
+    habits = _habits(answered.tables, prompt)
+    hours = {backend: _hours(config, batch, habits, trial) for backend, trial in trials.items()}
+    return Tried(trials, {**dropped, **failed}, hours, answered)
+
+
+def _answered(config: Config, cores: int) -> Answered:
+    """Ask a pilot's questions, by the run's own engine."""
+    (batch,) = batches(config)
     try:
-        files = [Path(file) for file in answer(asked, cores, stay=True).answers(batches(asked)[0])]
+        files = [Path(file) for file in answer(config, cores, stay=True).answers(batch)]
         gigabytes = _memory()
     finally:
         client.end_run()
     tables = [read_arrow(file, ANSWERS).to_pylist() for file in files]
-    record = read_record(files[0])
-    prompt = next(iter(trials.values())).facts["prompt_tokens"]
-    habits = _habits(tables, prompt)
-    hours = {backend: _hours(config, batch, habits, trial) for backend, trial in trials.items()}
-    best = min(hours, key=lambda backend: hours[backend])
-    speed = trials[best].worker.speed
-    rows = [row for table in tables for row in table]
-    tokens = sum(len(row["token_ids"]) for row in rows)
-    cut = sum(row["stop_reason"] == "length" for row in rows)
-    cells = [f"{len(rows)}", f"{tokens:,}", f"{cut}", f"{speed.rows}"]
-    cells += [f"{trials[best].worker.number * rate:,.0f}" for rate in (speed.prefill, speed.decode)]
-    cells += [f"{gigabytes:.1f}", duration(hours[best])]
-    rates = _rates(asked, batches(asked)[0])
-    return Tried(trials, {**dropped, **failed}, hours, cells, record, rates)
+    return Answered(tables, read_record(files[0]), gigabytes, _rates(config, batch))
 
 
 def _habits(tables: Sequence[Sequence[Mapping[str, Any]]], prompt: float) -> Habits:
@@ -308,7 +329,9 @@ def _write_bundle(
             "trials": software,
             "dropped": {**failed, **{name: model.dropped for name, model in tried.items()}},
             "engines": {
-                name: {key: model.record[key] for key in told if key in model.record}
+                name: {
+                    key: model.answered.record[key] for key in told if key in model.answered.record
+                }
                 for name, model in tried.items()
             },
             "rates": {
