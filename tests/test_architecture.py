@@ -49,7 +49,7 @@ OWN_READERS = {
     "tool/export": "the card of an earlier export, to know it again",
     "tool/command": "a text to solve",
     "tool/machine": "a profile of the user's",
-    "planning/cost": "the kernel's list of what the processor can do",
+    "planning/cards": "the kernel's list of what the processor can do",
     "tool/pilot": "the kernel's files, and the log of a SLURM job",
     "report/page": "the page's own style and script",
     "models/files": "headers of models, foreign ones too, before they are loaded",
