@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from example_config import VALUES as EXAMPLE
-from headsweep import cli, paths
+from headsweep import cli
 from headsweep.config import parse
 from headsweep.errors import EngineError
 from headsweep.generation import check, client
@@ -20,7 +20,7 @@ from headsweep.planning.inputs import resolve
 from headsweep.planning.piloted import settings_file, unpiloted
 from headsweep.planning.sight import Rates
 from headsweep.planning.store import Store, check_version
-from headsweep.tables import ANSWERS, read_arrow
+from headsweep.tables import ANSWERS, QUESTIONS, read_arrow
 from headsweep.tool import pilot
 from headsweep.tool import trial as trials
 from headsweep.tool.pilot import Answered
@@ -270,7 +270,7 @@ def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(li
     (batch,) = batches(half)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     with pytest.raises(EngineError, match=r"^headsweep: .*questions.*missing"):
-        Path(Store(half).path(paths.QUESTIONS, questions="test")).unlink()
+        Path(Store(half).path(QUESTIONS, questions="test")).unlink()
         trials.attempt(half, batch, "headsweep", 1)
     (Path("sitecustomize.py")).write_text("import os\nos._exit(9)\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path.cwd()), *sys.path]))
