@@ -23,7 +23,7 @@ from torch import nn
 
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
-from headsweep.generation import batch, decoder, engine
+from headsweep.generation import batch, decoder, engine, vllm_ranks
 from headsweep.generation.attention import dense
 from headsweep.generation.batch import Batch
 from headsweep.generation.check import Check
@@ -32,6 +32,7 @@ from headsweep.generation.engine import Engine
 from headsweep.generation.requests import Request, Row
 from headsweep.generation.sizing import fitting_rows, rows_of
 from headsweep.generation.vllm import VllmModel
+from headsweep.generation.vllm_ranks import LayerEdit, RankLayers
 from headsweep.generation.weights import Weights, fast_linear
 from headsweep.models.geometry import AttentionLayer, HeadGeometry
 from headsweep.variants import BASE, Variant
@@ -312,13 +313,27 @@ def test_gemmas_norm_is_its_own_to_the_last_bit(dtype):
 
 def test_vllm_that_keeps_its_prefixes_is_not_believed():
     model = VllmModel.__new__(VllmModel)
-    model._layers, model._heads, model._pruned = {0, 1}, 6, BASE
-    dropped = []
-    model.llm = SimpleNamespace(reset_prefix_cache=lambda: dropped.append(1) or len(dropped) < 2)
+    layers = frozenset({0, 1})
+    model._layers, model._query_heads = RankLayers("Llama", layers, layers), 6
+    model._variant = BASE
+    dropped, edits = [], []
+
+    def changed_by_two_ranks(function, args):
+        assert function is vllm_ranks.edit
+        edits.append(args[0])
+        return [0, 1 if len(edits) < 2 else 0]
+
+    model.llm = SimpleNamespace(
+        reset_prefix_cache=lambda: dropped.append(1) or len(dropped) != 2,
+        collective_rpc=changed_by_two_ranks,
+    )
     model.prune(Variant(1, 5))
     with pytest.raises(ModelError, match="L01H05; L00H02 would be answered with them"):
         model.prune(Variant(0, 2))
-    assert model._pruned == Variant(1, 5)
+    assert edits == [{1: LayerEdit({5: 0.0}, skipped=False)}]
+    with pytest.raises(ModelError, match=r"^0 heads were changed for L00H02, by all ranks"):
+        model.prune(Variant(0, 2))
+    assert model._variant == Variant(1, 5)
 
 
 def test_an_engine_on_a_gpu_takes_no_attention_that_compiles_at_each_width(on_gpu):

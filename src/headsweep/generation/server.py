@@ -100,12 +100,12 @@ class Server:
         def worker_on(device: str) -> Worker:
             return Worker(load(section, self._model, device), section.batch_size)
 
-        found = devices(section.device)
-        if found == [Device("cpu")] and section.backend == "headsweep":
+        places = devices(section.device, section.tensor_parallel)
+        if places == [Device("cpu")] and section.backend == "headsweep":
             worker_on("cpu")
-            found *= cores
+            places *= cores
         context = multiprocessing.get_context("fork")
-        for device in found:
+        for device in places:
             ours, theirs = context.Pipe()
             given = (theirs, partial(worker_on, device.name), os.getpid(), device)
             process = context.Process(target=serve, args=given)

@@ -101,7 +101,7 @@ def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
     """
     folder = read_json(Path(paths.MODEL.format(model=model)))["folder"]
     if section.backend == "vllm":
-        return VllmModel(folder, section.dtype, device)
+        return VllmModel(folder, section.dtype, device, section.tensor_parallel)
     return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)
 
 

@@ -153,7 +153,7 @@ def lacking(config: Config) -> Iterator[ModelError]:
 
     On a login node that is no fault of the config: its jobs run elsewhere.
     """
-    gpu = any(Path("/dev").glob("nvidia[0-9]*"))
+    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     for name in _needed(config)[2]:
         model = config.models[name]
         if model.backend == "vllm" and find_spec("vllm") is None:
@@ -161,7 +161,12 @@ def lacking(config: Config) -> Iterator[ModelError]:
                 f"models.{name}.backend: vllm is not installed here; install it: "
                 f"pip install 'vllm>=0.20', or write backend: headsweep"
             )
-        if not gpu:
+        if 0 < gpus < model.tensor_parallel:
+            yield ModelError(
+                f"models.{name}.tensor_parallel: {model.tensor_parallel}, but there are {gpus} "
+                f"GPUs here; lower it, or run where there are more"
+            )
+        if not gpus:
             try:
                 _check_without_gpu(f"models.{name}", model)
             except ModelError as error:
