@@ -135,5 +135,21 @@ def test_what_vllm_cannot_do_is_refused_before_the_first_job(run_config, monkeyp
     with pytest.raises(ConfigError, match=r"some\.placebos: 'noise', but .* has backend vllm"):
         parse(values)
     values["models"]["tiny"]["device"] = "balanced"
-    with pytest.raises(ConfigError, match="not `balanced`"):
+    with pytest.raises(ConfigError, match="not by device `balanced`"):
         parse(values)
+
+
+def test_more_ranks_than_gpus_are_refused_before_the_first_job(run_config, monkeypatch):
+    found = Path.glob
+    two = [Path("/dev/nvidia0"), Path("/dev/nvidia1")]
+    monkeypatch.setattr(
+        Path, "glob", lambda self, name: two if self == Path("/dev") else found(self, name)
+    )
+    monkeypatch.setattr("headsweep.planning.inputs.find_spec", lambda name: name)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    values = run_config.model_dump(mode="json")
+    values["models"]["tiny"] |= {"backend": "vllm", "device": "auto", "tensor_parallel": 2}
+    check_devices(parse(values))
+    values["models"]["tiny"]["tensor_parallel"] = 3
+    with pytest.raises(ModelError, match=r"tiny\.tensor_parallel: 3, but there are 2 GPUs here"):
+        check_devices(parse(values))
