@@ -3,6 +3,7 @@
 It runs on the CPU here; the GPU's memory and its failures are injected.
 """
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -29,7 +30,7 @@ from headsweep.generation.batch import Batch
 from headsweep.generation.check import Check
 from headsweep.generation.decoder import Decoder, SharedPass, SlotRows
 from headsweep.generation.engine import Engine
-from headsweep.generation.requests import Request, Row
+from headsweep.generation.requests import Answer, Request, Row
 from headsweep.generation.sizing import fitting_rows, rows_of
 from headsweep.generation.vllm import VllmModel
 from headsweep.generation.vllm_ranks import LayerEdit, RankLayers
@@ -279,6 +280,32 @@ def test_watching_costs_a_step_nothing_once_rows_are_admitted(monkeypatch):
         decoded.step()
     assert len(list(checked.groups(row.answer for row in rows))) == len(rows)
     assert not checked.watching
+
+
+def test_answers_are_scored_together_as_far_as_their_logits_fit():
+    loaded = loaded_model(build("Qwen2"))
+    lengths = (9, 2, 5, 0)
+    answers = []
+    for length, request in zip(lengths, requests(), strict=False):
+        tokens = tuple(range(3, 3 + length))
+        answers.append(Answer(request, tokens, "length", 1.0))
+    gaps = {}
+    for places, passes in ((1000, [4]), (18, [3, 1]), (3, [1, 1, 1, 1])):
+        checked = Check(loaded)
+        checked._places = places
+        checked._bound = math.inf  # these are no model's answers: how far off are they?
+        seen = []
+        hook = loaded.model.register_forward_pre_hook(
+            lambda _, __, given, seen=seen: seen.append(len(given["input_ids"])), with_kwargs=True
+        )
+        assert list(checked.groups(iter(answers))) == answers
+        hook.remove()
+        assert seen == passes
+        assert checked.facts["audited"] == len(answers)
+        gaps[places] = checked.facts["worst"]
+    assert gaps[1000] > 1
+    assert gaps[18] == pytest.approx(gaps[1000], abs=1e-4)
+    assert gaps[3] == pytest.approx(gaps[1000], abs=1e-4)
 
 
 def test_hooked_modules_and_those_of_a_gpu_keep_their_forward():
