@@ -1,6 +1,7 @@
 import re
 import shutil
 import subprocess
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,8 @@ import simulation
 from headsweep.analysis import latex, unlike
 from headsweep.analysis.facts import Cell, Source, cells_of, read_csv
 from headsweep.analysis.gains import cells
-from headsweep.analysis.published import SIZES, beside
+from headsweep.analysis.published import EXHIBITS, SIZES, beside
+from headsweep.config.questions import Published
 from headsweep.errors import TableError
 from headsweep.planning.exhibits import PRINTED_TABLES
 from headsweep.statistics.intervals import wilson
@@ -56,10 +58,10 @@ def of_shape(layers, query_heads, subjects=simulation.SUBJECTS, n=97, seed=5):
     return cells(z, variants).assign(cut=0)
 
 
-def published(source, layers, benchmark="math500"):
+def published(source, layers, benchmark="math500", **more):
     """Return cells of a sweep of 12 heads a layer on MATH-500's subjects, published ones beside."""
     questions = {"test": {"benchmark": benchmark, "n": 500}}
-    config = example_config.config(models={"big": {"source": source}}, questions=questions)
+    config = example_config.config(models={"big": {"source": source, **more}}, questions=questions)
     subjects = np.repeat(list(SIZES), list(SIZES.values())).tolist()
     return beside(config, "table", of_shape(layers, 12, subjects, 500, seed=7), PUBLISHED)
 
@@ -182,6 +184,19 @@ def test_beside_published_numbers_stands_what_differs_here():
     )
     other = told({"source": "./models/own"}, {}, None)
     assert other == "big is no model of the paper."
+    beside_it = {"source": "./models/own", "beside": "Qwen2.5-Math-1.5B-Instruct"}
+    found = told(beside_it, {"prompt": "authors"}, None)
+    assert found.startswith(
+        "No replication: the model is big, not Qwen2.5-Math-1.5B-Instruct; grading default, "
+    )
+
+
+def test_a_model_takes_the_printed_numbers_of_the_one_it_is_to_stand_beside():
+    assert set(get_args(Published)) == set(EXHIBITS)
+    own = published("./own", [0, 5, 15, 27], beside="Qwen2.5-Math-1.5B-Instruct")
+    theirs = published("Qwen/Qwen2.5-Math-1.5B-Instruct", [0, 5, 15, 27])
+    assert own["published"].notna().sum() > 150
+    pd.testing.assert_frame_equal(own, theirs)
 
 
 def test_a_solver_of_one_s_own_beside_the_paper_s_numbers_is_called_no_replication():

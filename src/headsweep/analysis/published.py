@@ -279,6 +279,11 @@ def published_name(model: Model) -> str | None:
     return name if name in EXHIBITS else None
 
 
+def model_beside(model: Model) -> str | None:
+    """Return the paper's model whose numbers stand beside a model's, if there is one."""
+    return published_name(model) or model.beside
+
+
 def is_printed(config: Config, sweep: str) -> bool:
     """Return whether a sweep is one of the SPRINT paper's Tables 1-4, whose gains are its Figure 2:
     a model, all heads of its layers, on MATH-500, graded by the run's rules.
@@ -303,7 +308,7 @@ def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.
     keys = ["layer", "head", "group"]
     same = config.questions[section.questions].benchmark == "math500"
     table = head_pruning(folder).rename(columns={"subject": "group"}).astype({"layer": "Int64"})
-    asked = table["model"].eq(published_name(config.models[section.model]) or "") & same
+    asked = table["model"].eq(model_beside(config.models[section.model]) or "") & same
     table = table[asked & table["layer"].isin(cells["layer"].dropna())]
     total = table.groupby(["exhibit", *keys[:2]], dropna=False)
     whole = total[["n", "correct"]].sum()[total.size() == len(SIZES)].reset_index()

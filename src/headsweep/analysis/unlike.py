@@ -11,6 +11,7 @@ from headsweep.analysis.published import (
     FIGURE_LAYER,
     FIGURE_MODEL,
     LAYERS,
+    model_beside,
     published_name,
 )
 from headsweep.config import Config
@@ -26,23 +27,29 @@ def of_sweep(config: Config, sweep: str) -> str:
     """Return what differs between a sweep and the SPRINT paper's tables, in one sentence."""
     section = config.sweeps[sweep]
     model, decoding = config.models[section.model], config.decodings[section.decoding]
-    name = published_name(model)
+    name = model_beside(model)
+    shown_as = title(config, "models", section.model)
     if name is None:
-        return f"{title(config, 'models', section.model)} is no model of the paper."
+        return f"{shown_as} is no model of the paper."
     here = {
         "prompt": (decoding.prompt, "authors"),
         "grading": (config.grading_of(sweep), "authors"),
         "precision": (model.dtype, _DTYPE),
         "attention": (model.attention, _ATTENTION),
     }
-    found = [f"{what} {own}, not {theirs}" for what, (own, theirs) in here.items() if own != theirs]
+    differences = [] if published_name(model) else [f"the model is {shown_as}, not {name}"]
+    differences += [
+        f"{what} {own}, not {theirs}" for what, (own, theirs) in here.items() if own != theirs
+    ]
     layers = {head.layer for head in pool(config, section) if head.layer is not None}
     printed = {*LAYERS[name], FIGURE_LAYER} if name == FIGURE_MODEL else set(LAYERS[name])
     if more := sorted(layers - printed):
-        found.append(f"layers {', '.join(map(str, more))} are not printed")
+        differences.append(f"layers {', '.join(map(str, more))} are not printed")
     if config.questions[section.questions].n is not None:
-        found.append(f"{config.questions[section.questions].n} of its 500 questions")
-    return f"No replication: {'; '.join(found)}." if found else "Settings are the paper's."
+        differences.append(f"{config.questions[section.questions].n} of its 500 questions")
+    if not differences:
+        return "Settings are the paper's."
+    return f"No replication: {'; '.join(differences)}."
 
 
 def of_compression(config: Config, name: str) -> str:

@@ -11,6 +11,13 @@ Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generat
 Grader = Literal["math", "numeric", "choice", "exact"]
 Preset = Literal["default", "authors"]
 Family = Grader | Literal["gsm8k"]
+Published = Literal[
+    "Meta-Llama-3-8B-Instruct",
+    "Qwen2.5-Math-1.5B-Instruct",
+    "Qwen2.5-Math-7B-Instruct",
+    "Qwen2.5-7B-Instruct",
+]
+"""The models of the SPRINT paper's Tables 1-4."""
 
 _CLUSTERS = 7  # one for each subject of MATH, as in the SPRINT authors' code
 SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -54,6 +61,9 @@ class Model(Section):
     """vllm: how many GPUs hold one copy of the model together, each a part of every layer."""
     title: str | None = None
     """What the report calls it; null: its name."""
+    beside: Published | None = None
+    """A model of the SPRINT paper whose printed accuracies stand beside those of this one, which is
+    another; null: those of the model of the same name."""
 
     @model_validator(mode="after")
     def _possible(self) -> "Model":

@@ -29,7 +29,7 @@ VERSION = 2
 same settings give another content, or keys are made otherwise. `headsweep store --upgrade` then
 renames what stays valid."""
 
-_SHOWN = {"title", "file"}  # the content of a file is named by its revision (sha256)
+_SHOWN = {"title", "file", "beside"}  # the content of a file is named by its revision (sha256)
 _SPEED_ONLY = {"device", "batch_size", "billions", "tensor_parallel"}
 _OF_DRAW = {"sampling", "embedder", "clusters"}
 _OF_CUSTOM = {"dataset", "subset", "columns", "grader"}
