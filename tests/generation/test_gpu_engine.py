@@ -26,7 +26,7 @@ from headsweep.config import Decoding
 from headsweep.errors import ModelError
 from headsweep.generation import batch, decoder, engine, vllm_ranks
 from headsweep.generation.attention import dense
-from headsweep.generation.batch import Batch
+from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.check import Check
 from headsweep.generation.decoder import Decoder, SharedPass, SlotRows
 from headsweep.generation.engine import Engine
@@ -254,7 +254,7 @@ def test_memory_that_runs_out_is_given_back_before_slots_are_made_anew(monkeypat
 def test_watching_costs_a_step_nothing_once_rows_are_admitted(monkeypatch):
     loaded = loaded_model(build("Qwen2").bfloat16())
     checked = Check(loaded)
-    decoded = Batch(Decoder(loaded), Decoding(max_new_tokens=40), 9, checked)
+    decoded = DecodingBatch(Decoder(loaded), Decoding(max_new_tokens=40), 9, checked)
     rows = [Row(request, 40, ()) for request in requests()]
     decoded.enter([[row] for row in rows])
     decoded.step()

@@ -35,8 +35,9 @@ from headsweep.bench.shapes import SIZES
 from headsweep.generation import batch
 from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.engine import Engine, Request
-from headsweep.models.geometry import find_heads, seconds_of
+from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
+from headsweep.models.timing import seconds_of
 from headsweep.variants import BASE, Variant, heads
 
 STAGES = ("smoke", "exact", "1.5b", "7b")

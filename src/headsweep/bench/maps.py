@@ -15,8 +15,8 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.maps.gradients import log_probability
 from headsweep.maps.outcomes import SOLUTION
 from headsweep.maps.scoring import Text, score
-from headsweep.models.geometry import LoadedModel
 from headsweep.models.load import load_model
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights
 from headsweep.models.source import BUILTIN
 from headsweep.planning.plan import aligned

@@ -21,9 +21,10 @@ from headsweep.generation.engine import Engine, Request
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.generation.weights import Linear, fast_linear
-from headsweep.models.geometry import LoadedModel, seconds_of
 from headsweep.models.load import load_model
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights
+from headsweep.models.timing import seconds_of
 from headsweep.variants import BASE, Variant
 
 PUBLISHED_BATCH = 16

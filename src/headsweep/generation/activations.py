@@ -23,7 +23,8 @@ from headsweep.errors import TableError
 from headsweep.generation.alone import with_model
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.work import Work
-from headsweep.models.geometry import AttentionLayer, LoadedModel
+from headsweep.models.geometry import AttentionLayer
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.noise import LayerNoise, layer_noise
 from headsweep.record import Stopwatch, write_record
 from headsweep.tables import ACTIVATIONS, write_table

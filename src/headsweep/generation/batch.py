@@ -52,7 +52,7 @@ class Watch(Protocol):
         """Keep them."""
 
 
-class Batch:
+class DecodingBatch:
     """Rows that are decoded, `size` at most; they come and go at any step.
 
     `columns` is the most tokens of a row, if memory for all of them is to be allocated at once.
@@ -101,12 +101,10 @@ class Batch:
         return self._choose(first, logits)
 
     @torch.inference_mode()
-    def join(self, ready: list[tuple[Row, Any]]) -> None:
-        """Let as many of `Verifier.ready` enter as there is room for, and take them out there."""
-        pairs = ready[: self.free]
-        del ready[: self.free]
-        self._states.join([states for _, states in pairs])
-        self._rows += [row for row, _ in pairs]
+    def join(self, verified: Sequence[tuple[Row, Any]]) -> None:
+        """Let rows enter with keys and values of all their tokens but the last; there is room."""
+        self._states.join([states for _, states in verified])
+        self._rows += [row for row, _ in verified]
 
     @torch.inference_mode()
     def step(self) -> list[Answer]:
@@ -171,6 +169,12 @@ class Verifier:
             self._pass = WholePass(forward)
         self.ready: list[tuple[Row, Any]] = []
         """Rows that took a token of their own, with keys and values of all tokens before it."""
+
+    def take_ready(self, count: int) -> list[tuple[Row, Any]]:
+        """Take the first rows out of `ready`, so many at most."""
+        taken = self.ready[:count]
+        self.ready = self.ready[count:]
+        return taken
 
     @torch.inference_mode()
     def verify(self, queue: deque[Drafted]) -> list[Answer]:

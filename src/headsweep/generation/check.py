@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from headsweep.generation.modules import ModuleRows, Modules
 from headsweep.generation.requests import NEAR_TIE, Answer, Request, Row
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, Variant
 
 GROUP = 64  # answers that leave together

@@ -30,7 +30,7 @@ from headsweep.generation.attention import (
 )
 from headsweep.generation.requests import Drafted, Row
 from headsweep.generation.weights import Layer, Weights, serves
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import RowMasks, variant_masks
 from headsweep.variants import Variant
 

@@ -20,7 +20,7 @@ from transformers.cache_utils import DynamicLayer
 
 from headsweep.generation.decoder import Chunk, Pair
 from headsweep.generation.requests import Drafted, Row
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import HeadMasks
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.planning.rows import HEAVY
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}

@@ -22,8 +22,8 @@ from headsweep.generation.engine import Engine, Request
 from headsweep.generation.prompts import encode_prompt, prompt_facts
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.generation.work import Unit
-from headsweep.models.geometry import LoadedModel
 from headsweep.models.load import load_model
+from headsweep.models.loaded import LoadedModel
 from headsweep.record import read_json
 from headsweep.variants import Variant
 

@@ -12,17 +12,15 @@ module names or model types are used.
 
 import inspect
 import itertools
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import Cache, PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headsweep.errors import ModelError
@@ -146,20 +144,6 @@ class HeadGeometry:
         return (found[:-1] - found[-1]).T
 
 
-@dataclass(frozen=True)
-class LoadedModel:
-    """A decoder in evaluation mode, and what generation needs besides."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase  # pads on the left
-    geometry: HeadGeometry
-    folder: Path
-    device: torch.device  # of the embeddings, where token ids have to be
-    dtype: torch.dtype
-    pad_token_id: int  # within the embeddings; padding is masked out
-    eos_token_ids: tuple[int, ...]  # that end an answer in `transformers.generate`, ascending
-
-
 def find_heads(model: PreTrainedModel) -> HeadGeometry:
     """Find the heads of every attention layer of a decoder or encoder, by one tiny forward pass.
 
@@ -220,16 +204,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(training)
-
-
-def seconds_of(call: Callable[[], Any]) -> float:
-    """Return how long a call takes, to its end on the GPU if there is one."""
-    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    wait()
-    begin = time.perf_counter()
-    call()
-    wait()
-    return time.perf_counter() - begin
 
 
 class _Call(NamedTuple):
