@@ -38,17 +38,17 @@ class Segments:
     """Successive tokens of some rows, row after row."""
 
     slots: Sequence[int]
-    starts: Sequence[int]  # the column, and so the position, of each row's first token here
-    counts: Sequence[int]  # how many tokens each row has here
+    starts: Sequence[int]  # column of each row's first token in this pass, also its position
+    counts: Sequence[int]  # number of tokens of each row in this pass
     device: torch.device
-    keep: Sequence[int]  # how many last tokens of each row matter after the last layer
+    keep: Sequence[int]  # of how many last tokens of each row the last layer's output is needed
 
     def __post_init__(self) -> None:
         self.ends = [*map(int.__add__, self.starts, self.counts)]
         self.offsets = [0, *accumulate(self.counts)]
-        """Where each row's tokens begin among all, and the number of all."""
+        """Place of each row's first token among all tokens; behind them, the number of tokens."""
         self.most, self.width = max(self.counts), max(self.ends)
-        """Tokens of a row, and columns that some token sees."""
+        """Largest number of tokens in a row, and of columns that a token sees."""
         self._ragged = min(self.counts) < self.most
         self.alike = not self._ragged and min(self.starts) == max(self.starts)
         """Whether all rows have the same columns."""

@@ -119,7 +119,9 @@ def run(
     name = work.lock(variant)
     while not (taken := locks.take(name)) and not work.unanswered(variant):
         time.sleep(_SECONDS_BETWEEN_TRIES)  # another process writes the table
-    if taken and not work.missing(variant):
+    if taken:
+        work.take_over(variant)
+    if taken and not work.unanswered(variant):
         count = work.write(variant, stopwatch)
         _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
         return

@@ -50,8 +50,11 @@ Pair = tuple[Row, Drafted]  # a row, and the draft that it is verified against
 
 Changed = tuple[Segments, Hidden, Joined, Tensor | None]
 Change = Callable[[int, Segments, Hidden, Joined], Changed]
-"""Is given a layer's index, the rows in it, its input, and the joined outputs of its heads; returns
-the rows that go on, with theirs, and which of their tokens leave the layer out, if any do."""
+"""Changes rows between the heads of a layer and their output projection.
+
+It takes the layer's index, the rows in it, the layer's input and the heads' joined outputs. It
+returns the rows that go on, their input and outputs, and 1 for each of their tokens that leaves the
+layer out (None: no token does)."""
 
 
 class Decoder:

@@ -1,18 +1,27 @@
 """What is left of a batch of the plan, handed out to the workers of an engine."""
 
 import math
+import os
 import time
 from collections import deque
 from typing import Any
 
 from headsweep.generation.locks import Locks
-from headsweep.generation.work import Key, Unit, Work
+from headsweep.generation.unit import Key, Unit
+from headsweep.generation.work import Work
 from headsweep.variants import BASE, Variant
 
 _GROUP = 25  # variants that answer together; some tables are complete when one group is
 
 _QUESTIONS = 64
 """A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
+
+
+def planned_part(work: Work, variant: Variant) -> str:
+    """Name the part of a batch that one engine answers: all, or a group in a SLURM job."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return "all"
+    return work.batch.groups.get(variant, "not planned")
 
 
 class Schedule:
@@ -70,8 +79,10 @@ class Schedule:
         self.begun = self.begun or time.monotonic()
         left = len(self._group)
         questions = max(left / (2 * self._workers), min(_QUESTIONS, left / self._workers))
-        taken = [self._group.pop(each) for each in list(self._group)[: math.ceil(questions)]]
-        return self.work.unit([request for part in taken for request in part], self._base)
+        requests = []
+        for question in list(self._group)[: math.ceil(questions)]:
+            requests += self._group.pop(question)
+        return self.work.unit(requests, self._base)
 
     def answered(self, variant: Variant, answer: dict[str, Any]) -> bool:
         """Take note of an answer; tell whether it completes its variant."""
@@ -131,7 +142,8 @@ class Schedule:
         if not self._locks.take(self.work.lock(variant)):
             self.elsewhere.append(variant)
             return False
-        missing = set(self.work.missing(variant))
+        self.work.take_over(variant)
+        missing = set(self.work.unanswered(variant))
         self.total += len(missing) - len(self._pending.get(variant, ()))
         self._pending[variant] = missing
         if variant == BASE and not missing:

@@ -28,7 +28,7 @@ from headsweep.errors import EngineError, HeadsweepError
 from headsweep.generation import journal
 from headsweep.generation.client import LINE_LIMIT
 from headsweep.generation.locks import Locks
-from headsweep.generation.schedule import Schedule
+from headsweep.generation.schedule import Schedule, planned_part
 from headsweep.generation.sockets import check_peer
 from headsweep.generation.work import Work
 from headsweep.planning.batches import batches
@@ -230,9 +230,9 @@ class Server:
                 questions=store.name("questions", questions),
             )
         work = self._works[keys]
-        part = work.part(variant)
+        part = planned_part(work, variant)
         if (batch := (*keys, part)) not in self._schedules:
-            ahead = [each for each in work.lacking if work.part(each) == part]
+            ahead = [other for other in work.lacking if planned_part(work, other) == part]
             self._schedules[batch] = Schedule(work, ahead, len(self._workers), self._locks)
         schedule = self._schedules[batch]
         lacks = schedule.want(variant)

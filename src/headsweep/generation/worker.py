@@ -20,8 +20,8 @@ from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import Device, give_back_memory, held
 from headsweep.generation.engine import Engine, Request
 from headsweep.generation.prompts import encode_prompt, prompt_facts
+from headsweep.generation.unit import Unit
 from headsweep.generation.vllm import VllmEngine, VllmModel
-from headsweep.generation.work import Unit
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
 from headsweep.record import read_json
