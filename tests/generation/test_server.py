@@ -70,7 +70,7 @@ def of_model(values, **changed):
 
 def asked(values, cores=2, variant=BASE, questions="small"):
     batch = tuple(work_on(values, questions).keys.values())
-    return client.Asked(values.model_dump(mode="json"), batch, str(variant), cores, "a run")
+    return client.JobRequest(values.model_dump(mode="json"), batch, str(variant), cores, "a run")
 
 
 def connected(values):

@@ -122,5 +122,5 @@ def _add(
     outputs = torch.einsum("...hi,hij,...hj->...h", heads, grams, heads).clamp_min(0).sqrt()
     added = noise.lengths(inputs[0].unflatten(-1, (layer.query_heads, -1))) * units
     parts = (shares, norms, outputs.flatten(0, -2), added.flatten(0, -2))
-    found = torch.stack([each.sum(dim=0) for each in parts], dim=-1).cpu()
-    sums[layer.index] = sums.get(layer.index, 0) + found
+    totals = torch.stack([part.sum(dim=0) for part in parts], dim=-1).cpu()
+    sums[layer.index] = sums.get(layer.index, 0) + totals

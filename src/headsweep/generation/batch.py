@@ -222,7 +222,9 @@ class Verifier:
         """Compare the rows of a pass with their drafts; yield what is finished."""
         ends: dict[Drafted, int] = {}
         while run.pairs:
-            chunks = {each: self._next(each, ends.get(each, 0)) for _, each in run.pairs}
+            chunks = {
+                drafted: self._next(drafted, ends.get(drafted, 0)) for _, drafted in run.pairs
+            }
             ends = {drafted: chunk.end for drafted, chunk in chunks.items()}
             owners = (
                 (row, len(row.tokens) + number)
@@ -234,16 +236,21 @@ class Verifier:
             staying = []
             for number, (row, drafted) in enumerate(run.pairs):
                 _, end, count = chunks[drafted]
-                own = [*islice(chosen, count)]
+                own_choices = [*islice(chosen, count)]
                 ahead = drafted.text[end - count + 1 : end + 1]
-                both = enumerate(zip(ahead, own, strict=False))
-                agreed = next((n for n, (its, (mine, _)) in both if its != mine), len(ahead))
+                agreed = len(ahead)
+                for place, (token, (own_token, _)) in enumerate(
+                    zip(ahead, own_choices, strict=False)
+                ):
+                    if token != own_token:
+                        agreed = place
+                        break
                 row.tokens += ahead[:agreed]
-                row.margin = min([row.margin, *(gap for _, gap in own[:agreed])])
+                row.margin = min([row.margin, *(gap for _, gap in own_choices[:agreed])])
                 row.accepted = len(row.tokens)
                 if agreed == count:
                     staying.append(number)
-                elif answer := row.append(*own[agreed]):
+                elif answer := row.append(*own_choices[agreed]):
                     yield answer
                 else:
                     self.ready.append((row, run.states(number, end - count + 1 + agreed)))

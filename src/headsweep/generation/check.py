@@ -192,19 +192,19 @@ class Check:
         self.watching = self.watching and not everyone_had_a_turn
         if not kept:
             return
-        for answer, found in self._comparisons(kept, scores).items():
-            floor = math.sqrt(found.logits) * 1e-3 * NEAR_TIE["float32"] * found.largest
+        for answer, comparison in self._comparisons(kept, scores).items():
+            floor = math.sqrt(comparison.logits) * 1e-3 * NEAR_TIE["float32"] * comparison.largest
             name = f"{answer.request.variant} on question {answer.request.question_id!r}"
-            if not found.error <= _SLACK * found.noise + 100 * floor:
-                times = found.error / max(found.noise, floor, sys.float_info.min)
+            if not comparison.error <= _SLACK * comparison.noise + 100 * floor:
+                times = comparison.error / max(comparison.noise, floor, sys.float_info.min)
                 raise WrongAnswers(
                     f"logits of {name} are {times:.1f} times as far from the truth as the modules'"
                 )
-            shows = found.effect > 4 * found.noise + 100 * floor
-            if shows and not found.error < found.effect / 2:
+            shows = comparison.effect > 4 * comparison.noise + 100 * floor
+            if shows and not comparison.error < comparison.effect / 2:
                 raise WrongAnswers(f"{answer.request.variant} is not what was pruned")
             # The bound follows the modules' own error: no wrong engine widens it.
-            self._bound = max(self._bound, 4 * found.widest)
+            self._bound = max(self._bound, 4 * comparison.widest)
 
     def _comparisons(
         self, kept: Mapping[Answer, Mapping[int, Tensor]], scores: Mapping[Answer, Tensor]
@@ -226,10 +226,10 @@ class Check:
             places = torch.tensor(list(kept[answer]), device=exact.device)
             truth, unpruned = (exact[each][begin:][places] for each in (row, base.get(row, row)))
             fast = torch.stack(list(kept[answer].values())).float()
-            own = scores[answer][places]
-            measured = (fast - truth).norm(), (own - truth).norm(), (truth - unpruned).norm()
+            rounded = scores[answer][places]
+            measured = (fast - truth).norm(), (rounded - truth).norm(), (truth - unpruned).norm()
             largest = truth.abs().max()
-            widest = (own - truth).abs().max()
+            widest = (rounded - truth).abs().max()
             numbers.append(torch.stack([*measured, largest, widest]))
             counts.append(fast.numel())
         compared = {}

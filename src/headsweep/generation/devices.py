@@ -115,7 +115,7 @@ def _visible_gpus() -> list[str]:
     child.start()
     theirs.close()
     try:
-        found: list[str] = ours.recv()
+        uuids: list[str] = ours.recv()
     except EOFError:
         child.join()
         raise EngineError(
@@ -123,7 +123,7 @@ def _visible_gpus() -> list[str]:
             f"or set device: cpu"
         ) from None
     child.join()
-    return found
+    return uuids
 
 
 def _tell_gpus(connection: Connection) -> None:
@@ -133,4 +133,4 @@ def _tell_gpus(connection: Connection) -> None:
         connection.send(named[:count])
         return
     properties = map(torch.cuda.get_device_properties, range(count))
-    connection.send([str(found.uuid) for found in properties])
+    connection.send([str(gpu.uuid) for gpu in properties])

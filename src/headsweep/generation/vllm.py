@@ -141,10 +141,10 @@ class VllmModel:
 
 def _visible(numbers: str) -> str:
     """Return what CUDA_VISIBLE_DEVICES names these GPUs, of those that this process knows."""
-    known = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not known:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not visible:
         return numbers
-    names = known.split(",")
+    names = visible.split(",")
     return ",".join(names[int(number)] for number in numbers.split(","))
 
 

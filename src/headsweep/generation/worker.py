@@ -75,22 +75,22 @@ class Worker:
         }
         engine = self._engine(unit.decoding)
         told = dict[Variant, Any]()
-        for found in engine.run(requests, unit.base):
-            variant = found.request.variant
-            answer = {
-                "question_id": found.request.question_id,
-                "sample": found.request.sample,
-                "token_ids": found.token_ids,
-                "text": tokenizer.decode(found.token_ids, skip_special_tokens=True),
-                "stop_reason": found.stop_reason,
-                "margin": found.margin,
-                "prompt_tokens": len(found.request.prompt),
+        for answer in engine.run(requests, unit.base):
+            variant = answer.request.variant
+            row = {
+                "question_id": answer.request.question_id,
+                "sample": answer.request.sample,
+                "token_ids": answer.token_ids,
+                "text": tokenizer.decode(answer.token_ids, skip_special_tokens=True),
+                "stop_reason": answer.stop_reason,
+                "margin": answer.margin,
+                "prompt_tokens": len(answer.request.prompt),
             }
             state = engine.facts
             if variant not in told or told[variant].get("falls") != state.get("falls"):
                 told[variant] = state
-                answer["engine"] = facts | state
-            yield variant, answer
+                row["engine"] = facts | state
+            yield variant, row
 
 
 def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
@@ -135,8 +135,8 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
                 give_back_memory()
             unit: Unit = connection.recv()
             try:
-                for found in worker.run(unit):
-                    connection.send(("answer", found))
+                for answer in worker.run(unit):
+                    connection.send(("answer", answer))
             except Exception as error:
                 connection.send(("failed", _cause(error)))
 

@@ -84,9 +84,9 @@ class HeadGeometry:
         for layer in self.layers:
             if layer.index == index:
                 return layer
-        known = [layer.index for layer in self.layers]
-        whole = known == list(range(known[0], known[-1] + 1))
-        shown = f"{known[0]} to {known[-1]}" if whole else ", ".join(map(str, known))
+        indices = [layer.index for layer in self.layers]
+        whole = indices == list(range(indices[0], indices[-1] + 1))
+        shown = f"{indices[0]} to {indices[-1]}" if whole else ", ".join(map(str, indices))
         raise ModelError(
             f"layer {index} has no heads to prune in this model; layers with heads are {shown}"
         )
@@ -136,12 +136,14 @@ class HeadGeometry:
             if type(weight) is Tensor and weight.is_floating_point() and not weight.is_meta:
                 return (weight.T if isinstance(projection, Conv1D) else weight).double()
         device = next(itertools.chain(projection.parameters(), projection.buffers())).device
-        dtype = next(each.dtype for each in model.parameters() if each.is_floating_point())
+        dtype = next(
+            parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()
+        )
         units = torch.eye(self.layer(layer).width, dtype=dtype)
         nothing = torch.zeros_like(units[:1])  # the bias comes of it
         inputs = torch.cat([units, nothing]).to("cpu" if device.type == "meta" else device)
-        found = projection.forward(inputs).double()
-        return (found[:-1] - found[-1]).T
+        outputs = projection.forward(inputs).double()
+        return (outputs[:-1] - outputs[-1]).T
 
 
 def find_heads(model: PreTrainedModel) -> HeadGeometry:
@@ -170,8 +172,8 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
     layer_names, calls, cache = _probe(model, config.num_hidden_layers)
     layers = []
     for index, layer_name in enumerate(layer_names):
-        own = tuple(kept.get(str(index), ()))
-        heads = len(own) or query_heads
+        kept_here = tuple(kept.get(str(index), ()))
+        heads = len(kept_here) or query_heads
         values = None
         if cache is not None:
             values = getattr(cache.layers[index], "values", None) if index < len(cache) else None
@@ -184,7 +186,7 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
                 f"{name}: no output projection joins the {heads} heads of layer {index}; "
                 f"such an architecture cannot be pruned, use another model"
             )
-        layers.append(replace(layer, kept=own))
+        layers.append(replace(layer, kept=kept_here))
     if not layers:
         raise ModelError(f"{name}: no layer with attention was found; use another model")
     return HeadGeometry(tuple(layers), keeps_cache=cache is not None)

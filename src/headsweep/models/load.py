@@ -74,7 +74,9 @@ def as_loaded(
     embeddings = model.get_input_embeddings()
     choices = (tokenizer.pad_token_id, *ends, 0)
     tokenizer.pad_token_id = next(
-        each for each in choices if each is not None and 0 <= each < embeddings.num_embeddings
+        token_id
+        for token_id in choices
+        if token_id is not None and 0 <= token_id < embeddings.num_embeddings
     )
     return LoadedModel(
         model,
@@ -216,7 +218,7 @@ def load_weights(
 
 def _check_records(folder: Path) -> None:
     """Compare what loading reads in a folder with the records of what a run or a command made."""
-    for file in sorted(each for each in folder.iterdir() if each.suffix in _READ):
+    for file in sorted(path for path in folder.iterdir() if path.suffix in _READ):
         if record := contradicted(file):
             raise ModelError(
                 f"{file} is damaged: its checksum differs from that in {record.name}; remove "
