@@ -56,9 +56,14 @@ _DEVICES = Path("/dev")
 """Where the kernel lists the devices."""
 
 
+def gpu_count() -> int:
+    """Return how many GPUs of NVIDIA's this machine has, from the kernel's list."""
+    return len(list(_DEVICES.glob("nvidia[0-9]*")))
+
+
 def has_gpu() -> bool:
-    """Tell whether this machine has a GPU of NVIDIA's, from the kernel's list."""
-    return any(_DEVICES.glob("nvidia[0-9]*"))
+    """Tell whether this machine has a GPU of NVIDIA's."""
+    return gpu_count() > 0
 
 
 def gpu_names() -> list[str]:

@@ -161,7 +161,7 @@ def generation_request(config: Config, batch: Batch, together: int = 1) -> Reque
     """
     model = config.models[batch.model]
     weights = model.billions * _width(model)  # GB
-    gpus = int(model.device != "cpu")
+    gpus = 0 if model.device == "cpu" else model.tensor_parallel
     if model.device == "balanced":
         gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * ANY_CARD.gigabytes))
     seconds = generation_seconds(config, batch, card_of(model.device, local=False))

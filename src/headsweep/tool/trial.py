@@ -32,7 +32,7 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.requests import Request
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.generation.worker import load
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.planning.batches import Batch, batches
 from headsweep.planning.forecast import Speed, Worker
 from headsweep.planning.rows import GPU_ROWS
