@@ -11,7 +11,7 @@ from headsweep.sprint.evaluation import PAIRED
 from headsweep.sprint.methods import SPRINT, sampling
 from headsweep.tables import CURVES
 
-_DO = "{of}, what to do"
+_DO = "{subject}, what to do"
 _DO_CHECKED = f"{_DO} where answers can be checked"
 _CERTAIN = "95% certain"
 _UNSEEN = "as would be one of {least} points or more"
@@ -26,10 +26,10 @@ def of_selector(config: Config, selector: str, rival: str, most: int) -> Sentenc
     row = Source.read(config, paths.PAIRED, PAIRED, selector=selector).where(method=rival, n=most)
     curves = Source.read(config, CURVES, selector=selector).where(n=most)
     costs = {"chosen": curves.where(method=SPRINT), "other": curves.where(method=rival)}
-    parts: dict[str, object] = {"of": title(config, "selectors", selector), "n": str(most)}
-    for name, own in costs.items():
-        parts[name] = own.number("pass_at_n", "percent")
-        parts[f"{name}_tokens"] = own.number("tokens", "count")
+    parts: dict[str, object] = {"subject": title(config, "selectors", selector), "n": str(most)}
+    for name, curve in costs.items():
+        parts[name] = curve.number("pass_at_n", "percent")
+        parts[f"{name}_tokens"] = curve.number("tokens", "count")
     parts["rival"] = _spaced(rival)
     mark = row.direction("low", "high")
     if mark == "–":
@@ -61,7 +61,7 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     families = Source.read(config, paths.FRONTIER, frontier=frontier, table="families")
     if not families.where(family=SAMPLING):
         return None
-    parts: dict[str, object] = {"of": title(config, "frontiers", frontier)}
+    parts: dict[str, object] = {"subject": title(config, "frontiers", frontier)}
     tested, tests = against_sampling(config, frontier)
     if not tested:
         return Sentence(f"{_DO}: raise max_n, as no number of tokens is reached by all.", **parts)
@@ -70,9 +70,9 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     family = best.first["family"] if best else SAMPLING
     # Curves have a point for each number of answers; the one nearest to the tokens of the test.
     curves = Source.read(config, paths.FRONTIER, frontier=frontier, table="curves")
-    own = curves.where(family=family, order="ordered")
-    away = (own.rows["answers"] - tested.value("budget")).abs()
-    point = own.of(own.rows.loc[[away.idxmin()]])
+    curve = curves.where(family=family, order="ordered")
+    away = (curve.rows["answers"] - tested.value("budget")).abs()
+    point = curve.of(curve.rows.loc[[away.idxmin()]])
     parts |= {"n": point.number("n", "count"), "tokens": point.number("tokens", "count")}
     parts["method"] = _named(config, frontier, families.where(family=family))
     said = f"{_DO_CHECKED}: {{method}}, {{n}} answers, {{tokens}} tokens. "

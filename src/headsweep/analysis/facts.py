@@ -110,7 +110,9 @@ class Sentence:
 
     def __init__(self, template: str, **parts: object) -> None:
         self.template = template
-        self.parts = {name: plain(own) if type(own) is str else own for name, own in parts.items()}
+        self.parts = {
+            name: plain(value) if type(value) is str else value for name, value in parts.items()
+        }
 
     def __str__(self) -> str:
         return self.template.format(**{name: str(part) for name, part in self.parts.items()})
@@ -190,7 +192,9 @@ class Source:
 
     def interval(self, column: str, form: str, low: str, high: str) -> Sentence:
         """Return a number of the first row with its interval, if any: ``+1.0 (−2.1 to +4.1)``."""
-        value, lower, upper = (self.number(each, form) for each in (column, low, high))
+        value, lower, upper = (
+            self.number(column_name, form) for column_name in (column, low, high)
+        )
         said = "{value} ({low} to {high})" if lower else "{value}"
         return Sentence(said, value=value, low=lower, high=upper)
 

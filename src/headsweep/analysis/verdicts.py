@@ -90,10 +90,10 @@ def _heads(config: Config) -> Iterator[Verdict]:
         helps, hurts = (pruned.of(shown(pruned.rows, sign)) for sign in (1, -1))
         best = helps or pruned.of(pruned.rows.loc[[pruned.rows["gain"].idxmax()]])
         # The best is picked among all heads, so its interval is the one that holds for all.
-        named = "{of}: " if len(config.sweeps) > 1 else ""
+        named = "{subject}: " if len(config.sweeps) > 1 else ""
         said = best.say(
             named + "Best of {heads}: {gain} points, {questions} questions; {hurt} hurt.",
-            of=title(config, "sweeps", sweep),
+            subject=title(config, "sweeps", sweep),
             gain=Cell("gain", "points", "band_low", "band_high"),
             questions=Cell("n", "count"),
             heads=pruned.number("variant", "count", "count"),
@@ -131,10 +131,10 @@ def _map(config: Config) -> Iterator[Verdict]:
         lost = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {LEVEL}")
         said = "Best of {heads}: {change} nats, {questions} questions; {matter} matter."
         if len(config.maps) > 1:
-            said = "{of}. " + said
+            said = "{subject}. " + said
         sentence = best.say(
             said,
-            of=title(config, "maps", name),
+            subject=title(config, "maps", name),
             heads=held.number("variant", "count", "count"),
             change=Cell("change", "nats", "band_low", "band_high"),
             questions=Cell("n", "count"),
@@ -163,8 +163,8 @@ def _foretells(config: Config, name: str) -> Sentence:
         return Sentence(
             "The map ranks gains (ρ): {ranks}.", ranks=joined if len(parts) > 1 else parts[0]
         )
-    known = table.query("low == low")
-    return Sentence("That it ranks gains is not shown." if known else "")
+    ranked = table.query("low == low")
+    return Sentence("That it ranks gains is not shown." if ranked else "")
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:
@@ -187,7 +187,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     name, method = held[row]
     section = config.selectors[name]
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
-    asked = Source.read(config, tables.ACCURACY, **names)
+    questions = Source.read(config, tables.ACCURACY, **names)
     against = method.removeprefix("sampling ").replace("=", " = ")
     if section.versus is None and len(section.sampling) > 1:
         against += f", best of {len(section.sampling)}, picked afterwards"
@@ -196,7 +196,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
         n=Cell("n", "count"),
         against=against,
         difference=_DIFFERENCE,
-        asked=asked.number("question_id", "count", "count"),
+        asked=questions.number("question_id", "count", "count"),
     )
     ends = {"▲": "Choosing heads is worth its training.", "–": "Sampling remains the simpler way."}
     so = ends.get(mark, "If answers can be checked, sample.")
@@ -208,8 +208,8 @@ def _question(config: Config) -> Iterator[Verdict]:
     held = {}
     for name in config.selectors:
         table = Source.read(config, paths.EMBEDDING_VALUE, evaluation.WORTH, selector=name)
-        own = table.where(method=SPRINT, questions="test", pool=evaluation.WHOLE_POOL, n=MEAN)
-        held[own.where(against=evaluation.SHUFFLED)] = own.where(against=COVER)
+        of_sprint = table.where(method=SPRINT, questions="test", pool=evaluation.WHOLE_POOL, n=MEAN)
+        held[of_sprint.where(against=evaluation.SHUFFLED)] = of_sprint.where(against=COVER)
     if not held:
         return
     mark, row, answer = _told(
@@ -240,10 +240,10 @@ def _families(config: Config) -> Iterator[Verdict]:
         mark = row.direction("low", "high", "adjusted")
         answers = {"▲": "Heads beat sampling", "▼": "Sampling beats heads"}
         answer = answers.get(mark, "Heads are not shown to beat sampling")
-        named = "{of}. " if len(config.frontiers) > 1 else ""
+        named = "{subject}. " if len(config.frontiers) > 1 else ""
         said = row.say(
             named + "{budget} answers' tokens: {difference} points.",
-            of=title(config, "frontiers", name),
+            subject=title(config, "frontiers", name),
             budget=Cell("budget", "count"),
             difference=_DIFFERENCE,
         )
@@ -262,7 +262,8 @@ def _compression(config: Config) -> Iterator[Verdict]:
         return
     exhibits = ("table1", "variations")
     methods, variations = (
-        Source.read(config, paths.COMPRESSION_TABLE, ACCURACY, exhibit=each) for each in exhibits
+        Source.read(config, paths.COMPRESSION_TABLE, ACCURACY, exhibit=exhibit)
+        for exhibit in exhibits
     )
     for row in methods.where(arm=METHOD):
         name = row.first["compression"]
@@ -276,8 +277,8 @@ def _compression(config: Config) -> Iterator[Verdict]:
         if not row.number(low):
             told = "too few questions to tell"
         said = row.say(
-            f"{{of}}: {{change}} points against {beside}, {{questions}} questions.",
-            of=title(config, "compressions", name),
+            f"{{subject}}: {{change}} points against {beside}, {{questions}} questions.",
+            subject=title(config, "compressions", name),
             change=Cell(column, "points", low, high),
             questions=Cell("n", "count"),
         )

@@ -112,7 +112,9 @@ def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
     axes = image.add_subplot()
     ends = min(0.95, grid.min()), 1
     _map(axes, grid, SEQUENTIAL, ends, "share of questions with the same outcome", 0.02)
-    layers = pd.Series(["base" if each.layer is None else str(each.layer) for each in variants])
+    layers = pd.Series(
+        ["base" if variant.layer is None else str(variant.layer) for variant in variants]
+    )
     places = layers.index.to_series().groupby(layers, sort=False)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_ticks(places.mean(), layers.unique())
@@ -168,18 +170,18 @@ def scored_map(heads: pd.DataFrame) -> Figure:
     panels = image.subplots(1, len(outcomes), squeeze=False)[0]
     told = []
     for axes, outcome in zip(panels, outcomes, strict=True):
-        own = heads[heads["outcome"] == outcome]
+        chosen = heads[heads["outcome"] == outcome]
         grid = np.full((len(layers), width + 2), np.nan)
-        for row in own.to_dict("records"):
+        for row in chosen.to_dict("records"):
             place = int(np.searchsorted(layers, row["layer"]))
             if row["kind"] == "head":
                 grid[place, int(row["head"])] = row["change"]
-        noise = own[own["kind"] == "noise"].groupby("layer")["change"].mean()
+        noise = chosen[chosen["kind"] == "noise"].groupby("layer")["change"].mean()
         grid[np.searchsorted(layers, noise.index), width + 1] = noise
         limit = float(np.nanquantile(np.abs(grid[:, :width]), _STRONGEST)) or 1.0
         _map(axes, grid, DIVERGING, (-limit, limit), "", 0.03)
         axes.set_title(f"{outcome}:\n{OUTCOMES[outcome]}", fontsize=7)
-        shown = own[own["adjusted"] < LEVEL]
+        shown = chosen[chosen["adjusted"] < LEVEL]
         for row in shown.to_dict("records"):
             place = np.searchsorted(layers, row["layer"])
             sign = "^" if row["change"] > 0 else "v"
@@ -189,7 +191,9 @@ def scored_map(heads: pd.DataFrame) -> Figure:
         axes.set_yticks(range(0, len(layers), step), layers[::step])
         axes.set_xticks([0, width - 1, width + 1], ["0", str(width - 1), "noise"])
         axes.set_xlabel("head")
-        told.append(f"{outcome}: {len(shown)} of {len(own[own['kind'] == 'head'])} heads shown")
+        told.append(
+            f"{outcome}: {len(shown)} of {len(chosen[chosen['kind'] == 'head'])} heads shown"
+        )
     panels[0].set_ylabel("layer")
     alt = f"Map of {len(layers)} layers of heads, by outcome. {'; '.join(told)}."
     facts = {"heads": pruned["variant"].nunique(), "n": int(heads["n"].max())}

@@ -68,7 +68,7 @@ def label(head: Mapping[str, Any]) -> str:
 def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     z, variants = read_z(config, name)
     file = partial(Store(config).of_sweep, name)
-    files = {str(each): file(ANSWERS, variant=each) for each in variants}
+    files = {str(variant): file(ANSWERS, variant=variant) for variant in variants}
     tested = cells(z, variants)
     heads = _heads(config, name, tested)
     gains = Source.read(config, paths.CONTROLS, GAINS, sweep=name, table="gains")
@@ -91,7 +91,9 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     room -= len(script(data))
     base = _answers(files[str(BASE)], z)
     questions = _questions(file(QUESTIONS), z, base)
-    shown = _shown(z[list(files)].to_numpy(), [len(script(each)) for each in questions], room // 2)
+    shown = _shown(
+        z[list(files)].to_numpy(), [len(script(variant)) for variant in questions], room // 2
+    )
     data["questions"] = [questions[place] for place in shown]
     data["subject"] = subjects[shown].tolist()
     data["level"] = z["level"].fillna(0).astype(int).iloc[shown].tolist()
@@ -161,7 +163,12 @@ def _removed(config: Config, model: str) -> set[str]:
     for name, study in config.compressions.items():
         if study.model == model and METHOD in study.arms:
             rounds = read_trial(config, name).first_history(METHOD)["rounds"]
-            heads.update(h for each in rounds for step in each["removals"] for h in step["heads"])
+            heads.update(
+                head
+                for pruning_round in rounds
+                for step in pruning_round["removals"]
+                for head in step["heads"]
+            )
     return heads
 
 
@@ -183,31 +190,31 @@ def _answers(file: Path, z: pd.DataFrame) -> Answers:
     return list(zip(map(_cut, table["text"]), margins, strict=True))
 
 
-def _changed(base: Answers, own: Answers) -> list[tuple[int, int, str, float | None]]:
+def _changed(base: Answers, changed_answers: Answers) -> list[tuple[int, int, str, float | None]]:
     """Return the answers that differ: question, length of the common start, the rest, margin.
 
     Lengths are in UTF-16 units, as the page's script counts them.
     """
-    found = []
-    for place, ((before, _), (after, margin)) in enumerate(zip(base, own, strict=True)):
+    differing = []
+    for place, ((before, _), (after, margin)) in enumerate(zip(base, changed_answers, strict=True)):
         if before != after:
             alike = (one == other for one, other in zip(before, after, strict=False))
             shared = sum(takewhile(bool, alike))
             length = len(after[:shared].encode("utf-16-le")) // 2
-            found.append((place, length, after[shared:], margin))
-    return found
+            differing.append((place, length, after[shared:], margin))
+    return differing
 
 
 def _questions(file: Path, z: pd.DataFrame, base: Answers) -> list[list[Any]]:
     """Return id, question, right answer, base model's answer and its margin; None if missing."""
-    found: list[list[Any]] = [[visible(each), *[None] * 4] for each in z["question_id"]]
+    rows: list[list[Any]] = [[visible(name), *[None] * 4] for name in z["question_id"]]
     if file.exists():
-        asked = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
-        for row, *texts in zip(found, asked["question"], asked["answer"], strict=True):
+        question_set = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
+        for row, *texts in zip(rows, question_set["question"], question_set["answer"], strict=True):
             row[1:3] = [_cut(text) or None for text in texts]  # exported without texts
-    for row, answer in zip(found, base, strict=False):
+    for row, answer in zip(rows, base, strict=False):
         row[3:] = answer
-    return found
+    return rows
 
 
 def _cut(text: str) -> str:
