@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 BUDGETS = (1, 2, 4, 8, 16)
 """Tokens of all answers, as multiples of the mean of the base model's answer."""
 
-OUTCOMES = {"pass": "pass_at_n", "majority": "majority"}
+SCORE_OF_OUTCOME = {"pass": "pass_at_n", "majority": "majority"}
 """Score by outcome: whether one of N answers is right; whether their majority is."""
 
 UNREACHED = 0.05
@@ -148,14 +148,14 @@ def differences(
     reached, missed = {}, {}
     for name, scores in curves.items():
         missed[name] = misses(scores["tokens"], base, BUDGETS, bootstrap)
-        for outcome, score in OUTCOMES.items():
+        for outcome, score in SCORE_OF_OUTCOME.items():
             at_equal_tokens = at_budgets(scores[score], scores["tokens"], base, BUDGETS)
             reached[name, outcome] = [[at_equal_tokens]]
     parts = []
     for pairs in together:
         named = [
             ((family, outcome), (versus, outcome))
-            for (family, versus), outcome in product(pairs, OUTCOMES)
+            for (family, versus), outcome in product(pairs, SCORE_OF_OUTCOME)
         ]
         parts.append(paired(reached, named, BUDGETS))
     table = pd.concat(parts, ignore_index=True).rename(columns={"n": "budget"})
@@ -388,7 +388,7 @@ def _points(
     table["tokens"] = tokens
     table["answers"] = tokens / base_tokens
     table["computed"] = scores["computed"].mean(axis=0)
-    for outcome, score in OUTCOMES.items():
+    for outcome, score in SCORE_OF_OUTCOME.items():
         columns = estimated(scores[score], bootstrap, outcome, f"{outcome}_low", f"{outcome}_high")
         table = table.assign(**columns)
     return table

@@ -1,7 +1,7 @@
 """What to do, in the light of a comparison: which method, how many answers, at what cost."""
 
 from headsweep import paths
-from headsweep.analysis.facts import LEVEL, Sentence, Source
+from headsweep.analysis.facts import SIGNIFICANCE, Sentence, Source
 from headsweep.analysis.powers import difference_seen
 from headsweep.analysis.verdicts import against_sampling
 from headsweep.config import Config
@@ -65,7 +65,7 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     tested, tests = against_sampling(config, frontier)
     if not tested:
         return Sentence(f"{_DO}: raise max_n, as no number of tokens is reached by all.", **parts)
-    better = tested.query(f"adjusted < {LEVEL} and difference > 0")
+    better = tested.query(f"adjusted < {SIGNIFICANCE} and difference > 0")
     best = better.of(better.rows.nlargest(1, "value"))
     family = best.first["family"] if best else SAMPLING
     # Curves have a point for each number of answers; the one nearest to the tokens of the test.
@@ -80,7 +80,7 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     if best:
         said += f"{{gain}} points over sampling with as many; {certain}"
         return Sentence(said, **parts, gain=best.interval("difference", "points", "low", "high"))
-    unknown = tested.query(f"adjusted >= {LEVEL}")
+    unknown = tested.query(f"adjusted >= {SIGNIFICANCE}")
     if not unknown:
         return Sentence(f"{said}Every family solves less; {certain}", **parts)
     said += f"No family's lead is shown, {_UNSEEN}."

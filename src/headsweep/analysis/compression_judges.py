@@ -25,7 +25,7 @@ _LAST = 0.00051  # half of the last digit that the paper prints
 _WITHIN = 0.005  # by which a cut may fall short of what is stated
 _METHOD_CHANGE = -0.004  # the paper's, ATHENA-base on Math23k at 25%
 
-Estimate = tuple[float, float, float]
+WithInterval = tuple[float, float, float]
 """A number with the ends of its interval; equal if it is printed."""
 
 
@@ -44,7 +44,7 @@ class Compressed:
         """Whether it is what the paper's Tables 3 and 4 are of."""
         return self.condition == (BASE, MATH)
 
-    def estimate(self, table: str, column: str, **wanted: Any) -> Estimate | None:
+    def estimate(self, table: str, column: str, **wanted: Any) -> WithInterval | None:
         """Return a number of a table, the first in which columns have the wanted values."""
         rows = self.tables[table]
         for name, value in wanted.items():
@@ -84,19 +84,19 @@ def judged(judge: Judge, compressions: Sequence[Compressed]) -> Judgement | None
     return only._replace(word=word, why=why)
 
 
-def _told(estimate: Estimate) -> str:
+def _told(estimate: WithInterval) -> str:
     value, low, high = estimate
     return points(value) if low == high else f"{points(value)} ({points(low)} to {points(high)})"
 
 
-def _difference(first: Estimate, second: Estimate) -> Estimate:
+def _difference(first: WithInterval, second: WithInterval) -> WithInterval:
     """Return the second number minus the first, with the interval of independent ones."""
     one, two = np.array(first), np.array(second)
     low, high = unpaired_difference(one[0], (one[1], one[2]), two[0], (two[1], two[2]))
     return second[0] - first[0], float(low), float(high)
 
 
-def _holds(estimate: Estimate, stated: float) -> bool:
+def _holds(estimate: WithInterval, stated: float) -> bool:
     """Return whether a stated number is the printed one, or within the measured interval."""
     _, low, high = estimate
     slack = _LAST if low == high else 0.0
@@ -141,7 +141,7 @@ def _best_alpha(compression: Compressed) -> Judgement | None:
     distilled = Compressed(
         compression.title, compression.condition, {"": table[table["distilled"].eq(True)]}
     )
-    gaps: dict[float, Estimate] = {}
+    gaps: dict[float, WithInterval] = {}
     for alpha in alphas:
         gap = distilled.estimate("", "gap", alpha=alpha)
         if alpha != 0.5 and gap is not None:

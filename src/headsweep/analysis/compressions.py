@@ -13,7 +13,7 @@ import pandas as pd
 
 from headsweep.analysis.facts import rows_of
 from headsweep.analysis.trials import (
-    ACCURACY,
+    ARM_ACCURACY,
     BASELINE,
     LEAST,
     METHOD,
@@ -42,14 +42,14 @@ _SPEED = ["seconds", "faster", "flops_removed", "tokens_per_second", "cache_byte
 _OF_ARM = ["published_accuracy", "published_parameters", "published_speedup", "published_memory"]
 
 COLUMNS: dict[str, list[str]] = {
-    "table1": [*_ARM, "ratio", *ACCURACY, *SAVINGS, *_CONDITION],
-    "table2": [*_ARM, "ratio", *ACCURACY, *SAVINGS, *_CONDITION],
-    "table3a": [*_ARM, "alpha", "distilled", *ACCURACY, "against", *_GAP, *_SAME],
-    "table3b": [*_ARM, "stratum", "baseline", *ACCURACY, "published_baseline", *_SAME],
-    "table4": [*_ARM, "ratio", *ACCURACY, *_GAP, *SAVINGS, *_OF_ARM],
-    "variations": [*_ARM, "changed", "ratio", *ACCURACY, *_GAP, *SAVINGS],
-    "knee": [*_ARM, "ratio", *ACCURACY, "heads_removed", "heads", *_KNEE],
-    "quantisation": [*_ARM, "quantised", *ACCURACY, *SAVINGS],
+    "table1": [*_ARM, "ratio", *ARM_ACCURACY, *SAVINGS, *_CONDITION],
+    "table2": [*_ARM, "ratio", *ARM_ACCURACY, *SAVINGS, *_CONDITION],
+    "table3a": [*_ARM, "alpha", "distilled", *ARM_ACCURACY, "against", *_GAP, *_SAME],
+    "table3b": [*_ARM, "stratum", "baseline", *ARM_ACCURACY, "published_baseline", *_SAME],
+    "table4": [*_ARM, "ratio", *ARM_ACCURACY, *_GAP, *SAVINGS, *_OF_ARM],
+    "variations": [*_ARM, "changed", "ratio", *ARM_ACCURACY, *_GAP, *SAVINGS],
+    "knee": [*_ARM, "ratio", *ARM_ACCURACY, "heads_removed", "heads", *_KNEE],
+    "quantisation": [*_ARM, "quantised", *ARM_ACCURACY, *SAVINGS],
     "speed": [*_ARM, "quantised", "tokens", "batch", *_SPEED],
     "cost": [*_ARM, "seeds", "rounds", "epochs", "tokens", "seconds", "device_hours", "warned"],
 }

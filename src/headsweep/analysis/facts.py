@@ -24,7 +24,7 @@ from headsweep.text import nats, part, percent, plain, points
 
 _LOG = logging.getLogger(__name__)
 
-LEVEL = 0.05
+SIGNIFICANCE = 0.05
 """Level of tests against chance; false discovery rate among heads called different from base."""
 
 LEAST_P = 0.001
@@ -46,7 +46,7 @@ changes of log-probabilities; counts; three digits; p-values; ratios."""
 
 def joint_factor(entries: int) -> float:
     """Return by how much 95% intervals widen to hold for so many entries at once (Bonferroni)."""
-    return float(ndtri(1 - LEVEL / 2 / entries) / ndtri(1 - LEVEL / 2))
+    return float(ndtri(1 - SIGNIFICANCE / 2 / entries) / ndtri(1 - SIGNIFICANCE / 2))
 
 
 def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
@@ -225,9 +225,9 @@ class Source:
     def direction(self, low: str, high: str, corrected: str = "") -> str:
         """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero.
 
-        With the column of a `corrected` p-value it is also – where that is not below `LEVEL`.
+        With the column of a `corrected` p-value it is also – where that is not below `SIGNIFICANCE`.
         """
-        if corrected and not self.value(corrected) < LEVEL:
+        if corrected and not self.value(corrected) < SIGNIFICANCE:
             return "–"
         return "▲" if self.value(low) > 0 else "▼" if self.value(high) < 0 else "–"
 

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from headsweep.analysis.cut import UNCUT, cut_answers, without_cut
-from headsweep.analysis.facts import LEVEL
+from headsweep.analysis.facts import SIGNIFICANCE
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.batches import placebos, pool
@@ -108,7 +108,7 @@ def read_z(config: Config, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
     return z, variants
 
 
-def differences(z: pd.DataFrame, names: Sequence[object]) -> np.ndarray:
+def over_base(z: pd.DataFrame, names: Sequence[object]) -> np.ndarray:
     """Return the paired differences of variants to base, [questions, variants]."""
     return z[list(map(str, names))].to_numpy() - z[[str(BASE)]].to_numpy()
 
@@ -130,7 +130,7 @@ def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
     frame = frame.astype({"layer": "Int64", "head": "Int64"})
     tables = []
     for by, group, part in groups_of(z):
-        paired = differences(part, names)
+        paired = over_base(part, names)
         counts: dict[str, Any] = {"by": by, "group": group, "n": len(part)}
         counts["correct"] = part[names].sum().to_numpy()
         counts |= {"gained": (paired > 0).sum(axis=0), "lost": (paired < 0).sum(axis=0)}
@@ -221,7 +221,7 @@ def _of_all_heads(
 ) -> pd.DataFrame:
     """Return the intervals that hold for all heads at once, and what cut answers could decide."""
     names = list(map(str, pruned))
-    paired = differences(z, names)
+    paired = over_base(z, names)
     low, high = paired_interval(paired)
     middle = (low + high) / 2
     half = (high - low) / 2 * simultaneous(paired, Bootstrap(len(z), _BOOTSTRAP, seed))
@@ -250,7 +250,7 @@ def shown(heads: pd.DataFrame, sign: int) -> pd.DataFrame:
     A gain that answers cut at the limit of tokens could decide is not shown.
     """
     decided = heads["cut_decides"].eq(True)  # empty for the base model
-    shown_heads = heads[(heads["q"] < LEVEL) & (sign * heads["gain"] > 0) & ~decided]
+    shown_heads = heads[(heads["q"] < SIGNIFICANCE) & (sign * heads["gain"] > 0) & ~decided]
     return shown_heads.sort_values("gain", ascending=sign < 0, kind="stable")
 
 
@@ -266,19 +266,19 @@ def _gains(
     others: Mapping[str, Mapping[int, list[str]]],
     seed: int,
 ) -> pd.DataFrame:
-    hurts = {layer: surely_hurts(differences(z, names)) for layer, names in layers.items()}
+    hurts = {layer: surely_hurts(over_base(z, names)) for layer, names in layers.items()}
     rows = []
     for by, group, part in groups_of(z):
         strata = part.groupby(["subject", "level"], dropna=False, sort=True).ngroup().to_numpy()
         for layer, names in layers.items():
-            paired = differences(part, names)
+            paired = over_base(part, names)
             best = best_gain(paired, ~hurts[layer], RESAMPLES, seed)
             row = {"by": by, "group": group, "layer": layer, "n": len(part), "heads": len(names)}
             row |= {"base": part[str(BASE)].mean(), "median": np.median(paired.mean(axis=0))}
             row |= {"gain": best.gain, "by_chance": best.expected, "p": best.p}
             for kind, of_layer in others.items():
                 if len(of_layer.get(layer, ())) == len(names):  # fair: as many as heads
-                    other = differences(part, of_layer[layer])
+                    other = over_base(part, of_layer[layer])
                     tested = against_placebos(paired, other, RESAMPLES, seed)
                     row |= dict(zip((kind, f"{kind}_p"), tested, strict=True))
             if len(part) >= FEWEST:
@@ -294,7 +294,7 @@ def _gains(
 def _spread(z: pd.DataFrame, layers: Mapping[int, list[str]]) -> pd.DataFrame:
     """Return the spread between the heads of each layer, all, and those that do no clear harm."""
     every = [name for names in layers.values() for name in names]
-    hurts = np.concatenate([surely_hurts(differences(z, names)) for names in layers.values()])
+    hurts = np.concatenate([surely_hurts(over_base(z, names)) for names in layers.values()])
     wanted = {f"layer {layer}": names for layer, names in layers.items()}
     wanted["all heads"] = every
     wanted["heads that do not clearly hurt"] = list(np.array(every)[~hurts])

@@ -30,10 +30,10 @@ MEASUREMENTS = ["arm", "quantised", "tokens", "batch", "seconds", "parameters", 
 MEASUREMENTS += ["flops", "weight_bytes", "peak_bytes"]
 """Columns of speed and size, one row per arm, quantised or not, text length and batch size."""
 
-ACCURACY = ["n", "seeds", "accuracy", "sd", "low", "high", "lenient"]
+ARM_ACCURACY = ["n", "seeds", "accuracy", "sd", "low", "high", "lenient"]
 CHANGE = ["change", "change_low", "change_high"]
 AGAINST_TRAINED = ["change_trained", "change_trained_low", "change_trained_high"]
-ACCURACY += [*CHANGE, *AGAINST_TRAINED]
+ARM_ACCURACY += [*CHANGE, *AGAINST_TRAINED]
 """Columns: examples; seeds; strict accuracy (mean over seeds), its standard deviation over seeds
 (empty for one) and its 95% interval; lenient accuracy; ``change``: difference from the baseline on
 the same seeds and examples, with its interval; ``change_trained``: likewise from `TRAINED_ON`, so
@@ -60,7 +60,8 @@ def control(row: Mapping[str, Any] | pd.Series) -> tuple[str, str]:
     """Return the column of an arm's change of accuracy that counts, and what it is held against.
 
     That is as many steps with all heads: what pruning costs, training longer aside. Where that was
-    not run, it is the original: unpruned, and not trained further. A row has `ACCURACY`'s columns.
+    not run, it is the original: unpruned, and not trained further. A row has the columns
+    `ARM_ACCURACY`.
     """
     if pd.isna(row["change_trained"]):
         return "change", "the original"
@@ -179,7 +180,7 @@ def read_trial(config: Config, compression: str) -> Trial:
 def accuracy(
     trial: Trial, arm: str, quantised: bool = False, stratum: str | None = None
 ) -> dict[str, Any]:
-    """Return the columns `ACCURACY` of an arm, compared with the baseline that is not quantised."""
+    """Return the columns `ARM_ACCURACY` of an arm, compared with the unquantised baseline."""
     right = trial.right(arm, quantised, stratum)
 
     def against(other: str) -> tuple[float, float, float]:
@@ -191,7 +192,7 @@ def accuracy(
     lenient = trial.tested(arm, quantised, stratum)["lenient"].mean()
     measured = (*right.shape[::-1], mean[0], right.mean(axis=1).std(), *mean[1:], lenient)
     changes = (*against(BASELINE), *against(TRAINED_ON))
-    return dict(zip(ACCURACY, (*measured, *changes), strict=True))
+    return dict(zip(ARM_ACCURACY, (*measured, *changes), strict=True))
 
 
 def compared(

@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from headsweep import paths, tables
-from headsweep.analysis.facts import LEVEL, Cell, Sentence, Source
+from headsweep.analysis.facts import SIGNIFICANCE, Cell, Sentence, Source
 from headsweep.analysis.gains import HEADS, shown
 from headsweep.analysis.powers import seen, unless_shown
-from headsweep.analysis.trials import ACCURACY, METHOD, causal_arm, control
+from headsweep.analysis.trials import ARM_ACCURACY, METHOD, causal_arm, control
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
 from headsweep.maps import outcomes
@@ -103,7 +103,7 @@ def _heads(config: Config) -> Iterator[Verdict]:
         if helps:
             many = "1 head helps" if len(helps) == 1 else f"{len(helps)} heads help"
             told = "Its gain passes the corrected test."
-            decided = pruned.query(f"cut_decides == True and q < {LEVEL}")
+            decided = pruned.query(f"cut_decides == True and q < {SIGNIFICANCE}")
             if len(decided):
                 told += " {others} more may come from answers that were cut."
             so = Sentence(told, others=decided.number("variant", "count", "count"))
@@ -126,9 +126,9 @@ def _map(config: Config) -> Iterator[Verdict]:
         held = pruned.where(outcome=outcomes.PREFERENCE) or pruned.where(outcome=outcomes.SOLUTIONS)
         if not held:
             continue
-        helps = held.query(f"adjusted < {LEVEL} and change > 0")
+        helps = held.query(f"adjusted < {SIGNIFICANCE} and change > 0")
         best = held.of(held.rows.loc[[held.rows["change"].idxmax()]])
-        lost = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {LEVEL}")
+        lost = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {SIGNIFICANCE}")
         said = "Best of {heads}: {change} nats, {questions} questions; {matter} matter."
         if len(config.maps) > 1:
             said = "{subject}. " + said
@@ -248,7 +248,7 @@ def _families(config: Config) -> Iterator[Verdict]:
             difference=_DIFFERENCE,
         )
         others = heads.query("versus != 'sampling'")
-        won = others.query(f"adjusted < {LEVEL} and difference > 0")
+        won = others.query(f"adjusted < {SIGNIFICANCE} and difference > 0")
         beaten = won.number("difference", "count", "count") if won else "none"
         families = others.number("difference", "count", "count") if others else ""
         so = Sentence("Heads beat {won} of {families} families.", won=beaten, families=families)
@@ -262,7 +262,7 @@ def _compression(config: Config) -> Iterator[Verdict]:
         return
     exhibits = ("table1", "variations")
     methods, variations = (
-        Source.read(config, paths.COMPRESSION_TABLE, ACCURACY, exhibit=exhibit)
+        Source.read(config, paths.COMPRESSION_TABLE, ARM_ACCURACY, exhibit=exhibit)
         for exhibit in exhibits
     )
     for row in methods.where(arm=METHOD):
@@ -333,7 +333,7 @@ def _marks(rows: Sequence[Source]) -> list[str]:
     """Return each entry's mark: its direction, if Holm's test over all entries finds one."""
     adjusted = holm(_p(rows))
     return [
-        row.direction("low", "high") if p < LEVEL else "–"
+        row.direction("low", "high") if p < SIGNIFICANCE else "–"
         for row, p in zip(rows, adjusted, strict=True)
     ]
 
@@ -342,4 +342,4 @@ def _p(rows: Sequence[Source]) -> np.ndarray:
     """Return the two-sided p-values that belong to the rows' 95% intervals, by normal errors."""
     low, high = (np.array([row.value(end) for row in rows]) for end in ("low", "high"))
     half = np.maximum((high - low) / 2, np.finfo(float).tiny)
-    return 2 * ndtr(-ndtri(1 - LEVEL / 2) * np.abs(low + high) / 2 / half)
+    return 2 * ndtr(-ndtri(1 - SIGNIFICANCE / 2) * np.abs(low + high) / 2 / half)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.optimize import isotonic_regression
 
-from headsweep.analysis.facts import LEVEL, rows_of
+from headsweep.analysis.facts import SIGNIFICANCE, rows_of
 from headsweep.analysis.trials import METHOD, Trial
 from headsweep.figures.draw import Figure, empty
 from headsweep.figures.style import (
@@ -75,7 +75,7 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     shown = shown.assign(name=shown["method"], series=shown["n"])
     compared = zip(sorted({1, 4, limit} & set(shown["n"])), "osD", strict=False)
     series = {n: (f"N = {n}", marker) for n, marker in compared}
-    shown = shown.assign(filled=shown["adjusted"] < LEVEL)
+    shown = shown.assign(filled=shown["adjusted"] < SIGNIFICANCE)
     _differences(right, shown, series, titles, colors, 0.24)
     right.set_xlabel("SPRINT − method (points)")
     right.set_title("Difference (95%)", pad=20)
@@ -143,7 +143,9 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     _name_curves(left, ends, final["answers"].to_dict(), titles, colors, "head")
     shown = against.assign(name=against["family"], series=against["outcome"])
     series = {outcome: (words, marker) for outcome, (words, _, marker) in _OUTCOMES.items()}
-    _differences(right, shown.assign(filled=shown["adjusted"] < LEVEL), series, titles, colors, 0.3)
+    _differences(
+        right, shown.assign(filled=shown["adjusted"] < SIGNIFICANCE), series, titles, colors, 0.3
+    )
     right.set_xlabel("family − sampling (points)")
     if len(against):
         right.set_title(f"Minus sampling at {against['budget'].iloc[0]:g} (95%)", pad=20)

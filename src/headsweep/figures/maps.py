@@ -14,7 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure as Image
 
-from headsweep.analysis.facts import LEVEL
+from headsweep.analysis.facts import SIGNIFICANCE
 from headsweep.analysis.gains import cells
 from headsweep.figures.draw import Figure, empty
 from headsweep.figures.style import (
@@ -28,7 +28,7 @@ from headsweep.figures.style import (
     VERMILLION,
     legible,
 )
-from headsweep.maps.outcomes import OUTCOMES
+from headsweep.maps.outcomes import TITLE_OF_OUTCOME
 from headsweep.text import percent, wrapped
 from headsweep.variants import Variant
 
@@ -60,7 +60,7 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     best = (accuracy == accuracy[1:].max(axis=0)) & (np.arange(len(accuracy)) > 0)[:, np.newaxis]
     for (row, column), value in np.ndenumerate(accuracy):
         ink = legible(DIVERGING(0.5 + 50 * gain[row, column] / limit)[:3])
-        if q[row, column] < LEVEL:
+        if q[row, column] < SIGNIFICANCE:
             sign = "^" if gain[row, column] > 0 else "v"
             axes.scatter(column + 0.37, row, s=11, marker=sign, color=ink, linewidths=0)
         look: dict[str, Any] = {"fontweight": "bold" if best[row, column] else "normal"}
@@ -84,7 +84,7 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
         f"Heatmap of accuracy for {len(heads)} heads. Over all questions the base model has "
         f"{percent(top['base'])}; pruning head {top['head']} gives {percent(top['accuracy'])}, the "
         f"highest, and head {worst['head']} {percent(worst['accuracy'])}, the lowest. "
-        f"{(overall['q'] < LEVEL).sum()} heads differ from base by test."
+        f"{(overall['q'] < SIGNIFICANCE).sum()} heads differ from base by test."
     )
     facts = {"layer": layer, "heads": len(variants) - 1, "n": len(z)}
     return Figure(image, alt, rows.drop(columns="by"), facts)
@@ -161,7 +161,7 @@ def scored_map(heads: pd.DataFrame) -> Figure:
 
     Rows are layers; the last column, apart, is the mean of a layer's noise placebos.
     """
-    outcomes = [outcome for outcome in OUTCOMES if (heads["outcome"] == outcome).any()]
+    outcomes = [outcome for outcome in TITLE_OF_OUTCOME if (heads["outcome"] == outcome).any()]
     pruned = heads[heads["kind"] == "head"]
     layers = np.unique(pruned["layer"])
     width = int(pruned["head"].max()) + 1
@@ -180,8 +180,8 @@ def scored_map(heads: pd.DataFrame) -> Figure:
         grid[np.searchsorted(layers, noise.index), width + 1] = noise
         limit = float(np.nanquantile(np.abs(grid[:, :width]), _STRONGEST)) or 1.0
         _map(axes, grid, DIVERGING, (-limit, limit), "", 0.03)
-        axes.set_title(f"{outcome}:\n{OUTCOMES[outcome]}", fontsize=7)
-        shown = chosen[chosen["adjusted"] < LEVEL]
+        axes.set_title(f"{outcome}:\n{TITLE_OF_OUTCOME[outcome]}", fontsize=7)
+        shown = chosen[chosen["adjusted"] < SIGNIFICANCE]
         for row in shown.to_dict("records"):
             place = np.searchsorted(layers, row["layer"])
             sign = "^" if row["change"] > 0 else "v"

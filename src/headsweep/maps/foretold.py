@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from headsweep.maps.outcomes import OUTCOMES
+from headsweep.maps.outcomes import TITLE_OF_OUTCOME
 from headsweep.statistics import LEVEL
 from headsweep.variants import BASE
 
@@ -38,7 +38,7 @@ def foretold(
         if len(present) < _FEWEST:
             continue
         gains = z[present].mean() - z[str(BASE)].mean()
-        for outcome in OUTCOMES:
+        for outcome in TITLE_OF_OUTCOME:
             of_outcome = pruned[pruned["outcome"] == outcome].set_index("variant")
             if of_outcome.empty:
                 continue

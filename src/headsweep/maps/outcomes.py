@@ -20,7 +20,7 @@ RIGHT, WRONG, SOLUTION = "right", "wrong", "solution"
 """Kinds of texts."""
 
 LIKELIHOOD, PREFERENCE, SOLUTIONS = "likelihood", "preference", "solutions"
-OUTCOMES = {
+TITLE_OF_OUTCOME = {
     LIKELIHOOD: "right samples (nats a token)",
     PREFERENCE: "right minus wrong (nats)",
     SOLUTIONS: "reference solutions (nats a token)",
@@ -52,7 +52,7 @@ def heads_table(scores: pd.DataFrame, estimates: pd.DataFrame, seed: int) -> pd.
     lengths = scores.groupby(_TEXT)["tokens"].first()
     estimated = estimates.pivot(index=_TEXT, columns="variant", values="change")
     parts = []
-    for outcome in OUTCOMES:
+    for outcome in TITLE_OF_OUTCOME:
         values = _paired(changes, lengths, outcome)
         if len(values) < _FEWEST:
             continue

@@ -36,7 +36,7 @@ _ROOM = 600_000  # characters of images that a page embeds; for further ones it 
 
 
 @dataclass
-class Table:
+class ShownTable:
     """Rows of text and numbers."""
 
     titles: Sequence[str]
@@ -62,7 +62,7 @@ class Picture:
     kind: str = "figure"
 
 
-Block = Table | Picture
+Block = ShownTable | Picture
 
 
 @dataclass
@@ -95,7 +95,7 @@ def table(source: Source, columns: Columns, caption: str = "", limit: int = 600)
         said.append(f"{limit} of {len(source)} rows; {source.file} has all.")
     shown = [[row[place] for place in keep] for row in rows]
     told = Markup(" ").join(map(escape, said))
-    return [Table([titles[place] for place in keep], shown, told, source.file)]
+    return [ShownTable([titles[place] for place in keep], shown, told, source.file)]
 
 
 def marks(
@@ -141,7 +141,7 @@ def marks(
     unit = "points" if in_points else "percent"
     titles, cells = cells_of(rows, {"": named, unit: strips, **columns})
     foot = ruler(scale, points if in_points else part)
-    return [Table(titles, cells, caption, foot=foot, kind="strips")]
+    return [ShownTable(titles, cells, caption, foot=foot, kind="strips")]
 
 
 def images(pictures: Iterable[str]) -> list[Block]:
@@ -237,7 +237,9 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
         ]
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
         caption = f"{facts.subject}. Right answers in percent. {cut.note(source.rows)}".rstrip()
-        blocks_by_heading.setdefault(heading, []).append(Table(titles, rows, caption, source.file))
+        blocks_by_heading.setdefault(heading, []).append(
+            ShownTable(titles, rows, caption, source.file)
+        )
     for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
         name = exhibit.replace("table", "Table ").capitalize()
         for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):

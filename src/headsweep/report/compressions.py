@@ -7,7 +7,7 @@ import numpy as np
 
 from headsweep import paths
 from headsweep.analysis.facts import Cell, Columns, Sentence, Source
-from headsweep.analysis.trials import ACCURACY, METHOD, TRAINED_ON, causal_arm, control
+from headsweep.analysis.trials import ARM_ACCURACY, METHOD, TRAINED_ON, causal_arm, control
 from headsweep.config import Config, Study
 from headsweep.config.compression import NOTABLE
 from headsweep.planning.titles import title
@@ -55,7 +55,7 @@ _COLUMNS: Columns = {
 def compression(config: Config, section: Section) -> None:
     """Show what removing heads for good costs, and saves, by the arms that tell most."""
     tables = [
-        Source.read(config, paths.COMPRESSION_TABLE, ACCURACY, exhibit=exhibit)
+        Source.read(config, paths.COMPRESSION_TABLE, ARM_ACCURACY, exhibit=exhibit)
         for exhibit in ("table4", "table1", "variations", "quantisation")
     ]
     labels: dict[Source, str] = {}

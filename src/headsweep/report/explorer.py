@@ -22,7 +22,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis.facts import LEVEL, Source, rows_of
+from headsweep.analysis.facts import SIGNIFICANCE, Source, rows_of
 from headsweep.analysis.gains import GAINS, HEADS, cells, read_z
 from headsweep.analysis.trials import METHOD, read_trial
 from headsweep.config import Config
@@ -139,7 +139,7 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
         for name, needed in (("heads", HEADS), ("failures", ["mode"]))
     )
     sign = np.where(tested["gain"] > 0, "▲", "▼")
-    tested = tested.assign(mark=np.where(tested["q"] < LEVEL, sign, "."))
+    tested = tested.assign(mark=np.where(tested["q"] < SIGNIFICANCE, sign, "."))
     heads = table[table["variant"] != str(BASE)].astype({"layer": int, "head": int})
     names = heads["variant"]
     modes = names.map(failures.set_index("variant")["mode"]).astype(object)
@@ -176,11 +176,11 @@ def _bits(outcomes: pd.Series) -> str:
     return base64.b64encode(np.packbits(outcomes.to_numpy().astype(bool)).tobytes()).decode()
 
 
-Answers = list[tuple[str, float | None]]
+ShownAnswers = list[tuple[str, float | None]]
 """Texts and margins."""
 
 
-def _answers(file: Path, z: pd.DataFrame) -> Answers:
+def _answers(file: Path, z: pd.DataFrame) -> ShownAnswers:
     """Return a variant's answers in the order of Z; none if they are not stored."""
     if not file.exists():
         return []
@@ -190,13 +190,13 @@ def _answers(file: Path, z: pd.DataFrame) -> Answers:
     return list(zip(map(_cut, table["text"]), margins, strict=True))
 
 
-def _changed(base: Answers, changed_answers: Answers) -> list[tuple[int, int, str, float | None]]:
+def _changed(base: ShownAnswers, pruned: ShownAnswers) -> list[tuple[int, int, str, float | None]]:
     """Return the answers that differ: question, length of the common start, the rest, margin.
 
     Lengths are in UTF-16 units, as the page's script counts them.
     """
     differing = []
-    for place, ((before, _), (after, margin)) in enumerate(zip(base, changed_answers, strict=True)):
+    for place, ((before, _), (after, margin)) in enumerate(zip(base, pruned, strict=True)):
         if before != after:
             alike = (one == other for one, other in zip(before, after, strict=False))
             shared = sum(takewhile(bool, alike))
@@ -205,7 +205,7 @@ def _changed(base: Answers, changed_answers: Answers) -> list[tuple[int, int, st
     return differing
 
 
-def _questions(file: Path, z: pd.DataFrame, base: Answers) -> list[list[Any]]:
+def _questions(file: Path, z: pd.DataFrame, base: ShownAnswers) -> list[list[Any]]:
     """Return id, question, right answer, base model's answer and its margin; None if missing."""
     rows: list[list[Any]] = [[visible(name), *[None] * 4] for name in z["question_id"]]
     if file.exists():
