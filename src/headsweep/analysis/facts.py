@@ -225,7 +225,8 @@ class Source:
     def direction(self, low: str, high: str, corrected: str = "") -> str:
         """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero.
 
-        With the column of a `corrected` p-value it is also – where that is not below `SIGNIFICANCE`.
+        With the column of a `corrected` p-value it is also – where that is not below
+        `SIGNIFICANCE`.
         """
         if corrected and not self.value(corrected) < SIGNIFICANCE:
             return "–"
