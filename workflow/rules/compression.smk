@@ -35,7 +35,7 @@ rule teacher:
     priority: PRIORITY["teachers"]
     threads: 1
     resources:
-        **RULES.training_resources,
+        **RULES.resources.training,
     shell:
         "headsweep job teacher --log {log:q} --solver {wildcards.solver:q}"
         " --data {wildcards.data:q} --seed {wildcards.seed:q}"
@@ -54,7 +54,7 @@ rule compress:
         RULES.log("compress/{subject}/{data}/{arm}/{seed}"),
     threads: 1
     resources:
-        **RULES.training_resources,
+        **RULES.resources.training,
     shell:
         "headsweep job compress --log {log:q} --subject {wildcards.subject:q}"
         " --data {wildcards.data:q} --arm {wildcards.arm:q}"
@@ -71,8 +71,8 @@ rule quantise:
         RULES.log("quantise/{subject}/{data}/{arm}/{seed}"),
     threads: 1
     resources:
-        mem_mb=RULES.training_resources["mem_mb"],
-        runtime=RULES.training_resources["runtime"],
+        mem_mb=RULES.resources.training["mem_mb"],
+        runtime=RULES.resources.training["runtime"],
     shell:
         "headsweep job quantise --log {log:q} --subject {wildcards.subject:q}"
         " --data {wildcards.data:q} --arm {wildcards.arm:q}"
@@ -105,7 +105,7 @@ rule measure_compression:
         RULES.log("measure_compression/{compression}"),
     threads: CORES or 1  # alone, so that other jobs do not disturb the timing
     resources:
-        **RULES.training_resources,
+        **RULES.resources.training,
     params:
         settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
     shell:

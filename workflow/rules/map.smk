@@ -13,7 +13,7 @@ rule score:
     priority: PRIORITY["answers"]
     threads: 1
     resources:
-        **RULES.scoring_resources,
+        **RULES.resources.scoring,
     shell:
         "headsweep job score --log {log:q} --texts {wildcards.texts:q}"
         " --layer {wildcards.layer:q}"
@@ -31,7 +31,7 @@ rule gradients:
     priority: PRIORITY["answers"]
     threads: 1
     resources:
-        **RULES.scoring_resources,
+        **RULES.resources.scoring,
     shell:
         "headsweep job gradients --log {log:q} --texts {wildcards.texts:q}"
 

@@ -13,7 +13,7 @@ rule generate:
     group:
         RULES.layer
     resources:
-        **RULES.generation_resources,
+        **RULES.resources.generation,
         # Cores of the engine that answers for all jobs; a resource, not a param, so that another
         # number of cores reruns nothing.
         engine_cores=CORES or 1,
@@ -33,7 +33,7 @@ rule activations:
     log:
         RULES.log("activations/{model}/{decoding}/{questions}"),
     resources:
-        **RULES.generation_resources,
+        **RULES.resources.generation,
     shell:
         "headsweep job activations --log {log:q} --model {wildcards.model:q}"
         " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"

@@ -1,18 +1,13 @@
 """What is left of a batch of the plan, handed out to the workers of an engine."""
 
-import math
 import time
 from collections import deque
 from typing import Any
 
 from headsweep.generation.locks import Locks
 from headsweep.generation.work import Key, Unit, Work
+from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
 from headsweep.variants import BASE, Variant
-
-_GROUP = 25  # variants that answer together; some tables are complete when one group is
-
-_QUESTIONS = 64
-"""A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
 
 
 class Schedule:
@@ -68,9 +63,8 @@ class Schedule:
         if not self._group:
             return None
         self.begun = self.begun or time.monotonic()
-        left = len(self._group)
-        questions = max(left / (2 * self._workers), min(_QUESTIONS, left / self._workers))
-        taken = [self._group.pop(each) for each in list(self._group)[: math.ceil(questions)]]
+        questions = questions_of_unit(len(self._group), self._workers)
+        taken = [self._group.pop(each) for each in list(self._group)[:questions]]
         return self.work.unit([request for part in taken for request in part], self._base)
 
     def answered(self, variant: Variant, answer: dict[str, Any]) -> bool:
@@ -115,7 +109,7 @@ class Schedule:
             self._queue.remove(BASE)
             self._queue.appendleft(BASE)
         taken = 0
-        while self._queue and taken < _GROUP:
+        while self._queue and taken < UNIT_VARIANTS:
             variant = self._queue.popleft()
             if not self._claim(variant):
                 continue

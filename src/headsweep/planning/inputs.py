@@ -23,8 +23,10 @@ from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelE
 from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder
 from headsweep.planning.batches import batches, histories
+from headsweep.planning.cards import has_gpu
 from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import with_chosen_heads
+from headsweep.planning.piloted import with_piloted_backends
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
 from headsweep.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE
@@ -39,8 +41,9 @@ def resolve(config: Config) -> Config:
 
     Hub: the pinned commit hash. Benchmark or GGUF file: its sha256. Folder of a model or embedder:
     its fingerprint. A stated revision stays, even if the file is gone; `preflight` compares it with
-    the files. So resolving twice changes nothing. Sweeps that take heads from a map have them
-    filled in, or are left out until the run has made the map.
+    the files. So resolving twice changes nothing. Models whose software is not stated have what a
+    pilot of the run has chosen. Sweeps that take heads from a map have them filled in, or are left
+    out until the run has made the map.
 
     Raises:
         ConfigError: something on the hub is not pinned to a commit hash.
@@ -59,7 +62,7 @@ def resolve(config: Config) -> Config:
         if solver.encoder.source is not None:
             encoder = resolved(f"solvers.{name}.encoder", solver.encoder)
             found["solvers"][name] = solver.model_copy(update={"encoder": encoder})
-    return with_chosen_heads(config.model_copy(update=found))
+    return with_chosen_heads(with_piloted_backends(config.model_copy(update=found)))
 
 
 def preflight(config: Config) -> None:
@@ -154,7 +157,7 @@ def lacking(config: Config) -> Iterator[ModelError]:
 
     On a login node that is no fault of the config: its jobs run elsewhere.
     """
-    gpu = any(Path("/dev").glob("nvidia[0-9]*"))
+    gpu = has_gpu()
     for name in _needed(config)[2]:
         model = config.models[name]
         if model.backend == "vllm" and find_spec("vllm") is None:

@@ -38,15 +38,15 @@ def train(config: Config, name: str) -> None:
     The final training starts from the first of the config's seeds. Writes `paths.SELECTOR` and
     `paths.CHOICE`.
     """
-    from headsweep.sprint import model, training
+    from headsweep.sprint import fitting, model
 
     experiment = Experiment(config, name)
     options, store = experiment.options, experiment.store
     questions, z = experiment.z(options.train)
     embeddings = experiment.questions(options.train, questions).embeddings
-    setting, choice = training.choose(embeddings, z, options)
+    setting, choice = fitting.choose(embeddings, z, options)
     seed = options.seeds[0]
-    (fit,) = training.fit(embeddings[setting.embedder], z, [setting], [seed])
+    (fit,) = fitting.fit(embeddings[setting.embedder], z, [setting], [seed])
     facts = {
         "settings": options.model_dump(mode="json"),
         "model": store.key("model", options.model),
@@ -108,12 +108,12 @@ def _trained_again(experiment: Experiment, asked: Questions, setting: "Setting")
 
     Columns are those of `headsweep.tables.TRAININGS`.
     """
-    from headsweep.sprint import training
+    from headsweep.sprint import fitting
 
     options = experiment.options
     ids, z = experiment.z(options.train)
     learnt = experiment.questions(options.train, ids)
-    rankings = list(training.rank_again(learnt, z, asked, setting, options))
+    rankings = list(fitting.rank_again(learnt, z, asked, setting, options))
     for method, ranker in rankers.rankers(learnt, z, options).items():
         for drawn, rows in validation.redraws(len(z), options).items():
             order = ranker(learnt.of(rows), z[rows], asked)

@@ -1,4 +1,4 @@
-"""What the rules in workflow/rules compute: inputs that a config decides, resources, parameters.
+"""What the rules in workflow/rules read and make, as a config decides it, and their parameters.
 
 Snakemake's own objects (wildcards, jobs) are untyped.
 """
@@ -7,25 +7,14 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, reduce
 from operator import getitem
-from pathlib import Path
 from typing import Any, get_args
 
 from snakemake.io import report
 
 from headsweep import paths
-from headsweep.config import EXPERIMENTS, Config, Preset, Study
-from headsweep.config.compression import Compression
+from headsweep.config import EXPERIMENTS, Config, Preset
 from headsweep.planning import cost
-from headsweep.planning.batches import (
-    Arm,
-    Batch,
-    all_arms,
-    arms,
-    at_home,
-    batches,
-    encoders,
-    solvers,
-)
+from headsweep.planning.batches import Batch, arms, at_home, encoders
 from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.planning.keys import digest, encoder_key
 from headsweep.planning.maps import (
@@ -50,6 +39,8 @@ from headsweep.tables import (
     FileKind,
 )
 from headsweep.variants import Variant, pattern
+from headsweep.workflow.meanings import Meanings
+from headsweep.workflow.resources import Resources
 
 InputFunction = Callable[[Any], list[str]]
 """Called by Snakemake with the wildcards of a job; returns the paths of input files."""
@@ -61,7 +52,7 @@ def shown(file: str, caption: str, category: str, **labels: str) -> Any:
 
 
 class Rules:
-    """Inputs, parameters and resources of the rules of a resolved config's workflow.
+    """Inputs and parameters of the rules of a resolved config's workflow.
 
     Snakemake calls the methods that take `wildcards`, once for each job. Other methods return such
     a function, or what does not depend on the job.
@@ -76,18 +67,12 @@ class Rules:
         self.config = config
         self.store = Store(config)
         self.files = RunFiles(config)
-        self.batches = batches(config)
+        self._meanings = Meanings(config, self.store)
+        self.batches = self._meanings.batches
+        self.resources = Resources(self._meanings, cores or 1)
         self._cores = cores or 1
         self._groups = groups
-        self._batch_of_keys = {
-            tuple(self.store.keys(**batch.names).values()): batch for batch in self.batches
-        }
-        self._arms = all_arms(config)
-        self._solvers = solvers(config)
         self._problem_keys = sorted(self.store.key("data", name) for name in config.problems)
-        self.generation_resources = _resources(self._generation_request)
-        self.scoring_resources = _resources(self._scoring_request)
-        self.training_resources = _resources(self._training_request)
 
     # What every rule may use.
 
@@ -109,12 +94,12 @@ class Rules:
         for wildcard, names in sections.items():
             every = (self.store.key(wildcard, name) for name in names)
             keys[wildcard] = list(dict.fromkeys(every))  # several sets may be drawn from a source
-        arms = self._arms.values()
+        arms = self._meanings.arms.values()
         compressed = {
             "data": sorted({arm.data for arm in arms}.union(self._problem_keys)),
             "subject": sorted({arm.subject for arm in arms}),
             "arm": sorted({arm.key for arm in arms}),
-            "solver": sorted({solver for solver, _ in self._solvers}),
+            "solver": sorted({solver for solver, _ in self._meanings.solvers}),
             "encoder": [*encoders(config)],
         }
         mapped_layers = {layer for name in config.maps for layer in map_layers(config, name)}
@@ -198,18 +183,18 @@ class Rules:
 
     def answers(self, wildcards: Any) -> list[str]:
         """Return the answers of a batch: one file for each variant of the model."""
-        return self.store.answers(self._batch(wildcards))
+        return self.store.answers(self._meanings.batch(wildcards))
 
     def layer(self, wildcards: Any) -> str:
         """Return the group of jobs that share a SLURM allocation, and so a loaded model."""
-        number = self._batch(wildcards).groups[Variant.parse(wildcards.variant)]
+        number = self._meanings.batch(wildcards).groups[Variant.parse(wildcards.variant)]
         group = f"{wildcards.model}/{wildcards.decoding}/{wildcards.questions}/{number}"
         self._groups[group] = "layer"  # what the profile's group-components names
         return group
 
     def judges(self, wildcards: Any) -> int:
         """Return the cores for grading a batch; a job that takes all waits until all are free."""
-        answers = cost.generation_cost(self.config, self._batch(wildcards)).answers
+        answers = cost.generation_cost(self.config, self._meanings.batch(wildcards)).answers
         return min(self._cores, 1 + answers // 10_000)
 
     def compared_questions(self, wildcards: Any) -> list[str]:
@@ -338,13 +323,13 @@ class Rules:
 
     def encoder_of_solver(self, wildcards: Any) -> list[str]:
         """Return the pretrained encoder that a solver starts from; none for one from scratch."""
-        study = self._study_of_solver(wildcards.solver)
+        study = self._meanings.study_of_solver(wildcards.solver)
         encoder = self.config.solvers[str(study.solver)].encoder
         return [paths.ENCODER.format(encoder=encoder_key(encoder))] if encoder.source else []
 
     def data_of_arm(self, wildcards: Any) -> list[str]:
         """Return what an arm is trained and tested on: problems, or a model and question sets."""
-        study = self._arm(wildcards).study
+        study = self._meanings.arm(wildcards).study
         if not study.model:
             return [PROBLEMS.path]
         return [
@@ -358,17 +343,17 @@ class Rules:
 
         Those without each head are among them if they rank the heads.
         """
-        arm = self._arm(wildcards)
+        arm = self._meanings.arm(wildcards)
         return self.store.answers(arm.answered(self.config)) if arm.study.model else []
 
     def teacher_of_arm(self, wildcards: Any) -> list[str]:
         """Return the trained solver that an arm starts from; none for a model's arm."""
-        arm = self._arm(wildcards)
+        arm = self._meanings.arm(wildcards)
         return [] if arm.study.model else [arm.file(paths.TEACHER, wildcards.seed)]
 
     def layout_of_arm(self, wildcards: Any) -> list[str]:
         """Return the history whose remaining heads an arm from scratch has; else none."""
-        arm = self._arm(wildcards)
+        arm = self._meanings.arm(wildcards)
         layout = None if arm.study.model else arm.layout()
         return [layout.file(paths.HISTORY, wildcards.seed)] if layout else []
 
@@ -423,79 +408,3 @@ class Rules:
                 files += [f"{stem}{suffix}" for suffix in ("pdf", "svg", "csv", "json")]
                 files.append(shown(f"{stem}png", exhibit.name, "Figures", figure=label))
         return files
-
-    # The logger's estimate of the time left.
-
-    def planned(
-        self, job: Any, after: Iterable[Any], *, local: bool = True
-    ) -> tuple[str, str, float, list[int]]:
-        """Return what `snakemake_logger_plugin_headsweep.pace` estimates the time left from.
-
-        `after` are the jobs that the job waits for; if not `local`, jobs run on a cluster.
-        """
-        name = job.rule.name
-        wildcards = job.wildcards
-        unit = str(job.jobid)
-        seconds = 0.0
-        if name == "generate":
-            batch = self._batch(wildcards)
-            unit = str(self.store.keys(**batch.names))
-            card = cost.card_of(self.config.models[batch.model].device, local=local)
-            seconds = cost.generation_seconds(self.config, batch, card)
-            if local:
-                seconds *= self._cores
-        elif name == "teacher" or (name == "compress" and self._arm(wildcards).settings.rounds):
-            card = cost.card_of("auto", local=local)
-            study, settings = self._trained(wildcards)
-            seconds = cost.training_seconds(self.config, study, settings, card)
-        return name, unit, seconds, [other.jobid for other in after]
-
-    # What the keys of a job's wildcards stand for.
-
-    def _batch(self, wildcards: Any) -> Batch:
-        return self._batch_of_keys[wildcards.model, wildcards.decoding, wildcards.questions]
-
-    def _arm(self, wildcards: Any) -> Arm:
-        return self._arms[wildcards.subject, wildcards.data, wildcards.arm]
-
-    def _study_of_solver(self, solver: str) -> Study:
-        """Return a compression that starts from a solver, given the solver's key."""
-        return next(study for (key, _), study in self._solvers.items() if key == solver)
-
-    def _generation_request(self, wildcards: Any) -> cost.Request:
-        """Return what a job asks for; the jobs of its group that are left share a start."""
-        batch = self._batch(wildcards)
-        if not hasattr(wildcards, "variant"):
-            return cost.generation_request(self.config, batch)
-        group = batch.groups[Variant.parse(wildcards.variant)]
-        left = 0
-        for variant, file in zip(batch.variants, self.store.answers(batch), strict=True):
-            if batch.groups[variant] == group and not Path(file).exists():
-                left += 1
-        return cost.generation_request(self.config, batch, max(1, left))
-
-    def _scoring_request(self, wildcards: Any) -> cost.Request:
-        name, _ = find_map(self.config, wildcards.texts)
-        return cost.scoring_request(self.config, name)
-
-    def _training_request(self, wildcards: Any) -> cost.Request:
-        study, settings = self._trained(wildcards)
-        return cost.training_request(self.config, study, settings)
-
-    def _trained(self, wildcards: Any) -> tuple[Study, Compression | None]:
-        """Return a job's compression, and the settings of its arm if it has one."""
-        if hasattr(wildcards, "compression"):
-            return self.config.compressions[wildcards.compression], None
-        if hasattr(wildcards, "arm"):
-            arm = self._arm(wildcards)
-            return arm.study, arm.settings
-        return self._solvers[wildcards.solver, wildcards.data], None
-
-
-def _resources(request: Callable[[Any], cost.Request]) -> dict[str, Callable[..., int]]:
-    """Return a rule's resources as functions of a job's wildcards and attempt number."""
-    return {
-        "gpu": lambda wildcards: request(wildcards).gpus,
-        "mem_mb": lambda wildcards, attempt: attempt * request(wildcards).megabytes,
-        "runtime": lambda wildcards, attempt: attempt * request(wildcards).minutes,
-    }
