@@ -19,7 +19,7 @@ from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
-from headsweep.tables import accuracy_schema, write_table
+from headsweep.tables import ACCURACY, write_table
 from headsweep.variants import Variant
 
 LAYERS, HEADS, WORDS = 4, 6, [f"w{number}" for number in range(40)]
@@ -129,8 +129,8 @@ def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2, tmp_path):
     heads = [Variant(layer, head) for layer in (0, 2) for head in range(HEADS)]
     columns = {str(head): [1, int(head not in (Variant(0, 1), Variant(2, 4)))] for head in heads}
     facts = {"question_id": ["a", "b"], "subject": None, "level": None, "base": [1, 1]}
-    table, schema = pd.DataFrame({**facts, **columns}), accuracy_schema(["base", *columns])
-    write_table(tmp_path / "z.parquet", table, schema)
+    table = pd.DataFrame({**facts, **columns})
+    write_table(tmp_path / "z.parquet", table, ACCURACY)
     options = {"criterion": "causal", "accuracy": tmp_path / "z.parquet"}
     done = headsweep.prune(str(qwen2), tmp_path / "out", ratio=0.25, **options)
     expected = [Variant(0, head) for head in (3, 4, 5)] + [Variant(2, head) for head in (0, 1, 2)]

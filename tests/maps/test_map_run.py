@@ -1,6 +1,7 @@
 """A map in a simulated run: its verdict, its part of the page, and sweeps that take its heads."""
 
 import logging
+import re
 
 import numpy as np
 import pandas as pd
@@ -63,9 +64,9 @@ def put_scores(config, strength=1.5):
     write(gradients, estimates, GRADIENTS)
 
 
-def write(file, rows, schema):
+def write(file, rows, table):
     path = Store(mapping()).path(file)
-    write_table(path, pd.DataFrame(rows, columns=schema.names), schema)
+    write_table(path, pd.DataFrame(rows, columns=table.columns), table)
     write_record(path, Stopwatch(), {})
 
 
@@ -99,6 +100,8 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config):
     mapped(config, section)
     svg = str(section.blocks[0].svg)
     left, right = svg.split('role="group"')[1:]
+    titles = re.findall(r'<p class="note">(\w+)', svg)
+    assert titles == ["Preference", "Likelihood"] and svg.index("Likelihood of") > svg.index(left)
     assert left.count("▲") == 1 and "L02H05" in left.partition("▲")[0].rpartition("<")[2]
     assert "▼" not in left and "12" not in right.split("of 24")[0][-2:]
     assert svg.count('href="#demo/') == 2 * 24  # the sweep has the heads of these layers
@@ -129,7 +132,9 @@ def test_damaged_scores_are_noticed(config):
 
 def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
     sweep = {"model": "reasoner", "questions": "math_test", "layers": [2, 5]}
-    asked = mapping(sweeps={"top": {**sweep, "heads": {"map": "known", "top": 3}}})
+    asked = mapping(
+        sweeps={"top": {**sweep, "heads": {"map": "known", "top": 3, "outcome": "preference"}}}
+    )
     with caplog.at_level(logging.WARNING):
         assert resolve(asked).sweeps == {}
     assert "sweeps.top waits for maps.known" in caplog.text
@@ -150,7 +155,11 @@ def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
     rewrite_checksums(file)
     again = parse(resolved.model_dump(mode="json"))
     assert resolve(again).sweeps["top"].heads.chosen == tuple(best)
-    elsewhere = {**sweep, "layers": [1], "heads": {"map": "known", "top": 3}}
+    elsewhere = {
+        **sweep,
+        "layers": [1],
+        "heads": {"map": "known", "top": 3, "outcome": "preference"},
+    }
     with pytest.raises(ConfigError, match=r"^sweeps.top.heads: map 'known' has no preference"):
         resolve(mapping(sweeps={"top": elsewhere}))
 

@@ -11,12 +11,11 @@ import torch
 from safetensors.torch import save_file
 
 from example_config import VALUES
-from headsweep.athena.encoders import load_encoder
 from headsweep.config import parse
 from headsweep.embeddings import embed, load_embedder
 from headsweep.errors import ModelError
 from headsweep.models.embedder import check_embedder
-from headsweep.models.load import load_checkpoint, load_model
+from headsweep.models.load import load_checkpoint, load_encoder, load_model
 from headsweep.models.source import check_folder, weight_files
 from headsweep.planning.inputs import preflight, resolve
 

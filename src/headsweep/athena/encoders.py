@@ -1,7 +1,6 @@
-"""Encoders that read word problems: from the hub with a mask token, or small ones from scratch.
+"""Small encoders that are trained from scratch: pre-norm RoBERTas over whole words.
 
-The latter are pre-norm RoBERTas over whole words, saved in the hub's format so that the same code
-loads them.
+They are saved in the hub's format, so that `load_encoder` reads them as it reads pretrained ones.
 """
 
 from collections import Counter
@@ -12,54 +11,13 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
-from transformers import (
-    AutoModel,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from transformers import PreTrainedTokenizerFast
 
 from headsweep.config.compression import Encoder
-from headsweep.errors import ModelError
-from headsweep.models.load import load_tokenizer, load_weights
-from headsweep.models.source import fetch_model
+from headsweep.models.load import TextEncoder
 
 _SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-_CONTEXT = 512
-
-TextEncoder = tuple[PreTrainedModel, PreTrainedTokenizerBase]
-"""An encoder and its tokenizer, which pads on the right."""
-
-
-def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
-    """Load an encoder, pruned or not; source and revision are those of `fetch_model`.
-
-    Raises:
-        ModelError: files are missing or unreadable, the tokenizer has no mask token or is not a
-            fast one, or it has more entries than the embeddings have rows.
-    """
-    folder = fetch_model(source, revision)
-    tokenizer = load_tokenizer(folder)
-    tokenizer.padding_side = "right"
-    model = load_weights(AutoModel, folder)
-    if hasattr(model, "pooler"):
-        model.pooler = None  # for sentence classification; not needed here
-    if tokenizer.mask_token is None:
-        raise ModelError(
-            f"the tokenizer of {source} has no mask token to stand for numbers; use an encoder "
-            f"trained on masked text, such as roberta-base"
-        )
-    if not tokenizer.is_fast:
-        raise ModelError(f"the tokenizer of {source} is not a fast one; save it as tokenizer.json")
-    rows = model.get_input_embeddings().num_embeddings
-    if len(tokenizer) > rows:
-        raise ModelError(
-            f"the tokenizer of {source} has {len(tokenizer)} entries, but the model's embeddings "
-            f"have {rows} rows; they do not belong together"
-        )
-    positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
-    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
-    return model, tokenizer
+_CONTEXT = 512  # words, special tokens included
 
 
 def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncoder:

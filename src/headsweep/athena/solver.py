@@ -20,7 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from headsweep.athena.batches import Batch, Example, Level, Rows, collate, collate_texts, starts
-from headsweep.athena.encoders import load_encoder, new_encoder
+from headsweep.athena.encoders import new_encoder
 from headsweep.athena.equations import NUMBER, Problem
 from headsweep.athena.expressions import Expander, Op, harvest, schedule
 from headsweep.athena.networks import Athena, Output, Progress, ThoughtHead
@@ -29,6 +29,7 @@ from headsweep.config.compression import Solver, Training
 from headsweep.errors import BenchmarkError, ModelError, TableError
 from headsweep.models.geometry import HeadGeometry, evaluating
 from headsweep.models.learner import Verdict, move, quantised
+from headsweep.models.load import load_encoder
 from headsweep.record import read_json, read_tensors
 from headsweep.tables import atomic, write_json
 

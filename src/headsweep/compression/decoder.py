@@ -30,8 +30,9 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.requests import Request
 from headsweep.grading.matrix import grade_answers
 from headsweep.models.checkpoints import Pruning, plainest_form, save_pruned
-from headsweep.models.geometry import HeadGeometry, LoadedModel, evaluating, find_heads
+from headsweep.models.geometry import HeadGeometry, evaluating, find_heads
 from headsweep.models.learner import Verdict, attention_maps, divergence, padded, quantised
+from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, Variant
 
 

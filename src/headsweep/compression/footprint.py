@@ -17,7 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
-from headsweep.models.geometry import HeadGeometry, is_linear, seconds_of
+from headsweep.models.geometry import HeadGeometry, is_linear
+from headsweep.models.timing import seconds_of
 
 
 class Size(NamedTuple):

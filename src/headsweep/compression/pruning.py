@@ -206,7 +206,7 @@ def _accuracy_drops(file: str | Path | None, geometry: HeadGeometry) -> Scores:
     The sweep is one of this very model, whose heads it numbers as they are, not as before an
     earlier pruning.
     """
-    matrix = read_table(Path(str(file)), ACCURACY, exact=False)
+    matrix = read_table(Path(str(file)), ACCURACY)
     layers = tuple(replace(layer, kept=()) for layer in geometry.layers)
     return criteria.accuracy_drops(matrix, replace(geometry, layers=layers))
 

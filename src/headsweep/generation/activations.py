@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.generation.alone import with_model
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.work import Work
-from headsweep.models.geometry import AttentionLayer, LoadedModel
+from headsweep.models.geometry import AttentionLayer
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.noise import LayerNoise, layer_noise
 from headsweep.record import Stopwatch, write_record
 from headsweep.tables import ACTIVATIONS, write_table
@@ -37,7 +37,7 @@ QUESTIONS = 32  # texts that are read: thousands of tokens, enough for a share t
 def run(config: Config, model: str, decoding: str, questions: str) -> None:
     """Measure the heads of a model on its own answers to the first questions of a set.
 
-    Writes `paths.ACTIVATIONS` and its record. Names are config names; the decoding is greedy.
+    Writes `tables.ACTIVATIONS` and its record. Names are config names; the decoding is greedy.
 
     Raises:
         ModelError: the model cannot be loaded, or one text alone does not fit into memory.
@@ -49,7 +49,7 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
     if not answers:
         raise TableError(f"{work.output(BASE)} is missing; the base model has not answered yet")
     table, texts, name = with_model(config, model, partial(_measure, work, answers))
-    output = Path(paths.ACTIVATIONS.format(**work.keys))
+    output = Path(ACTIVATIONS.path.format(**work.keys))
     facts = {**work.keys, "texts": len(texts), "tokens": sum(map(len, texts))}
     write_table(output, table, ACTIVATIONS, facts)
     write_record(output, stopwatch, facts | {"device": name})
@@ -121,5 +121,5 @@ def _add(
     outputs = torch.einsum("...hi,hij,...hj->...h", heads, grams, heads).clamp_min(0).sqrt()
     added = noise.lengths(inputs[0].unflatten(-1, (layer.query_heads, -1))) * units
     parts = (shares, norms, outputs.flatten(0, -2), added.flatten(0, -2))
-    found = torch.stack([each.sum(dim=0) for each in parts], dim=-1).cpu()
-    sums[layer.index] = sums.get(layer.index, 0) + found
+    totals = torch.stack([part.sum(dim=0) for part in parts], dim=-1).cpu()
+    sums[layer.index] = sums.get(layer.index, 0) + totals

@@ -15,7 +15,14 @@ from headsweep.config import Config
 from headsweep.models.source import BUILTIN
 from headsweep.planning.store import Store, settings, split_key
 from headsweep.record import Stopwatch, intact, peak_resident, read_json, write_record
-from headsweep.tables import EMBEDDINGS, QUESTIONS, atomic, read_table, write_json, write_table
+from headsweep.tables import (
+    EMBEDDINGS,
+    QUESTIONS,
+    SOURCE,
+    atomic,
+    write_json,
+    write_table,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,8 +34,8 @@ def read_source(config: Config, questions: str) -> None:
     stopwatch = Stopwatch()
     section = config.questions[questions]
     rows = sources.read_source(section)
-    output = Store(config).path(paths.SOURCE, source=questions)
-    write_table(output, rows, QUESTIONS)
+    output = Store(config).path(SOURCE, source=questions)
+    write_table(output, rows, SOURCE)
     write_record(output, stopwatch, {"benchmark": section.model_dump(mode="json")})
     _LOG.info("%s: %d questions", output.stem, len(rows))
 
@@ -40,10 +47,10 @@ def draw_questions(config: Config, questions: str) -> None:
     stopwatch = Stopwatch()
     section = config.questions[questions]
     store = Store(config)
-    split = read_table(store.path(paths.SOURCE, source=questions), QUESTIONS)
+    split = store.read(SOURCE, source=questions)
     vectors = _embed(config, section.embedder, split) if section.embedder else None
     drawn = draw(split, section, vectors)
-    output = store.path(paths.QUESTIONS, questions=questions)
+    output = store.path(QUESTIONS, questions=questions)
     write_table(output, drawn, QUESTIONS, {"split": split_key(config, questions)})
     facts = {"questions": settings(config, "questions", questions), "rows": len(drawn)}
     write_record(output, stopwatch, facts)
@@ -58,21 +65,21 @@ def prepare_model(config: Config, model: str) -> None:
     section = config.models[model]
     store = Store(config)
     facts: dict[str, Any] = {"model": section.model_dump(mode="json")}
-    own = None  # what is fetched is the hub's to keep whole
+    made_here = None  # what is fetched is the hub's to keep whole
     checkpoint = store.path(paths.CHECKPOINT, model=model)
     folder = source.fetch_model(
         section.source, section.revision, gguf_file=section.gguf_file, or_file=True
     )
     if folder.suffix == gguf.SUFFIX:
         facts["gguf"] = gguf.convert(folder, checkpoint, section.dtype)
-        folder = own = checkpoint
+        folder = made_here = checkpoint
     elif section.source in BUILTIN:  # a store outlives the environment that it was made in
         _copy(folder, checkpoint)
-        folder = own = checkpoint
+        folder = made_here = checkpoint
     source.check_geometry(folder, section)
     output = store.path(paths.MODEL, model=model)
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
-    write_record(output, stopwatch, facts, own)
+    write_record(output, stopwatch, facts, made_here)
     _LOG.info("model %s is ready in %s", model, folder)
 
 
@@ -81,8 +88,8 @@ def _copy(folder: Path, to: Path) -> None:
 
     Modes are not copied: a package may be installed read-only, but its copy is replaced again.
     """
-    for each in (to, *to.rglob("*")) if to.exists() else ():
-        each.chmod(0o700)
+    for path in (to, *to.rglob("*")) if to.exists() else ():
+        path.chmod(0o700)
     shutil.rmtree(to, ignore_errors=True)
     with atomic(to, folder=True) as made:
         for file in folder.iterdir():
@@ -110,11 +117,11 @@ def embed_questions(config: Config, embedder: str, questions: str) -> None:
     """Embed the questions of a set."""
     stopwatch = Stopwatch()
     store = Store(config)
-    rows = read_table(store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
+    rows = store.read(QUESTIONS, questions=questions)
     before, working = peak_resident(), Stopwatch()
     vectors = _embed(config, embedder, rows)
     cost = {"embedding_seconds": working.seconds, "embedding_bytes": peak_resident() - before}
-    output = store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
+    output = store.path(EMBEDDINGS, embedder=embedder, questions=questions)
     table = pd.DataFrame({"question_id": rows["question_id"], "vector": list(vectors)})
     write_table(output, table, EMBEDDINGS)
     facts = {"embedder": settings(config, "embedders", embedder), "shape": list(vectors.shape)}

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import torch
 
-from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import ModelError
 from headsweep.generation.alone import with_model
@@ -18,7 +17,7 @@ from headsweep.generation.requests import NEAR_TIE
 from headsweep.maps.gradients import estimate, log_probability
 from headsweep.maps.scoring import Score, score
 from headsweep.maps.texts import choose_texts
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import pruned
 from headsweep.planning.maps import find_map, map_heads, map_noise, unchanged
 from headsweep.record import Stopwatch, write_record
@@ -30,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 def score_layer(config: Config, texts: str, layer: str) -> None:
     """Score a map's texts without each head of a layer, given their key and the layer's name.
 
-    Writes `paths.SCORES` and its record.
+    Writes `tables.SCORES` and its record.
 
     Raises:
         ConfigError: the config has no map of this key.
@@ -42,7 +41,7 @@ def score_layer(config: Config, texts: str, layer: str) -> None:
     index = int(layer.removeprefix("L"))
     measure = partial(_score_layer, config, name, index)
     table, facts = with_model(config, section.model, measure, section.dtype)
-    output = Path(paths.SCORES.format(texts=texts, layer=layer))
+    output = Path(SCORES.path.format(texts=texts, layer=layer))
     write_table(output, table, SCORES, {"map": name, "layer": index})
     facts |= {"map": section.model_dump(mode="json"), "grading": config.grading}
     write_record(output, stopwatch, facts | {"layer": index})
@@ -61,14 +60,14 @@ def _score_layer(
     seconds = watch.seconds
     table = pd.DataFrame(
         {
-            "question_id": own.text.question_id,
-            "kind": own.text.kind,
-            "variant": str(own.variant),
-            "log_probability": own.log_probability,
-            "tokens": len(own.text.tokens),
-            "kept": own.kept,
+            "question_id": scored_text.text.question_id,
+            "kind": scored_text.text.kind,
+            "variant": str(scored_text.variant),
+            "log_probability": scored_text.log_probability,
+            "tokens": len(scored_text.text.tokens),
+            "kept": scored_text.kept,
         }
-        for own in scores
+        for scored_text in scores
     )
     facts: dict[str, Any] = {**chosen.counts, "texts": len(chosen.texts), "variants": len(variants)}
     facts |= {"texts_per_second": len(scores) / seconds, "scoring_seconds": seconds}
@@ -96,16 +95,18 @@ def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
     """
     allowed = bound(str(loaded.dtype).removeprefix("torch."), len(scores[0].text.tokens))
     worst = 0.0
-    for own in [each for each in scores if each.text == scores[0].text][:2]:
-        lost = pruned(loaded.model, loaded.geometry, own.variant)
+    of_first_text = [score for score in scores if score.text == scores[0].text]
+    for checked in of_first_text[:2]:
+        lost = pruned(loaded.model, loaded.geometry, checked.variant)
         with in_float32(loaded.model), torch.inference_mode(), lost:
-            truth = log_probability(loaded, own.text).item()
-        worst = max(worst, abs(own.log_probability - truth))
-        if not abs(own.log_probability - truth) <= allowed:
+            truth = log_probability(loaded, checked.text).item()
+        difference = abs(checked.log_probability - truth)
+        worst = max(worst, difference)
+        if not difference <= allowed:
             raise ModelError(
-                f"{own.variant}: the log-probability of a text is {own.log_probability:.4f}, by "
-                f"the model's own modules {truth:.4f}; {allowed:.2g} is allowed; use dtype "
-                f"float32, and please report this"
+                f"{checked.variant}: the log-probability of a text is "
+                f"{checked.log_probability:.4f}, by the model's own modules {truth:.4f}; "
+                f"{allowed:.2g} is allowed; use dtype float32, and please report this"
             )
     return {"bound": allowed, "worst": worst}
 
@@ -113,12 +114,12 @@ def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
 def estimate_heads(config: Config, texts: str) -> None:
     """Estimate to first order what each head's loss does to a map's texts, given their key.
 
-    Writes `paths.GRADIENTS` and its record; raises what `score_layer` raises.
+    Writes `tables.GRADIENTS` and its record; raises what `score_layer` raises.
     """
     stopwatch = Stopwatch()
     name, section = find_map(config, texts)
     table = with_model(config, section.model, partial(_estimates, config, name), section.dtype)
-    output = Path(paths.GRADIENTS.format(texts=texts))
+    output = Path(GRADIENTS.path.format(texts=texts))
     write_table(output, table, GRADIENTS, {"map": name})
     write_record(output, stopwatch, {"map": section.model_dump(mode="json")})
 
@@ -127,10 +128,10 @@ def _estimates(config: Config, name: str, loaded: LoadedModel) -> pd.DataFrame:
     chosen = choose_texts(config, name, loaded.tokenizer)
     return pd.DataFrame(
         {
-            "question_id": own.text.question_id,
-            "kind": own.text.kind,
-            "variant": str(own.variant),
-            "change": own.change,
+            "question_id": estimate_of_text.text.question_id,
+            "kind": estimate_of_text.text.kind,
+            "variant": str(estimate_of_text.variant),
+            "change": estimate_of_text.change,
         }
-        for own in estimate(loaded, chosen.texts)
+        for estimate_of_text in estimate(loaded, chosen.texts)
     )

@@ -34,8 +34,7 @@ def write_tables(config: Config, name: str) -> None:
     heads = heads_table(scores, estimates, config.seed)
     outcomes, called = {}, {}
     for batch in measured(config, name):
-        file = store.path(paths.ACCURACY, **batch.names)
-        outcomes[batch.questions] = read_table(file, ACCURACY, exact=False)
+        outcomes[batch.questions] = store.read(ACCURACY, **batch.names)
         split = config.questions[batch.questions].split
         called[batch.questions] = f"{title(config, 'questions', batch.questions)}, {split}"
     tables = {
@@ -44,7 +43,7 @@ def write_tables(config: Config, name: str) -> None:
         "foretold": foretold(heads, outcomes, called),
     }
     path = partial(store.path, paths.MAP, map=name)
-    made = [write_csv(path(table=table), own, 6) for table, own in tables.items()]
+    made = [write_csv(path(table=table), content, 6) for table, content in tables.items()]
     facts = {"map": config.maps[name].model_dump(mode="json"), "seed": config.seed}
     write_record(made[-1], stopwatch, facts, together=made)
     shown = heads[heads["adjusted"] < 0.05].groupby("outcome")["variant"].count()

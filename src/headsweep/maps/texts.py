@@ -9,14 +9,13 @@ from typing import NamedTuple
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
-from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.generation.prompts import encode_prompt
 from headsweep.maps.outcomes import RIGHT, SOLUTION, WRONG
 from headsweep.maps.scoring import Text
 from headsweep.planning.store import Store
-from headsweep.tables import ANSWERS, GRADED, QUESTIONS, read_table
+from headsweep.tables import ANSWERS, GRADED, QUESTIONS
 from headsweep.variants import BASE
 
 
@@ -45,17 +44,23 @@ def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) 
     """
     section = config.maps[name]
     store = Store(config)
-    file = store.path(paths.QUESTIONS, questions=section.questions)
-    asked = read_table(file, QUESTIONS)[: section.n]
-    samples = {each: _pairs(store, config, name, each) for each in section.sampling}
+    questions = store.read(QUESTIONS, questions=section.questions)[: section.n]
+    samples = {decoding: _pairs(store, config, name, decoding) for decoding in section.sampling}
     prompt_of = config.decodings[section.decoding]
     family = config.questions[section.questions].family
     texts: list[Text] = []
     pairs = solutions = 0
-    for row in asked.to_dict("records"):
+    for row in questions.to_dict("records"):
         question = str(row["question_id"])
         prompt = encode_prompt(tokenizer, str(row["question"]), prompt_of, family)
-        pair = next((own[question] for own in samples.values() if question in own), None)
+        pair = next(
+            (
+                pairs_of_decoding[question]
+                for pairs_of_decoding in samples.values()
+                if question in pairs_of_decoding
+            ),
+            None,
+        )
         if pair is not None:
             pairs += 1
             texts += [Text(question, kind, prompt, tokens) for kind, tokens in pair.items()]
@@ -66,10 +71,10 @@ def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) 
             texts.append(Text(question, SOLUTION, prompt, tuple(tokens)))
     if not texts:
         raise TableError(
-            f"maps.{name}: none of {len(asked)} questions has a right and a wrong sample, or a "
+            f"maps.{name}: none of {len(questions)} questions has a right and a wrong sample, or a "
             f"reference solution; name more samples under `sampling`, or other questions"
         )
-    return Chosen(texts, len(asked), pairs, solutions)
+    return Chosen(texts, len(questions), pairs, solutions)
 
 
 def _pairs(
@@ -81,17 +86,17 @@ def _pairs(
     """
     section = config.maps[name]
     names = {"model": section.model, "decoding": decoding, "questions": section.questions}
-    graded = read_table(store.path(paths.GRADED, **names), GRADED)
+    graded = store.read(GRADED, **names)
     graded = graded[(graded["variant"] == str(BASE)) & (graded["stop_reason"] == "eos")]
-    answers = read_table(store.path(paths.ANSWERS, variant=BASE, **names), ANSWERS)
+    answers = store.read(ANSWERS, variant=BASE, **names)
     answers = answers[answers["token_ids"].map(len) > 0]
     both = graded.merge(answers[["question_id", "sample", "token_ids"]], "inner")
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
-    for question, own in both.sort_values("sample").groupby("question_id", sort=False):
-        right, wrong = own[own["correct"]], own[~own["correct"]]
+    pairs: dict[str, dict[str, tuple[int, ...]]] = {}
+    for question, samples in both.sort_values("sample").groupby("question_id", sort=False):
+        right, wrong = samples[samples["correct"]], samples[~samples["correct"]]
         if len(right) and len(wrong):
             first = {RIGHT: right.iloc[0], WRONG: wrong.iloc[0]}
-            found[str(question)] = {
+            pairs[str(question)] = {
                 kind: tuple(map(int, row["token_ids"])) for kind, row in first.items()
             }
-    return found
+    return pairs

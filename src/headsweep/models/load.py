@@ -1,4 +1,7 @@
-"""Loading models: a decoder with what generation needs, or any other model."""
+"""Loading models: a decoder with what generation needs, an encoder, or any other model.
+
+Encoders read word problems: they have a mask token, which stands for numbers.
+"""
 
 import re
 from pathlib import Path
@@ -18,8 +21,9 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from headsweep.errors import ModelError, quoted
 from headsweep.models.checkpoints import read_pretrained
-from headsweep.models.geometry import LoadedModel, find_heads
+from headsweep.models.geometry import find_heads
 from headsweep.models.guard import read_config
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.source import fetch_model
 from headsweep.record import contradicted
 
@@ -70,7 +74,9 @@ def as_loaded(
     embeddings = model.get_input_embeddings()
     choices = (tokenizer.pad_token_id, *ends, 0)
     tokenizer.pad_token_id = next(
-        each for each in choices if each is not None and 0 <= each < embeddings.num_embeddings
+        token_id
+        for token_id in choices
+        if token_id is not None and 0 <= token_id < embeddings.num_embeddings
     )
     return LoadedModel(
         model,
@@ -212,7 +218,7 @@ def load_weights(
 
 def _check_records(folder: Path) -> None:
     """Compare what loading reads in a folder with the records of what a run or a command made."""
-    for file in sorted(each for each in folder.iterdir() if each.suffix in _READ):
+    for file in sorted(path for path in folder.iterdir() if path.suffix in _READ):
         if record := contradicted(file):
             raise ModelError(
                 f"{file} is damaged: its checksum differs from that in {record.name}; remove "
@@ -222,3 +228,38 @@ def _check_records(folder: Path) -> None:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+TextEncoder = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+"""An encoder and its tokenizer, which pads on the right."""
+
+
+def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
+    """Load an encoder, pruned or not; source and revision are those of `fetch_model`.
+
+    Raises:
+        ModelError: files are missing or unreadable, the tokenizer has no mask token or is not a
+            fast one, or it has more entries than the embeddings have rows.
+    """
+    folder = fetch_model(source, revision)
+    tokenizer = load_tokenizer(folder)
+    tokenizer.padding_side = "right"
+    model = load_weights(AutoModel, folder)
+    if hasattr(model, "pooler"):
+        model.pooler = None  # for sentence classification; not needed here
+    if tokenizer.mask_token is None:
+        raise ModelError(
+            f"the tokenizer of {source} has no mask token to stand for numbers; use an encoder "
+            f"trained on masked text, such as roberta-base"
+        )
+    if not tokenizer.is_fast:
+        raise ModelError(f"the tokenizer of {source} is not a fast one; save it as tokenizer.json")
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise ModelError(
+            f"the tokenizer of {source} has {len(tokenizer)} entries, but the model's embeddings "
+            f"have {rows} rows; they do not belong together"
+        )
+    positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+    return model, tokenizer

@@ -24,8 +24,10 @@ from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, Run
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import read_json, read_record, read_text
-from headsweep.report.page_tables import PAGE_TABLES, Facts, Marks, PageTable
+from headsweep.report.declarations import Facts, Marks, PageTable
+from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.svg import Scale, ruler, strip
+from headsweep.tables import FileKind, template_of
 from headsweep.text import part, points, short
 
 _CLIP = 0.25  # differences beyond this are drawn as arrows
@@ -34,7 +36,7 @@ _ROOM = 600_000  # characters of images that a page embeds; for further ones it 
 
 
 @dataclass
-class Table:
+class ShownTable:
     """Rows of text and numbers."""
 
     titles: Sequence[str]
@@ -60,7 +62,7 @@ class Picture:
     kind: str = "figure"
 
 
-Block = Table | Picture
+Block = ShownTable | Picture
 
 
 @dataclass
@@ -93,7 +95,7 @@ def table(source: Source, columns: Columns, caption: str = "", limit: int = 600)
         said.append(f"{limit} of {len(source)} rows; {source.file} has all.")
     shown = [[row[place] for place in keep] for row in rows]
     told = Markup(" ").join(map(escape, said))
-    return [Table([titles[place] for place in keep], shown, told, source.file)]
+    return [ShownTable([titles[place] for place in keep], shown, told, source.file)]
 
 
 def marks(
@@ -139,7 +141,7 @@ def marks(
     unit = "points" if in_points else "percent"
     titles, cells = cells_of(rows, {"": named, unit: strips, **columns})
     foot = ruler(scale, points if in_points else part)
-    return [Table(titles, cells, caption, foot=foot, kind="strips")]
+    return [ShownTable(titles, cells, caption, foot=foot, kind="strips")]
 
 
 def images(pictures: Iterable[str]) -> list[Block]:
@@ -147,7 +149,7 @@ def images(pictures: Iterable[str]) -> list[Block]:
 
     What was not drawn or is empty is left out.
     """
-    found: list[Block] = []
+    blocks: list[Block] = []
     for template in pictures:
         path = Path(template.format(suffix="svg"))
         words = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
@@ -155,8 +157,8 @@ def images(pictures: Iterable[str]) -> list[Block]:
             image = _smaller(read_text(path))
             uri = Markup(image.replace("%", "%25").replace("#", "%23").replace("&", "&amp;"))
             svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(words["alt"], uri)
-            found.append(Picture(svg, f"In print: {path.with_suffix('.pdf')}", "image"))
-    return found
+            blocks.append(Picture(svg, f"In print: {path.with_suffix('.pdf')}", "image"))
+    return blocks
 
 
 def bounded(blocks: Iterable[Block]) -> None:
@@ -218,7 +220,7 @@ def _made(declared: PageTable, source: Source, facts: Facts) -> list[Block]:
 
 def as_printed(config: Config) -> dict[str, list[Block]]:
     """Return Figures 2, 4 and 5 and Tables 1-4 of both papers, by name."""
-    found: dict[str, list[Block]] = {
+    blocks_by_heading: dict[str, list[Block]] = {
         heading: images(RunFiles(config).pictures(find_exhibit(name)))
         for heading, name in (
             ("Figure 2: gains of the best and the median head", "violins"),
@@ -230,42 +232,44 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
     for source, facts in _sources(config, paths.TABLE):
         rows = [
             ["No Prune" if variant == "base" else variant]
-            + [each.number("accuracy", "part") for each in source.where(variant=variant)]
+            + [cell.number("accuracy", "part") for cell in source.where(variant=variant)]
             for variant in source.rows["variant"].unique()
         ]
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
-        caption = f"{facts.of}. Right answers in percent. {cut.note(source.rows)}".rstrip()
-        found.setdefault(heading, []).append(Table(titles, rows, caption, source.file))
+        caption = f"{facts.subject}. Right answers in percent. {cut.note(source.rows)}".rstrip()
+        blocks_by_heading.setdefault(heading, []).append(
+            ShownTable(titles, rows, caption, source.file)
+        )
     for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
         name = exhibit.replace("table", "Table ").capitalize()
         for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):
             columns = {"compression": Cell("title"), **PRINTED}
             caption = unlike.of_table(config, source.rows)
-            found[f"Second paper, {name}"] = table(source, columns, caption)
-    return {name: blocks for name, blocks in found.items() if blocks}
+            blocks_by_heading[f"Second paper, {name}"] = table(source, columns, caption)
+    return {name: blocks for name, blocks in blocks_by_heading.items() if blocks}
 
 
-def _sources(config: Config, template: str, table: str = "") -> Iterator[tuple[Source, Facts]]:
-    """Yield the tables of a template, and the facts of each one's subject.
+def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[Source, Facts]]:
+    """Yield the tables of a kind, and the facts of each one's subject.
 
     Rows of several compressions have the `title` of theirs.
     """
     names = dict.fromkeys(("table", "exhibit", "paper"), table)
-    subject = re.search(r"\{(sweep|map|selector|frontier|comparison)\}", template)
+    subject = re.search(r"\{(sweep|map|selector|frontier|comparison)\}", template_of(kind))
     if subject is None:
-        source = Source.read(config, template, **names)
-        if template == paths.COMPRESSION_TABLE:
+        source = Source.read(config, kind, **names)
+        if kind == paths.COMPRESSION_TABLE:
             called = source.rows["compression"].map(titles(config, "compressions"))
             source = replace(source, rows=source.rows.assign(title=called))
         yield source, Facts()
         return
-    kind = subject[1]
-    for name in getattr(config, f"{kind}s"):
-        facts = Facts(of=title(config, f"{kind}s", name))
-        if kind == "selector":
+    wildcard = subject[1]
+    for name in getattr(config, f"{wildcard}s"):
+        facts = Facts(subject=title(config, f"{wildcard}s", name))
+        if wildcard == "selector":
             method, most = rival(config, name)
             facts = replace(facts, rival=method, most=most)
-        elif kind == "frontier":
-            file = Store(config).path(template, frontier=name, **names)
+        elif wildcard == "frontier":
+            file = Store(config).path(kind, frontier=name, **names)
             facts = replace(facts, budget=read_record(file)["primary_budget"])
-        yield Source.read(config, template, **{kind: name}, **names), facts
+        yield Source.read(config, kind, **{wildcard: name}, **names), facts

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis.facts import FORMS, LEVEL
+from headsweep.analysis.facts import FORMS, SIGNIFICANCE
 from headsweep.config import load
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
@@ -109,10 +109,10 @@ def _parts(run: Path) -> dict[tuple[str, str], tuple[str, Path]]:
     found = {}
     for batch in batches(config):
         if config.decodings[batch.decoding].greedy:
-            file = paths.GRADED.format(run="", **Store(config).keys(**batch.names))
+            file = GRADED.path.format(run="", **Store(config).keys(**batch.names))
             found["variants", ", ".join(batch.names.values())] = batch.questions, file
     for name, selector in config.selectors.items():
-        found["pass_at_n", name] = selector.test, paths.CURVES.format(run="", selector=name)
+        found["pass_at_n", name] = selector.test, CURVES.path.format(run="", selector=name)
     return {
         key: (split_key(config, questions), run / file.removeprefix("results//"))
         for key, (questions, file) in found.items()
@@ -192,7 +192,7 @@ def summary(tables: Tables, left_out: list[str]) -> str:
             moved = (table["difference"] != 0) | (table.get("changed", 0) != 0)
             differing = table[moved].sort_values("difference", key=abs, ascending=False)
         if "q" in table:
-            told = f"; {(table['q'] < LEVEL).sum()} shown to (q < {LEVEL})"
+            told = f"; {(table['q'] < SIGNIFICANCE).sum()} shown to (q < {SIGNIFICANCE})"
         lines += ["", f"{name}: {len(differing)} of {len(table)} rows differ{told}"]
         if len(differing):
             forms = {} if name == "settings" else {c: _FORMS[c] for c in table if c in _FORMS}

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-import yaml
-
 from headsweep import paths
 from headsweep.config import Config, load
 from headsweep.errors import ConfigError
@@ -20,7 +18,12 @@ from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, check_version, mark_version
 from headsweep.record import intact, record_path, rewrite_checksums
 from headsweep.tables import (
+    ACCURACY,
+    EMBEDDINGS,
+    INT8_OUTCOMES,
+    OUTCOMES,
     QUESTIONS,
+    STUDY_OUTCOMES,
     atomic,
     read_metadata,
     read_table,
@@ -33,13 +36,17 @@ from headsweep.tool.store import files_of
 _NOT_NEEDED = ("models", "sources", "problems", "encoders", "solvers", ".journal")
 """Folders of the store that no table or figure is made from."""
 
-_CARD = """\
----
-{front}---
-
+_TITLE = """\
 # {run}
 
-A run of headsweep: what {models} answered without each of some attention heads, and in whole. The
+A run of headsweep"""
+
+_CARD = """\
+---
+{{ card_data }}
+---
+
+{{ title }}: what {{ models }} answered without each of some attention heads, and in whole. The
 tables of `load_dataset(FOLDER, TABLE)`:
 
 | table | what |
@@ -50,8 +57,8 @@ tables of `load_dataset(FOLDER, TABLE)`:
 | `embeddings-*` | the questions' embeddings |
 | `compression-*` | answers of models without heads, by arm and seed |
 
-Head selectors are in `results/{run}/sprint`. The records beside the files (`*.run.json`) say what
-made them. The questions have the licences of their benchmarks.
+Head selectors are in `results/{{ run }}/sprint`. The records beside the files (`*.run.json`) say
+what made them. The questions have the licences of their benchmarks.
 
 Grading, tables, figures and the report are made again, without model, GPU or network, by
 
@@ -107,7 +114,7 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
             if source.exists():
                 _copy(source, folder / source.relative_to(here))
     for questions in config.questions if without_texts else ():
-        kept = folder / store.path(paths.QUESTIONS, questions=questions)
+        kept = folder / store.path(QUESTIONS, questions=questions)
         table = read_table(kept, QUESTIONS).assign(question="", solution=None)
         write_table(kept, table, QUESTIONS, read_metadata(kept))
         rewrite_checksums(kept)
@@ -129,18 +136,13 @@ def _check_target(folder: Path, run: str) -> None:
         return
     try:
         card = (folder / "README.md").read_text(encoding="utf-8")
-        if load(folder / "config.json").run == run and _title(run) in card:
+        if load(folder / "config.json").run == run and _TITLE.format(run=run) in card:
             return
     except (OSError, ValueError, ConfigError):  # no export's
         pass
     raise ConfigError(
         f"{folder} holds other files than an earlier export of {run!r}; name a new folder"
     )
-
-
-def _title(run: str) -> str:
-    """Return how an export's card begins below its front matter."""
-    return _CARD.partition("---\n\n")[2].partition("{models}")[0].format(run=run)
 
 
 def _tables(config: Config) -> dict[str, dict[str, Path]]:
@@ -150,20 +152,20 @@ def _tables(config: Config) -> dict[str, dict[str, Path]]:
     path = store.path
     part = {name: questions.split for name, questions in config.questions.items()}
     for name, split in part.items():
-        found[f"questions-{name}"] = {split: path(paths.QUESTIONS, questions=name)}
+        found[f"questions-{name}"] = {split: path(QUESTIONS, questions=name)}
         for each in config.embedders:
-            file = path(paths.EMBEDDINGS, embedder=each, questions=name)
+            file = path(EMBEDDINGS, embedder=each, questions=name)
             found[f"embeddings-{each}-{name}"] = {split: file}
     for batch in batches(config):
         files = map(Path, store.answers(batch))
         which = "-".join(batch.names.values())
         found[f"answers-{which}"] = dict(zip(map(str, batch.variants), files, strict=True))
-        found[f"accuracy-{which}"] = {part[batch.questions]: path(paths.ACCURACY, **batch.names)}
+        found[f"accuracy-{which}"] = {part[batch.questions]: path(ACCURACY, **batch.names)}
     for name, sweep in config.sweeps.items():
         if config.grading_of(name) != config.grading:
             found[f"accuracy-{name}"] = {part[sweep.questions]: store.of_sweep(name)}
     for name in config.compressions:
-        found[f"compression-{name}"] = {"test": path(paths.STUDY_OUTCOMES, compression=name)}
+        found[f"compression-{name}"] = {"test": path(STUDY_OUTCOMES, compression=name)}
     return found
 
 
@@ -175,11 +177,13 @@ def _of_run(config: Config) -> Iterator[Path]:
     for name in config.compressions:
         yield store.path(paths.MEASUREMENTS, compression=name)
     for arm, seed in seeded_arms(config):
-        yield from (Path(arm.file(each, seed)) for each in (paths.OUTCOMES, paths.INT8_OUTCOMES))
+        yield from (Path(arm.file(kind.path, seed)) for kind in (OUTCOMES, INT8_OUTCOMES))
 
 
 def _card(config: Config, tables: dict[str, dict[str, Path]], folder: Path) -> str:
     """Return the dataset's card, in the hub's format; it names the tables that are there."""
+    from huggingface_hub import DatasetCard, DatasetCardData  # slow to import
+
     entries = [
         {
             "config_name": name,
@@ -190,5 +194,11 @@ def _card(config: Config, tables: dict[str, dict[str, Path]], folder: Path) -> s
     ]
     named = config.models.items()
     models = [name if local_folder(model.source) else model.source for name, model in named]
-    front = yaml.safe_dump({"configs": entries}, sort_keys=False)
-    return _CARD.format(front=front, run=config.run, models=", ".join(models or config.solvers))
+    card = DatasetCard.from_template(
+        DatasetCardData(configs=entries),
+        template_str=_CARD,
+        title=_TITLE.format(run=config.run),
+        run=config.run,
+        models=", ".join(models or config.solvers),
+    )
+    return f"{card}\n"

@@ -16,7 +16,7 @@ from headsweep import paths
 from headsweep.config import Decoding, Family, Preset
 from headsweep.embeddings import embed, load_embedder
 from headsweep.errors import ConfigError
-from headsweep.generation.work import Unit
+from headsweep.generation.unit import Unit
 from headsweep.generation.worker import Worker
 from headsweep.grading.pool import read_texts
 from headsweep.models.load import load_model
