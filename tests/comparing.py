@@ -38,7 +38,7 @@ def assert_same(before, after, besides=frozenset()):
     found, wrong, other, followed = Counter(), set(), set(), set()
     for name, content in right.items():
         mine, theirs = before / name, after / name
-        if _columns(theirs) == ANSWERS.names:
+        if _columns(theirs) == ANSWERS.columns:
             if not same_answers(pd.read_parquet(mine), pd.read_parquet(theirs), found):
                 wrong.add(name)
         elif left[name] != content and not _same_but_margins(mine, theirs):
@@ -98,7 +98,7 @@ def _columns(file):
 
 
 def _same_but_margins(before, after):
-    if _columns(before) != GRADED.names or _columns(after) != GRADED.names:
+    if _columns(before) != GRADED.columns or _columns(after) != GRADED.columns:
         return False
     left, right = pd.read_parquet(before), pd.read_parquet(after)
     margins = left.pop("margin"), right.pop("margin")

@@ -136,6 +136,6 @@ def fill(store):
 
 def write(store, one):
     path = partial(store.path, compression=one.name)
-    write_table(path(paths.STUDY_OUTCOMES), one.outcomes, STUDY_OUTCOMES)
+    write_table(path(STUDY_OUTCOMES), one.outcomes, STUDY_OUTCOMES)
     write_json(path(paths.HISTORIES), one.histories)
     write_csv(path(paths.MEASUREMENTS), one.measurements)

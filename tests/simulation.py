@@ -19,13 +19,13 @@ from headsweep.planning.store import Store, mark_version
 from headsweep.record import RECORD, Stopwatch, described, write_record
 from headsweep.sprint import choosing, evaluation
 from headsweep.tables import (
+    ACCURACY,
     ACTIVATIONS,
     ANSWERS,
     CURVES,
     GRADED,
     POINTS,
     QUESTIONS,
-    accuracy_schema,
     write_csv,
     write_table,
 )
@@ -103,13 +103,13 @@ def record():
 
 def _fill_selector(config, file, section):
     curves, paired = simulated_curves()
-    write_table(file(paths.CURVES), curves, CURVES, {"test_questions": 200})
+    write_table(file(CURVES), curves, CURVES, {"test_questions": 200})
     heads = [str(variant) for variant in pool(config, section)]
     asked = [f"test/{number:03}" for number in range(config.questions[section.test].n or 100)]
     kinds = ["head"] * len(heads) + ["question"] * len(asked)
     points = pd.DataFrame({"kind": kinds, "name": heads + asked})
     vectors = list(np.random.default_rng(5).normal(size=(len(kinds), 5)))
-    write_table(file(paths.POINTS), points.assign(vector=vectors), POINTS)
+    write_table(file(POINTS), points.assign(vector=vectors), POINTS)
     of_setting = ["geometry", "embedder", "seed", "chosen"]
     of_choice = ["dimension", "diversity", "weight_decay", "learning_rate", "epochs"]
     of_choice += ["pass_at_1", "pass_at_4", "mean_pass"]
@@ -203,7 +203,7 @@ def _fill_batch(store, batch, rng, subjects, text):
     samples = config.decodings[batch.decoding].samples
     names = [str(variant) for variant in batch.variants]
     z = simulated_z(n, names, rng, subjects)
-    write_table(file(paths.ACCURACY), z, accuracy_schema(names))
+    write_table(file(ACCURACY), z, ACCURACY)
     first = graded(z, names)
     drawn = [first["correct"], *(rng.permutation(first["correct"]) for _ in range(1, samples))]
     every = [first.assign(sample=sample, correct=own) for sample, own in enumerate(drawn)]
@@ -211,12 +211,12 @@ def _fill_batch(store, batch, rng, subjects, text):
     places = product(range(section.layers), range(section.heads))
     measured = pd.DataFrame(places, columns=["layer", "head"])
     measured = measured.assign(share=1 / section.heads, norm=2.5, output_norm=1.5, noise_norm=1.5)
-    write_table(file(paths.ACTIVATIONS), measured, ACTIVATIONS)
-    write_table(file(paths.GRADED), pd.concat(every, ignore_index=True), GRADED)
-    write_record(file(paths.GRADED), Stopwatch(), {})
+    write_table(file(ACTIVATIONS), measured, ACTIVATIONS)
+    write_table(file(GRADED), pd.concat(every, ignore_index=True), GRADED)
+    write_record(file(GRADED), Stopwatch(), {})
     rows = z[["question_id", "subject", "level"]].assign(split="test", answer="7", solution=None)
     rows = rows.assign(question=f"What is 3 + 4? {text}", source_row=range(n))
-    write_table(file(paths.QUESTIONS), rows, QUESTIONS)
+    write_table(file(QUESTIONS), rows, QUESTIONS)
     plain = f"Three and four: {text}"
     tokens = [rng.integers(3, 90, rng.integers(2, 9)).tolist() for _ in range(n)]
     for variant in batch.variants:
@@ -228,7 +228,7 @@ def _fill_batch(store, batch, rng, subjects, text):
             [*own[:2], 2, *own[3:]] if other else own
             for own, other in zip(tokens, turned, strict=True)
         ]
-        write_table(file(paths.ANSWERS, variant=variant), answers, ANSWERS)
+        write_table(file(ANSWERS, variant=variant), answers, ANSWERS)
 
 
 def write(config, *, figures=True):

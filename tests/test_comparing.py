@@ -12,7 +12,7 @@ FILE = Path("results/store/tiny-0/greedy-0/test-0/base.parquet")
 def table(rows=20, **changed):
     """Return sound answers; of each column named, one row has another value."""
     of = [(f"q{row}", 0, list(range(row % 7)), f"answer {row}", "eos", 0.5) for row in range(rows)]
-    answers = pd.DataFrame(of, columns=ANSWERS.names)
+    answers = pd.DataFrame(of, columns=ANSWERS.columns)
     for column, (row, value) in changed.items():
         answers.at[row, column] = value
     return answers
@@ -25,7 +25,7 @@ def write(folder, answers, *, tokens=3, figure="points"):
     graded = answers[["question_id", "sample", "stop_reason", "margin"]].assign(
         variant="base", answer="1", group=0, correct=True, verdict="judged", tokens=tokens
     )
-    write_table(results / "mini/graded.parquet", graded[GRADED.names], GRADED)
+    write_table(results / "mini/graded.parquet", graded[GRADED.columns], GRADED)
     (results / "mini/points.csv").write_text(figure)
     return results
 

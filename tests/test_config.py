@@ -134,7 +134,7 @@ def test_a_file_that_is_no_config_is_refused_in_one_line(tmp_path, content, mess
 
 
 def test_the_last_of_the_most_samples_fits_into_the_tables():
-    for schema in (ANSWERS, GRADED):
+    for schema in (ANSWERS.schema, GRADED.schema):
         pa.array([MOST_SAMPLES - 1], schema.field("sample").type)
         with pytest.raises(pa.ArrowInvalid):
             pa.array([MOST_SAMPLES], schema.field("sample").type)

@@ -214,7 +214,7 @@ def test_a_job_is_told_in_words():
     ("done", "total", "seconds", "waits", "said"),
     [
         (0, 9200, 0.0, "", "loading the model"),
-        (0, 9200, 4.0, "", "writing the first of 9200 answers"),
+        (0, 9200, 4.0, "", "writing the first of 9200 answers, 4 s so far"),
         (2, 9200, 53.0, "", "2 of 9200 answers after 53 s"),
         (2, 3, 53.0, "", "2 of 3 answers after 53 s"),
         (100, 9200, 50.0, "", "100 of 9200 answers, 2.0/s, 4550 s left"),
@@ -231,7 +231,23 @@ def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds,
     assert told == said
     pace = Pace({1: Planned("generate", "batch", 100.0, [])})
     pace.start(1, 0.0)
-    pace.said(1, progress(told))  # as the status line does
+    pace.said(1, progress(told), seconds)  # as the status line does
+
+
+def test_a_job_says_nothing_twice_within_the_doubled_time():
+    reports = client._Reports(0.0)
+    counts = {0: 0, 95: 7, 97: 8, 140: 8}  # answers, from each second on
+
+    def told(until):
+        done = 0
+        for second in range(until):
+            done = counts.get(second, done)
+            if reports.due(float(second), done, ""):
+                yield second, done
+
+    stands = [(5, 0), (15, 0), (35, 0), (75, 0)]
+    assert [*told(151)] == [*stands, (95, 7), (100, 8), (110, 8), (130, 8)]
+    assert reports.due(151.0, 8, "another engine")
 
 
 CORES = 2
@@ -345,11 +361,25 @@ def test_a_long_batch_is_not_guessed_before_some_of_it_is_done():
     batches = [Planned("generate", name, 9000.0, []) for name in ("long", "longer")]
     pace = replayed(*batches, cores=1)
     pace.start(1, NOW)
-    pace.said(1, "20 of 500 answers")
+    pace.said(1, "20 of 500 answers", NOW)
     assert pace.left(NOW + 60.0) is None
-    pace.said(1, "50 of 500 answers")
+    pace.said(1, "50 of 500 answers", NOW + 600.0)
     left = pace.left(NOW + 600.0)
     assert left == pytest.approx(600.0 * 19, rel=0.05)  # two thirds of the plan, for both
+
+
+def test_the_last_answers_of_a_batch_never_leave_the_estimate_standing():
+    pace = replayed(Planned("generate", "batch", 500.0, []), cores=1)
+    pace.start(1, NOW)
+    pace.said(1, "490 of 500 answers", NOW + 980.0)
+    told = []
+    for silent in range(0, 200, 10):
+        pace.said(1, "490 of 500 answers", NOW + 980.0 + silent)  # as each look repeats it
+        told.append(pace.left(NOW + 980.0 + silent))
+    steps = np.diff(told)
+    assert told[0] == pytest.approx(20.0, abs=1.0)
+    assert (steps[:1] < -4).all()  # it runs down
+    assert (steps[2:] > 4).all()  # and then grows: these answers are longer than others
 
 
 def test_a_failed_job_is_still_to_be_done():

@@ -126,7 +126,7 @@ class LogHandler(LogHandlerBase):
         for number, job in self._jobs.items():
             if job.doing not in shown and len(shown) < _MOST:
                 shown[job.doing] = done = progress(_end_of(job.log))
-                self._pace.said(number, done)
+                self._pace.said(number, done, now)
         left = self._pace.left(now)
         text = f"{self._done} of {self._total} jobs after {clock(now - self._start)}"
         text += "" if left is None else f", about {clock(left)} left"

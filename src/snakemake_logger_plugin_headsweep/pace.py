@@ -53,6 +53,8 @@ class Unit:
     spent: float = 0.0
     done: float = 0.0
     """Share of the work that is done, as its jobs report."""
+    reported: float = 0.0
+    """What was spent when that share was reported first."""
     running: set[int] = field(default_factory=set)
     after: set["Unit"] = field(default_factory=set)
 
@@ -100,12 +102,17 @@ class Pace:
             self._of[job].running.remove(job)
             self._of[job].left -= not failed
 
-    def said(self, job: int, progress: str) -> None:
+    def said(self, job: int, progress: str, now: float) -> None:
         """Note a job's reported progress, such as `3 of 40 answers`; other words say nothing."""
+        self._pass(now)
         counted = _ANSWERED.fullmatch(progress)
         if counted and job in self._of:
+            unit = self._of[job]
             done, total = map(int, counted.groups())
-            self._of[job].done = done / max(total, 1)
+            share = done / max(total, 1)
+            if share != unit.done:
+                unit.done = share
+                unit.reported = unit.spent
 
     def left(self, now: float) -> float | None:
         """Return the estimated seconds left; None while too little is measured, and at the end."""
@@ -180,8 +187,15 @@ def _scale(seen: Sequence[Unit], before: float) -> float:
 
 
 def _left(unit: Unit, scale: float) -> float:
-    """Return the core seconds that a unit still takes."""
+    """Return the core seconds that a unit still takes.
+
+    Between two reports they run down. When a batch takes longer than they promised, its longest
+    answers are left: they grow with the time that nothing was reported.
+    """
     if unit.done >= _SAID and unit.spent:
-        return unit.spent * (1 / unit.done - 1) + scale * _COLLECTING * unit.left
+        promised = unit.reported * (1 / unit.done - 1)
+        silent = unit.spent - unit.reported
+        rest = max(promised - silent, silent / 2)
+        return rest + scale * _COLLECTING * unit.left
     whole = scale * unit.seconds
     return min(max(whole - unit.spent, unit.spent / 10), whole * unit.left / unit.jobs)

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headsweep import paths
 from headsweep.athena import problems as source
 from headsweep.athena.equations import NUMBER, Problem, evaluate, infix, parse
 from headsweep.athena.expressions import harvest, schedule
@@ -220,7 +219,7 @@ def test_parts_their_order_and_every_tree_come_back_from_a_table(tmp_path, monke
     ]
     parts = drawn._replace(train=[*drawn.train, *trees])
     rows = source.table(parts)
-    write_table(Path(paths.PROBLEMS.format(data="made-1")), rows, PROBLEMS)
+    write_table(Path(PROBLEMS.path.format(data="made-1")), rows, PROBLEMS)
     assert read_parts("made-1") == parts
     sizes = {name: len(part) for name, part in parts._asdict().items()}
     assert rows["part"].value_counts().to_dict() == sizes

@@ -189,7 +189,7 @@ def test_the_hub_and_a_file_give_the_same_questions(
     monkeypatch.setitem(sources.PINNED, benchmark, HubDataset(str(folder), name, "0" * 40))
     found = read(benchmark, write_jsonl(tmp_path / "test.jsonl", rows))
     pd.testing.assert_frame_equal(read(benchmark), found)
-    assert found.columns.tolist() == QUESTIONS.names
+    assert found.columns.tolist() == QUESTIONS.columns
     assert found["source_row"].tolist() == [*range(len(rows))]
     found = found.astype(object).where(found.notna(), None)
     assert {column: found[column].tolist() for column in expected} == expected

@@ -22,7 +22,7 @@ from headsweep.generation import prepare
 from headsweep.planning.batches import arms
 from headsweep.planning.store import Store
 from headsweep.record import read_record
-from headsweep.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_table
+from headsweep.tables import ANSWERS, OUTCOMES, QUESTIONS, STUDY_OUTCOMES, read_table, write_table
 
 SEED = 3
 CONFIG = parse(
@@ -68,7 +68,7 @@ def prepare_decoder():
     for name in CONFIG.questions:
         prepare.read_source(CONFIG, name)
         prepare.draw_questions(CONFIG, name)
-    questions = read_table(Store(CONFIG).path(paths.QUESTIONS, questions="train"), QUESTIONS)
+    questions = read_table(Store(CONFIG).path(QUESTIONS, questions="train"), QUESTIONS)
     batch = FULL.answered(CONFIG)
     for variant, output in zip(batch.variants, Store(CONFIG).answers(batch), strict=True):
         wrong = str(variant) not in ("base", "L00H01", "L00H00")
@@ -84,11 +84,11 @@ def prepare_decoder():
 
 def test_outcomes_are_of_the_test_part_and_gathered_in_the_arms_order():
     for arm in arms(CONFIG, "own"):
-        file = Path(arm.file(paths.OUTCOMES, SEED))
+        file = Path(arm.file(OUTCOMES.path, SEED))
         rows = read_table(file, OUTCOMES)
         assert len(rows) == 7 and not rows["quantised"].any()
         assert read_record(file)["strict"] == rows["strict"].mean()
-    rows = pd.read_parquet(paths.STUDY_OUTCOMES.format(run="jobs", compression="own"))
+    rows = pd.read_parquet(STUDY_OUTCOMES.path.format(run="jobs", compression="own"))
     pairs = list(dict.fromkeys(zip(rows["arm"], rows["quantised"], strict=True)))
     assert pairs == [("baseline", False), ("full", False), ("full", True), ("mixed", False)]
     assert set(rows["seed"]) == {SEED}
@@ -134,7 +134,7 @@ def learner():
 
 READ = {
     paths.HISTORY: [learner, lambda: jobs.gather(CONFIG, "own")],
-    paths.OUTCOMES: [lambda: jobs.gather(CONFIG, "own")],
+    OUTCOMES.path: [lambda: jobs.gather(CONFIG, "own")],
     f"{paths.COMPRESSED}/model.safetensors": [learner],
     f"{paths.COMPRESSED}/config.json": [learner],
     f"{paths.COMPRESSED}/tokenizer.json": [learner],

@@ -19,7 +19,7 @@ from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
-from headsweep.tables import accuracy_schema, write_table
+from headsweep.tables import ACCURACY, write_table
 from headsweep.variants import Variant
 
 LAYERS, HEADS, WORDS = 4, 6, [f"w{number}" for number in range(40)]
@@ -105,12 +105,12 @@ def test_a_part_of_the_texts_may_score_heads(qwen2, tmp_path):
     options = {"ratio": 0.4, "criterion": "entropy"}
     texts = [*TEXTS[:3], " ".join(WORDS[::-3])]
     done = headsweep.prune(str(qwen2), tmp_path / "part", texts=texts, calibration=3, **options)
-    left_out = [
-        headsweep.prune(str(qwen2), tmp_path / str(number), texts=rest, **options).removed
-        for number in range(4)
-        if (rest := texts[:number] + texts[number + 1 :])
-    ]
-    assert done.removed in left_out
+    removed_by_three = []
+    for number in range(4):
+        three = texts[:number] + texts[number + 1 :]
+        pruned = headsweep.prune(str(qwen2), tmp_path / str(number), texts=three, **options)
+        removed_by_three.append(pruned.removed)
+    assert done.removed in removed_by_three
 
 
 def test_protected_layers_keep_their_heads(qwen2, tmp_path, capsys):
@@ -129,8 +129,8 @@ def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2, tmp_path):
     heads = [Variant(layer, head) for layer in (0, 2) for head in range(HEADS)]
     columns = {str(head): [1, int(head not in (Variant(0, 1), Variant(2, 4)))] for head in heads}
     facts = {"question_id": ["a", "b"], "subject": None, "level": None, "base": [1, 1]}
-    table, schema = pd.DataFrame({**facts, **columns}), accuracy_schema(["base", *columns])
-    write_table(tmp_path / "z.parquet", table, schema)
+    table = pd.DataFrame({**facts, **columns})
+    write_table(tmp_path / "z.parquet", table, ACCURACY)
     options = {"criterion": "causal", "accuracy": tmp_path / "z.parquet"}
     done = headsweep.prune(str(qwen2), tmp_path / "out", ratio=0.25, **options)
     expected = [Variant(0, head) for head in (3, 4, 5)] + [Variant(2, head) for head in (0, 1, 2)]
@@ -154,6 +154,7 @@ def test_a_uniform_ratio_takes_as_many_of_every_layer(unit, lost, qwen2, tmp_pat
         ({"ratio": 1.5}, "ratio 1.5 is not between 0 and 1"),
         ({}, "say which heads are to go"),
         ({"heads": ["L01H01"], "ratio": 0.2}, "say which heads are to go"),
+        ({"heads": []}, "`heads` is empty; name some, such as L05H03, or give a `ratio`"),
         ({"heads": ["base"]}, "base names no head to remove"),
         ({"ratio": 0.2, "form": "uniform"}, "no BertConfig has 5 heads"),
         ({"ratio": 0.2, "criterion": "entropy"}, "criterion entropy looks at texts"),

@@ -29,7 +29,7 @@ from headsweep.analysis.published import (
 from headsweep.planning.batches import pool
 from headsweep.planning.store import Store
 from headsweep.sprint.evaluation import DIVERSITY
-from headsweep.tables import accuracy_schema, write_csv, write_table
+from headsweep.tables import ACCURACY, write_csv, write_table
 from simulation import PUBLISHED
 
 SMALL = "Qwen2.5-Math-1.5B-Instruct"
@@ -69,10 +69,10 @@ def of_run(tmp_path_factory):
     z["L00H03"] = (draw.random(500) < 0.04).astype("int8")
     z.loc[wrong[:6], "L15H00"] = 1
     z.loc[missed[:9], "L21H00"] = 1
-    store, schema = Store(config), accuracy_schema(names)
+    store = Store(config)
     with chdir(tmp_path_factory.mktemp("claims")):
-        write_table(store.of_sweep("table"), z, schema)
-        write_table(store.of_sweep("again"), z.assign(L15H00=z["base"]), schema)
+        write_table(store.of_sweep("table"), z, ACCURACY)
+        write_table(store.of_sweep("again"), z.assign(L15H00=z["base"]), ACCURACY)
         write_csv(store.path(paths.PAIRED, selector="math"), simulation.simulated_curves()[1])
         spent = pd.DataFrame({"method": ["SPRINT", "sampling T=0.6"] * 2, "n": [1, 1, 4, 4]})
         spent = spent.assign(computed=[110, 100, 480, 400]).reindex(columns=DIVERSITY)

@@ -60,7 +60,7 @@ def run_config(tmp_path, monkeypatch, model_folder):
         rows = pd.DataFrame({"question_id": [f"q{n}" for n in numbers][::-1], "split": "test"})
         rows["question"] = [f"w{n} w{2 * n} w7" for n in numbers][::-1]
         rows = rows.assign(subject=None, level=None, answer="1", solution=None, source_row=numbers)
-        file = paths.QUESTIONS.format(questions=key(values, "questions", name))
+        file = QUESTIONS.path.format(questions=key(values, "questions", name))
         write_table(Path(file), rows, QUESTIONS)
     model_file = paths.MODEL.format(model=key(values, "models", "tiny"))
     write_json(Path(model_file), {"folder": str(model_folder)})

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import inline
-from headsweep import paths
 from headsweep.errors import EngineError
 from headsweep.generation import activations, alone, devices, worker
 from headsweep.generation.devices import Device
 from headsweep.generation.work import Work
+from headsweep.tables import ACTIVATIONS
 from headsweep.variants import BASE
 from processes import wait_until
 
@@ -105,7 +105,7 @@ def test_activations_load_no_model_onto_a_gpu_that_another_process_has(
     activations.run(run_config, *names)
     assert asked[:3] == [None, None, None]
     keys = Work(run_config, *names).keys
-    assert Path(paths.ACTIVATIONS.format(**keys)).exists()
+    assert Path(ACTIVATIONS.path.format(**keys)).exists()
 
 
 def test_a_gpu_is_free_again_after_use_and_others_are_not_waited_for(taken):

@@ -17,7 +17,6 @@ from transformers import (
 )
 
 import inline
-from headsweep import paths
 from headsweep.config import Decoding
 from headsweep.errors import ModelError, TableError
 from headsweep.generation import activations, weights
@@ -30,6 +29,7 @@ from headsweep.models.geometry import find_heads
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights, variant_masks
 from headsweep.record import read_record
+from headsweep.tables import ACTIVATIONS
 from headsweep.variants import BASE, Variant
 
 LENGTHS = (3, 29, 5, 17, 2, 11, 23, 1, 7)
@@ -280,7 +280,7 @@ def test_activations_are_measured_on_prompts_with_the_base_models_answers(run_co
     inline.run(run_config, "tiny", "greedy", "small", BASE)
     activations.run(run_config, "tiny", "greedy", "small")
     work = Work(run_config, "tiny", "greedy", "small")
-    record = read_record(Path(paths.ACTIVATIONS.format(**work.keys)))
+    record = read_record(Path(ACTIVATIONS.path.format(**work.keys)))
     assert record["texts"] == 4
     assert record["tokens"] > sum(map(len, work.base().values())) > 0
 

@@ -142,12 +142,10 @@ def test_what_vllm_cannot_do_is_refused_before_the_first_job(run_config, monkeyp
         parse(values)
 
 
-def test_more_ranks_than_gpus_are_refused_before_the_first_job(run_config, monkeypatch):
-    found = Path.glob
-    two = [Path("/dev/nvidia0"), Path("/dev/nvidia1")]
-    monkeypatch.setattr(
-        Path, "glob", lambda self, name: two if self == Path("/dev") else found(self, name)
-    )
+def test_more_ranks_than_gpus_are_refused_before_the_first_job(run_config, tmp_path, monkeypatch):
+    for number in range(2):
+        (tmp_path / f"nvidia{number}").touch()
+    monkeypatch.setattr("headsweep.planning.cards._DEVICES", tmp_path)
     monkeypatch.setattr("headsweep.planning.inputs.find_spec", lambda name: name)
     monkeypatch.setattr("shutil.which", lambda name: None)
     values = run_config.model_dump(mode="json")

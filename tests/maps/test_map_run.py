@@ -63,9 +63,9 @@ def put_scores(config, strength=1.5):
     write(gradients, estimates, GRADIENTS)
 
 
-def write(file, rows, schema):
+def write(file, rows, table):
     path = Store(mapping()).path(file)
-    write_table(path, pd.DataFrame(rows, columns=schema.names), schema)
+    write_table(path, pd.DataFrame(rows, columns=table.columns), table)
     write_record(path, Stopwatch(), {})
 
 
@@ -129,7 +129,9 @@ def test_damaged_scores_are_noticed(config):
 
 def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
     sweep = {"model": "reasoner", "questions": "math_test", "layers": [2, 5]}
-    asked = mapping(sweeps={"top": {**sweep, "heads": {"map": "known", "top": 3}}})
+    asked = mapping(
+        sweeps={"top": {**sweep, "heads": {"map": "known", "top": 3, "outcome": "preference"}}}
+    )
     with caplog.at_level(logging.WARNING):
         assert resolve(asked).sweeps == {}
     assert "sweeps.top waits for maps.known" in caplog.text
@@ -150,7 +152,11 @@ def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
     rewrite_checksums(file)
     again = parse(resolved.model_dump(mode="json"))
     assert resolve(again).sweeps["top"].heads.chosen == tuple(best)
-    elsewhere = {**sweep, "layers": [1], "heads": {"map": "known", "top": 3}}
+    elsewhere = {
+        **sweep,
+        "layers": [1],
+        "heads": {"map": "known", "top": 3, "outcome": "preference"},
+    }
     with pytest.raises(ConfigError, match=r"^sweeps.top.heads: map 'known' has no preference"):
         resolve(mapping(sweeps={"top": elsewhere}))
 

@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 from test_map_run import mapping
 
-from headsweep import paths
 from headsweep.errors import TableError
 from headsweep.maps.texts import choose_texts
 from headsweep.models.load import load_tokenizer
@@ -45,7 +44,7 @@ def config(tmp_path, monkeypatch):
     rows = pd.DataFrame({"question_id": list(SOLUTIONS), "solution": list(SOLUTIONS.values())})
     rows = rows.assign(split="train", subject=None, level=None, question="3 + 4?", answer="7")
     path = Store(config).path
-    write_table(path(paths.QUESTIONS, questions="math_train"), rows.assign(source_row=0), QUESTIONS)
+    write_table(path(QUESTIONS, questions="math_train"), rows.assign(source_row=0), QUESTIONS)
     for decoding, samples in SAMPLES.items():
         names = {"model": "reasoner", "decoding": decoding, "questions": "math_train"}
         answers = pd.DataFrame(
@@ -55,11 +54,11 @@ def config(tmp_path, monkeypatch):
         )
         answers.columns = ["question_id", "sample", "token_ids", "stop_reason", "correct"]
         answers = answers.sample(frac=1, random_state=2).assign(margin=0.5, text="")
-        file = path(paths.ANSWERS, variant="base", **names)
+        file = path(ANSWERS, variant="base", **names)
         write_table(file, answers.drop(columns="correct"), ANSWERS)
         graded = answers.drop(columns=["token_ids", "text"]).assign(variant="base", tokens=1)
         graded = graded.assign(answer=None, group=-1, verdict="judged")
-        write_table(path(paths.GRADED, **names), graded, GRADED)
+        write_table(path(GRADED, **names), graded, GRADED)
     return config
 
 
@@ -88,7 +87,7 @@ def test_a_map_without_texts_is_refused(config, tokenizer):
     known = config.maps["known"].model_copy(update={"sampling": ()})
     bare = config.model_copy(update={"maps": {"known": known}})
     assert choose_texts(bare, "known", tokenizer).counts["pairs"] == 0
-    file = Store(bare).path(paths.QUESTIONS, questions="math_train")
+    file = Store(bare).path(QUESTIONS, questions="math_train")
     write_table(file, pd.read_parquet(file).assign(solution=None), QUESTIONS)
     with pytest.raises(TableError, match=r"^maps\.known: none of 4 questions has a right and"):
         choose_texts(bare, "known", tokenizer)

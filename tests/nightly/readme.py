@@ -1,7 +1,7 @@
 """README's accounts of the demo and of the real model's runs, and the gallery's pictures.
 
 ``make readme`` writes them anew from results/demo and from what ``make real`` remade: the findings
-of a run, and its Pass@N or its families.
+of a run, and its Pass@N, its families, or what is right by subject.
 """
 
 import shutil
@@ -31,7 +31,7 @@ class Account(NamedTuple):
     name: str  # of the run in the comments
     folder: str  # of the gallery
     of: str  # the sweep and selector, which have one name
-    sizes: tuple[int, ...]  # the columns of Pass@N
+    sizes: tuple[int, ...] = ()  # the columns of Pass@N
 
     def text(self, run):
         """Return the account of a run's folder, as Markdown."""
@@ -55,8 +55,10 @@ class Account(NamedTuple):
         return stated.strip()
 
     def _table(self, run):
-        """Return percentages of Pass@N by method, or else by family with what answers cost."""
+        """Return percentages of Pass@N, of families with what answers cost, or by subject."""
         sizes = list(self.sizes)
+        if not (run / "sprint").exists() and not (run / "frontier").exists():
+            return by_subject(run, self.of)
         if (run / "sprint").exists():
             curves = pd.read_parquet(run / f"sprint/{self.of}/pass_at_n.parquet")
             wide = curves.pivot(index="method", columns="n", values="pass_at_n")[sizes]
@@ -70,6 +72,29 @@ class Account(NamedTuple):
         return table[[*_FAMILIES, *sizes]].rename(columns=_FAMILIES)
 
 
+def by_subject(run, sweep):
+    """Return how many percent are right: without a head's loss, with it, with noise, as printed.
+
+    The printed ones are those of the layer in the paper's table of the model that stands beside.
+    """
+    z = headsweep.load(run).z(sweep).drop(columns=["question_id", "level"])
+    right = 100 * z.groupby("subject").mean()
+    right.loc["Overall"] = 100 * z.drop(columns="subject").mean()
+    cells = pd.read_csv(run / f"tables/{sweep}.csv")
+    cells = cells[cells["by"].isin(["overall", "subject"])]
+    printed = 100 * cells.pivot(index="group", columns="variant", values="published")
+    columns = {"questions": z["subject"].value_counts(), "whole": right["base"]}
+    columns["questions"]["Overall"] = len(z)
+    kinds = {"a head less": right.filter(regex="H"), "noise": right.filter(regex="N")}
+    kinds["printed, a head less"] = printed.filter(regex="H")
+    for kind, shares in kinds.items():
+        columns[f"{kind}, least"] = shares.min(axis=1)
+        columns[f"{kind}, most"] = shares.max(axis=1)
+    columns["printed, whole"] = printed["base"]
+    return pd.DataFrame(columns).reindex(right.index).rename_axis("right, %")
+
+
+MATH = Account("MATH-500 run", "qwen2.5-coder-1.5b-math500", "math")
 DEMO = Account("demo", "", "math", (1, 2, 4, 8))
 REAL = Account("real model", "qwen2.5-coder-0.5b", "asdiv", (1, 2, 3, 4))
 FAMILIES = Account("frontier", f"{REAL.folder}-families", "asdiv", (1, 2, 4, 8))

@@ -144,7 +144,11 @@ def recomputed(folder, of):
     for frontier in run.config["frontiers"]:
         facts |= families.facts(run, frontier)
     if of is not None:
-        facts |= heads.facts(run, of) | selectors.facts(run, of) | published.likeness(run, of)
+        facts |= heads.facts(run, of)
+    if of in run.config["selectors"]:
+        facts |= selectors.facts(run, of) | published.likeness(run, of)
+    elif of is not None:
+        facts |= heads.by_subject(run, of)
     return facts | compressions.facts(run)
 
 
@@ -170,9 +174,11 @@ def stated(account):
                 yield Stated(topic, name, value, 0.0)
     rows = [line.strip("|").split("|") for line in lines if line.startswith("|")]
     (title, *columns), _, *rows = [[cell.strip() for cell in row] for row in rows]
-    topic = "families" if title == "family" else "Pass@N"
+    topic = {"family": "families", "right, %": "subjects"}.get(title, "Pass@N")
     for name, *cells in rows:
         for column, cell in zip(columns, cells, strict=True):
+            if cell == "nan":
+                continue
             yield _number(topic, f"{name}, {column}", cell)
 
 

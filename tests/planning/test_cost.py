@@ -5,7 +5,7 @@ import pytest
 from example_config import VALUES, changed, config
 from headsweep.config import Questions, parse
 from headsweep.config.compression import Importance
-from headsweep.planning import cost
+from headsweep.planning import cards, cost
 from headsweep.planning.batches import Batch, batches, family_members, find_batch, placebos
 from headsweep.planning.memory import training_memory
 from headsweep.planning.plan import describe
@@ -20,14 +20,14 @@ def test_memory_is_weights_and_rows_and_twice_the_weights_for_each_core_of_a_cpu
     model = config(models={"big": {"billions": 2.0, "batch_size": 3}}).models["big"]
     weights = 2e9 * 2  # bfloat16
     rows = 3 * 1000 * 2 * model.layers * model.kv_heads * 128 * 2
-    assert cost.memory(model, cost.CARDS["H100"]) == pytest.approx((weights + rows) / 1e9)
+    assert cost.memory(model, cards.CARDS["H100"]) == pytest.approx((weights + rows) / 1e9)
     cores = len(os.sched_getaffinity(0))
-    assert cost.memory(model, cost.ANY_CORE) == pytest.approx(cores * (2 * weights + rows) / 1e9)
+    assert cost.memory(model, cards.ANY_CORE) == pytest.approx(cores * (2 * weights + rows) / 1e9)
 
 
 def test_an_arm_s_time_counts_its_test_and_its_scoring():
     planned = config(compressions={"own": {"model": "big", "train": "train", "test": "test"}})
-    study, card = planned.compressions["own"], cost.CARDS["H100"]
+    study, card = planned.compressions["own"], cards.CARDS["H100"]
     base = Batch("big", "greedy", "test", (BASE,))
     test = cost.generation_seconds(planned, base, card)
     baseline, pruned, full = (
@@ -96,17 +96,17 @@ def test_the_questions_of_a_file_of_ones_own_are_counted(tmp_path):
 
 
 def test_a_cpu_is_measured_and_a_cluster_s_is_not():
-    assert 1e9 < cost.this_cpu().flops < 1e13
+    assert 1e9 < cards.this_cpu().flops < 1e13
     planned = config(models={"big": {"device": "cpu", "dtype": "float32"}})
     batch = batches(planned)[0]
     request = cost.generation_request(planned, batch)
-    alone = cost.generation_seconds(planned, batch, cost.ANY_CORE) / len(batch.variants)
+    alone = cost.generation_seconds(planned, batch, cards.ANY_CORE) / len(batch.variants)
     assert (request.gpus, request.minutes) == (0, pytest.approx(5 + 2 * alone / 60, abs=1))
     spread = config(models={"big": {"backend": "vllm", "tensor_parallel": 2}})
     assert cost.generation_request(spread, batch).gpus == 2
     # A token costs two operations a weight at least.
     tokens = cost.generation_cost(planned, batch).tokens
-    for card in cost.CARDS.values():
+    for card in cards.CARDS.values():
         assert cost.generation_seconds(planned, batch, card) > 2 * 1.5e9 * tokens / card.flops
 
 
@@ -117,16 +117,16 @@ def test_a_gpu_decodes_as_many_rows_as_fit_and_its_hours_are_marked():
         questions={"test": {"n": 500}},
         decodings={"greedy": {"max_new_tokens": 2048}},
     )
-    model, card = planned.models["big"], cost.CARDS["H100"]
+    model, card = planned.models["big"], cards.CARDS["H100"]
     # Keys and values of 2,560 columns, twice; beside weights, a twelfth and a gigabyte.
     row = 2 * 28 * 2 * 128 * 2 * (2048 + 512)
     free = 80e9 * 11 / 12 - 1.54e9 * 2 - 2**30
     assert cost.decoded_rows(model, 2048, card) == int(free / (2 * row)) == 471
     assert cost.decoded_rows(model, 100, card) == 512
     assert cost.decoded_rows(model.model_copy(update={"batch_size": 3}), 2048, card) == 3
-    assert cost.decoded_rows(model, 2048, cost.ANY_CORE) == 128
+    assert cost.decoded_rows(model, 2048, cards.ANY_CORE) == 128
     small = model.model_copy(update={"billions": 0.001})
-    assert cost.decoded_rows(small, 2048, cost.ANY_CORE) == 64
+    assert cost.decoded_rows(small, 2048, cards.ANY_CORE) == 64
     # Launches of 28 layers, weights' products and keys and values: what the full batch takes.
     batch = Batch("big", "greedy", "test", (BASE,))
     seconds = cost.generation_seconds(planned, batch, card)
@@ -136,8 +136,34 @@ def test_a_gpu_decodes_as_many_rows_as_fit_and_its_hours_are_marked():
     assert seconds == pytest.approx(500 * 550 / 471 * step + prompts, rel=1e-6)
     said = describe(planned)
     marked = {line.split("  ")[0]: line for line in said.splitlines() if "unmeasured  " in line}
-    assert marked.keys() == cost.CARDS.keys()
+    assert marked.keys() == cards.CARDS.keys()
     assert "Hours of GPUs are unmeasured" in said
+
+
+def test_a_map_s_texts_are_counted_with_each_layer_s_rows_from_that_layer_on():
+    shape = {"billions": 1.5, "layers": 28, "heads": 12, "kv_heads": 2, "dtype": "float32"}
+    mapped = {"model": "big", "questions": "train", "sampling": ["T0.6"], "n": 40}
+    maps = {"pairs": {**mapped, "layers": [0, 21], "noise_placebos": 3}}
+    maps["solutions"] = {**mapped, "sampling": []}
+    planned = config(models={"big": shape}, maps=maps)
+    texts = cost.scored_texts(planned, "pairs")
+    assert texts == (40 * 3, 120 + 550)
+    assert cost.scored_texts(planned, "solutions").number == 40
+    counted = cost.scoring_cost(planned, "pairs")
+    assert (counted.jobs, counted.tokens) == (3, 120 * 670 * 2 * (12 + 3 + 1))
+    card = cards.CARDS["H100"]
+    a_pass = 120 * 670 * 2 * 1.5e9 / card.flops
+    first = cost.scoring_seconds(planned, "pairs", 0, card)
+    last = cost.scoring_seconds(planned, "pairs", 21, card)
+    assert first == pytest.approx((1 + 16) * a_pass)
+    assert last == pytest.approx((1 + 16 / 4) * a_pass)
+    gradients = cost.gradient_seconds(planned, "pairs", card)
+    assert gradients == pytest.approx(2 * (a_pass + 120 * 28 * card.launch))
+    assert cost.map_seconds(planned, "pairs", card) == pytest.approx(first + last + gradients)
+    minutes = cost.scoring_request(planned, "pairs").minutes
+    assert minutes == pytest.approx(5 + 2 * (1 + 16) * 120 * 670 * 3e9 / 1.56e14 / 60, abs=1)
+    rows = [line.split() for line in describe(planned).splitlines()]
+    assert ["pairs", "map", "3", "0", "2.6", "0.00"] in rows
 
 
 def test_jobs_that_share_an_allocation_share_its_start():

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from example_config import STUDIES, VALUES, changed
-from headsweep import paths
 from headsweep.config import parse
 from headsweep.errors import ConfigError
 from headsweep.models.source import local_folder
@@ -13,6 +12,7 @@ from headsweep.planning.batches import all_arms, arms, batches, find, solvers
 from headsweep.planning.inputs import resolve
 from headsweep.planning.keys import key, source_key, study_keys
 from headsweep.planning.store import Store
+from headsweep.tables import ACCURACY, ANSWERS, GRADED
 
 KINDS = {"model": "models", "questions": "questions", "data": "problems"}
 KINDS |= {"decoding": "decodings", "embedder": "embedders"}
@@ -105,11 +105,11 @@ def test_a_sweep_s_own_rules_have_files_of_their_own():
     store = Store(both)
     own, other = store.of_sweep("table"), store.of_sweep("regraded")
     assert own == Store(config).of_sweep("table")
-    assert own == Store(config).path(paths.ACCURACY, **batches(config)[0].names)
+    assert own == Store(config).path(ACCURACY, **batches(config)[0].names)
     assert other == run / "accuracy/authors" / own.relative_to(run / "accuracy")
-    graded = store.of_sweep("regraded", paths.GRADED)
+    graded = store.of_sweep("regraded", GRADED)
     assert graded == run / "graded/authors" / own.relative_to(run / "accuracy")
-    same = {store.of_sweep(n, paths.ANSWERS, variant="base") for n in ("table", "regraded")}
+    same = {store.of_sweep(n, ANSWERS, variant="base") for n in ("table", "regraded")}
     assert len(same) == 1
     assert batches(both) == batches(config)
     assert Store(parse({**VALUES, "grading": "authors"})).of_sweep("table") == own

@@ -8,7 +8,7 @@ import yaml
 from safetensors.torch import save_file
 
 from example_config import STUDIES, VALUES, changed, config
-from headsweep import cli, paths
+from headsweep import cli
 from headsweep.benchmarks.sources import PINNED, file_revision
 from headsweep.config import parse
 from headsweep.errors import BenchmarkError, HeadsweepError, ModelError
@@ -16,6 +16,7 @@ from headsweep.models.source import BUILTIN, fingerprint
 from headsweep.planning.batches import batches
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.store import Store, mark_version
+from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
 
 MATH_ROW = {"problem": "What is $1+1$?", "solution": "$\\boxed{2}$", "answer": "2"}
 MATH_ROW |= {"subject": "Algebra", "level": 1}
@@ -173,15 +174,15 @@ def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
     store = Store(resolved)
     mark_version()
     Path("test.jsonl").unlink()
-    touch(store.path(paths.SOURCE, source="test"))
+    touch(store.path(SOURCE, source="test"))
     preflight(resolved)  # a split needs no file
     for questions in resolved.questions:
-        touch(store.path(paths.QUESTIONS, questions=questions))
-        touch(store.path(paths.EMBEDDINGS, embedder="minilm", questions=questions))
+        touch(store.path(QUESTIONS, questions=questions))
+        touch(store.path(EMBEDDINGS, embedder="minilm", questions=questions))
     *others, last = [file for batch in batches(resolved) for file in store.answers(batch)]
     for file in others:
         touch(file)
-    store.path(paths.SOURCE, source="test").unlink()
+    store.path(SOURCE, source="test").unlink()
     for name in ("big/model.safetensors", "minilm/model.safetensors"):
         Path(name).unlink()
     with pytest.raises(ModelError, match=r"models.big: big has no weights"):

@@ -29,9 +29,10 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
-from headsweep.recovery import prune, training
+from headsweep.recovery import prune, text_training
 from headsweep.recovery.benchmark import read_benchmark
 from headsweep.recovery.evaluation import perplexity, text_losses
+from headsweep.recovery.scoring import scores_on_texts
 from headsweep.recovery.settings import recovery
 from headsweep.recovery.texts import cut
 from headsweep.variants import Variant
@@ -160,7 +161,7 @@ def test_without_removal_only_the_weights_change(llama, tmp_path):
 @pytest.mark.parametrize("step", [2, 4])
 def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, monkeypatch):
     """Killed in the first round (2 steps) and in the second; the state is written at each step."""
-    monkeypatch.setattr(training, "_SECONDS_BETWEEN_STATES", 0)
+    monkeypatch.setattr(text_training, "_SECONDS_BETWEEN_STATES", 0)
     out, calls = tmp_path / "out", []
     killed_at(step, lambda count: (count_steps(monkeypatch, count), recovered(llama, out)))
     assert not out.exists()
@@ -173,7 +174,7 @@ def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, m
 
 def test_a_damaged_file_of_an_unfinished_run_is_refused(llama, tmp_path, monkeypatch):
     """Killed in the second round, with the decoder of the first and a state of the training."""
-    monkeypatch.setattr(training, "_SECONDS_BETWEEN_STATES", 0)
+    monkeypatch.setattr(text_training, "_SECONDS_BETWEEN_STATES", 0)
     out, work = tmp_path / "out", tmp_path / "out.partial"
     killed_at(5, lambda count: (count_steps(monkeypatch, count), recovered(llama, out)))
     files = sorted(file for file in work.rglob("*") if file.is_file())
@@ -341,10 +342,10 @@ def test_processes_share_the_texts_that_heads_are_scored_on(criterion, llama):
     kept: list[list[torch.Tensor]] = []
 
     def scores(rank, world, reduce):
-        device = torch.device("cpu")
-        own = {"process_index": rank, "num_processes": world, "device": device, "reduce": reduce}
-        run = SimpleNamespace(settings=settings, pieces=pieces, accelerator=SimpleNamespace(**own))
-        return prune._Run.scores(run, 0, model, geometry)
+        process = SimpleNamespace(
+            process_index=rank, num_processes=world, device=torch.device("cpu"), reduce=reduce
+        )
+        return scores_on_texts(model, geometry, pieces, settings, 0, process)
 
     whole = scores(0, 1, lambda part, _: part)
     for rank in (0, 1):

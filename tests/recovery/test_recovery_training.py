@@ -15,11 +15,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from words import TEXTS, count_steps
 
 from headsweep.errors import HeadsweepError, ModelError
-from headsweep.recovery import training
+from headsweep.recovery import text_training
 from headsweep.recovery.evaluation import Losses, generated_per_second, perplexity, text_losses
 from headsweep.recovery.settings import recovery
+from headsweep.recovery.text_training import Progress, accelerator_for, train_round
 from headsweep.recovery.texts import cut, read_texts
-from headsweep.recovery.training import Progress, accelerator_for, train_round
 
 SMALL = {"rounds": 1, "steps": 5, "batch_size": 6, "micro_batch": 3, "learning_rate": 1e-2}
 
@@ -43,7 +43,7 @@ def other(folder):
 @pytest.fixture
 def trained(llama, pieces, tmp_path, monkeypatch):
     """Return a function that trains a model, and returns its weights and each step's loss."""
-    monkeypatch.setattr(training, "_SECONDS_BETWEEN_STATES", 0)
+    monkeypatch.setattr(text_training, "_SECONDS_BETWEEN_STATES", 0)
 
     def trained(state="s", model=None, pieces=pieces, **options):
         settings, progress = recovery(**{**SMALL, **options}), Progress()
@@ -93,7 +93,7 @@ def test_one_step_is_that_of_the_written_loss(llama, pieces, trained, tmp_path):
 
 
 def test_the_rate_rises_in_a_round_and_falls_to_zero_over_all():
-    shares = [training._share(step, range(20, 40), 60) for step in range(20, 40)]
+    shares = [text_training._share(step, range(20, 40), 60) for step in range(20, 40)]
     assert shares[:3] == pytest.approx([0.5 * 40 / 60, 39 / 60, 38 / 60])
     assert shares[-1] == pytest.approx(21 / 60)
 

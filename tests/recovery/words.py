@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headsweep.recovery import training
+from headsweep.recovery import text_training
 
 WORDS = ["[PAD]", "[END]", "user", "assistant", *(f"w{number}" for number in range(43))]
 TEMPLATE = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} [END] {% endfor %}"
@@ -18,5 +18,5 @@ HELD_OUT = TEXTS[:7]
 
 def count_steps(patch: pytest.MonkeyPatch, count: Callable[[], object]) -> None:
     """Count before each step of a training from now on."""
-    step = training._step
-    patch.setattr(training, "_step", lambda *arguments: (count(), step(*arguments))[1])
+    step = text_training._step
+    patch.setattr(text_training, "_step", lambda *arguments: (count(), step(*arguments))[1])

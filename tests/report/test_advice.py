@@ -15,7 +15,7 @@ from headsweep.config import parse
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.report.blocks import Section
-from headsweep.report.page import families
+from headsweep.report.sections import families
 from headsweep.tables import write_csv
 
 BASE_TOKENS, BUDGET = 50, 4

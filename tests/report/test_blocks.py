@@ -8,7 +8,7 @@ from headsweep import paths
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
 from headsweep.report.blocks import Section, fill
-from headsweep.report.page import look_alikes, sampling
+from headsweep.report.sections import look_alikes, sampling
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_every_head_opens_what_it_won_and_lost(sweep):
 
 
 def test_texts_are_the_store_s_and_the_first_difference_is_marked(sweep):
-    file = partial(Store(sweep.config).of_sweep, "demo", paths.ANSWERS)
+    file = partial(Store(sweep.config).of_sweep, "demo", ANSWERS)
     files = [sweep.folder.parents[1] / file(variant=name) for name in ("base", "L02H03")]
     base, own = (read_table(each, ANSWERS)["text"] for each in files)
     (place, *_) = np.flatnonzero(base != own)

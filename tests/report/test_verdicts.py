@@ -23,11 +23,11 @@ from headsweep.planning.titles import title
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section, fill
 from headsweep.report.compressions import compression
-from headsweep.report.page import luck
 from headsweep.report.page_tables import PAGE_TABLES
+from headsweep.report.sections import luck
 from headsweep.report.svg import Scale
 from headsweep.statistics.power import questions_for, smallest_difference, smallest_gain
-from headsweep.tables import GRADED, accuracy_schema, write_csv, write_table
+from headsweep.tables import ACCURACY, CURVES, GRADED, write_csv, write_table
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_a_gain_made_of_answers_cut_at_the_limit_is_told_and_not_counted(config)
     ):
         answers["stop_reason"] = np.where(of_base & cut, "length", "eos")
         store = Store(config)
-        write_table(store.of_sweep("demo"), z, accuracy_schema(variants))
-        write_table(store.of_sweep("demo", paths.GRADED), answers, GRADED)
+        write_table(store.of_sweep("demo"), z, ACCURACY)
+        write_table(store.of_sweep("demo", GRADED), answers, GRADED)
         placebos = config.sweeps["demo"].model_copy(update={"placebos": "none"})
         bare = config.model_copy(update={"sweeps": {"demo": placebos}, "selectors": {}})
         jobs.write_controls(bare, "demo")
@@ -191,7 +191,7 @@ ADVICE = [
 
 
 def test_a_comparison_ends_in_what_to_do_with_how_many_answers_and_tokens(config):
-    curves = Source.read(config, paths.CURVES, selector="one").where(n=16)
+    curves = Source.read(config, CURVES, selector="one").where(n=16)
     for (low, high), wanted in ADVICE:
         ends = {"difference": (low + high) / 2, "low": low, "high": high}
         change(config, paths.PAIRED, ends, selector="one")

@@ -59,16 +59,16 @@ def write_questions(config, name, data):
     ids = [f"{name}-{row}" for row in range(count)]
     draw, path = np.random.default_rng(count), Store(config).path
     vectors = pd.DataFrame({"question_id": ids, "vector": list(data.embeddings)})
-    file = path(paths.EMBEDDINGS, embedder="phi", questions=name)
+    file = path(tables.EMBEDDINGS, embedder="phi", questions=name)
     write_table(file, vectors.sample(frac=1, random_state=1), EMBEDDINGS)
     asked = pd.DataFrame({"question_id": ids, "question": [f"{name} question {i}" for i in ids]})
     asked = asked.assign(split=name, subject=None, level=None, answer="1", solution=None)
     asked["source_row"] = np.arange(count)
-    write_table(path(paths.QUESTIONS, questions=name), asked, tables.QUESTIONS)
+    write_table(path(tables.QUESTIONS, questions=name), asked, tables.QUESTIONS)
     base = draw.random(count) < 0.4
     z = pd.DataFrame(np.c_[base, data.correct].astype(np.int8), columns=["base", *VARIANTS])
     table = z.assign(question_id=ids, subject=None, level=None)
-    write_table(path(paths.ACCURACY, decoding="greedy", **names), table, tables.accuracy_schema(z))
+    write_table(path(tables.ACCURACY, decoding="greedy", **names), table, tables.ACCURACY)
     greedy = [(variant, 0, z[variant].to_numpy(bool)) for variant in ("base", *VARIANTS)]
     sampled = [("base", sample, draw.random(count) < 0.5) for sample in range(SAMPLES)]
     for decoding, answers in (("greedy", greedy), ("T0.6", sampled)):
@@ -79,7 +79,7 @@ def write_questions(config, name, data):
             parts.append(part.assign(sample=sample, tokens=draw.integers(5, 60, count))[::-1])
         graded = pd.concat(parts, ignore_index=True)
         graded = graded.assign(answer="1", verdict="judged", stop_reason="eos", margin=1.0)
-        write_table(path(paths.GRADED, decoding=decoding, **names), graded, GRADED)
+        write_table(path(tables.GRADED, decoding=decoding, **names), graded, GRADED)
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +100,13 @@ def done(finished, monkeypatch):
     return make_config()
 
 
-def output(template):
-    return Path(template.format(run="simulated", selector="math"))
+def output(kind):
+    return Path(tables.template_of(kind).format(run="simulated", selector="math"))
 
 
-def table_of(template, schema=None):
-    return read_table(output(template), schema) if schema else pd.read_csv(output(template))
+def table_of(kind):
+    is_parquet = isinstance(kind, tables.Table)
+    return read_table(output(kind), kind) if is_parquet else pd.read_csv(output(kind))
 
 
 def run(config):
@@ -115,12 +116,12 @@ def run(config):
 
 @pytest.fixture
 def curves(done):
-    return table_of(paths.CURVES, tables.CURVES).set_index(["method", "n"])
+    return table_of(tables.CURVES).set_index(["method", "n"])
 
 
 def z_of(config, questions):
-    path = Store(config).path(paths.ACCURACY, **GREEDY | {"questions": questions})
-    return read_table(path, tables.ACCURACY, exact=False).set_index("question_id")
+    path = Store(config).path(tables.ACCURACY, **GREEDY | {"questions": questions})
+    return read_table(path, tables.ACCURACY).set_index("question_id")
 
 
 def test_answers_have_the_order_and_the_costs_of_what_was_asked(done):
@@ -130,7 +131,7 @@ def test_answers_have_the_order_and_the_costs_of_what_was_asked(done):
     assert (found.correct == z_of(done, "test").loc[ids, variants].to_numpy()).all()
     assert (found.shared == [0.5, 1, 0]).all() and (found.own == [0.5, 0, 1]).all()
     assert (found.work == 1).all()
-    table = read_table(Store(done).path(paths.GRADED, **SAMPLED), GRADED).set_index("question_id")
+    table = read_table(Store(done).path(tables.GRADED, **SAMPLED), GRADED).set_index("question_id")
     few = graded.of("T0.6", "test", ["base"], ids, samples=4)
     for row, question in enumerate(ids):
         own = table.loc[question].sort_values("sample")["tokens"]
@@ -139,8 +140,8 @@ def test_answers_have_the_order_and_the_costs_of_what_was_asked(done):
 
 def test_the_jobs_write_tables_that_agree_with_each_other(done, curves):
     assert table_of(paths.CHOICE)["chosen"].tolist().count(True) == 2  # one setting, two seeds
-    ranking = table_of(paths.RANKING, tables.RANKING)
-    trainings = table_of(paths.TRAININGS, tables.TRAININGS)
+    ranking = table_of(tables.RANKING)
+    trainings = table_of(tables.TRAININGS)
     assert all(sorted(heads) == VARIANTS for heads in ranking["heads"])
     assert list(curves.index.unique("method")) == [
         *(methods.SPRINT, methods.NEAREST, methods.REGRESSION),
@@ -152,7 +153,7 @@ def test_the_jobs_write_tables_that_agree_with_each_other(done, curves):
     whole = trainings[(trainings["training"] == "all") & (trainings["method"] == methods.SPRINT)]
     assert [VARIANTS[head] for head in whole["heads"].iloc[0]] == list(ranking["heads"].iloc[0])
     assert len(whole) == 2 * TEST
-    sampled = read_table(Store(done).path(paths.GRADED, **SAMPLED), GRADED)
+    sampled = read_table(Store(done).path(tables.GRADED, **SAMPLED), GRADED)
     passed = {
         (methods.BASE, 5): z["base"].mean(),
         (methods.ORACLE, 1): z[VARIANTS].any(axis=1).mean(),
@@ -214,7 +215,7 @@ def test_no_difference_of_a_run_is_printed_twice_with_two_values(done):
 
 
 def test_the_worth_of_the_question_is_that_of_all_seeds(done):
-    trainings = table_of(paths.TRAININGS, tables.TRAININGS).query("training == 'all'")
+    trainings = table_of(tables.TRAININGS).query("training == 'all'")
     own = trainings[trainings["method"] == methods.SPRINT]
     z = z_of(done, "test")[VARIANTS]
     leads = []
@@ -237,7 +238,7 @@ def test_a_selector_has_a_model_card(done, curves):
     for part in ("./tiny, revision", "12: L00H00 to L01H05", f"on {TEST} test", shown):
         assert part in written.text, part
     hub = done.models["tiny"].model_copy(update={"source": "some/model", "revision": "0" * 40})
-    facts = tables.read_metadata(output(paths.CURVES))
+    facts = tables.read_metadata(output(tables.CURVES))
     of_hub = done.model_copy(update={"models": {"tiny": hub}})
     alike = table_of(paths.OVERLAP)
     assert validation.likeness(alike) in written.text
@@ -261,7 +262,7 @@ def test_every_file_has_a_record(done):
     for record in records:
         found = json.loads(record.read_text())
         assert found["embedder"] == key(done, "embedders", "phi")
-        timed = record in map(record_path, map(output, (paths.RANKING, paths.DIVERSITY)))
+        timed = record in map(record_path, map(output, (tables.RANKING, paths.DIVERSITY)))
         assert ("selection_seconds" in found) == timed
 
 
@@ -272,13 +273,13 @@ def test_curves_end_at_the_size_of_a_small_pool_which_no_other_pool_takes(
     config = make_config()
     run(make_config(layers=[0], heads=[1, 2, 5], include_base=True))
     assert model.load(output(paths.SELECTOR))[1]["heads"] == ["base", "L00H01", "L00H02", "L00H05"]
-    curves = table_of(paths.CURVES, tables.CURVES)
+    curves = table_of(tables.CURVES)
     assert set(curves["n"]) == {1, 2, 3, 4} == set(table_of(paths.PAIRED)["n"])
     at = curves.set_index(["method", "n"])["pass_at_n"]
     assert at[methods.SPRINT, 4] == at[methods.ORACLE, 4]
     with pytest.raises(TableError, match="another pool of heads"):
         job.rank(config, "math")
-    path = Store(config).path(paths.EMBEDDINGS, embedder="phi", questions="train")
+    path = Store(config).path(tables.EMBEDDINGS, embedder="phi", questions="train")
     table = read_table(path, EMBEDDINGS)
     write_table(path, table[table["question_id"] != "train-7"], EMBEDDINGS)
     with pytest.raises(TableError, match="train-7") as caught:
@@ -296,7 +297,7 @@ def test_the_prompts_length_is_known_from_the_variant_that_took_over_least(tmp_p
         "L00H01": {"reused": 30, "prompt_tokens": 41.0},
         "L00H02": {"reused": 10, "prompt_tokens": 43.5},
     }.items():
-        file = Store(config).path(paths.ANSWERS, variant=variant, **GREEDY)
+        file = Store(config).path(tables.ANSWERS, variant=variant, **GREEDY)
         tables.write_text(file, "")
         tables.write_json(record_path(file), facts)
     assert graded.prompt_tokens("greedy", "test") == 43.5
@@ -318,7 +319,7 @@ def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, tmp_p
     assert list(table.columns) == evaluation.TRANSFER
     assert table["n"].tolist() == ["1", "2", "4", "mean"]
     assert (table["against"] == "math").all()
-    home = table_of(paths.CURVES, tables.CURVES).set_index(["method", "n"])["pass_at_n"]
+    home = table_of(tables.CURVES).set_index(["method", "n"])["pass_at_n"]
     assert table["other"][2] == pytest.approx(home[methods.SPRINT, 4], abs=1e-5)
     np.testing.assert_allclose(table["sprint"] - table["other"], table["difference"], atol=2e-6)
     assert table["difference"].between(table["low"], table["high"]).all()

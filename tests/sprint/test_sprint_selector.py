@@ -10,10 +10,10 @@ from sklearn.linear_model import LogisticRegression
 
 from headsweep.errors import ConfigError, TableError
 from headsweep.sprint import methods, rankers, validation
+from headsweep.sprint.fitting import agreement, alignment, choose, fit, rank_again, separation
 from headsweep.sprint.methods import SPRINT
 from headsweep.sprint.model import HeadSelector, Setting, load, rank, save, squared_distances
 from headsweep.sprint.rankers import Questions, greedy_cover
-from headsweep.sprint.training import agreement, alignment, choose, fit, rank_again, separation
 from headsweep.sprint.validation import ALL, folds, redraws, splits
 from headsweep.statistics.answers import pass_at_n_ordered
 from headsweep.statistics.intervals import Bootstrap

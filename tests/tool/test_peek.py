@@ -58,7 +58,7 @@ def answers(tmp_path_factory):
         found = {}
         for variant, answer in worker.Worker(loaded, 16).run(work.unit(requests, {})):
             found.setdefault(variant, {})[answer["question_id"]] = answer
-        questions = read_table(Store(config).path(paths.QUESTIONS, questions="test"), QUESTIONS)
+        questions = read_table(Store(config).path(QUESTIONS, questions="test"), QUESTIONS)
     return found, questions
 
 

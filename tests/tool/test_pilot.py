@@ -11,10 +11,21 @@ import yaml
 from example_config import VALUES as EXAMPLE
 from headsweep import cli
 from headsweep.config import parse
-from headsweep.generation import client
+from headsweep.errors import EngineError
+from headsweep.generation import check, client
+from headsweep.planning import cards, inputs
+from headsweep.planning.batches import batches
+from headsweep.planning.forecast import Speed, Worker
 from headsweep.planning.inputs import resolve
-from headsweep.planning.store import check_version
-from headsweep.tool.sweep import answer
+from headsweep.planning.piloted import settings_file, unpiloted
+from headsweep.planning.sight import Rates
+from headsweep.planning.store import Store, check_version
+from headsweep.tables import ANSWERS, QUESTIONS, read_arrow
+from headsweep.tool import pilot
+from headsweep.tool import trial as trials
+from headsweep.tool.pilot import Answered
+from headsweep.tool.sweep import answer, prepared
+from headsweep.tool.trial import Trial
 from mini import REASONER
 
 VALUES = yaml.safe_load(
@@ -49,18 +60,28 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     small = resolve(parse({**VALUES, "questions": {"test": ONE}, "sweeps": BESIDE}))
     client.begin_run()
     answer(small, 1, stay=True)  # a run beside it has an engine of the same model here
+    (of_run,) = (file.parent.name for file in Path("results/store").glob("tiny-*/*/*/base.parquet"))
     beside = os.environ["HEADSWEEP_RUN"]
     assert cli.main(["pilot", str(config), "--cores", "1"]) == 0
     said = capsys.readouterr().out
-    row = re.search(r"^tiny +54 +([\d,]+) +\d+ +([\d.]+) +([\d,]+) +([\d.]+) +", said, re.M)
-    assert row  # 3 variants × 20 questions, but for two that warm the engine up
-    tokens, seconds, rate = (float(cell.replace(",", "")) for cell in row.groups()[:3])
-    slow, fast = tokens / (seconds + 0.05), tokens / max(seconds - 0.05, 0.01)
-    assert slow - 1 <= rate <= fast + 1  # seconds are printed with one decimal
-    assert 0.2 < float(row[4]) < 20
+    row = re.search(r"^tiny +60 +([\d,]+) +\d+ +(\d+) +([\d,]+) +([\d,]+) +([\d.]+) +", said, re.M)
+    assert row  # 3 variants × 20 questions
+    tokens, rows, prefill, decoded, gigabytes = (
+        float(cell.replace(",", "")) for cell in row.groups()
+    )
+    written = [
+        read_arrow(file, ANSWERS).column("token_ids").to_pylist()
+        for file in Path("results/store").glob("tiny-*/*/*/*.parquet")
+        if file.parent.name != of_run
+    ]
+    assert tokens == sum(map(len, (ids for table in written for ids in table)))
+    assert rows == 64
+    assert prefill > decoded > 0
+    assert 0.2 < gigabytes < 20
     answers = sorted(file.stem for file in Path("results/store").glob("tiny-*/*/*/L*.parquet"))
-    assert answers == 2 * ["L01H00"] + ["L01H02"] + 2 * ["L04H03"]
-    assert "tiny: the engine ran on cpu" in said
+    assert answers == ["L01H00", "L01H02", "L04H03"]
+    assert "tiny: headsweep ran on cpu, path dense" in said
+    assert not settings_file(resolve(parse(VALUES))).exists()  # no GPU: nothing to choose
     (seen,) = re.findall(r"^math +8 +60 +(\d+)% +(\d+)% +(\S+) points +([\d,]+)$", said, re.M)
     right, changed, gain, needed = (float(cell.replace(",", "")) for cell in seen)
     assert "outcomes changed are those of the pilot" in said
@@ -72,7 +93,10 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     assert "for a report of a fault: results/pilot/bundle.json" in said
     assert bundle["engines"]["tiny"]["device"] == "cpu"
     assert bundle["engines"]["tiny"]["path"] == "dense"
-    assert bundle["rates"]["tiny"]["answers"] == "54"
+    assert bundle["rates"]["tiny"]["answers"] == "60"
+    trial = bundle["trials"]["tiny"]["headsweep"]
+    assert (trial["workers"], trial["rows"]) == (1, 64)
+    assert f"{trial['decode']:,.0f}" == row[4]
     assert "torch" in bundle["versions"]
     assert not Path("results/pilot/config.json").exists()
     check_version()  # the run that follows takes the store for one of today
@@ -81,6 +105,177 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     client.end_run()
     assert cli.main(["engine", "status"]) == 0
     assert "no engine runs" in capsys.readouterr().out
+
+
+@pytest.fixture
+def gpu(tmp_path, monkeypatch):
+    """A GPU, as the kernel lists it and `nvidia-smi` names it; vLLM seems to be installed."""
+    devices = tmp_path / "dev"
+    devices.mkdir()
+    (devices / "nvidia0").touch()
+    monkeypatch.setattr(cards, "_DEVICES", devices)
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho Card X\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    for module in (pilot, inputs):
+        monkeypatch.setattr(module, "find_spec", lambda name: name)
+
+
+def trial(decode, verifies, **facts):
+    speed = Speed(rows=16, prefill=9e4, decode=decode, narrow=50.0)
+    return Trial(Worker(speed, 1, verifies), {"device": "cuda:0", "prompt_tokens": 21.0, **facts})
+
+
+def answered(config, _):
+    """Answers of 12 tokens, of which a head repeats nine and six."""
+    base = {"question_id": "q", "token_ids": [*range(12)], "stop_reason": "length"}
+    heads = [{**base, "token_ids": [*range(same), *[99] * (12 - same)]} for same in (9, 6)]
+    return Answered(
+        [[base], *([head] for head in heads)], {"device": "cuda:0"}, 2.0, Rates(0.5, 0.1)
+    )
+
+
+CHECK = {"audited": 16, "worst": 0.02}
+
+
+@pytest.mark.parametrize(
+    ("decode", "values", "chosen", "said"),
+    [
+        # A head's answer is verified for five eighths: vLLM has to decode faster than that.
+        ({"headsweep": 500.0, "vllm": 2000.0}, {}, "vllm", "the whole config by headsweep "),
+        ({"headsweep": 500.0, "vllm": 800.0}, {}, "headsweep", ", by vllm "),
+        ({"headsweep": 500.0}, {}, "headsweep", "vllm is left out: vllm: CUDA is too old"),
+        ({"vllm": 9.0}, {}, "vllm", "headsweep is left out: headsweep: CUDA is too old"),
+        (
+            {"headsweep": 9.0},
+            {"placebos": "noise"},
+            "headsweep",
+            "vllm is left out: it cannot answer all of the run",
+        ),
+    ],
+)
+def test_on_a_gpu_what_works_and_is_faster_goes_into_the_run_s_settings(
+    config, gpu, monkeypatch, capsys, decode, values, chosen, said
+):
+    tried = []
+
+    def attempt(little, batch, backend, _):
+        tried.append((backend, little.models["tiny"].backend, len(batch.variants)))
+        if backend not in decode:
+            raise EngineError(f"{backend}: CUDA is too old")
+        return trial(decode[backend], backend == "headsweep", path="flash", check=CHECK)
+
+    monkeypatch.setattr(pilot, "attempt", attempt)
+    monkeypatch.setattr(pilot, "_answered", answered)
+    asked = {**VALUES, "models": {"tiny": {**REASONER, "device": "auto"}}}
+    asked["sweeps"] = {"math": {**VALUES["sweeps"]["math"], **values}}
+    config.write_text(yaml.safe_dump(asked))
+    assert cli.main(["pilot", str(config), "--cores", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert said in printed
+    both = ["headsweep"] if values else ["headsweep", "vllm"]
+    assert tried == [(backend, backend, 3) for backend in both]
+    assert f"tiny: {chosen} ran on cuda:0, path flash, check {CHECK}" in printed
+    assert "what answers in the run: results/mine/pilot.json" in printed
+    run = resolve(parse(asked))
+    assert run.models["tiny"].backend == chosen
+    assert [*unpiloted(run)] == []
+    bundle = json.loads(Path("results/pilot/bundle.json").read_text())
+    assert bundle["cards"] == ["Card X"]
+    assert bundle["trials"]["tiny"].keys() == decode.keys()
+    assert bundle["trials"]["tiny"][chosen]["decode"] == decode[chosen]
+    assert bundle["dropped"]["tiny"].keys() == {"headsweep", "vllm"} - decode.keys()
+
+
+def test_what_the_config_states_or_has_answers_by_is_the_only_one_tried(
+    config, gpu, monkeypatch, capsys
+):
+    tried = []
+
+    def attempt(_, __, backend, ___):
+        tried.append(backend)
+        return trial(10.0, backend == "headsweep")
+
+    monkeypatch.setattr(pilot, "attempt", attempt)
+    monkeypatch.setattr(pilot, "_answered", answered)
+    asked = {**VALUES, "models": {"tiny": {**REASONER, "device": "auto", "backend": "vllm"}}}
+    config.write_text(yaml.safe_dump(asked))
+    assert cli.main(["pilot", str(config)]) == 0
+    assert tried == ["vllm"]
+    Path("results/mine/pilot.json").unlink()
+    del asked["models"]["tiny"]["backend"]
+    run = resolve(parse(asked))
+    (batch,) = batches(run)
+    file = Path(Store(run).answers(batch)[3])
+    file.parent.mkdir(parents=True)
+    file.touch()
+    config.write_text(yaml.safe_dump(asked))
+    assert cli.main(["pilot", str(config)]) == 0
+    assert tried == ["vllm", "headsweep"]
+    assert "others is left out: the run has answers by headsweep already" in capsys.readouterr().out
+
+
+def test_where_nothing_answers_the_pilot_says_why_and_leaves_the_bundle(
+    config, gpu, monkeypatch, capsys
+):
+    def attempt(_, __, backend, ___):
+        raise EngineError(f"{backend}: no kernel image")
+
+    monkeypatch.setattr(pilot, "attempt", attempt)
+    values = {**VALUES, "models": {"tiny": {**REASONER, "device": "auto"}}}
+    config.write_text(yaml.safe_dump(values))
+    assert cli.main(["pilot", str(config)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert "headsweep: no kernel image; vllm: no kernel image" in line
+    assert "results/pilot/bundle.json" in line
+    bundle = json.loads(Path("results/pilot/bundle.json").read_text())
+    assert bundle["dropped"]["tiny"].keys() == {"headsweep", "vllm"}
+    assert not Path("results/mine/pilot.json").exists()
+
+
+@pytest.fixture
+def little(config):
+    """A config of one batch: base and two heads, with model and questions in the store."""
+
+    def made(**model):
+        values = {**VALUES, "models": {"tiny": {**REASONER, **model}}}
+        whole = resolve(parse(values))
+        found = pilot.little_config(whole, batches(whole)[0])
+        prepared(found)
+        return found
+
+    return made
+
+
+def test_a_trial_checks_itself_in_half_precision_and_times_two_rates(little):
+    told = trials.measure(little(dtype="bfloat16", batch_size=5), 1)
+    assert told["workers"] == 1
+    facts, speed = told["facts"], Speed(**told["speed"])
+    assert facts["check"]["audited"] >= 4
+    assert facts["path"] == "dense"
+    assert speed.rows == 5
+    assert speed.prefill > 0 and speed.decode > 0 and speed.narrow > 0
+    assert "check" not in trials.measure(little(batch_size=3), 1)["facts"]  # float32
+
+
+def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(little, monkeypatch):
+    half = little(dtype="bfloat16")
+    monkeypatch.setattr(check, "_SLACK", 0.0)  # nothing is as near to the truth
+    with pytest.raises(
+        EngineError, match=r"the self-check has failed, and .* slowly: dense to mod"
+    ):
+        trials.measure(half, 1)
+    (batch,) = batches(half)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    with pytest.raises(EngineError, match=r"^headsweep: .*questions.*missing"):
+        Path(Store(half).path(QUESTIONS, questions="test")).unlink()
+        trials.attempt(half, batch, "headsweep", 1)
+    (Path("sitecustomize.py")).write_text("import os\nos._exit(9)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path.cwd()), *sys.path]))
+    with pytest.raises(EngineError, match=r"^headsweep: it ended with status 9"):
+        trials.attempt(half, batch, "headsweep", 1)
 
 
 def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):
@@ -105,7 +300,7 @@ def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):
     assert "--partition=gpus" in asked
     assert not [word for word in asked if "account" in word or "gres" in word]  # a CPU's model
     assert not [word for word in asked if word.startswith("--gpus")]
-    assert "--time=15" in asked  # a small model's pilot
+    assert "--time=16" in asked  # a small model's pilot
     assert asked[-1].endswith(f"-m headsweep.cli pilot {config}")
     big = {**REASONER, "device": "balanced", "billions": 70.0, "dtype": "float16"}
     config.write_text(yaml.safe_dump({**VALUES, "models": {"tiny": big}}))

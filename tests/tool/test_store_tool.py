@@ -13,7 +13,7 @@ from headsweep.planning.batches import arms, histories
 from headsweep.planning.inputs import resolve
 from headsweep.planning.keys import split_key
 from headsweep.planning.store import Store, check_version, mark_version
-from headsweep.tables import ANSWERS, write_table
+from headsweep.tables import ANSWERS, OUTCOMES, write_table
 from headsweep.tool.store import STORE, TRASH, contents, files_of
 
 
@@ -54,7 +54,7 @@ def make(made):
     files += [Store(made).path(paths.CHECKPOINT, model=n) / "a.safetensors" for n in made.models]
     records = []
     for arm in arms(made, "words"):
-        files += [Path(arm.file(paths.OUTCOMES, 4)), Path(arm.file(paths.COMPRESSED, 0)) / "a.json"]
+        files += [Path(arm.file(OUTCOMES.path, 4)), Path(arm.file(paths.COMPRESSED, 0)) / "a.json"]
     for number, file in enumerate(files):
         write(file, number % 5)
         records.append(write(file.with_name(f"{file.name}.run.json")))
@@ -108,8 +108,8 @@ def test_answers_stay_that_a_known_config_could_take_over():
     split = split_key(large, "train")
     tables = {}
     for variant, of_split in (("base", split), ("L10H03", split), ("L10H05", "another-0")):
-        tables[variant] = Path(paths.ANSWERS.format(variant=variant, **keys))
-        write_table(tables[variant], ANSWERS.empty_table(), ANSWERS, {"split": of_split})
+        tables[variant] = Path(ANSWERS.path.format(variant=variant, **keys))
+        write_table(tables[variant], ANSWERS.schema.empty_table(), ANSWERS, {"split": of_split})
     assert Store(large).key("questions", "train") not in keys.values()
     assert run("--prune", "--yes") == 0
     assert {name for name, file in tables.items() if file.exists()} == {"base", "L10H03"}

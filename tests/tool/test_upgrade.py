@@ -21,7 +21,7 @@ from headsweep.planning.batches import batches
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, check_version
 from headsweep.record import intact, read_record
-from headsweep.tables import read_metadata, read_table
+from headsweep.tables import QUESTIONS, read_metadata, read_table
 from headsweep.tool import former_keys, upgrade
 from headsweep.tool.export import files_of
 from mini import ROOT, Snakemake, planned
@@ -82,7 +82,7 @@ def test_what_version_1_made_is_read_after_one_command(kind, before, unpacked, m
     store = Store(config)
     looked_for = {Path(each) for batch in batches(config) for each in store.answers(batch)}
     assert {*now.values()} <= looked_for
-    assert store.path(paths.QUESTIONS, questions=next(iter(config.questions))).exists()
+    assert store.path(QUESTIONS, questions=next(iter(config.questions))).exists()
     described = 0
     for record in Path("results").rglob("*.run.json"):
         if ".trash" not in record.parts:
@@ -194,6 +194,6 @@ def test_questions_of_version_1_keep_their_templates(before):
     config = headsweep.load("results/mini").config
     assert {each.templates for each in config.questions.values()} == {"shared"}
     questions = read_table(
-        Store(config).path(paths.QUESTIONS, questions="test"), headsweep.tables.QUESTIONS
+        Store(config).path(QUESTIONS, questions="test"), headsweep.tables.QUESTIONS
     )
     assert len(questions) == 15

@@ -1,5 +1,6 @@
 """What rules read and ask for; that the real Snakefile uses it is seen in tests/workflow."""
 
+import logging
 import os
 import re
 import subprocess
@@ -20,16 +21,19 @@ from headsweep import paths
 from headsweep.config import load, parse
 from headsweep.generation import journal
 from headsweep.planning.batches import GROUP, arms, find_batch
+from headsweep.planning.cards import card_of
 from headsweep.planning.cost import (
-    card_of,
     generation_request,
     generation_seconds,
+    gradient_seconds,
+    scoring_seconds,
     training_request,
 )
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.inputs import resolve
-from headsweep.tables import QUESTIONS, write_table
+from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, write_table
 from headsweep.variants import BASE
+from headsweep.workflow import session
 from headsweep.workflow.rules import Rules
 from headsweep.workflow.session import bring_to_present, held, shell_prefix
 from mini import ROOT
@@ -99,7 +103,7 @@ def test_no_group_has_more_variants_than_an_allocation_answers_for():
 def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config):
     batch = find_batch(config, *BATCH.values())
     rules = Rules(config, 8, {})
-    minutes = rules.generation_resources["runtime"]
+    minutes = rules.resources.generation["runtime"]
     (name, size), *_ = Counter(batch.groups.values()).most_common(1)
     members = [str(variant) for variant, group in batch.groups.items() if group == name]
     assert size > 2
@@ -109,6 +113,7 @@ def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config
     for done in members[1:]:
         Path(files[done]).parent.mkdir(parents=True, exist_ok=True)
         Path(files[done]).touch()
+    minutes = Rules(config, 8, {}).resources.generation["runtime"]
     last = minutes(wildcards(rules, **BATCH, variant=members[0]), 1)
     assert last == generation_request(config, batch).minutes > asked[0]
 
@@ -116,7 +121,7 @@ def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config
 def test_what_arms_and_solvers_read_beyond_a_solver_from_scratch(rules, config):
     baseline, full, scratch, _ = arms(config, "words")
     from_scratch = SimpleNamespace(**scratch.wildcards, seed="4")
-    assert rules.data_of_arm(from_scratch) == [paths.PROBLEMS]
+    assert rules.data_of_arm(from_scratch) == [PROBLEMS.path]
     assert rules.teacher_of_arm(from_scratch) == [full.file(paths.TEACHER, 4)]
     assert rules.layout_of_arm(from_scratch) == [full.file(paths.HISTORY, 4)]
     assert rules.answers_of_arm(from_scratch) == []
@@ -137,12 +142,12 @@ def test_what_arms_and_solvers_read_beyond_a_solver_from_scratch(rules, config):
 
 def test_a_job_asks_for_more_at_each_attempt(rules, config):
     words, full = config.compressions["words"], arms(config, "words")[1]
-    trained, solver = rules.training_resources, {"solver": full.subject, "data": full.data}
+    trained, solver = rules.resources.training, {"solver": full.subject, "data": full.data}
     arm = SimpleNamespace(**full.wildcards, seed="0")
     batch = find_batch(config, *BATCH.values())
     own, study = SimpleNamespace(compression="own"), config.compressions["own"]
     for resources, job, first in (
-        (rules.generation_resources, wildcards(rules, **BATCH), generation_request(config, batch)),
+        (rules.resources.generation, wildcards(rules, **BATCH), generation_request(config, batch)),
         (trained, SimpleNamespace(**solver, seed="0"), training_request(config, words)),
         (trained, arm, training_request(config, words, full.settings)),
         (trained, own, training_request(config, study)),
@@ -190,19 +195,37 @@ def test_what_only_the_page_shows_makes_nothing_anew(rules):
 def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
     after = [job("questions", 7), job("fetch_model", 5)]
     generate = job("generate", 3, wildcards(rules, **BATCH))
-    name, unit, seconds, waits = rules.planned(generate, after)
+    name, unit, seconds, waits = rules.resources.planned(generate, after)
     assert (name, waits) == ("generate", [7, 5])
     batch = find_batch(config, *BATCH.values())
     assert seconds == 3 * generation_seconds(config, batch, card_of("auto"))
-    assert rules.planned(generate, [], local=False)[2] == generation_seconds(config, batch)
+    assert rules.resources.planned(generate, [], local=False)[2] == generation_seconds(
+        config, batch
+    )
     other = job("generate", 4, generate.wildcards)
-    assert unit == rules.planned(other, [])[1] != "3"
+    assert unit == rules.resources.planned(other, [])[1] != "3"
     baseline, full, *_ = (
         job("compress", 9, SimpleNamespace(**arm.wildcards, seed="0"))
         for arm in arms(config, "words")
     )
-    assert rules.planned(full, [])[2] > 0
-    assert rules.planned(baseline, []) == ("compress", "9", 0.0, [])
+    assert rules.resources.planned(full, [])[2] > 0
+    assert rules.resources.planned(baseline, []) == ("compress", "9", 0.0, [])
+
+
+def test_the_time_left_counts_a_map_s_jobs(config):
+    mapped = {"model": "big", "questions": "train", "layers": [0, 4]}
+    config = parse(changed(STUDIES, "maps/own", mapped))
+    rules = Rules(config, 3, {})
+    card = card_of("auto")
+    texts = rules.values["texts"][0]
+    for layer in (0, 4):
+        scored = job("score", 8, SimpleNamespace(texts=texts, layer=f"L0{layer}"))
+        expected = 3 * scoring_seconds(config, "own", layer, card)
+        assert rules.resources.planned(scored, []) == ("score", "8", expected, [])
+        assert expected > 0
+    estimated = job("gradients", 9, SimpleNamespace(texts=texts))
+    seconds = 3 * gradient_seconds(config, "own", card)
+    assert rules.resources.planned(estimated, []) == ("gradients", "9", seconds, [])
 
 
 def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
@@ -210,9 +233,9 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
     store, names = rules.store, {"model": "big", "decoding": "greedy"}
     table = pd.DataFrame({name: ["1"] * 7 for name in ("question_id", "split", "question")})
     table = table.assign(subject=None, level=None, answer="1", solution=None, source_row=0)
-    write_table(store.path(paths.QUESTIONS, questions="test"), table, QUESTIONS)
+    write_table(store.path(QUESTIONS, questions="test"), table, QUESTIONS)
     answered = (("test", "L05H03"), ("train", "base"), ("train", "x"))
-    made = [store.path(paths.ANSWERS, **names, questions=q, variant=v) for q, v in answered]
+    made = [store.path(ANSWERS, **names, questions=q, variant=v) for q, v in answered]
     made.append(Path(arms(rules.config, "own")[0].file(paths.HISTORY, 0)))
     for file in (*made, store.path(paths.MODEL, model="big")):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -265,3 +288,19 @@ def test_files_dated_in_the_future_come_to_the_present_in_their_order(tmp_path):
     assert modified["output"] == modified["beside"] == modified["second name"]
     assert begin - 1_000_000 < modified["input"] <= modified["output"] <= time.time_ns()
     assert bring_to_present(tmp_path) == 0
+
+
+def test_a_run_on_a_gpu_that_no_pilot_has_tried_says_so_before_its_jobs(
+    config, monkeypatch, caplog
+):
+    for checked in ("check_devices", "mark_version"):
+        monkeypatch.setattr(session, checked, lambda *_: None)
+    monkeypatch.setattr(session, "unpiloted", lambda config, local: [f"{config.run}, {local}"])
+    dag = SimpleNamespace(needrun_jobs=list)
+    workflow = Mock(dag=dag, local_exec=True)
+    workflow.scheduler.job_rate_limiter = None
+    with caplog.at_level(logging.INFO):
+        session.begin(Rules(config, 2, {}), workflow, logging.getLogger("run"))
+    said = [(record.levelname, record.message) for record in caplog.records]
+    assert said[0] == ("WARNING", "mini, True")
+    assert said[1][1].startswith("In the store: ")

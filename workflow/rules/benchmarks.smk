@@ -8,7 +8,7 @@ localrules:
 
 rule source:
     output:
-        paths.SOURCE,
+        tables.SOURCE.path,
     log:
         RULES.log("source/{source}"),
     priority: PRIORITY["inputs"]
@@ -21,7 +21,7 @@ rule questions:
         source=RULES.source_of_questions,
         embedder=RULES.embedder_of_questions,
     output:
-        paths.QUESTIONS,
+        tables.QUESTIONS.path,
     log:
         RULES.log("questions/{questions}"),
     priority: PRIORITY["inputs"]
@@ -44,9 +44,9 @@ rule embedder:
 rule embed:
     input:
         embedder=ancient(paths.EMBEDDER),
-        questions=ancient(paths.QUESTIONS),
+        questions=ancient(tables.QUESTIONS.path),
     output:
-        paths.EMBEDDINGS,
+        tables.EMBEDDINGS.path,
     log:
         RULES.log("embed/{embedder}/{questions}"),
     priority: PRIORITY["answers"]

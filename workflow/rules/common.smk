@@ -1,14 +1,15 @@
 # What all rules use. The whole config, and its inputs as far as possible, are checked before the
 # first job.
 #
-# `paths.NAME` is a path with wildcards, written out in src/headsweep/paths.py; `of_run(paths.NAME)`
-# is that path in this run's folder. `RULES.name` is a function in src/headsweep/workflow/rules.py:
+# `paths.NAME` is a path with wildcards, written out in src/headsweep/paths.py; `tables.NAME` is a
+# Parquet table, declared with its path and its columns in src/headsweep/tables.py. `of_run(...)` is
+# either's path in this run's folder. `RULES.name` is a function in src/headsweep/workflow/rules.py:
 # it returns the files that the config asks for. `headsweep job NAME` calls the function NAME in
 # src/headsweep/workflow/jobs.py.
 import gc
 from pathlib import Path
 
-from headsweep import paths
+from headsweep import paths, tables
 from headsweep.analysis import published
 from headsweep.generation.client import begin_run, end_run
 from headsweep.generation.second_names import forget_finished, keep_finished

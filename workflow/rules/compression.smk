@@ -8,7 +8,7 @@ localrules:
 
 rule problems:
     output:
-        paths.PROBLEMS,
+        tables.PROBLEMS.path,
     log:
         RULES.log("problems/{data}"),
     shell:
@@ -26,7 +26,7 @@ rule encoder:
 
 rule teacher:
     input:
-        problems=ancient(paths.PROBLEMS),
+        problems=ancient(tables.PROBLEMS.path),
         encoder=session.of_any_age(RULES.encoder_of_solver),
     output:
         paths.TEACHER,
@@ -35,7 +35,7 @@ rule teacher:
     priority: PRIORITY["teachers"]
     threads: 1
     resources:
-        **RULES.training_resources,
+        **RULES.resources.training,
     shell:
         "headsweep job teacher --log {log:q} --solver {wildcards.solver:q}"
         " --data {wildcards.data:q} --seed {wildcards.seed:q}"
@@ -48,13 +48,13 @@ rule compress:
         teacher=session.of_any_age(RULES.teacher_of_arm),
         layout=session.of_any_age(RULES.layout_of_arm),
     output:
-        outcomes=paths.OUTCOMES,
+        outcomes=tables.OUTCOMES.path,
         history=paths.HISTORY,
     log:
         RULES.log("compress/{subject}/{data}/{arm}/{seed}"),
     threads: 1
     resources:
-        **RULES.training_resources,
+        **RULES.resources.training,
     shell:
         "headsweep job compress --log {log:q} --subject {wildcards.subject:q}"
         " --data {wildcards.data:q} --arm {wildcards.arm:q}"
@@ -66,13 +66,13 @@ rule quantise:
         data=session.of_any_age(RULES.data_of_arm),
         history=ancient(paths.HISTORY),
     output:
-        paths.INT8_OUTCOMES,
+        tables.INT8_OUTCOMES.path,
     log:
         RULES.log("quantise/{subject}/{data}/{arm}/{seed}"),
     threads: 1
     resources:
-        mem_mb=RULES.training_resources["mem_mb"],
-        runtime=RULES.training_resources["runtime"],
+        mem_mb=RULES.resources.training["mem_mb"],
+        runtime=RULES.resources.training["runtime"],
     shell:
         "headsweep job quantise --log {log:q} --subject {wildcards.subject:q}"
         " --data {wildcards.data:q} --arm {wildcards.arm:q}"
@@ -81,11 +81,11 @@ rule quantise:
 
 rule gather_compression:
     input:
-        outcomes=RULES.files_of_arms(paths.OUTCOMES),
+        outcomes=RULES.files_of_arms(tables.OUTCOMES.path),
         histories=RULES.files_of_arms(paths.HISTORY),
-        int8_outcomes=RULES.files_of_arms(paths.INT8_OUTCOMES),
+        int8_outcomes=RULES.files_of_arms(tables.INT8_OUTCOMES.path),
     output:
-        outcomes=of_run(paths.STUDY_OUTCOMES),
+        outcomes=of_run(tables.STUDY_OUTCOMES),
         histories=of_run(paths.HISTORIES),
     log:
         RULES.log("gather_compression/{compression}"),
@@ -105,7 +105,7 @@ rule measure_compression:
         RULES.log("measure_compression/{compression}"),
     threads: CORES or 1  # alone, so that other jobs do not disturb the timing
     resources:
-        **RULES.training_resources,
+        **RULES.resources.training,
     params:
         settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
     shell:

@@ -9,8 +9,8 @@ PUBLISHED_CONTENT = published.content(PUBLISHED)
 
 rule table:
     input:
-        z=RULES.sweep_file(paths.ACCURACY),
-        answers=RULES.sweep_file(paths.GRADED),
+        z=RULES.sweep_file(tables.ACCURACY),
+        answers=RULES.sweep_file(tables.GRADED),
     output:
         tex=of_run(paths.TABLE, suffix="tex"),
         csv=shown(of_run(paths.TABLE, suffix="csv"), "table", "Tables", sweep="{sweep}"),
@@ -28,9 +28,9 @@ rule table:
 
 rule controls:
     input:
-        z=RULES.sweep_file(paths.ACCURACY),
-        answers=RULES.sweep_file(paths.GRADED),
-        activations=RULES.sweep_file(paths.ACTIVATIONS),
+        z=RULES.sweep_file(tables.ACCURACY),
+        answers=RULES.sweep_file(tables.GRADED),
+        activations=RULES.sweep_file(tables.ACTIVATIONS),
     output:
         [of_run(paths.CONTROLS, table=table) for table in exhibits.CONTROL_TABLES],
     log:

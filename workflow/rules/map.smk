@@ -7,13 +7,13 @@ rule score:
         questions=session.of_any_age(RULES.questions_of_texts),
         samples=session.of_any_age(RULES.samples_of_texts),
     output:
-        paths.SCORES,
+        tables.SCORES.path,
     log:
         RULES.log("score/{texts}/{layer}"),
     priority: PRIORITY["answers"]
     threads: 1
     resources:
-        **RULES.scoring_resources,
+        **RULES.resources.scoring,
     shell:
         "headsweep job score --log {log:q} --texts {wildcards.texts:q}"
         " --layer {wildcards.layer:q}"
@@ -25,13 +25,13 @@ rule gradients:
         questions=session.of_any_age(RULES.questions_of_texts),
         samples=session.of_any_age(RULES.samples_of_texts),
     output:
-        paths.GRADIENTS,
+        tables.GRADIENTS.path,
     log:
         RULES.log("gradients/{texts}"),
     priority: PRIORITY["answers"]
     threads: 1
     resources:
-        **RULES.scoring_resources,
+        **RULES.resources.scoring,
     shell:
         "headsweep job gradients --log {log:q} --texts {wildcards.texts:q}"
 

@@ -4,8 +4,8 @@
 
 rule train_selector:
     input:
-        z=RULES.learnt_from(paths.ACCURACY),
-        embeddings=RULES.learnt_from(paths.EMBEDDINGS),
+        z=RULES.learnt_from(tables.ACCURACY),
+        embeddings=RULES.learnt_from(tables.EMBEDDINGS),
     output:
         selector=of_run(paths.SELECTOR),
         choice=shown(of_run(paths.CHOICE), "choice", "SPRINT", selector="{selector}"),
@@ -21,16 +21,16 @@ rule train_selector:
 
 rule rank_heads:
     input:
-        z=RULES.learnt_from(paths.ACCURACY),
-        train_questions=RULES.learnt_from(paths.QUESTIONS),
-        test_questions=RULES.tested_on(paths.QUESTIONS),
-        train_embeddings=RULES.learnt_from(paths.EMBEDDINGS),
-        test_embeddings=RULES.tested_on(paths.EMBEDDINGS),
+        z=RULES.learnt_from(tables.ACCURACY),
+        train_questions=RULES.learnt_from(tables.QUESTIONS),
+        test_questions=RULES.tested_on(tables.QUESTIONS),
+        train_embeddings=RULES.learnt_from(tables.EMBEDDINGS),
+        test_embeddings=RULES.tested_on(tables.EMBEDDINGS),
         selector=of_run(paths.SELECTOR),
     output:
-        ranking=of_run(paths.RANKING),
-        points=of_run(paths.POINTS),
-        trainings=of_run(paths.TRAININGS),
+        ranking=of_run(tables.RANKING),
+        points=of_run(tables.POINTS),
+        trainings=of_run(tables.TRAININGS),
     log:
         RULES.log("rank_heads/{selector}"),
     params:
@@ -41,17 +41,17 @@ rule rank_heads:
 
 rule evaluate:
     input:
-        z=RULES.learnt_from(paths.ACCURACY),
-        train_questions=RULES.learnt_from(paths.QUESTIONS),
-        test_questions=RULES.tested_on(paths.QUESTIONS),
-        train_answers=RULES.learnt_from(paths.GRADED),
-        test_answers=RULES.tested_on(paths.GRADED),
+        z=RULES.learnt_from(tables.ACCURACY),
+        train_questions=RULES.learnt_from(tables.QUESTIONS),
+        test_questions=RULES.tested_on(tables.QUESTIONS),
+        train_answers=RULES.learnt_from(tables.GRADED),
+        test_answers=RULES.tested_on(tables.GRADED),
         samples=RULES.sampled,
         at_home=RULES.rankings_at_home,
-        ranking=of_run(paths.RANKING),
-        trainings=of_run(paths.TRAININGS),
+        ranking=of_run(tables.RANKING),
+        trainings=of_run(tables.TRAININGS),
     output:
-        curves=of_run(paths.CURVES),
+        curves=of_run(tables.CURVES),
         paired=of_run(paths.PAIRED),
         votes=of_run(paths.VOTES),
         sensitivity=of_run(paths.SENSITIVITY),

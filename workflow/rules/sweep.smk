@@ -4,16 +4,16 @@
 rule generate:
     input:
         model=ancient(paths.MODEL),
-        questions=ancient(paths.QUESTIONS),
+        questions=ancient(tables.QUESTIONS.path),
     output:
-        paths.ANSWERS,
+        tables.ANSWERS.path,
     log:
         RULES.log("generate/{model}/{decoding}/{questions}/{variant}"),
     priority: PRIORITY["answers"]
     group:
         RULES.layer
     resources:
-        **RULES.generation_resources,
+        **RULES.resources.generation,
         # Cores of the engine that answers for all jobs; a resource, not a param, so that another
         # number of cores reruns nothing.
         engine_cores=CORES or 1,
@@ -26,14 +26,14 @@ rule generate:
 rule activations:
     input:
         model=ancient(paths.MODEL),
-        questions=ancient(paths.QUESTIONS),
-        base=ancient(paths.BASE_ANSWERS),
+        questions=ancient(tables.QUESTIONS.path),
+        base=ancient(tables.BASE_ANSWERS.path),
     output:
-        paths.ACTIVATIONS,
+        tables.ACTIVATIONS.path,
     log:
         RULES.log("activations/{model}/{decoding}/{questions}"),
     resources:
-        **RULES.generation_resources,
+        **RULES.resources.generation,
     shell:
         "headsweep job activations --log {log:q} --model {wildcards.model:q}"
         " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
@@ -42,10 +42,10 @@ rule activations:
 rule grade:
     input:
         answers=RULES.answers,
-        questions=ancient(paths.QUESTIONS),
+        questions=ancient(tables.QUESTIONS.path),
     output:
-        graded=of_run(paths.GRADED),
-        accuracy=of_run(paths.ACCURACY),
+        graded=of_run(tables.GRADED),
+        accuracy=of_run(tables.ACCURACY),
     log:
         RULES.log("grade/{model}/{decoding}/{questions}"),
     priority: PRIORITY["answers"]
@@ -61,10 +61,10 @@ rule grade:
 rule regrade:
     input:
         answers=RULES.answers,
-        questions=ancient(paths.QUESTIONS),
+        questions=ancient(tables.QUESTIONS.path),
     output:
-        graded=of_run(paths.REGRADED),
-        accuracy=of_run(paths.REGRADED_ACCURACY),
+        graded=of_run(tables.REGRADED),
+        accuracy=of_run(tables.REGRADED_ACCURACY),
     log:
         RULES.log("regrade/{grading}/{model}/{decoding}/{questions}"),
     priority: PRIORITY["answers"]

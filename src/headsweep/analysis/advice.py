@@ -9,6 +9,7 @@ from headsweep.frontier import SAMPLING
 from headsweep.planning.titles import title
 from headsweep.sprint.evaluation import PAIRED
 from headsweep.sprint.methods import SPRINT, sampling
+from headsweep.tables import CURVES
 
 _DO = "{of}, what to do"
 _DO_CHECKED = f"{_DO} where answers can be checked"
@@ -23,7 +24,7 @@ def of_selector(config: Config, selector: str, rival: str, most: int) -> Sentenc
         TableError: a table of the run is missing or damaged.
     """
     row = Source.read(config, paths.PAIRED, PAIRED, selector=selector).where(method=rival, n=most)
-    curves = Source.read(config, paths.CURVES, selector=selector).where(n=most)
+    curves = Source.read(config, CURVES, selector=selector).where(n=most)
     costs = {"chosen": curves.where(method=SPRINT), "other": curves.where(method=rival)}
     parts: dict[str, object] = {"of": title(config, "selectors", selector), "n": str(most)}
     for name, own in costs.items():

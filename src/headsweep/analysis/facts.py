@@ -19,7 +19,7 @@ from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_bytes, write_record
-from headsweep.tables import SCHEMAS, unreadable
+from headsweep.tables import FileKind, Table, unreadable
 from headsweep.text import nats, part, percent, plain, points
 
 _LOG = logging.getLogger(__name__)
@@ -133,17 +133,16 @@ class Source:
 
     @classmethod
     def read(
-        cls, config: Config, template: str, columns: Sequence[str] = (), **names: object
+        cls, config: Config, kind: FileKind, columns: Sequence[str] = (), **names: object
     ) -> "Source":
-        """Read a table of a run, CSV or Parquet, from its template in `headsweep.paths`.
+        """Read a table of a run: Parquet, or CSV that must have some columns.
 
         Raises:
             TableError: the file is missing, damaged, or lacks a column.
         """
         store = Store(config)
-        path = store.path(template, suffix="csv", **names)
-        is_parquet = template in SCHEMAS
-        rows = store.read(template, **names) if is_parquet else read_csv(path, columns)
+        path = store.path(kind, suffix="csv", **names)
+        rows = store.read(kind, **names) if isinstance(kind, Table) else read_csv(path, columns)
         return cls(str(Path(*path.parts[2:])), rows, whole=True)
 
     def where(self, **wanted: object) -> "Source":

@@ -97,7 +97,7 @@ def read_z(config: Config, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
         TableError: the accuracy matrix is missing, damaged, empty, or lacks a variant.
     """
     path = Store(config).of_sweep(sweep)
-    z = read_table(path, ACCURACY, exact=False)
+    z = read_table(path, ACCURACY)
     variants = [BASE, *pool(config, config.sweeps[sweep])]
     wanted = map(str, [*variants, *placebos(config, config.sweeps[sweep])])
     missing = [name for name in wanted if name not in z.columns]

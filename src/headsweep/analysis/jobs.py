@@ -23,7 +23,9 @@ from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch, read_json, write_record
 from headsweep.tables import (
     ACTIVATIONS,
+    ANSWERS,
     GRADED,
+    INT8_OUTCOMES,
     OUTCOMES,
     STUDY_OUTCOMES,
     read_table,
@@ -39,7 +41,7 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
     stopwatch = Stopwatch()
     store = Store(config)
     accuracy = store.of_sweep(sweep)
-    graded = store.of_sweep(sweep, paths.GRADED)
+    graded = store.of_sweep(sweep, GRADED)
     z, variants = read_z(config, sweep)
     cut = cut_cells(z, read_table(graded, GRADED), variants)
     reproduced = cells(z, variants).merge(cut, on=["by", "group", "variant"], validate="one_to_one")
@@ -59,14 +61,14 @@ def write_controls(config: Config, sweep: str) -> None:
     store = Store(config)
     section = config.sweeps[sweep]
     of_sweep = partial(store.of_sweep, sweep)
-    sources = [of_sweep(), of_sweep(paths.GRADED), of_sweep(paths.ACTIVATIONS)]
+    sources = [of_sweep(), of_sweep(GRADED), of_sweep(ACTIVATIONS)]
     z, variants = read_z(config, sweep)
-    graded = read_table(of_sweep(paths.GRADED), GRADED)
-    activations = read_table(of_sweep(paths.ACTIVATIONS), ACTIVATIONS)
+    graded = read_table(of_sweep(GRADED), GRADED)
+    activations = read_table(of_sweep(ACTIVATIONS), ACTIVATIONS)
     placebo_variants = placebos(config, section)
     noise = NEAR_TIE[config.models[section.model].dtype]
     answers = {
-        str(variant): of_sweep(paths.ANSWERS, variant=variant)
+        str(variant): of_sweep(ANSWERS, variant=variant)
         for variant in (*variants, *placebo_variants)
     }
 
@@ -122,17 +124,17 @@ def gather(config: Config, compression: str) -> None:
     histories: dict[str, dict[str, Any]] = {}
     for arm in arms(config, compression):
         for seed in study.seeds:
-            templates = [paths.OUTCOMES]
+            kinds = [OUTCOMES]
             if arm.name in study.int8:
-                templates.append(paths.INT8_OUTCOMES)
-            for template in templates:
-                rows = read_table(Path(arm.file(template, seed)), OUTCOMES)
+                kinds.append(INT8_OUTCOMES)
+            for kind in kinds:
+                rows = read_table(Path(arm.file(kind.path, seed)), kind)
                 outcomes.append(rows.assign(arm=arm.name, seed=seed))
             history = read_json(Path(arm.file(paths.HISTORY, seed)))
             histories.setdefault(arm.name, {})[str(seed)] = history
     store = Store(config)
     facts = {"compression": compression, "settings": study.model_dump(mode="json")}
-    output = store.path(paths.STUDY_OUTCOMES, compression=compression)
+    output = store.path(STUDY_OUTCOMES, compression=compression)
     write_table(output, pd.concat(outcomes), STUDY_OUTCOMES)
     write_record(output, stopwatch, facts)
     output = store.path(paths.HISTORIES, compression=compression)

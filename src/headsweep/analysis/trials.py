@@ -18,6 +18,7 @@ from headsweep.config.experiments import arm as arm_of
 from headsweep.planning.store import Store
 from headsweep.record import read_json
 from headsweep.statistics.intervals import SeedBootstrap
+from headsweep.tables import STUDY_OUTCOMES
 
 BASELINE, METHOD = "baseline", "full"
 """The arm without pruning, and the arm of which the others are variations."""
@@ -162,7 +163,7 @@ def read_trial(config: Config, compression: str) -> Trial:
     return Trial(
         name=compression,
         study=study,
-        outcomes=Store(config).read(paths.STUDY_OUTCOMES, compression=compression),
+        outcomes=Store(config).read(STUDY_OUTCOMES, compression=compression),
         histories={
             arm: {int(seed): own for seed, own in runs.items()}
             for arm, runs in read_json(file(paths.HISTORIES)).items()

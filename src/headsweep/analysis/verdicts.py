@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from headsweep import paths
+from headsweep import paths, tables
 from headsweep.analysis.facts import LEVEL, Cell, Sentence, Source
 from headsweep.analysis.gains import HEADS, shown
 from headsweep.analysis.powers import seen, unless_shown
@@ -64,7 +64,7 @@ def rival(config: Config, selector: str) -> tuple[str, int]:
     It is the selector's `versus`, or else the sampling with the highest Pass@N, a choice that
     favours sampling; without sampling it is empty.
     """
-    table = Source.read(config, paths.CURVES, selector=selector).rows
+    table = Source.read(config, tables.CURVES, selector=selector).rows
     most = int(table.loc[table["method"] == SPRINT, "n"].max())
     section = config.selectors[selector]
     if section.versus:
@@ -187,7 +187,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     name, method = held[row]
     section = config.selectors[name]
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
-    asked = Source.read(config, paths.ACCURACY, **names)
+    asked = Source.read(config, tables.ACCURACY, **names)
     against = method.removeprefix("sampling ").replace("=", " = ")
     if section.versus is None and len(section.sampling) > 1:
         against += f", best of {len(section.sampling)}, picked afterwards"

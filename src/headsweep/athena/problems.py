@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headsweep import paths
 from headsweep.athena import generated
 from headsweep.athena.equations import (
     NUMBER,
@@ -83,7 +82,7 @@ def read_data(config: Config, data: str) -> None:
     problems, dropped = read(settings)
     parts = divide(problems, settings.partition)
     sizes = {part: len(rows) for part, rows in parts._asdict().items()}
-    output = Path(paths.PROBLEMS.format(data=data))
+    output = Path(PROBLEMS.path.format(data=data))
     write_table(output, table(parts), PROBLEMS)
     facts = {"data": settings.model_dump(mode="json"), "rows": sizes, "dropped": dropped}
     write_record(output, stopwatch, facts)
@@ -107,7 +106,7 @@ def table(parts: Parts) -> pd.DataFrame:
         for part, problems in parts._asdict().items()
         for problem in problems
     ]
-    return pd.DataFrame(rows, columns=PROBLEMS.names)
+    return pd.DataFrame(rows, columns=PROBLEMS.columns)
 
 
 def read_parts(data: str) -> Parts:
@@ -117,7 +116,7 @@ def read_parts(data: str) -> Parts:
         TableError: the file is missing, damaged or of another schema.
     """
     parts = Parts([], [], [])
-    rows = read_table(Path(paths.PROBLEMS.format(data=data)), PROBLEMS)
+    rows = read_table(Path(PROBLEMS.path.format(data=data)), PROBLEMS)
     for row in rows.to_dict("records"):
         problem = Problem(
             problem_id=row["example_id"],

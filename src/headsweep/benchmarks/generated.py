@@ -66,7 +66,7 @@ def generate(benchmark: str, split: str, n: int, seed: int, *, apart: bool) -> p
                 "source_row": index,
             }
         )
-    return pd.DataFrame(rows, columns=tables.QUESTIONS.names)
+    return pd.DataFrame(rows, columns=tables.QUESTIONS.columns)
 
 
 def corpus(n: int, seed: int) -> Iterator[Problem]:

@@ -239,7 +239,7 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
         raise BenchmarkError(f"{origin} has no questions{of}; write one on each line")
     if left_out:
         _LOG.warning("%s: left out %d rows: %s", origin, len(left_out), ", ".join(left_out))
-    return pd.DataFrame([row for _, row in kept.values()], columns=tables.QUESTIONS.names)
+    return pd.DataFrame([row for _, row in kept.values()], columns=tables.QUESTIONS.columns)
 
 
 def _question(

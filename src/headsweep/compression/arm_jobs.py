@@ -33,7 +33,7 @@ from headsweep.models.source import fetch_model
 from headsweep.planning.batches import Arm, all_arms, encoders, find, solvers
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, intact, read_facts, read_json, write_facts, write_record
-from headsweep.tables import OUTCOMES, QUESTIONS, read_table, write_json, write_table
+from headsweep.tables import INT8_OUTCOMES, OUTCOMES, QUESTIONS, read_table, write_json, write_table
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
     """Return the rows that an arm is tested on."""
     if arm.study.test is None:
         return read_parts(arm.data).test
-    questions = Store(config).path(paths.QUESTIONS, questions=arm.study.test)
+    questions = Store(config).path(QUESTIONS, questions=arm.study.test)
     return to_answer(read_table(questions, QUESTIONS))
 
 
@@ -192,8 +192,8 @@ def _test(
     quantised: bool = False,
 ) -> float:
     """Test a learner, write outcomes and record, and return its strict accuracy."""
-    template = paths.INT8_OUTCOMES if quantised else paths.OUTCOMES
-    output = Path(arm.file(template, facts["seed"]))
+    kind = INT8_OUTCOMES if quantised else OUTCOMES
+    output = Path(arm.file(kind.path, facts["seed"]))
     verdicts = learner.verdicts(learner.prepare(tested_on(config, arm)))
     outcomes = pd.DataFrame(verdicts, columns=Verdict._fields).assign(quantised=quantised)
     strict = float(outcomes["strict"].mean())

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -26,6 +26,8 @@ Texts = Mapping[str, Tensor]
 """A model's inputs: input_ids and attention_mask [batch, tokens], padded on either side."""
 Scores = Mapping[int, Tensor]
 """A score for each head, [query_heads] by layer; the lowest are removed first."""
+
+_ATTENTION = ("raw", "normalised", "peak")  # statistics of attention, see `calibrate`
 
 
 def row_batches(
@@ -99,92 +101,149 @@ def calibrate(
         ModelError: the model has no eager attention whose weights can be read, or no text has two
             tokens.
     """
-    layers = geometry.layers
     readers = find_readers(model, geometry)
-    base = model.base_model
-    sums = {each.index: torch.zeros(3, each.query_heads, dtype=torch.float64) for each in layers}
-    rows: dict[str, Tensor] = {}
-    tokens: Counter[str] = Counter()
-    seen: set[int] = set()
-    queries = 0
-    valid = torch.empty(0)
-    keys = torch.empty(0)
-    counted = torch.empty(0)
-
-    def add(name: str, _: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
-        if output.shape[:-1] == valid.shape:  # skip projections of anything but the tokens
-            rows[name] = rows.get(name, 0.0) + output[valid].abs().double().sum(0).cpu()
-            tokens[name] += int(valid.sum())
-
-    def reduce(layer: AttentionLayer, _: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        shape = (len(valid), layer.query_heads, valid.shape[1])
-        parts = output if isinstance(output, tuple) else ()
-        maps = [part for part in parts if getattr(part, "shape", ())[:3] == shape]
-        if not maps or layer.index in seen:
-            return
-        seen.add(layer.index)
-        visible = _visible([*args, *kwargs.values()], keys)
-        for text, weights in enumerate(maps[0]):  # one text at a time: these are copies
-            asked = counted[text]
-            share = weights[:, asked].float() * valid[text]
-            nats = -torch.xlogy(share, share).sum(-1)
-            of_most = nats / visible[text, asked].clamp(min=2).log()
-            found = torch.stack([nats, of_most, share.amax(-1)])  # 3, heads, queries
-            sums[layer.index] += found.double().sum(-1).cpu()
-
-    takes = inspect.signature(base.forward).parameters
-    options = {"use_cache": False} if "use_cache" in takes else {}
+    sums = _Sums(geometry)
     with ExitStack() as stack, torch.no_grad():
         stack.enter_context(eager_attention(model))
-        for layer in layers:
-            for name in readers[layer.index] if activations else ():
-                hook = model.get_submodule(name).register_forward_hook(partial(add, name))
-                stack.callback(hook.remove)
-            for name in {name.rpartition(".")[0] for name in readers[layer.index]}:
-                owner = model.get_submodule(name)
-                hook = owner.register_forward_hook(partial(reduce, layer), with_kwargs=True)
-                stack.callback(hook.remove)
+        _watch(model, readers, sums, stack, activations=activations)
         stack.enter_context(evaluating(model))
-        for batch in batches:
-            valid = batch["attention_mask"].bool()
-            # How many keys each query sees: all, or in a decoder those up to its own.
-            keys = valid.cumsum(1) if geometry.keeps_cache else valid.sum(1, True).expand_as(valid)
-            counted = valid & (keys > 1)
-            seen.clear()
-            base(**batch, **options)
-            if not seen and "output_attentions" not in options:
-                # Falcon, DeBERTa and MPNet return no weights unless they are asked to keep all.
-                options["output_attentions"] = True
-                rows.clear()
-                tokens.clear()
-                base(**batch, **options)
-            if len(seen) < len(layers):
-                raise no_weights(model)
-            queries += int(counted.sum())
-    queries = int(total(torch.tensor(queries)))
+        _read(model, batches, sums)
+    queries = int(total(torch.tensor(sums.queries)))
     if not queries:
         raise ModelError("no text to calibrate on has two tokens; give longer ones")
-    whole = {layer: total(each) for layer, each in sums.items()}
-    found: dict[str, Scores] = {
-        name: {layer: (each[kind] / queries).float() for layer, each in whole.items()}
-        for kind, name in enumerate(("raw", "normalised", "peak"))
+    attention = {layer: total(values) for layer, values in sums.attention.items()}
+    statistics: dict[str, Scores] = {
+        name: {layer: (values[row] / queries).float() for layer, values in attention.items()}
+        for row, name in enumerate(_ATTENTION)
     }
     if activations:
-        counts = {name: total(torch.tensor(tokens[name])) for name in rows}
-        means = {name: (total(each) / counts[name]).float() for name, each in rows.items()}
-        found["activations"] = _head_sums(geometry, readers, means.__getitem__)
-    return found
+        means = {
+            name: (total(values) / total(torch.tensor(sums.tokens[name]))).float()
+            for name, values in sums.activations.items()
+        }
+        statistics["activations"] = _head_sums(geometry, readers, means.__getitem__)
+    return statistics
+
+
+class _Sums:
+    """Sums over texts of what a model's heads do, added to by hooks while it reads a batch."""
+
+    def __init__(self, geometry: HeadGeometry) -> None:
+        self.geometry = geometry
+        self.attention = {
+            layer.index: torch.zeros(len(_ATTENTION), layer.query_heads, dtype=torch.float64)
+            for layer in geometry.layers
+        }
+        self.queries = 0  # in these sums
+        self.activations: dict[str, Float[Tensor, " rows"]] = {}  # by projection
+        self.tokens: Counter[str] = Counter()  # in these sums
+        self.seen: set[int] = set()  # layers whose weights of the present batch were added
+        # Of the present batch: which tokens are no padding, how many keys each query sees, and
+        # which queries count.
+        self.valid = self.keys = self.counted = torch.empty(0)
+
+    def begin(self, valid: Bool[Tensor, "batch tokens"]) -> None:
+        """Prepare for a batch; `valid` are the tokens that are no padding."""
+        self.valid = valid
+        if self.geometry.keeps_cache:  # a decoder's queries see the keys up to their own
+            self.keys = valid.cumsum(1)
+        else:
+            self.keys = valid.sum(1, True).expand_as(valid)
+        self.counted = valid & (self.keys > 1)
+        self.seen.clear()
+
+    def add_activations(
+        self, name: str, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor
+    ) -> None:
+        """Add the output of a projection: a forward hook."""
+        if output.shape[:-1] != self.valid.shape:  # a projection of something but the tokens
+            return
+        magnitudes = output[self.valid].abs().double().sum(0).cpu()
+        self.activations[name] = self.activations.get(name, 0.0) + magnitudes
+        self.tokens[name] += int(self.valid.sum())
+
+    def add_attention(
+        self, layer: AttentionLayer, module: nn.Module, inputs: Any, options: Any, output: Any
+    ) -> None:
+        """Add the attention weights that a layer returns: a forward hook."""
+        maps = self._maps(layer, output)
+        if maps is None or layer.index in self.seen:
+            return
+        self.seen.add(layer.index)
+        visible = _visible([*inputs, *options.values()], self.keys)
+        for text, weights in enumerate(maps):  # one text at a time: these are copies
+            queries = self.counted[text]
+            share = weights[:, queries].float() * self.valid[text]
+            nats = -torch.xlogy(share, share).sum(-1)
+            normalised = nats / visible[text, queries].clamp(min=2).log()
+            values = torch.stack([nats, normalised, share.amax(-1)])  # as `_ATTENTION`, of queries
+            self.attention[layer.index] += values.double().sum(-1).cpu()
+
+    def _maps(
+        self, layer: AttentionLayer, output: Any
+    ) -> Float[Tensor, "batch heads queries keys"] | None:
+        """Return the attention weights in the output of an attention module, if they are there."""
+        texts, tokens = self.valid.shape
+        for part in output if isinstance(output, tuple) else ():
+            if getattr(part, "shape", ())[:3] == (texts, layer.query_heads, tokens):
+                return part
+        return None
+
+
+def _watch(
+    model: PreTrainedModel,
+    readers: Mapping[int, Readers],
+    sums: _Sums,
+    stack: ExitStack,
+    *,
+    activations: bool,
+) -> None:
+    """Have attention modules, and with `activations` projections, add to sums until `stack` ends.
+
+    `readers` are the projections of each layer; their parents are the attention modules.
+    """
+    for layer in sums.geometry.layers:
+        projections = readers[layer.index]
+        if activations:
+            for name in projections:
+                add = partial(sums.add_activations, name)
+                hook = model.get_submodule(name).register_forward_hook(add)
+                stack.callback(hook.remove)
+        for name in {name.rpartition(".")[0] for name in projections}:
+            add = partial(sums.add_attention, layer)
+            hook = model.get_submodule(name).register_forward_hook(add, with_kwargs=True)
+            stack.callback(hook.remove)
+
+
+def _read(model: PreTrainedModel, batches: Iterable[Texts], sums: _Sums) -> None:
+    """Let a model read texts, and sums be added to; raise a ModelError if no weights are seen."""
+    base = model.base_model
+    options = {}
+    if "use_cache" in inspect.signature(base.forward).parameters:
+        options["use_cache"] = False
+    for batch in batches:
+        sums.begin(batch["attention_mask"].bool())
+        base(**batch, **options)
+        if not sums.seen and "output_attentions" not in options:
+            # Falcon, DeBERTa and MPNet return no weights unless they are asked to keep all.
+            options["output_attentions"] = True
+            sums.activations.clear()
+            sums.tokens.clear()
+            base(**batch, **options)
+        if len(sums.seen) < len(sums.geometry.layers):
+            raise no_weights(model)
+        sums.queries += int(sums.counted.sum())
 
 
 def _visible(
-    given: Iterable[Any], keys: Int[Tensor, "batch queries"]
+    inputs: Iterable[Any], keys: Int[Tensor, "batch queries"]
 ) -> Int[Tensor, "batch queries"]:
     """Return how many keys each query of a layer sees; `keys` are those seen without a window.
 
-    Sliding windows are known from what the attention module was `given`: the mask that it adds to
-    the logits, if there is one.
+    Sliding windows are known from the attention module's `inputs`: the mask that it adds to the
+    logits, if there is one.
     """
-    for mask in given:
+    for mask in inputs:
         shape = mask.shape if isinstance(mask, Tensor) and mask.is_floating_point() else ()
         if len(shape) == 4 and (shape[1], shape[3]) == (1, keys.shape[1]):
             open_to = mask[:, 0] > torch.finfo(mask.dtype).min / 2

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from headsweep.compression import criteria
-from headsweep.compression.calibration import row_batches
+from headsweep.compression.calibration import Scores, row_batches
 from headsweep.compression.criteria import heads_at
 from headsweep.compression.footprint import Size, size
 from headsweep.config.compression import SCORED_AT_ONCE, Importance
@@ -114,74 +114,101 @@ def prune(
     stopwatch = Stopwatch()
     out = Path(out)
     check_target(out)
-    if (heads is None) == (ratio is None):
-        raise ModelError("say which heads are to go, by `heads` or by `ratio`, not by both")
-    if ratio is not None and not 0 < ratio < 1:
-        raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
-    if not 0 <= alpha <= 1:
-        raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
-    if protect and (heads is not None or form == "uniform"):
-        other = (
-            "heads are named" if heads is not None else "a uniform model loses some of every layer"
-        )
-        raise ModelError(f"layers cannot be protected where {other}; leave out `protect`")
+    _check_choice(heads, ratio, alpha, protect, form)
     by = criteria.named(criterion)
-    if heads is None and by.needs == "texts" and not texts:
-        raise ModelError(f"criterion {criterion} looks at texts; give some, or use norm")
-    if heads is None and by.needs == "accuracy" and accuracy is None:
-        raise ModelError(
-            f"criterion {criterion} reads the accuracy matrix of a sweep; name its file"
-        )
-    chosen = sorted({Variant.parse(name) for name in heads or ()})
+    if ratio is not None:
+        _check_data(criterion, by, texts, accuracy)
+    removed = sorted({Variant.parse(name) for name in heads or ()})
     about = "named by hand"
 
     folder = fetch_model(source, revision)
     model = load_checkpoint(str(folder), device=device)
     geometry = find_heads(model)
     if ratio is not None:
+        if form == "zeroed":
+            unit = "head"
+        if form == "uniform":
+            scope = "layer"
+            count = criteria.even_count(ratio, geometry, unit, partial(allows, model.config))
+        else:
+            count = heads_at(ratio, geometry.heads)
+        rows = partial(_token_ids, folder, texts or (), calibration)
         ranked = criteria.Ranked(
             model,
             geometry,
             Importance(alpha=alpha),
             seed,
-            texts=lambda: row_batches(
-                _token_ids(folder, texts or (), calibration), SCORED_AT_ONCE, model.device
-            ),
-            drops=lambda: criteria.accuracy_drops(
-                # A sweep of this very model, whose heads it numbers as they are.
-                read_table(Path(str(accuracy)), ACCURACY, exact=False),
-                _as_unpruned(geometry),
-            ),
+            texts=lambda: row_batches(rows(), SCORED_AT_ONCE, model.device),
+            drops=partial(_accuracy_drops, accuracy, geometry),
         )
-        about = by.about.format(alpha=alpha, seed=seed)
-        unit = "head" if form == "zeroed" else unit
-        count = heads_at(ratio, geometry.heads)
-        if form == "uniform":
-            scope = "layer"
-            count = criteria.even_count(ratio, geometry, unit, partial(allows, model.config))
         scores = criteria.unprotected(by.scores(ranked), geometry, protect)
-        chosen = criteria.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
-    if not chosen:
-        raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
+        removed = criteria.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
+        if not removed:
+            raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
+        about = by.about.format(alpha=alpha, seed=seed)
 
     before = size(model, geometry, _MEASURED_TOKENS)
     if form == "zeroed":
-        zero_heads(model, geometry, chosen)
+        zero_heads(model, geometry, removed)
     else:
-        geometry = remove_heads(model, geometry, chosen)
+        geometry = remove_heads(model, geometry, removed)
     after = size(model, geometry, _MEASURED_TOKENS)
     measured = {
         name: f"{getattr(after, field):,} of {getattr(before, field):,}"
         for field, name in _SIZES.items()
     }
-    facts = Pruning(source, revision_of(folder), chosen, about, measured, _HOW)
+    facts = Pruning(source, revision_of(folder), removed, about, measured, _HOW)
     save_pruned(model, geometry, out, form, facts, folder, stopwatch)
-    return Pruned(out, form, tuple(chosen), before, after)
+    return Pruned(out, form, tuple(removed), before, after)
 
 
-def _as_unpruned(geometry: HeadGeometry) -> HeadGeometry:
-    """Return heads that are numbered as they are, not as before an earlier pruning."""
-    return replace(geometry, layers=tuple(replace(layer, kept=()) for layer in geometry.layers))
+def _check_choice(
+    heads: Sequence[str] | None,
+    ratio: float | None,
+    alpha: float,
+    protect: Sequence[int],
+    form: Form,
+) -> None:
+    """Refuse arguments of `prune` that do not say which heads are to go."""
+    if (heads is None) == (ratio is None):
+        raise ModelError("say which heads are to go, by `heads` or by `ratio`, not by both")
+    if heads is not None and not heads:
+        raise ModelError("`heads` is empty; name some, such as L05H03, or give a `ratio`")
+    if ratio is not None and not 0 < ratio < 1:
+        raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
+    if not 0 <= alpha <= 1:
+        raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
+    if protect and heads is not None:
+        raise ModelError("layers cannot be protected where heads are named; leave out `protect`")
+    if protect and form == "uniform":
+        raise ModelError(
+            "layers cannot be protected where a uniform model loses some of every layer; leave out "
+            "`protect`"
+        )
+
+
+def _check_data(
+    name: str,
+    criterion: criteria.Criterion,
+    texts: Sequence[str] | None,
+    accuracy: str | Path | None,
+) -> None:
+    """Refuse a criterion without the data that it ranks heads by."""
+    if criterion.needs == "texts" and not texts:
+        raise ModelError(f"criterion {name} looks at texts; give some, or use norm")
+    if criterion.needs == "accuracy" and accuracy is None:
+        raise ModelError(f"criterion {name} reads the accuracy matrix of a sweep; name its file")
+
+
+def _accuracy_drops(file: str | Path | None, geometry: HeadGeometry) -> Scores:
+    """Return the accuracy that is lost without each head, by the matrix of a sweep.
+
+    The sweep is one of this very model, whose heads it numbers as they are, not as before an
+    earlier pruning.
+    """
+    matrix = read_table(Path(str(file)), ACCURACY)
+    layers = tuple(replace(layer, kept=()) for layer in geometry.layers)
+    return criteria.accuracy_drops(matrix, replace(geometry, layers=layers))
 
 
 def _token_ids(

@@ -6,7 +6,6 @@ dropout seed, so that a resumed training draws the same masks as an uninterrupte
 
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +19,19 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from headsweep.compression import checkpoint
+from headsweep.compression.steps import (
+    Reports,
+    begin_step,
+    check_finite,
+    decayed,
+    epoch_batches,
+    loss_words,
+)
 from headsweep.config.compression import Training
 from headsweep.errors import ModelError
 from headsweep.models.learner import Batch, Example, Learner, accuracy, move
 
 _LOG = logging.getLogger(__name__)
-_SECONDS_BETWEEN_REPORTS = 30
-_BUCKETS = 16  # batches whose texts are sorted by length together, for less padding
 
 Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
 """Returns the weighted parts of the loss on a batch; their sum is minimised, each is logged."""
@@ -76,38 +81,6 @@ class Between:
 def task(learner: Learner, batch: Batch) -> dict[str, Float[Tensor, ""]]:
     """Return a learner's own loss: the objective without distillation."""
     return {"task": learner.task_loss(learner.run(batch), batch)}
-
-
-class Reports:
-    """Logs every 30 seconds how far a training is."""
-
-    def __init__(self, step: int, total: int) -> None:
-        self.first, self.total = step, total
-        self.begun = self.last = time.monotonic()
-
-    def __call__(self, step: int, losses: Mapping[str, float]) -> None:
-        """Report the number of steps done and the present losses, if it is time to."""
-        now = time.monotonic()
-        if now - self.last > _SECONDS_BETWEEN_REPORTS:
-            self.last = now
-            left = (now - self.begun) / (step - self.first) * (self.total - step) / 60
-            _LOG.info("step %d of %d: %s, %.1f min left", step, self.total, _words(losses), left)
-
-
-def begin_step(optimizer: torch.optim.Optimizer, rate: float, seed: int, step: int) -> None:
-    """Set the learning rate of a step, from 0, and a seed of its own for dropout."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    torch.manual_seed(seed * 1_000_003 + step)
-
-
-def check_finite(losses: Mapping[str, float], step: int, remedy: str) -> None:
-    """Raise a ModelError if a part of the loss at a step, from 1, is not finite."""
-    for name, value in losses.items():
-        if not math.isfinite(value):
-            raise ModelError(
-                f"the {name} part of the loss is {value} at step {step}; lower {remedy}"
-            )
 
 
 def train(
@@ -261,7 +234,7 @@ class _Run:
             self.fit.best = epoch
             weights = self.model.state_dict().items()
             self.best = {name: tensor.detach().clone() for name, tensor in weights}
-        said = _words(losses)
+        said = loss_words(losses)
         if solved is not None:
             said += f"; {solved:.1%} of the development part solved"
         _LOG.info("epoch %d of %d: %s", epoch, self.settings.epochs, said)
@@ -292,29 +265,3 @@ class _Run:
                 }
             if moments:
                 self.optimizer.state[parameter] = moments
-
-
-def decayed(parameters: Sequence[Tensor], weight_decay: float) -> list[dict[str, Any]]:
-    """Return an optimiser's groups of parameters: only matrices have a weight decay."""
-    matrices = [parameter for parameter in parameters if parameter.ndim > 1]
-    others = [parameter for parameter in parameters if parameter.ndim < 2]
-    return [
-        {"params": matrices, "weight_decay": weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-
-
-def _words(losses: Mapping[str, float]) -> str:
-    return "loss " + ", ".join(f"{name} {loss:.4g}" for name, loss in losses.items())
-
-
-def epoch_batches(examples: Sequence[Example], size: int, seed: int, epoch: int) -> list[list[int]]:
-    """Return the batches of an epoch as indices of examples; texts of similar length share one."""
-    draw = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    order = torch.randperm(len(examples), generator=draw).tolist()
-    batches = []
-    for start in range(0, len(order), size * _BUCKETS):
-        bucket = order[start : start + size * _BUCKETS]
-        bucket.sort(key=lambda index: len(examples[index].input_ids))
-        batches += [bucket[first : first + size] for first in range(0, len(bucket), size)]
-    return [batches[place] for place in torch.randperm(len(batches), generator=draw).tolist()]

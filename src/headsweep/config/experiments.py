@@ -26,9 +26,9 @@ class TopOfMap(Section):
     """Name under `maps`."""
     top: Count
     """How many heads: those whose loss raises the outcome most, of all layers of the sweep."""
-    outcome: Literal["preference", "likelihood", "solutions"] = "preference"
-    """preference: right minus wrong samples. likelihood: right samples. solutions: reference
-    solutions."""
+    outcome: Literal["likelihood", "preference", "solutions"] = "likelihood"
+    """likelihood: right samples; of the demo's heads it ranks the gains best. preference: right
+    minus wrong samples. solutions: reference solutions."""
     chosen: tuple[str, ...] | None = None
     """Filled in from the map's table, once the run has made it. Until then the sweep is left out:
     the same command, given again, adds it."""

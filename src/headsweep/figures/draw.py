@@ -87,7 +87,7 @@ def _points(config: Config, _: str, files: Sequence[Path]) -> Needs:
     file, accuracy = files
     points = read_table(file, POINTS)
     heads = points.loc[points["kind"] == "head", "name"].tolist()
-    z = read_table(accuracy, ACCURACY, exact=False).set_index("question_id")
+    z = read_table(accuracy, ACCURACY).set_index("question_id")
     return points, z[heads].mean(axis=1)
 
 

@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.generation.alone import with_model
@@ -38,7 +37,7 @@ QUESTIONS = 32  # texts that are read: thousands of tokens, enough for a share t
 def run(config: Config, model: str, decoding: str, questions: str) -> None:
     """Measure the heads of a model on its own answers to the first questions of a set.
 
-    Writes `paths.ACTIVATIONS` and its record. Names are config names; the decoding is greedy.
+    Writes `tables.ACTIVATIONS` and its record. Names are config names; the decoding is greedy.
 
     Raises:
         ModelError: the model cannot be loaded, or one text alone does not fit into memory.
@@ -50,7 +49,7 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
     if not answers:
         raise TableError(f"{work.output(BASE)} is missing; the base model has not answered yet")
     table, texts, name = with_model(config, model, partial(_measure, work, answers))
-    output = Path(paths.ACTIVATIONS.format(**work.keys))
+    output = Path(ACTIVATIONS.path.format(**work.keys))
     facts = {**work.keys, "texts": len(texts), "tokens": sum(map(len, texts))}
     write_table(output, table, ACTIVATIONS, facts)
     write_record(output, stopwatch, facts | {"device": name})

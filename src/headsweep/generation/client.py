@@ -300,7 +300,8 @@ def _ask(connection: socket.socket, request: JobRequest) -> bool:
     """Ask, and wait for the last word, with progress; return False if the engine was leaving."""
     _, decoding, questions = request.batch
     heard = False
-    begun = reported = time.monotonic()
+    begun = time.monotonic()
+    reports = _Reports(begun)
     with connection, contextlib.suppress(ConnectionError):
         connection.sendall(json.dumps(request._asdict()).encode() + b"\n")
         for said in _messages(connection):
@@ -311,8 +312,7 @@ def _ask(connection: socket.socket, request: JobRequest) -> bool:
             if "complete" in said:
                 _LOG.info("%s: %d answers, %.1f s", request.variant, said["complete"], now - begun)
                 return True
-            if now - reported >= _SECONDS_BETWEEN_REPORTS:
-                reported = now
+            if reports.due(now, said["done"], said.get("waits", "")):
                 _LOG.info("%s, %s: %s", questions, decoding, progress(**said))  # of all variants
     if heard:
         raise EngineError(
@@ -320,6 +320,29 @@ def _ask(connection: socket.socket, request: JobRequest) -> bool:
             f"run again: what it has answered is kept"
         )
     return False
+
+
+class _Reports:
+    """When a job tells of its progress: at news, and at what stands still ever more seldom."""
+
+    def __init__(self, now: float) -> None:
+        self._last = now
+        self._pause = _SECONDS_BETWEEN_REPORTS
+        self._state: tuple[int, str] | None = None
+
+    def due(self, now: float, done: int, waits: str) -> bool:
+        """Tell whether to report so many answers, or what is waited for, now (in seconds)."""
+        state = (done, waits)
+        if state != self._state:
+            if now - self._last < _SECONDS_BETWEEN_REPORTS:
+                return False
+            self._state = state
+            self._pause = _SECONDS_BETWEEN_REPORTS
+        elif now - self._last < self._pause:
+            return False
+        self._last = now
+        self._pause *= 2
+        return True
 
 
 def progress(done: int, total: int, seconds: float, waits: str = "") -> str:
@@ -330,7 +353,8 @@ def progress(done: int, total: int, seconds: float, waits: str = "") -> str:
     if waits:
         return f"waiting for {waits}"
     if not done:
-        return f"writing the first of {total} answers" if seconds else "loading the model"
+        first = f"writing the first of {total} answers, {seconds:.0f} s so far"
+        return first if seconds else "loading the model"
     words = f"{done} of {total} answers"
     if done < max(_FEWEST, min(_TELLING, total / 4)):
         return f"{words} after {seconds:.0f} s"

@@ -15,7 +15,14 @@ from headsweep.config import Config
 from headsweep.models.source import BUILTIN
 from headsweep.planning.store import Store, settings, split_key
 from headsweep.record import Stopwatch, intact, peak_resident, read_json, write_record
-from headsweep.tables import EMBEDDINGS, QUESTIONS, atomic, read_table, write_json, write_table
+from headsweep.tables import (
+    EMBEDDINGS,
+    QUESTIONS,
+    SOURCE,
+    atomic,
+    write_json,
+    write_table,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,8 +34,8 @@ def read_source(config: Config, questions: str) -> None:
     stopwatch = Stopwatch()
     section = config.questions[questions]
     rows = sources.read_source(section)
-    output = Store(config).path(paths.SOURCE, source=questions)
-    write_table(output, rows, QUESTIONS)
+    output = Store(config).path(SOURCE, source=questions)
+    write_table(output, rows, SOURCE)
     write_record(output, stopwatch, {"benchmark": section.model_dump(mode="json")})
     _LOG.info("%s: %d questions", output.stem, len(rows))
 
@@ -40,10 +47,10 @@ def draw_questions(config: Config, questions: str) -> None:
     stopwatch = Stopwatch()
     section = config.questions[questions]
     store = Store(config)
-    split = read_table(store.path(paths.SOURCE, source=questions), QUESTIONS)
+    split = store.read(SOURCE, source=questions)
     vectors = _embed(config, section.embedder, split) if section.embedder else None
     drawn = draw(split, section, vectors)
-    output = store.path(paths.QUESTIONS, questions=questions)
+    output = store.path(QUESTIONS, questions=questions)
     write_table(output, drawn, QUESTIONS, {"split": split_key(config, questions)})
     facts = {"questions": settings(config, "questions", questions), "rows": len(drawn)}
     write_record(output, stopwatch, facts)
@@ -110,11 +117,11 @@ def embed_questions(config: Config, embedder: str, questions: str) -> None:
     """Embed the questions of a set."""
     stopwatch = Stopwatch()
     store = Store(config)
-    rows = read_table(store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
+    rows = store.read(QUESTIONS, questions=questions)
     before, working = peak_resident(), Stopwatch()
     vectors = _embed(config, embedder, rows)
     cost = {"embedding_seconds": working.seconds, "embedding_bytes": peak_resident() - before}
-    output = store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
+    output = store.path(EMBEDDINGS, embedder=embedder, questions=questions)
     table = pd.DataFrame({"question_id": rows["question_id"], "vector": list(vectors)})
     write_table(output, table, EMBEDDINGS)
     facts = {"embedder": settings(config, "embedders", embedder), "shape": list(vectors.shape)}

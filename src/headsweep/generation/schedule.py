@@ -1,6 +1,5 @@
 """What is left of a batch of the plan, handed out to the workers of an engine."""
 
-import math
 import os
 import time
 from collections import deque
@@ -9,12 +8,8 @@ from typing import Any
 from headsweep.generation.locks import Locks
 from headsweep.generation.unit import Key, Unit
 from headsweep.generation.work import Work
+from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
 from headsweep.variants import BASE, Variant
-
-_GROUP = 25  # variants that answer together; some tables are complete when one group is
-
-_QUESTIONS = 64
-"""A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
 
 
 def planned_part(work: Work, variant: Variant) -> str:
@@ -77,10 +72,8 @@ class Schedule:
         if not self._group:
             return None
         self.begun = self.begun or time.monotonic()
-        left = len(self._group)
-        questions = max(left / (2 * self._workers), min(_QUESTIONS, left / self._workers))
         requests = []
-        for question in list(self._group)[: math.ceil(questions)]:
+        for question in list(self._group)[: questions_of_unit(len(self._group), self._workers)]:
             requests += self._group.pop(question)
         return self.work.unit(requests, self._base)
 
@@ -126,7 +119,7 @@ class Schedule:
             self._queue.remove(BASE)
             self._queue.appendleft(BASE)
         taken = 0
-        while self._queue and taken < _GROUP:
+        while self._queue and taken < UNIT_VARIANTS:
             variant = self._queue.popleft()
             if not self._claim(variant):
                 continue

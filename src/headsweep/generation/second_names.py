@@ -13,6 +13,7 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.planning.batches import Batch
 from headsweep.planning.store import Store
+from headsweep.tables import ANSWERS
 from headsweep.variants import BASE
 
 
@@ -39,7 +40,7 @@ def forget_finished(config: Config, complete: Iterable[Batch]) -> None:
     for batch in complete:
         keys = Store(config).keys(**batch.names)
         folder = Path(paths.FINISHED.format(variant=BASE, **keys)).parent
-        tables = Path(paths.ANSWERS.format(variant=BASE, **keys)).parent
+        tables = Path(ANSWERS.path.format(variant=BASE, **keys)).parent
         for file in folder.glob("*.parquet"):
             if (tables / file.name).exists():
                 with contextlib.suppress(OSError):  # the next run tries again

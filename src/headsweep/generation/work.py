@@ -60,7 +60,7 @@ class Work:
         Raises:
             TableError: the question set is missing or damaged.
         """
-        table = read_arrow(Path(paths.QUESTIONS.format(**self.keys)), QUESTIONS)
+        table = read_arrow(Path(QUESTIONS.path.format(**self.keys)), QUESTIONS)
         ids, texts = (table.column(name).to_pylist() for name in ("question_id", "question"))
         return dict(zip(ids, texts, strict=True))
 
@@ -76,7 +76,7 @@ class Work:
 
     def output(self, variant: Variant) -> Path:
         """Return the path of a variant's table."""
-        return Path(paths.ANSWERS.format(variant=variant, **self.keys))
+        return Path(ANSWERS.path.format(variant=variant, **self.keys))
 
     def journal(self, variant: Variant) -> Path:
         """Return where a variant's answers are kept until they are complete."""
@@ -113,7 +113,7 @@ class Work:
         for file in (self.output(variant), self.finished(variant)):
             if file.exists():
                 return read_arrow(file, ANSWERS)
-        return _table([*kept.values()]) if kept else ANSWERS.empty_table()
+        return _table([*kept.values()]) if kept else ANSWERS.schema.empty_table()
 
     def take_over(self, variant: Variant) -> None:
         """Put answers to other draws from the same split into the journal; the lock must be held.
@@ -232,5 +232,5 @@ def _table(rows: list[dict[str, Any]]) -> pa.Table:
     That import would take as long as everything else in a job whose answers are journaled.
     """
     lines = "\n".join(map(json.dumps, rows)).encode()
-    answers = ParseOptions(explicit_schema=ANSWERS, unexpected_field_behavior="ignore")
+    answers = ParseOptions(explicit_schema=ANSWERS.schema, unexpected_field_behavior="ignore")
     return read_json(io.BytesIO(lines), ReadOptions(block_size=len(lines)), answers)

@@ -69,7 +69,7 @@ def grade_answers(
     counts = table["verdict"].value_counts().sort_index()
     shown = ", ".join(f"{count} {name}" for name, count in counts.items()).replace("_", " ")
     _LOG.info("graded %d answers: %s", len(table), shown)
-    return table[tables.GRADED.names]
+    return table[tables.GRADED.columns]
 
 
 def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
@@ -84,7 +84,7 @@ def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFra
         index="question_id", columns="label", values="correct"
     )
     cells = cells.loc[questions["question_id"], labels.unique()].astype(np.int8)
-    return questions[tables.ACCURACY.names].join(cells, on="question_id")
+    return questions[tables.ACCURACY.columns].join(cells, on="question_id")
 
 
 def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
@@ -106,7 +106,7 @@ def grade_batch(
     """Return the question set of a batch, its answers by variant, and these graded."""
     store = Store(config)
     family = config.questions[batch.questions].family
-    rows = store.read(paths.QUESTIONS, questions=batch.questions)
+    rows = store.read(tables.QUESTIONS, questions=batch.questions)
     answers = {
         str(variant): tables.read_table(Path(file), tables.ANSWERS)
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
@@ -129,13 +129,12 @@ def grade(
     facts = {**store.keys(**batch.names), "grading": rules}
     noted = facts | {"verdicts": graded["verdict"].value_counts().sort_index().to_dict()}
     matrix = accuracy_matrix(graded, rows)
-    schema = tables.accuracy_schema(matrix.columns.difference(tables.ACCURACY.names, sort=False))
-    for template, again, table, columns in (
-        (paths.GRADED, paths.REGRADED, graded, tables.GRADED),
-        (paths.ACCURACY, paths.REGRADED_ACCURACY, matrix, schema),
+    for table, regraded, content in (
+        (tables.GRADED, tables.REGRADED, graded),
+        (tables.ACCURACY, tables.REGRADED_ACCURACY, matrix),
     ):
-        file = store.path(again if grading else template, **batch.names, grading=rules)
-        tables.write_table(file, table, columns, facts)
+        file = store.path(regraded if grading else table, **batch.names, grading=rules)
+        tables.write_table(file, content, table, facts)
         write_record(file, stopwatch, noted)
     shown = RESULT if len(batch.variants) > 1 else logging.INFO
     _LOG.log(shown, "%s", _right(batch, graded))

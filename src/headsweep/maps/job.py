@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import torch
 
-from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import ModelError
 from headsweep.generation.alone import with_model
@@ -30,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 def score_layer(config: Config, texts: str, layer: str) -> None:
     """Score a map's texts without each head of a layer, given their key and the layer's name.
 
-    Writes `paths.SCORES` and its record.
+    Writes `tables.SCORES` and its record.
 
     Raises:
         ConfigError: the config has no map of this key.
@@ -42,7 +41,7 @@ def score_layer(config: Config, texts: str, layer: str) -> None:
     index = int(layer.removeprefix("L"))
     measure = partial(_score_layer, config, name, index)
     table, facts = with_model(config, section.model, measure, section.dtype)
-    output = Path(paths.SCORES.format(texts=texts, layer=layer))
+    output = Path(SCORES.path.format(texts=texts, layer=layer))
     write_table(output, table, SCORES, {"map": name, "layer": index})
     facts |= {"map": section.model_dump(mode="json"), "grading": config.grading}
     write_record(output, stopwatch, facts | {"layer": index})
@@ -113,12 +112,12 @@ def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
 def estimate_heads(config: Config, texts: str) -> None:
     """Estimate to first order what each head's loss does to a map's texts, given their key.
 
-    Writes `paths.GRADIENTS` and its record; raises what `score_layer` raises.
+    Writes `tables.GRADIENTS` and its record; raises what `score_layer` raises.
     """
     stopwatch = Stopwatch()
     name, section = find_map(config, texts)
     table = with_model(config, section.model, partial(_estimates, config, name), section.dtype)
-    output = Path(paths.GRADIENTS.format(texts=texts))
+    output = Path(GRADIENTS.path.format(texts=texts))
     write_table(output, table, GRADIENTS, {"map": name})
     write_record(output, stopwatch, {"map": section.model_dump(mode="json")})
 

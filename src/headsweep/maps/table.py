@@ -34,8 +34,7 @@ def write_tables(config: Config, name: str) -> None:
     heads = heads_table(scores, estimates, config.seed)
     outcomes, called = {}, {}
     for batch in measured(config, name):
-        file = store.path(paths.ACCURACY, **batch.names)
-        outcomes[batch.questions] = read_table(file, ACCURACY, exact=False)
+        outcomes[batch.questions] = store.read(ACCURACY, **batch.names)
         split = config.questions[batch.questions].split
         called[batch.questions] = f"{title(config, 'questions', batch.questions)}, {split}"
     tables = {

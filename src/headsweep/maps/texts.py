@@ -9,14 +9,13 @@ from typing import NamedTuple
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
-from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.generation.prompts import encode_prompt
 from headsweep.maps.outcomes import RIGHT, SOLUTION, WRONG
 from headsweep.maps.scoring import Text
 from headsweep.planning.store import Store
-from headsweep.tables import ANSWERS, GRADED, QUESTIONS, read_table
+from headsweep.tables import ANSWERS, GRADED, QUESTIONS
 from headsweep.variants import BASE
 
 
@@ -45,8 +44,7 @@ def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) 
     """
     section = config.maps[name]
     store = Store(config)
-    file = store.path(paths.QUESTIONS, questions=section.questions)
-    asked = read_table(file, QUESTIONS)[: section.n]
+    asked = store.read(QUESTIONS, questions=section.questions)[: section.n]
     samples = {each: _pairs(store, config, name, each) for each in section.sampling}
     prompt_of = config.decodings[section.decoding]
     family = config.questions[section.questions].family
@@ -81,9 +79,9 @@ def _pairs(
     """
     section = config.maps[name]
     names = {"model": section.model, "decoding": decoding, "questions": section.questions}
-    graded = read_table(store.path(paths.GRADED, **names), GRADED)
+    graded = store.read(GRADED, **names)
     graded = graded[(graded["variant"] == str(BASE)) & (graded["stop_reason"] == "eos")]
-    answers = read_table(store.path(paths.ANSWERS, variant=BASE, **names), ANSWERS)
+    answers = store.read(ANSWERS, variant=BASE, **names)
     answers = answers[answers["token_ids"].map(len) > 0]
     both = graded.merge(answers[["question_id", "sample", "token_ids"]], "inner")
     found: dict[str, dict[str, tuple[int, ...]]] = {}

@@ -7,6 +7,8 @@ products and reading all weights, plus the time to read the keys and values of e
 launch the kernels. Samples share their prompt's pass; a head needs half of one, from its layer on.
 The savings from verifying a base model's answers are not counted.
 
+Maps: a text is a pass of the base model, and one of each row from its layer on.
+
 Training: a step takes about six operations per weight and token, and two more for the teacher.
 Testing on the development part after each epoch takes half as long again. Scoring takes a pass over
 the calibration texts before each removal; the test at the end is a model's answers, or a solver's
@@ -15,18 +17,16 @@ judgements at each depth. The memory of scoring and training is in `headsweep.pl
 
 import math
 import os
-import time
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression, Training
 from headsweep.errors import HeadsweepError
 from headsweep.planning import rows
-from headsweep.planning.batches import Batch
+from headsweep.planning.batches import Batch, expand
+from headsweep.planning.cards import ANY_CARD, ANY_CORE, CARDS, Card, card_of
 from headsweep.planning.memory import (
     HEAD_DIM,
     LENGTHS,
@@ -35,44 +35,6 @@ from headsweep.planning.memory import (
     training_memory,
 )
 from headsweep.variants import BASE
-
-
-class Card(NamedTuple):
-    """A GPU or CPU: its memory, and the rates that it is assumed to reach."""
-
-    gigabytes: float
-    """Memory; 0 if unknown."""
-    bandwidth: float
-    """Bytes a second."""
-    flops: float
-    """Operations a second in half-precision products (CPU: single precision)."""
-    half: float = 1.0
-    """How many times as fast products are in half precision as `flops`."""
-    launch: float = 2.3e-4
-    """Seconds that the host takes to launch a layer's kernels in each step: some 20 of 12 µs."""
-    training: float = 0.13
-    """Fraction of `flops` that training reaches."""
-    training_launch: float = 0.2
-    """Seconds to launch the kernels of a training step."""
-
-
-CARDS: Mapping[str, Card] = {
-    name: Card(gigabytes, 0.6e12 * terabytes, 0.5e12 * teraflops)
-    for name, gigabytes, terabytes, teraflops in (
-        ("A100 40 GB", 40, 1.555, 312),
-        ("A100 80 GB", 80, 2.039, 312),
-        ("H100", 80, 3.35, 989),
-        ("H200", 141, 4.8, 989),
-        ("L40S", 48, 0.864, 362),
-    )
-}
-"""From NVIDIA's data sheets (SXM modules: A100 2021, H100 2023, H200 2024; L40S: 2023): memory in
-GB, bandwidth in TB/s, dense bfloat16 products in TFLOP/s; 60% and 50% of the peaks are reached."""
-
-ANY_CARD = CARDS["A100 80 GB"]
-"""Assumed for jobs on a cluster, which may get any card."""
-ANY_CORE = Card(0, 1e10, 3e10, launch=3e-5, training=0.7, training_launch=0.05)
-"""One CPU core, likewise."""
 
 SPLIT_SIZES = {
     ("math500", "test"): 500,
@@ -86,17 +48,14 @@ ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 """Number of problems in each dataset."""
 
 _UNKNOWN_SIZE = 1_000  # of a question set
-CPU_SHARE = 0.7
-"""Of the rate of a single-threaded product, assumed for this CPU."""
-_WITH_BF16, _WITHOUT_BF16 = 2.0, 0.5
-"""Rate of products in half precision over single, on a CPU that has bfloat16 and without."""
 
 _START_MINUTES = 5  # of an allocation: its start, and loading a model
 _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
-_TEXTS = 3  # of a question in a map: a right and a wrong sample, and a solution
+_SAMPLED_TEXTS = 2  # of a question in a map: a right and a wrong sample
+_DISK_BYTES_A_SCORE = 20.0
 _TEXT_TOKENS = 35
 _PASSES = 4  # of two operations per weight and token: three for the student, one for its teacher
 _DEVELOPMENT = 1.5
@@ -115,6 +74,14 @@ class Cost(NamedTuple):
     """Size of the answers, or of the weights that are kept."""
 
 
+class Texts(NamedTuple):
+    """The texts that a map scores."""
+
+    number: int
+    tokens: int
+    """Of each, its prompt's included."""
+
+
 class Request(NamedTuple):
     """Resources that one job requests from a cluster at its first attempt."""
 
@@ -123,43 +90,6 @@ class Request(NamedTuple):
     """Main memory: weights are loaded through it, and a model on a CPU stays in it."""
     minutes: int
     """Twice the estimated time, plus the start."""
-
-
-@cache
-def this_cpu() -> Card:
-    """Return the cores that this process may use; a single-precision product is timed on one."""
-    import numpy as np
-    from threadpoolctl import threadpool_limits
-
-    size = 512
-    seconds = []
-    matrix = np.ones((size, size), dtype=np.float32)
-    with threadpool_limits(1):
-        for _ in range(8):
-            begin = time.process_time()
-            matrix @ matrix
-            seconds.append(time.process_time() - begin)
-    cores = len(os.sched_getaffinity(0))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    flops = cores * CPU_SHARE * 2 * size**3 / max(min(seconds), 1e-6)
-    card = ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=flops)
-    return card._replace(half=_WITH_BF16 if _has_bf16() else _WITHOUT_BF16)
-
-
-def _has_bf16() -> bool:
-    """Tell whether the processor multiplies bfloat16 itself."""
-    with suppress(OSError):
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
-        return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
-    return False
-
-
-def card_of(device: str, *, local: bool = True) -> Card:
-    """Return the card assumed for a model's `device`, on this machine or on a cluster."""
-    if not local:
-        return ANY_CORE if device == "cpu" else ANY_CARD
-    gpu = device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*"))
-    return ANY_CARD if gpu else this_cpu()
 
 
 @cache
@@ -199,8 +129,7 @@ def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> f
     prompt, _ = LENGTHS[config.questions[batch.questions].benchmark]
     answers = generation_cost(config, batch).answers
     together = min(decoded_rows(model, decoding.max_new_tokens, card), answers)
-    half = card.half if model.dtype != "float32" else 1.0
-    token = 2e9 * model.billions / (card.flops * half)
+    token = _token_seconds(model, card)
     step = max(together * token, model.billions * 1e9 * _width(model) / card.bandwidth)
     step += together * _cached(model) * (prompt + length / 2) / card.bandwidth
     step += model.layers * card.launch
@@ -242,18 +171,69 @@ def generation_request(config: Config, batch: Batch, together: int = 1) -> Reque
     )
 
 
+def scored_texts(config: Config, name: str) -> Texts:
+    """Return the texts that a map scores: at most so many, each of a mean length."""
+    section = config.maps[name]
+    questions = config.questions[section.questions]
+    asked = question_count(questions)
+    asked = min(asked, section.n or asked)
+    kinds = _SAMPLED_TEXTS + 1 if section.sampling else 1  # and a reference solution
+    return Texts(asked * kinds, sum(LENGTHS[questions.benchmark]))
+
+
+def scoring_cost(config: Config, name: str) -> Cost:
+    """Estimate what a map's scores cost: a job a layer, and one for the estimates."""
+    section = config.maps[name]
+    model = config.models[section.model]
+    layers = expand(section.layers, model.layers)
+    texts = scored_texts(config, name)
+    rows = sum(len(model.heads_in(layer)) + section.noise_placebos + 1 for layer in layers)
+    scores = texts.number * rows
+    disk = scores * _DISK_BYTES_A_SCORE / 1e9
+    return Cost(len(layers) + 1, 0, scores * texts.tokens, disk)
+
+
+def scoring_seconds(config: Config, name: str, layer: int, card: Card = ANY_CARD) -> float:
+    """Return the seconds that a card takes to score a map's texts without a layer's heads.
+
+    The rows of a text begin at the layer; below it they are the base model's, computed once.
+    """
+    section = config.maps[name]
+    model = config.models[section.model]
+    texts = scored_texts(config, name)
+    rows = len(model.heads_in(layer)) + section.noise_placebos + 1
+    passes = 1 + rows * (model.layers - layer) / model.layers
+    return passes * texts.number * texts.tokens * _token_seconds(model, card)
+
+
+def gradient_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
+    """Return the seconds that a card takes to estimate a map's heads, by a pass and its way back.
+
+    Each text has a pass of its own, whose kernels are launched anew.
+    """
+    model = config.models[config.maps[name].model]
+    texts = scored_texts(config, name)
+    seconds = texts.tokens * _token_seconds(model, card) + model.layers * card.launch
+    return 2 * texts.number * seconds
+
+
+def map_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
+    """Return the seconds that a card takes for all scores of a map, without job starts."""
+    section = config.maps[name]
+    layers = expand(section.layers, config.models[section.model].layers)
+    scored = sum(scoring_seconds(config, name, layer, card) for layer in layers)
+    return scored + gradient_seconds(config, name, card)
+
+
 def scoring_request(config: Config, name: str) -> Request:
     """Return the resources that one job requests to score a map's texts without a layer's heads."""
-    section = config.maps[name]
-    model, questions = config.models[section.model], config.questions[section.questions]
-    asked = min(question_count(questions), section.n or _UNKNOWN_SIZE)
-    tokens = asked * _TEXTS * sum(LENGTHS[questions.benchmark])
-    rows = model.heads + section.noise_placebos + 1
+    model = config.models[config.maps[name].model]
     card = card_of(model.device, local=False)
-    seconds = tokens * rows * 2e9 * model.billions / card.flops
+    seconds = scoring_seconds(config, name, 0, card)  # no layer takes longer than the first
     weights = model.billions * _width(model)
     gpus = int(model.device != "cpu")
-    return Request(gpus, int(4000 + 2500 * weights), math.ceil(5 + 2 * seconds / 60))
+    minutes = math.ceil(_START_MINUTES + 2 * seconds / 60)
+    return Request(gpus, int(4000 + 2500 * weights), minutes)
 
 
 def answer_length(config: Config, batch: Batch) -> int:
@@ -332,6 +312,12 @@ def memory(model: Model, card: Card) -> float:
     if _is_gpu(card):
         return (weights + held) / 1e9
     return len(os.sched_getaffinity(0)) * (2 * weights + held) / 1e9
+
+
+def _token_seconds(model: Model, card: Card) -> float:
+    """Return the seconds of a token's products with all weights, among many tokens."""
+    half = card.half if model.dtype != "float32" else 1.0
+    return 2e9 * model.billions / (card.flops * half)
 
 
 def _width(model: Model) -> int:

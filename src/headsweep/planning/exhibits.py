@@ -12,6 +12,7 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.planning.batches import pool
 from headsweep.planning.store import Store
+from headsweep.tables import ACCURACY, CURVES, POINTS, STUDY_OUTCOMES, FileKind
 
 Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "frontier"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
@@ -181,7 +182,7 @@ CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")
 AUDIT_TABLES = ("pairs", "sprint", "total", "compression")
 SELECTOR_FILES = (
     paths.CHOICE,
-    paths.CURVES,
+    CURVES,
     paths.PAIRED,
     paths.VOTES,
     paths.SENSITIVITY,
@@ -217,14 +218,14 @@ class RunFiles:
             case "accuracy":
                 return [self.sweep_table(name)]
             case "curves":
-                return [fill(paths.CURVES, selector=name), fill(paths.PAIRED, selector=name)]
+                return [fill(CURVES, selector=name), fill(paths.PAIRED, selector=name)]
             case "map":
                 return [fill(paths.MAP, map=name, table="heads")]
             case "points":
                 selector = self.config.selectors[name]
                 names = {"decoding": selector.decoding, "questions": selector.test}
-                z = fill(paths.ACCURACY, model=selector.model, **names)
-                return [fill(paths.POINTS, selector=name), z]
+                z = fill(ACCURACY, model=selector.model, **names)
+                return [fill(POINTS, selector=name), z]
             case "trial":
                 return self.study_files(name)
             case "frontier":
@@ -237,13 +238,13 @@ class RunFiles:
         heads = pool(self.config, self.config.sweeps[sweep])
         return sorted({head.layer for head in heads if head.layer is not None})
 
-    def sweep_table(self, name: str, template: str = paths.ACCURACY) -> str:
+    def sweep_table(self, name: str, kind: FileKind = ACCURACY) -> str:
         """Return the accuracy matrix of a sweep, or another file of its batch."""
-        return str(self.store.of_sweep(name, template))
+        return str(self.store.of_sweep(name, kind))
 
     def study_files(self, name: str) -> list[str]:
         """Return the result files of a compression."""
-        files = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
+        files = (STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
         return [self.store.fill(template, compression=name) for template in files]
 
     def studied(self) -> list[str]:

@@ -23,10 +23,13 @@ from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelE
 from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder
 from headsweep.planning.batches import batches, histories
+from headsweep.planning.cards import gpu_count
 from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import with_chosen_heads
+from headsweep.planning.piloted import with_piloted_backends
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
+from headsweep.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -38,8 +41,9 @@ def resolve(config: Config) -> Config:
 
     Hub: the pinned commit hash. Benchmark or GGUF file: its sha256. Folder of a model or embedder:
     its fingerprint. A stated revision stays, even if the file is gone; `preflight` compares it with
-    the files. So resolving twice changes nothing. Sweeps that take heads from a map have them
-    filled in, or are left out until the run has made the map.
+    the files. So resolving twice changes nothing. Models whose software is not stated have what a
+    pilot of the run has chosen. Sweeps that take heads from a map have them filled in, or are left
+    out until the run has made the map.
 
     Raises:
         ConfigError: something on the hub is not pinned to a commit hash.
@@ -58,7 +62,7 @@ def resolve(config: Config) -> Config:
         if solver.encoder.source is not None:
             encoder = resolved(f"solvers.{name}.encoder", solver.encoder)
             found["solvers"][name] = solver.model_copy(update={"encoder": encoder})
-    return with_chosen_heads(config.model_copy(update=found))
+    return with_chosen_heads(with_piloted_backends(config.model_copy(update=found)))
 
 
 def preflight(config: Config) -> None:
@@ -91,7 +95,7 @@ def preflight(config: Config) -> None:
     draws, embedders, models = _needed(config)
     for name in draws:
         questions = config.questions[name]
-        if questions.generated or store.path(paths.SOURCE, source=name).exists():
+        if questions.generated or store.path(SOURCE, source=name).exists():
             continue
         with _at(f"questions.{name}"):
             size = split_size(questions)
@@ -111,7 +115,7 @@ def preflight(config: Config) -> None:
             with _at(where):
                 source.check_geometry(folder, model)
     for name, problems in config.problems.items():
-        if not store.path(paths.PROBLEMS, data=name).exists():
+        if not store.path(PROBLEMS, data=name).exists():
             _check_revision(f"problems.{name}", problems)
     for name, study in config.compressions.items():
         if study.solver is not None and _missing(histories(config, name, paths.TEACHER)):
@@ -153,7 +157,7 @@ def lacking(config: Config) -> Iterator[ModelError]:
 
     On a login node that is no fault of the config: its jobs run elsewhere.
     """
-    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    gpus = gpu_count()
     for name in _needed(config)[2]:
         model = config.models[name]
         if model.backend == "vllm" and find_spec("vllm") is None:
@@ -186,8 +190,8 @@ def unfetched(config: Config) -> Iterator[str]:
                 if not any(cached) and not store.path(template, **{kind: name}).exists():
                     yield f"{kind}s.{name} ({section.source})"
     for name, questions in config.questions.items():
-        drawn = store.path(paths.QUESTIONS, questions=name)
-        split = store.path(paths.SOURCE, source=name)
+        drawn = store.path(QUESTIONS, questions=name)
+        split = store.path(SOURCE, source=name)
         if not (questions.generated or questions.file or drawn.exists() or split.exists()):
             yield f"questions.{name} ({questions.dataset or questions.benchmark})"
 
@@ -312,11 +316,11 @@ def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
     generate answers, embed questions or be compressed.
     """
     store = Store(config)
-    draws = [n for n in config.questions if not store.path(paths.QUESTIONS, questions=n).exists()]
+    draws = [n for n in config.questions if not store.path(QUESTIONS, questions=n).exists()]
     embedders = {config.questions[name].embedder for name in draws}
     for selector in config.selectors.values():
         for embedder, questions in product(selector.embedder, (selector.train, selector.test)):
-            if not store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions).exists():
+            if not store.path(EMBEDDINGS, embedder=embedder, questions=questions).exists():
                 embedders.add(embedder)
     models = {config.embedders[name].model for name in embedders if name}
     models |= {batch.model for batch in batches(config) if _missing(store.answers(batch))}

@@ -9,6 +9,7 @@ from headsweep.errors import ConfigError
 from headsweep.planning.batches import Batch, batches, expand
 from headsweep.planning.store import Store, digest, key
 from headsweep.record import read_text
+from headsweep.tables import GRADIENTS, SCORES
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -74,10 +75,10 @@ def score_files(config: Config, name: str) -> list[str]:
     """Return the files of a map's scores, one a layer, and that of its gradients last."""
     texts = texts_key(config, name)
     files = [
-        paths.SCORES.format(texts=texts, layer=layer_name(layer))
+        SCORES.path.format(texts=texts, layer=layer_name(layer))
         for layer in map_layers(config, name)
     ]
-    return [*files, paths.GRADIENTS.format(texts=texts)]
+    return [*files, GRADIENTS.path.format(texts=texts)]
 
 
 def layer_name(layer: int) -> str:

@@ -6,7 +6,8 @@ from headsweep.config import Config
 from headsweep.config.compression import SCORED_AT_ONCE
 from headsweep.planning import cost, memory
 from headsweep.planning.batches import Batch, batches
-from headsweep.planning.cost import CARDS, CPU_SHARE, Cost
+from headsweep.planning.cards import CARDS, CPU_SHARE, this_cpu
+from headsweep.planning.cost import Cost
 from headsweep.planning.sight import ABOUT, ASSUMED, sight
 from headsweep.text import one_line
 
@@ -20,6 +21,7 @@ def describe(config: Config) -> str:
     """
     asked = batches(config)
     costs = [(tuple(batch.names.values()), cost.generation_cost(config, batch)) for batch in asked]
+    costs += [((name, "map", ""), cost.scoring_cost(config, name)) for name in config.maps]
     costs += [
         ((name, "training", ""), cost.training_cost(config, name)) for name in config.compressions
     ]
@@ -28,7 +30,7 @@ def describe(config: Config) -> str:
     trainings = {name: _trained(config, name) for name in config.compressions}
     answer_lengths = sorted({cost.answer_length(config, batch) for batch in asked})
     lengths = ", ".join(map(str, answer_lengths)) or "no"
-    measured = cost.this_cpu().flops / CPU_SHARE / 1e9
+    measured = this_cpu().flops / CPU_SHARE / 1e9
     starts = total.jobs * _START_SECONDS / 3600
     return f"""\
 run {config.run!r} (counts everything; what the store already holds is not made again)
@@ -59,10 +61,13 @@ def _amounts(costs: Sequence[tuple[tuple[str, ...], Cost]]) -> list[tuple[str, .
 def _hours(
     config: Config, asked: Sequence[Batch], trainings: Mapping[str, memory.TrainingMemory]
 ) -> list[tuple[str, ...]]:
-    """Return a row for each card: hours of generation and training, memory, and what fits."""
-    rows: list[tuple[str, ...]] = [("card", "generation", "training", "rates", "GB", "fits")]
-    for name, card in {**CARDS, "this CPU": cost.this_cpu()}.items():
+    """Return a row for each card: hours of answers, maps and training, memory, and what fits."""
+    rows: list[tuple[str, ...]] = [
+        ("card", "generation", "maps", "training", "rates", "GB", "fits")
+    ]
+    for name, card in {**CARDS, "this CPU": this_cpu()}.items():
         generated = sum(cost.generation_seconds(config, batch, card) for batch in asked)
+        mapped = sum(cost.map_seconds(config, map_name, card) for map_name in config.maps)
         trained = 0.0
         for study in config.compressions.values():
             of_teacher = [None] if study.solver else []
@@ -75,7 +80,7 @@ def _hours(
         fits = f"not {', '.join(too_large)}" if too_large else "yes"
         most = f"{max(needed.values(), default=0):.0f}"
         basis = "unmeasured" if name in CARDS else "timed now"
-        taken = (duration(generated / 3600), duration(trained / 3600))
+        taken = [duration(seconds / 3600) for seconds in (generated, mapped, trained)]
         rows.append((name, *taken, basis, most, fits))
     return rows
 

@@ -1,4 +1,6 @@
-"""How many rows of keys and values fit into memory: what the engine takes and the plan assumes."""
+"""How many rows are decoded together, and in what units: what the engine does and plans assume."""
+
+import math
 
 PROMPT = 512  # tokens of a prompt that memory is set aside for
 GPU_ROWS = 512  # most rows that are decoded together on a GPU
@@ -7,6 +9,11 @@ CPU_ROWS, HEAVY_CPU_ROWS = 64, 128
 small ones gain nothing above 64."""
 HEAVY = 1 << 22  # weights of a layer from which a pass's own overhead no longer counts
 
+UNIT_VARIANTS = 25
+"""Variants that answer together; some tables are complete when one group of these is."""
+
+_UNIT_QUESTIONS = 64
+"""A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
 _GIGABYTE = 1 << 30
 
 
@@ -30,3 +37,9 @@ def fitting(memory: float, token: float, new_tokens: int, most: int) -> int:
     row = token * (new_tokens + PROMPT)
     # As much again is for verification: half of it for its slots, half for rows that wait to enter.
     return max(1, min(most, int(memory / (2 * row))))
+
+
+def questions_of_unit(left: int, workers: int) -> int:
+    """Return how many of the questions that are left for a group a worker takes at once."""
+    questions = max(left / (2 * workers), min(_UNIT_QUESTIONS, left / workers))
+    return math.ceil(questions)

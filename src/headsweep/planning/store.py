@@ -1,6 +1,7 @@
 """The files of one config: their paths, in the store and in its run, and the store's version.
 
-Paths are the templates of `headsweep.paths`, filled with keys (`headsweep.planning.keys`).
+Paths are the templates of `headsweep.tables` and `headsweep.paths`, filled with keys
+(`headsweep.planning.keys`).
 """
 
 import hashlib
@@ -21,12 +22,23 @@ from headsweep.planning.keys import digest as digest
 from headsweep.planning.keys import key as key
 from headsweep.planning.keys import settings as settings
 from headsweep.planning.keys import split_key as split_key
-from headsweep.tables import ACCURACY, SCHEMAS, read_table, write_text
+from headsweep.tables import (
+    ACCURACY,
+    ANSWERS,
+    GRADED,
+    REGRADED,
+    REGRADED_ACCURACY,
+    FileKind,
+    Table,
+    read_table,
+    template_of,
+    write_text,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_REGRADED = {paths.GRADED: paths.REGRADED, paths.ACCURACY: paths.REGRADED_ACCURACY}
+_REGRADED: dict[FileKind, Table] = {GRADED: REGRADED, ACCURACY: REGRADED_ACCURACY}
 
 
 def check_version(root: Path = Path()) -> None:
@@ -87,7 +99,7 @@ def journal_files(journal: Path) -> list[Path]:
 class Store:
     """The files of one config, in the store and in its run.
 
-    The wildcards of `headsweep.paths` are filled from config names: `model`, `questions`,
+    The wildcards of templates are filled from config names: `model`, `questions`,
     `decoding` and `embedder` become the keys of what they name; `source` is the name of a question
     set and becomes the key of its split; `data` is the name of a dataset of problems and becomes
     its key; `run` is the config's own. All other values are inserted as they are.
@@ -115,37 +127,40 @@ class Store:
             raise ConfigError(f"{section}: this config has no {given!r}; it has {there}")
         return known[given]
 
-    def path(self, template: str, **names: object) -> Path:
-        """Return the path of a file from its template in `headsweep.paths` and config names."""
-        return Path(template.format_map(self._values(names)))
+    def path(self, kind: FileKind, /, **names: object) -> Path:
+        """Return the path of a file from its kind and config names."""
+        return Path(template_of(kind).format_map(self._values(names)))
 
-    def read(self, template: str, **names: object) -> "pd.DataFrame":
-        """Return a Parquet table from its template in `headsweep.paths` and config names.
+    def read(self, table: Table, /, **names: object) -> "pd.DataFrame":
+        """Return a Parquet table from its declaration in `headsweep.tables` and config names.
 
         Raises:
             TableError: the file is missing or damaged, or has other columns than its schema.
         """
-        exact = SCHEMAS[template] is not ACCURACY  # which has a column for each variant, too
-        return read_table(self.path(template, **names), SCHEMAS[template], exact=exact)
+        return read_table(self.path(table, **names), table)
 
-    def fill(self, template: str, **names: object) -> str:
+    def fill(self, kind: FileKind, /, **names: object) -> str:
         """Return a template with the run and some names filled in; other wildcards stay open."""
         values = self._values(names)
-        return re.sub(r"{(\w+)}", lambda each: str(values.get(each[1], each[0])), template)
 
-    def of_sweep(self, sweep: str, template: str = paths.ACCURACY, **names: object) -> Path:
+        def filled(wildcard: re.Match[str]) -> str:
+            return str(values.get(wildcard[1], wildcard[0]))
+
+        return re.sub(r"{(\w+)}", filled, template_of(kind))
+
+    def of_sweep(self, sweep: str, kind: FileKind = ACCURACY, **names: object) -> Path:
         """Return a file of a sweep's batch; the sweep's own grading decides which graded one."""
         section = self.config.sweeps[sweep]
         grading = self.config.grading_of(sweep)
         if grading != self.config.grading:
-            template = _REGRADED.get(template, template)
+            kind = _REGRADED.get(kind, kind)
         names |= {"model": section.model, "decoding": section.decoding, "grading": grading}
-        return self.path(template, **names, questions=section.questions)
+        return self.path(kind, **names, questions=section.questions)
 
     def answers(self, batch: Batch) -> list[str]:
         """Return the files of a batch's answers, one per variant."""
         keys = self.keys(**batch.names)
-        return [paths.ANSWERS.format(variant=variant, **keys) for variant in batch.variants]
+        return [ANSWERS.path.format(variant=variant, **keys) for variant in batch.variants]
 
     def _values(self, names: Mapping[str, object]) -> dict[str, object]:
         keyed = {name: self.key(name, str(names[name])) for name in names.keys() & SECTIONS}

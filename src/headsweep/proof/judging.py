@@ -74,8 +74,8 @@ def read(config: Config, folder: Path) -> Found:
         ignoring = table["against"].isin([SHUFFLED, COVER]) & table["n"].isin(["1", MEAN])
         worth[name] = table[(table["method"] == SPRINT) & ignoring]
     test = config.selectors[EXPERTS].test
-    asked = read_table(folder / store.path(paths.RANKING, selector=EXPERTS), RANKING)
-    rows = read_table(folder / store.path(paths.QUESTIONS, questions=test), QUESTIONS)
+    asked = read_table(folder / store.path(RANKING, selector=EXPERTS), RANKING)
+    rows = read_table(folder / store.path(QUESTIONS, questions=test), QUESTIONS)
     first = asked.set_index("question_id")["heads"].str[0]
     by_subject = rows["question_id"].map(first).groupby(rows["subject"])
     most = {str(subject): str(own.mode().iloc[0]) for subject, own in by_subject}

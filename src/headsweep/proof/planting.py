@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep import paths
 from headsweep.benchmarks.generated import generate
 from headsweep.config import Config, Decoding, parse
 from headsweep.errors import ConfigError
@@ -26,7 +25,7 @@ from headsweep.planning.store import Store, mark_version
 from headsweep.proof.sabotage import SOURCE, Saboteur
 from headsweep.proof.worlds import Outcomes, experts
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import ANSWERS, write_json, write_table
+from headsweep.tables import ANSWERS, QUESTIONS, write_json, write_table
 
 RUN = "proof"
 WHOLE, SABOTAGED, EXPERTS = "whole", "sabotaged", "experts"
@@ -140,7 +139,7 @@ def fill(config: Config, draw: np.random.Generator, known: Set[str]) -> dict[str
         prepare.draw_questions(config, name)
     planted = [batch for batch in batches(config) if batch.model in config.selectors]
     for batch in planted:
-        questions = store.read(paths.QUESTIONS, questions=batch.questions)
+        questions = store.read(QUESTIONS, questions=batch.questions)
         subject_of = questions["subject"].tolist()
         heads = list(map(str, batch.variants[1:]))
         if batch.model in known and batch.model not in told:

@@ -5,7 +5,6 @@ whole, so that an interrupted run goes on where it was.
 """
 
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,51 +12,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
-from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
-from headsweep.compression.calibration import Scores, row_batches
-from headsweep.compression.criteria import (
-    Ranked,
-    heads_due,
-    loss_rises,
-    lowest_heads,
-    named,
-    unprotected,
-)
+from headsweep.compression.calibration import Scores
+from headsweep.compression.criteria import heads_due, lowest_heads, named, unprotected
 from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
-from headsweep.compression.rounds import removal_of
-from headsweep.errors import ConfigError, ModelError, TableError
-from headsweep.models.checkpoints import (
-    LOADED_BY,
-    Form,
-    Pruning,
-    check_target,
-    plainest_form,
-    save_pruned,
-)
+from headsweep.compression.rounds import Removal, removal_of
+from headsweep.errors import ConfigError, ModelError
+from headsweep.models.checkpoints import LOADED_BY, Form, Pruning, check_target, plainest_form
 from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.load import load_checkpoint
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model
-from headsweep.record import Stopwatch, damaged, read_json, record_path, write_record
+from headsweep.record import Stopwatch
 from headsweep.recovery.benchmark import Benchmark, answered
 from headsweep.recovery.card import chosen_by, measured_how
 from headsweep.recovery.checks import check_model, enough_pieces, evenly
-from headsweep.recovery.evaluation import as_rows, measured, text_losses
+from headsweep.recovery.evaluation import as_rows, measured
+from headsweep.recovery.scoring import scores_on_texts
 from headsweep.recovery.settings import Recovery, recovery
+from headsweep.recovery.text_training import Progress, accelerator_for, train_round
 from headsweep.recovery.texts import Piece, Text, digest, tenth
-from headsweep.recovery.training import Progress, accelerator_for, precision, train_round
-from headsweep.tables import write_json
+from headsweep.recovery.work import Work
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
-_RESULT = "recovery.json"
 
 
 @dataclass(frozen=True)
@@ -150,7 +133,7 @@ def prune_and_recover(
 
 @dataclass
 class _Run:
-    """The rounds of a call, and where their results are kept."""
+    """The rounds of a call."""
 
     call: Mapping[str, Any]  # what identifies it
     folder: Path  # the source model's
@@ -160,19 +143,12 @@ class _Run:
     accelerator: Accelerator
 
     def __post_init__(self) -> None:
-        self.stopwatch = Stopwatch()
-        self.work = self.out.with_name(f"{self.out.name}.partial")
         self.device = str(self.accelerator.device)
-        call = self.work / "call.json"
-        if call.exists() and self.read(call) != self.call:
-            raise ModelError(
-                f"{self.work} is of a call with other texts or settings; remove it, or name "
-                f"another folder"
-            )
+        self.work = Work(self.out, self.call, self.folder, Stopwatch())
+        self.work.check_call()
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
-            write_json(call, self.call)
-            write_record(call, self.stopwatch, {})
+            self.work.keep_call()
 
     def control(self) -> "_Run":
         """Return the same training with nothing removed, kept beside this one."""
@@ -183,39 +159,15 @@ class _Run:
 
     def to_the_end(self) -> None:
         """Do the rounds that are not done."""
-        for number in range(self.settings.rounds):
+        rounds = self.settings.rounds
+        done = [number for number in range(1, rounds + 1) if self.work.decoder(number).exists()]
+        for number in range(max(done, default=0), rounds):
             self.round(number)
 
-    def after(self, number: int) -> Path:
-        """Return the folder of the decoder after so many rounds."""
-        return self.work / f"round_{number}" if number else self.folder
-
-    def history(self, number: int) -> dict[str, Any]:
-        """Return what is known after so many rounds: removals and the training's progress."""
-        if not number:
-            return {"removals": [], "progress": asdict(Progress())}
-        history: dict[str, Any] = self.read(self.after(number) / _RESULT)
-        return history
-
-    def read(self, file: Path) -> Any:
-        """Return a JSON file of the work, after comparing the files beside it with its record."""
-        try:
-            return read_json(file)
-        except TableError:
-            try:
-                spoiled = damaged(file) or file
-            except TableError:
-                spoiled = record_path(file)
-            raise ModelError(f"{spoiled} is damaged; remove {self.work} and run again") from None
-
     def round(self, number: int) -> None:
-        """Remove heads and train the rest, unless that is done."""
-        before = self.after(number)
-        after = self.after(number + 1)
-        if any(self.after(later).exists() for later in range(number + 1, self.settings.rounds + 1)):
-            return
+        """Remove heads and train the rest; rounds are counted from 0."""
         settings = self.settings
-        main = self.accelerator.is_main_process
+        before = self.work.decoder(number)
         dtype = None if settings.lora else "float32"
         student = load_checkpoint(str(before), dtype=dtype, device=self.device)
         geometry = find_heads(student)
@@ -223,7 +175,7 @@ class _Run:
             raise ModelError(
                 f"{self.call['source']} is no decoder; recovery takes causal language models"
             )
-        history = self.history(number)
+        history = self.work.history(number)
         removal = self.removal(number, student, geometry, history["removals"])
         geometry = _without(student, geometry, removal["heads"])
         gone = len(removal["heads"])
@@ -231,23 +183,20 @@ class _Run:
         taught = {"previous": before, "original": self.folder, "none": None}[settings.teacher]
         teacher = load_checkpoint(str(taught), device=self.device) if taught else None
         progress = Progress(**history["progress"])
-        state = self.work / f"training_{number}.safetensors"
+        state = self.work.training_state(number)
         steps = range(self.steps(number), self.steps(number + 1))
         student = train_round(
             student, teacher, self.pieces, settings, steps, progress, self.accelerator, state
         )
-        if main:
+        if self.accelerator.is_main_process:
             facts = {"removals": [*history["removals"], removal], "progress": asdict(progress)}
-            about = Pruning(self.call["source"], None, [], "")
-            self.save(student, geometry, after, "free", about, facts)
-            state.unlink(missing_ok=True)
-            if number:
-                shutil.rmtree(before)
+            pruning = Pruning(self.call["source"], None, [], "")
+            self.work.keep_decoder(number + 1, student, geometry, pruning, facts)
         self.accelerator.wait_for_everyone()
 
-    def steps(self, number: int) -> int:
+    def steps(self, rounds: int) -> int:
         """Return the training steps of so many rounds."""
-        return self.settings.steps * number // self.settings.rounds
+        return self.settings.steps * rounds // self.settings.rounds
 
     def removal(
         self,
@@ -256,22 +205,40 @@ class _Run:
         geometry: HeadGeometry,
         earlier: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """Return the heads to remove in a round, by their original numbers, and all scores."""
-        file = self.work / f"removal_{number}.json"
+        """Return the heads that a round removes, by their original numbers, and all scores.
+
+        The first process decides for all, and keeps it: a resumed round removes the same heads.
+        """
         main = self.accelerator.is_main_process
-        kept = self.read(file) if main and file.exists() else None
-        if kept := broadcast_object_list([kept])[0]:  # the first process's, in all
+        (kept,) = broadcast_object_list([self.work.removal(number) if main else None])
+        if kept:
             return kept
+        decided = self.decide_removal(number, model, geometry, earlier).model_dump()
+        (removal,) = broadcast_object_list([decided])
+        if main:
+            self.work.keep_removal(number, removal)
+        return removal
+
+    def decide_removal(
+        self,
+        number: int,
+        model: PreTrainedModel,
+        geometry: HeadGeometry,
+        earlier: Sequence[Mapping[str, Any]],
+    ) -> Removal:
+        """Score a decoder's heads, and return those that are due after `earlier` removals."""
         settings = self.settings
         names = [head for removal in earlier for head in removal["heads"]]
         gone = Counter(Variant.parse(name).layers[0] for name in names)
         heads = geometry.heads + gone.total()
         due = heads_due(settings.schedule, heads, number + 1, settings.rounds) - gone.total()
         scores: Scores = {}
-        chosen: list[Variant] = []
+        lowest: list[Variant] = []
         if due:
-            scores = self.scores(number, model, geometry)
-            chosen = lowest_heads(
+            scores = scores_on_texts(
+                model, geometry, self.pieces, settings, number, self.accelerator
+            )
+            lowest = lowest_heads(
                 unprotected(scores, geometry, settings.protect),
                 geometry,
                 due,
@@ -279,54 +246,18 @@ class _Run:
                 unit=settings.unit,
                 gone=gone,
             )
-        removal = removal_of(chosen, scores, geometry, self.steps(number)).model_dump()
-        removal = broadcast_object_list([removal])[0]
-        if main:
-            write_json(file, removal)
-            write_record(file, self.stopwatch, {"call": self.call})
-        return removal
-
-    def scores(self, number: int, model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
-        """Return the scores of a decoder's heads on the calibration texts."""
-        settings = self.settings
-        at_once = self.settings.micro_batch
-        order = np.random.default_rng(0).permutation(len(self.pieces))[: settings.calibration]
-        pieces = [self.pieces[row] for row in order]
-
-        # Each process sees its own share of the pieces; sums over all of them are in every one.
-        share = pieces[self.accelerator.process_index :: self.accelerator.num_processes]
-
-        def total(part: Tensor) -> Tensor:
-            whole = self.accelerator.reduce(part.to(self.accelerator.device), "sum")
-            return whole.to(part.device)
-
-        def loss() -> float:
-            with precision(settings, self.accelerator):
-                losses = text_losses(model, share, at_once)
-            sums = total(torch.tensor([losses.nats.sum(), losses.tokens.sum()], dtype=torch.double))
-            return float(sums[0] / sums[1])
-
-        ranked = Ranked(
-            model,
-            geometry,
-            settings.schedule.importance,
-            settings.seed * 1_000_003 + number,
-            texts=lambda: row_batches([piece.input_ids for piece in share], at_once, model.device),
-            drops=lambda: loss_rises(model, geometry, loss, groups=settings.unit == "group"),
-            total=total,
-        )
-        return named(settings.criterion).scores(ranked)
+        return removal_of(lowest, scores, geometry, self.steps(number))
 
     def last(self, dtype: torch.dtype, device: str) -> PreTrainedModel:
         """Return the decoder after all rounds, its weights in another type."""
-        model = load_checkpoint(str(self.after(self.settings.rounds)), device="cpu")
-        return round_weights(model, dtype).to(device)
+        folder = self.work.decoder(self.settings.rounds)
+        return round_weights(load_checkpoint(str(folder), device="cpu"), dtype).to(device)
 
     def finish(
         self, testing: Sequence[Piece], benchmark: Benchmark | None, control: "_Run | None"
     ) -> Recovered:
         """Measure the decoder before, pruned, recovered, and a control; publish the recovered."""
-        history = self.history(self.settings.rounds)
+        history = self.work.history(self.settings.rounds)
         removed = sorted(head for removal in history["removals"] for head in removal["heads"])
         dtype = _dtype_of(self.folder)
         models = self.models(removed, dtype, control)
@@ -346,10 +277,9 @@ class _Run:
         geometry = find_heads(model)
         form = plainest_form(model, geometry)
         facts = {**self.call, **history, "measured": results}
-        self.save(model, geometry, self.out, form, pruning, facts)
-        shutil.rmtree(self.work)
+        self.work.publish(model, geometry, form, pruning, facts)
         if control:
-            shutil.rmtree(control.work)
+            control.work.remove()
         return Recovered(self.out, form, tuple(removed), results)
 
     def models(
@@ -373,23 +303,6 @@ class _Run:
         if control:
             models["control"] = partial(control.last, dtype)
         return models
-
-    def save(
-        self,
-        model: PreTrainedModel,
-        geometry: HeadGeometry,
-        folder: Path,
-        form: Form,
-        pruning: Pruning,
-        facts: Mapping[str, Any],
-    ) -> None:
-        """Save a decoder with what is known of it; the folder appears whole or not at all."""
-        made = self.work / "made" / folder.name
-        shutil.rmtree(made, ignore_errors=True)
-        save_pruned(model, geometry, made, form, pruning, self.folder)
-        write_json(made / _RESULT, facts)
-        write_record(made / _RESULT, self.stopwatch, {"call": self.call}, made)
-        made.rename(folder)
 
 
 def _dtype_of(folder: Path) -> torch.dtype:

@@ -24,8 +24,10 @@ from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, Run
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import read_json, read_record, read_text
-from headsweep.report.page_tables import PAGE_TABLES, Facts, Marks, PageTable
+from headsweep.report.declarations import Facts, Marks, PageTable
+from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.svg import Scale, ruler, strip
+from headsweep.tables import FileKind, template_of
 from headsweep.text import part, points, short
 
 _CLIP = 0.25  # differences beyond this are drawn as arrows
@@ -234,7 +236,7 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
             for variant in source.rows["variant"].unique()
         ]
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
-        caption = f"{facts.of}. Right answers in percent. {cut.note(source.rows)}".rstrip()
+        caption = f"{facts.subject}. Right answers in percent. {cut.note(source.rows)}".rstrip()
         found.setdefault(heading, []).append(Table(titles, rows, caption, source.file))
     for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
         name = exhibit.replace("table", "Table ").capitalize()
@@ -245,27 +247,27 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
     return {name: blocks for name, blocks in found.items() if blocks}
 
 
-def _sources(config: Config, template: str, table: str = "") -> Iterator[tuple[Source, Facts]]:
-    """Yield the tables of a template, and the facts of each one's subject.
+def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[Source, Facts]]:
+    """Yield the tables of a kind, and the facts of each one's subject.
 
     Rows of several compressions have the `title` of theirs.
     """
     names = dict.fromkeys(("table", "exhibit", "paper"), table)
-    subject = re.search(r"\{(sweep|map|selector|frontier|comparison)\}", template)
+    subject = re.search(r"\{(sweep|map|selector|frontier|comparison)\}", template_of(kind))
     if subject is None:
-        source = Source.read(config, template, **names)
-        if template == paths.COMPRESSION_TABLE:
+        source = Source.read(config, kind, **names)
+        if kind == paths.COMPRESSION_TABLE:
             called = source.rows["compression"].map(titles(config, "compressions"))
             source = replace(source, rows=source.rows.assign(title=called))
         yield source, Facts()
         return
-    kind = subject[1]
-    for name in getattr(config, f"{kind}s"):
-        facts = Facts(of=title(config, f"{kind}s", name))
-        if kind == "selector":
+    wildcard = subject[1]
+    for name in getattr(config, f"{wildcard}s"):
+        facts = Facts(subject=title(config, f"{wildcard}s", name))
+        if wildcard == "selector":
             method, most = rival(config, name)
             facts = replace(facts, rival=method, most=most)
-        elif kind == "frontier":
-            file = Store(config).path(template, frontier=name, **names)
+        elif wildcard == "frontier":
+            file = Store(config).path(kind, frontier=name, **names)
             facts = replace(facts, budget=read_record(file)["primary_budget"])
-        yield Source.read(config, template, **{kind: name}, **names), facts
+        yield Source.read(config, kind, **{wildcard: name}, **names), facts

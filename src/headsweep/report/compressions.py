@@ -12,7 +12,7 @@ from headsweep.config import Config
 from headsweep.config.compression import NOTABLE
 from headsweep.planning.titles import title
 from headsweep.report.blocks import Block, Picture, Section, marks
-from headsweep.report.page_tables import Marks
+from headsweep.report.declarations import Marks
 from headsweep.report.svg import Chart, Scale
 
 _ROWS = 8  # arms of all compressions that are shown unfolded, but two of each at least

@@ -68,7 +68,7 @@ def label(head: Mapping[str, Any]) -> str:
 def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     z, variants = read_z(config, name)
     file = partial(Store(config).of_sweep, name)
-    files = {str(each): file(paths.ANSWERS, variant=each) for each in variants}
+    files = {str(each): file(ANSWERS, variant=each) for each in variants}
     tested = cells(z, variants)
     heads = _heads(config, name, tested)
     gains = Source.read(config, paths.CONTROLS, GAINS, sweep=name, table="gains")
@@ -90,7 +90,7 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     }
     room -= len(script(data))
     base = _answers(files[str(BASE)], z)
-    questions = _questions(file(paths.QUESTIONS), z, base)
+    questions = _questions(file(QUESTIONS), z, base)
     shown = _shown(z[list(files)].to_numpy(), [len(script(each)) for each in questions], room // 2)
     data["questions"] = [questions[place] for place in shown]
     data["subject"] = subjects[shown].tolist()

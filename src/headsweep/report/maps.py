@@ -14,10 +14,10 @@ from headsweep.report.blocks import Picture, Section
 from headsweep.report.explorer import colour
 from headsweep.text import nats
 
-_SAID = {
-    PREFERENCE: "preference, right minus wrong samples, nats.",
-    LIKELIHOOD: "likelihood of right samples, nats a token; any change lowers it.",
-    SOLUTIONS: "likelihood of reference solutions, nats a token.",
+_TITLES = {
+    PREFERENCE: "Preference: right minus wrong samples, nats",
+    LIKELIHOOD: "Likelihood of right samples, nats a token; any change lowers it",
+    SOLUTIONS: "Likelihood of reference solutions, nats a token",
 }
 _STRONGEST = 0.9
 """The share of heads that change less than the darkest colour says: a few carry nearly all."""
@@ -29,27 +29,29 @@ def mapped(config: Config, section: Section) -> None:
     for name in config.maps:
         table = Source.read(config, paths.MAP, HEADS, map=name, table="heads")
         pruned = table.where(kind="head")
-        shown = [each for each in (PREFERENCE, LIKELIHOOD) if pruned.where(outcome=each)]
-        if not shown and pruned:
-            shown = [SOLUTIONS]
-        if shown:
-            rows = {outcome: pruned.where(outcome=outcome) for outcome in shown}
+        outcomes = [
+            outcome for outcome in (PREFERENCE, LIKELIHOOD) if pruned.where(outcome=outcome)
+        ]
+        if not outcomes and pruned:
+            outcomes = [SOLUTIONS]
+        if outcomes:
+            rows = {outcome: pruned.where(outcome=outcome) for outcome in outcomes}
             section.blocks.append(_picture(config, name, rows))
 
 
 def _picture(config: Config, name: str, rows: dict[str, Source]) -> Picture:
     """Return the grids of a map's outcomes."""
-    of = title(config, "maps", name)
-    limits = {
-        outcome: float(own.rows["change"].abs().quantile(_STRONGEST)) or 1.0
-        for outcome, own in rows.items()
-    }
+    map_title = title(config, "maps", name)
     opened = _explored(config, config.maps[name].model)
-    grids = [_grid(own, f"{of}, {kind}", limits[kind], opened) for kind, own in rows.items()]
-    sides = ["Left: ", " Right: "] if len(rows) > 1 else [""]
-    told = "".join(side + _SAID[kind] for side, kind in zip(sides, rows, strict=True))
-    darkest = ", ".join(f"±{limit:.2g}" for limit in limits.values())
-    caption = f"Known texts, {of}. {told} Darkest: {darkest}. ▲ ▼ shown over all heads."
+    grids = []
+    limits = []
+    for outcome, heads in rows.items():
+        limit = float(heads.rows["change"].abs().quantile(_STRONGEST)) or 1.0
+        limits.append(f"±{limit:.2g}")
+        grid = _grid(heads, f"{map_title}, {outcome}", limit, opened)
+        box = Markup('<div class="titled"><p class="note">{}</p>{}</div>')
+        grids.append(box.format(_TITLES[outcome], grid))
+    caption = f"Known texts, {map_title}. Darkest: {', '.join(limits)}. ▲ ▼ shown over all heads."
     return Picture(Markup('<div class="pair">{}</div>').format(Markup("").join(grids)), caption)
 
 
@@ -57,8 +59,8 @@ def _grid(rows: Source, said: str, limit: float, opened: dict[str, str]) -> Mark
     """Return the map of one outcome; heads that the explorer has lead there."""
     lines = []
     widest = 0
-    for layer, own in rows.rows.groupby("layer"):
-        cells = [_cell(row, limit, opened) for row in own.sort_values("head").to_dict("records")]
+    for layer, heads in rows.rows.groupby("layer"):
+        cells = [_cell(row, limit, opened) for row in heads.sort_values("head").to_dict("records")]
         widest = max(widest, len(cells))
         line = Markup('<div class="row"><span>L{}</span><div class="cells">{}</div></div>')
         lines.append(line.format(layer, Markup("").join(cells)))
@@ -67,7 +69,7 @@ def _grid(rows: Source, said: str, limit: float, opened: dict[str, str]) -> Mark
     # A row of cells is 15 pixels a head wide or wider: narrower ones would wrap.
     box = Markup(
         '<div class="map scored" role="group" aria-label="{}" data-width="{}" '
-        'style="flex-basis: {}px">{}</div>'
+        'style="min-width: min(100%, {}px)">{}</div>'
     )
     return box.format(alt, widest, 40 + 15 * widest, Markup("").join(lines))
 

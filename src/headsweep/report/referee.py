@@ -11,8 +11,8 @@ import pandas as pd
 from headsweep import __version__
 from headsweep.analysis.facts import LEAST_P, LEVEL, Cell, Sentence, Source
 from headsweep.report.blocks import Block, Section, marks, table
+from headsweep.report.declarations import DIFFERENCE, differences
 from headsweep.report.page import render
-from headsweep.report.page_tables import DIFFERENCE, differences
 from headsweep.tables import write_text
 from headsweep.text import short
 
@@ -22,16 +22,10 @@ _SYSTEMS = {
     "system": Cell("system"),
     "questions": Cell("n", "count"),
     "answers each": Cell("samples", "count"),
-    "right (%)": Cell("accuracy", "part"),
-    "from": Cell("low", "part"),
-    "to": Cell("high", "part"),
+    "right (%)": Cell("accuracy", "part", low="low", high="high"),
     "tokens an answer": Cell("tokens", "count"),
 }
-_INTERVAL = {
-    "difference": Cell("difference", "points"),
-    "interval from": Cell("low", "points"),
-    "to": Cell("high", "points"),
-}
+_INTERVAL = {"difference": DIFFERENCE}
 _HOLM = {"Holm": Cell("holm", "p")}
 _PAIR = {
     **_INTERVAL,
@@ -47,12 +41,8 @@ _DIFFERENCE = {**_NAMES, **_INTERVAL, "p": Cell("p", "p"), **_HOLM}
 _SAMPLES = {
     "system": Cell("system"),
     "k": Cell("k", "count"),
-    "Pass@k (%)": Cell("pass_at_k", "part"),
-    "from": Cell("pass_low", "part"),
-    "to": Cell("pass_high", "part"),
-    "vote@k (%)": Cell("vote_at_k", "part"),
-    "vote from": Cell("vote_low", "part"),
-    "vote to": Cell("vote_high", "part"),
+    "Pass@k (%)": Cell("pass_at_k", "part", low="pass_low", high="pass_high"),
+    "vote@k (%)": Cell("vote_at_k", "part", low="vote_low", high="vote_high"),
 }
 _CAPTION = (
     "The second minus the first, in points, 95%. Coloured: Holm's p-value over all pairs is below "
@@ -107,7 +97,7 @@ def sections(tables: Mapping[str, pd.DataFrame]) -> list[Section]:
     right = Section("systems", "How many are right?")
     right.blocks = table(sources["systems"], _SYSTEMS, "95% intervals.")
     differ = Section("pairs", "Is a difference more than chance?")
-    differ.blocks = _marks(sources["pairs"], _PAIR, f"{_CAPTION} {_SHOWS}")
+    differ.blocks = _of_pairs(sources["pairs"])
     shown = [right, differ]
     if "best" in sources:
         lead = [told_of_best(sources["best"])]
@@ -117,6 +107,17 @@ def sections(tables: Mapping[str, pd.DataFrame]) -> list[Section]:
     if "equal_tokens" in sources:
         shown.append(_of_tokens(sources["equal_tokens"]))
     return shown
+
+
+def _of_pairs(pairs: Source) -> list[Block]:
+    """Return every difference; a test that all have is named in the caption."""
+    columns = dict(_PAIR)
+    caption = f"{_CAPTION} {_SHOWS}"
+    tests = pairs.rows["test"].unique()
+    if len(tests) == 1:
+        del columns["test"]
+        caption = f"{caption} Test: {tests[0]}."
+    return _marks(pairs, columns, caption)
 
 
 def _of_samples(samples: Source, pairs: Source | None) -> Section:

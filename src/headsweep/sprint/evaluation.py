@@ -97,7 +97,7 @@ def curves(
     table = pd.concat(parts, ignore_index=True).dropna(subset="pass_at_n")
     table["computed"] += table["prompts"] * prompt_tokens
     shown = table["n"].isin(POINTS) & (table["method"] != methods.ORACLE)
-    return table[CURVES.names], table.loc[shown, DIVERSITY]
+    return table[CURVES.columns], table.loc[shown, DIVERSITY]
 
 
 def with_mean(passed: Outcomes) -> Outcomes:

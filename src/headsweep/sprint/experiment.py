@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep import paths, tables
+from headsweep import tables
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.batches import pool
@@ -17,6 +17,7 @@ from headsweep.record import Stopwatch, read_record, write_record
 from headsweep.sprint.rankers import Questions
 from headsweep.sprint.scores import Answers
 from headsweep.sprint.validation import Z
+from headsweep.tables import FileKind, Table
 from headsweep.variants import BASE, FAMILIES, Variant
 
 
@@ -50,7 +51,7 @@ class GradedAnswers:
         Raises:
             TableError: the table is missing or damaged, or lacks an answer.
         """
-        path = self._path(paths.GRADED, decoding, questions)
+        path = self._path(tables.GRADED, decoding, questions)
         table = self._read(path)
         ids = list(table.index.unique("question_id")) if ids is None else ids
         samples = samples or self._config.decodings[decoding].samples
@@ -74,7 +75,7 @@ class GradedAnswers:
         Answers taken over from another draw do not tell it; where all of the base model's were, the
         variant with the fewest does.
         """
-        base = self._path(paths.ANSWERS, decoding, questions, variant=BASE)
+        base = self._path(tables.ANSWERS, decoding, questions, variant=BASE)
         found = read_record(base)
         if "prompt_tokens" not in found:
             others = map(read_record, sorted(base.parent.glob("*.parquet")))
@@ -82,9 +83,9 @@ class GradedAnswers:
             found = min(known, key=lambda each: each.get("reused", 0), default={})
         return float(found.get("prompt_tokens", np.nan))
 
-    def _path(self, template: str, decoding: str, questions: str, **names: object) -> Path:
+    def _path(self, kind: FileKind, decoding: str, questions: str, **names: object) -> Path:
         names |= {"model": self._model, "decoding": decoding, "questions": questions}
-        return self._store.path(template, **names)
+        return self._store.path(kind, **names)
 
 
 def costs_of(variant: Variant, depth: int) -> tuple[float, float]:
@@ -115,13 +116,13 @@ class Experiment:
         self.heads = [str(member) for member in (*members, *pool(config, self.options))]
         """Names of the pool's members: the base model if it is included, then the heads, sorted."""
 
-    def output(self, template: str) -> Path:
+    def output(self, kind: FileKind) -> Path:
         """Return the path of one of the selector's files."""
-        return self.store.path(template, selector=self.name)
+        return self.store.path(kind, selector=self.name)
 
     def save(
         self,
-        template: str,
+        kind: FileKind,
         content: pd.DataFrame | str,
         facts: Mapping[str, Any],
         **measured: Any,
@@ -131,11 +132,11 @@ class Experiment:
         A Parquet table has the facts as its metadata; a CSV table has six significant digits. What
         was `measured` differs from run to run: only the record keeps it.
         """
-        path = self.output(template)
+        path = self.output(kind)
         if isinstance(content, str):
             tables.write_text(path, content)
-        elif template in tables.SCHEMAS:
-            tables.write_table(path, content, tables.SCHEMAS[template], facts)
+        elif isinstance(kind, Table):
+            tables.write_table(path, content, kind, facts)
         else:
             tables.write_csv(path, content, 6)
         write_record(path, self.stopwatch, {**facts, **measured})
@@ -146,7 +147,7 @@ class Experiment:
         found = {}
         ids = list(texts.index) if ids is None else ids
         for name in self.options.embedder:
-            path = self.store.path(paths.EMBEDDINGS, embedder=name, questions=questions)
+            path = self.store.path(tables.EMBEDDINGS, embedder=name, questions=questions)
             table = tables.read_table(path, tables.EMBEDDINGS).set_index("question_id")
             found[name] = np.stack(_found(path, table, ids, ["vector"])["vector"].tolist())
         subjects = texts["subject"][list(ids)]
@@ -154,13 +155,13 @@ class Experiment:
 
     def texts(self, questions: str) -> pd.DataFrame:
         """Return a question set, columns `headsweep.tables.QUESTIONS`."""
-        return self.store.read(paths.QUESTIONS, questions=questions)
+        return self.store.read(tables.QUESTIONS, questions=questions)
 
     def z(self, questions: str) -> tuple[list[str], Z]:
         """Return ids of a question set, and the pool's columns of its accuracy matrix."""
         names = {"decoding": self.options.decoding, "questions": questions}
-        path = self.store.path(paths.ACCURACY, model=self.options.model, **names)
-        table = tables.read_table(path, tables.ACCURACY, exact=False).set_index("question_id")
+        path = self.store.path(tables.ACCURACY, model=self.options.model, **names)
+        table = tables.read_table(path, tables.ACCURACY).set_index("question_id")
         rows = list(table.index)
         return rows, _found(path, table, rows, self.heads).to_numpy(dtype=bool)
 

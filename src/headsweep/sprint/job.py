@@ -38,15 +38,15 @@ def train(config: Config, name: str) -> None:
     The final training starts from the first of the config's seeds. Writes `paths.SELECTOR` and
     `paths.CHOICE`.
     """
-    from headsweep.sprint import model, training
+    from headsweep.sprint import fitting, model
 
     experiment = Experiment(config, name)
     options, store = experiment.options, experiment.store
     questions, z = experiment.z(options.train)
     embeddings = experiment.questions(options.train, questions).embeddings
-    setting, choice = training.choose(embeddings, z, options)
+    setting, choice = fitting.choose(embeddings, z, options)
     seed = options.seeds[0]
-    (fit,) = training.fit(embeddings[setting.embedder], z, [setting], [seed])
+    (fit,) = fitting.fit(embeddings[setting.embedder], z, [setting], [seed])
     facts = {
         "settings": options.model_dump(mode="json"),
         "model": store.key("model", options.model),
@@ -69,9 +69,9 @@ def train(config: Config, name: str) -> None:
 def rank(config: Config, name: str) -> None:
     """Rank the heads of the pool for each test question.
 
-    Writes `paths.RANKING`, the positions of heads and questions (`paths.POINTS`), and the rankings
-    of selectors, and of their readings, trained from every seed on all training questions and on
-    redraws of them, and of selectors trained without each fold (`paths.TRAININGS`).
+    Writes `tables.RANKING`, the positions of heads and questions (`tables.POINTS`), and the
+    rankings of selectors, and of their readings, trained from every seed on all training questions
+    and on redraws of them, and of selectors trained without each fold (`tables.TRAININGS`).
 
     Raises:
         TableError: the selector was trained for another pool.
@@ -95,12 +95,12 @@ def rank(config: Config, name: str) -> None:
     table = pd.DataFrame({"question_id": asked.ids, **ranked})
     facts = {**facts, "test": experiment.store.key("questions", options.test)}
     cost = {"selection_seconds": seconds, "selection_bytes": held}
-    experiment.save(paths.RANKING, table, facts, **cost)
+    experiment.save(tables.RANKING, table, facts, **cost)
     placed = model.points(selector, heads, asked.ids, vectors)
-    experiment.save(paths.POINTS, placed, facts)
+    experiment.save(tables.POINTS, placed, facts)
 
     trainings = _trained_again(experiment, asked, selector.setting)
-    experiment.save(paths.TRAININGS, trainings, facts)
+    experiment.save(tables.TRAININGS, trainings, facts)
 
 
 def _trained_again(experiment: Experiment, asked: Questions, setting: "Setting") -> pd.DataFrame:
@@ -108,12 +108,12 @@ def _trained_again(experiment: Experiment, asked: Questions, setting: "Setting")
 
     Columns are those of `headsweep.tables.TRAININGS`.
     """
-    from headsweep.sprint import training
+    from headsweep.sprint import fitting
 
     options = experiment.options
     ids, z = experiment.z(options.train)
     learnt = experiment.questions(options.train, ids)
-    rankings = list(training.rank_again(learnt, z, asked, setting, options))
+    rankings = list(fitting.rank_again(learnt, z, asked, setting, options))
     for method, ranker in rankers.rankers(learnt, z, options).items():
         for drawn, rows in validation.redraws(len(z), options).items():
             order = ranker(learnt.of(rows), z[rows], asked)
@@ -127,7 +127,7 @@ def evaluate(config: Config, name: str) -> None:
     """Compare the selector with its baselines on the test questions.
 
     SPRINT's values are means over selectors trained from each of the config's seeds. Curves end at
-    `max_n` or the size of the pool. Writes `paths.CURVES`, `paths.PAIRED`, `paths.VOTES`,
+    `max_n` or the size of the pool. Writes `tables.CURVES`, `paths.PAIRED`, `paths.VOTES`,
     `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the loss),
     `paths.OVERLAP` (test questions that resemble training questions), `paths.EMBEDDING_VALUE`
     (whether knowing the question matters), `paths.CHOOSING` (one answer chosen without the oracle),
@@ -142,7 +142,7 @@ def evaluate(config: Config, name: str) -> None:
     scores = scoring.score(asked)
     bootstrap = Bootstrap(len(asked.questions), options.bootstrap, config.seed)
     facts = {
-        **tables.read_metadata(experiment.output(paths.RANKING)),
+        **tables.read_metadata(experiment.output(tables.RANKING)),
         "test_questions": len(asked.questions),
         "bootstrap_seed": config.seed,
     }
@@ -153,7 +153,7 @@ def evaluate(config: Config, name: str) -> None:
     alike = validation.overlap(experiment.texts(options.train), experiment.texts(options.test))
     differences = _differences(asked, scores, facts["setting"], alike, bootstrap)
 
-    experiment.save(paths.CURVES, curves, facts)
+    experiment.save(tables.CURVES, curves, facts)
     for template, table in differences.items():
         experiment.save(template, table, facts)
     experiment.save(paths.TRANSFER, _transfer(config, experiment, graded, asked), facts)
@@ -232,7 +232,7 @@ def _differences(
 def _costs(experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return seconds and bytes of embedding and of ranking the test questions, where measured."""
     names = {"embedder": facts["setting"]["embedder"], "questions": experiment.options.test}
-    embedded = experiment.store.path(paths.EMBEDDINGS, **names)
-    costs = read_record(experiment.output(paths.RANKING)) | read_record(embedded)
+    embedded = experiment.store.path(tables.EMBEDDINGS, **names)
+    costs = read_record(experiment.output(tables.RANKING)) | read_record(embedded)
     kinds = "embedding_", "selection_"
     return {each: value for each, value in costs.items() if each.startswith(kinds)}

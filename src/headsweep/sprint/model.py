@@ -2,7 +2,7 @@
 
 At inference, heads are ranked by their distance to the question.
 
-The geometry decides how the paper's loss is read (see `headsweep.sprint.training`):
+The geometry decides how the paper's loss is read (see `headsweep.sprint.fitting`):
 
 - ``literal``: points may lie anywhere, as the paper's formula says.
 - ``ball``: a point u stands for u / √(1 + ‖u‖²), in the open unit ball.

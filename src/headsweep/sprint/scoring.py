@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headsweep import paths
 from headsweep.config import Config, Selector
 from headsweep.errors import TableError
 from headsweep.sprint import choosing, methods, rankers, validation
@@ -16,6 +15,7 @@ from headsweep.sprint.scores import Answers, Scores, Trained, Values, drawn, ord
 from headsweep.sprint.validation import Order, Z
 from headsweep.statistics.answers import extend, pass_at_n_drawn, pass_at_n_ordered
 from headsweep.statistics.differences import Outcomes
+from headsweep.tables import RANKING, TRAININGS
 from headsweep.variants import BASE
 
 
@@ -83,9 +83,9 @@ def load(config: Config, experiment: Experiment, graded: GradedAnswers) -> Asked
 
 def _rankings(experiment: Experiment) -> tuple[list[str], dict[str, dict[str, list[Order]]]]:
     """Return ids of the test questions, and rankings by method and by training."""
-    ranking = experiment.store.read(paths.RANKING, selector=experiment.name)
+    ranking = experiment.store.read(RANKING, selector=experiment.name)
     rankings = defaultdict[str, dict[str, list[Order]]](dict)
-    table = experiment.store.read(paths.TRAININGS, selector=experiment.name)
+    table = experiment.store.read(TRAININGS, selector=experiment.name)
     for (method, training, _), part in table.groupby(["method", "training", "seed"], sort=False):
         of_seeds = rankings[str(method)].setdefault(str(training), [])
         of_seeds.append(np.stack(part["heads"].tolist()))
@@ -101,7 +101,7 @@ def passed(experiment: Experiment, graded: GradedAnswers, questions: Sequence[st
     options = experiment.options
     ranked, rankings = _rankings(experiment)
     if ranked != list(questions):
-        path = experiment.output(paths.RANKING)
+        path = experiment.output(RANKING)
         raise TableError(f"{path} is about other questions; remove it and rerun")
     answers = graded.of(options.decoding, options.test, experiment.heads, ranked)
     max_n = min(options.max_n, len(experiment.heads))

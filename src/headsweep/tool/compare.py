@@ -109,10 +109,10 @@ def _parts(run: Path) -> dict[tuple[str, str], tuple[str, Path]]:
     found = {}
     for batch in batches(config):
         if config.decodings[batch.decoding].greedy:
-            file = paths.GRADED.format(run="", **Store(config).keys(**batch.names))
+            file = GRADED.path.format(run="", **Store(config).keys(**batch.names))
             found["variants", ", ".join(batch.names.values())] = batch.questions, file
     for name, selector in config.selectors.items():
-        found["pass_at_n", name] = selector.test, paths.CURVES.format(run="", selector=name)
+        found["pass_at_n", name] = selector.test, CURVES.path.format(run="", selector=name)
     return {
         key: (split_key(config, questions), run / file.removeprefix("results//"))
         for key, (questions, file) in found.items()

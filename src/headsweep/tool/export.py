@@ -20,7 +20,12 @@ from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, check_version, mark_version
 from headsweep.record import intact, record_path, rewrite_checksums
 from headsweep.tables import (
+    ACCURACY,
+    EMBEDDINGS,
+    INT8_OUTCOMES,
+    OUTCOMES,
     QUESTIONS,
+    STUDY_OUTCOMES,
     atomic,
     read_metadata,
     read_table,
@@ -107,7 +112,7 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
             if source.exists():
                 _copy(source, folder / source.relative_to(here))
     for questions in config.questions if without_texts else ():
-        kept = folder / store.path(paths.QUESTIONS, questions=questions)
+        kept = folder / store.path(QUESTIONS, questions=questions)
         table = read_table(kept, QUESTIONS).assign(question="", solution=None)
         write_table(kept, table, QUESTIONS, read_metadata(kept))
         rewrite_checksums(kept)
@@ -150,20 +155,20 @@ def _tables(config: Config) -> dict[str, dict[str, Path]]:
     path = store.path
     part = {name: questions.split for name, questions in config.questions.items()}
     for name, split in part.items():
-        found[f"questions-{name}"] = {split: path(paths.QUESTIONS, questions=name)}
+        found[f"questions-{name}"] = {split: path(QUESTIONS, questions=name)}
         for each in config.embedders:
-            file = path(paths.EMBEDDINGS, embedder=each, questions=name)
+            file = path(EMBEDDINGS, embedder=each, questions=name)
             found[f"embeddings-{each}-{name}"] = {split: file}
     for batch in batches(config):
         files = map(Path, store.answers(batch))
         which = "-".join(batch.names.values())
         found[f"answers-{which}"] = dict(zip(map(str, batch.variants), files, strict=True))
-        found[f"accuracy-{which}"] = {part[batch.questions]: path(paths.ACCURACY, **batch.names)}
+        found[f"accuracy-{which}"] = {part[batch.questions]: path(ACCURACY, **batch.names)}
     for name, sweep in config.sweeps.items():
         if config.grading_of(name) != config.grading:
             found[f"accuracy-{name}"] = {part[sweep.questions]: store.of_sweep(name)}
     for name in config.compressions:
-        found[f"compression-{name}"] = {"test": path(paths.STUDY_OUTCOMES, compression=name)}
+        found[f"compression-{name}"] = {"test": path(STUDY_OUTCOMES, compression=name)}
     return found
 
 
@@ -175,7 +180,7 @@ def _of_run(config: Config) -> Iterator[Path]:
     for name in config.compressions:
         yield store.path(paths.MEASUREMENTS, compression=name)
     for arm, seed in seeded_arms(config):
-        yield from (Path(arm.file(each, seed)) for each in (paths.OUTCOMES, paths.INT8_OUTCOMES))
+        yield from (Path(arm.file(kind.path, seed)) for kind in (OUTCOMES, INT8_OUTCOMES))
 
 
 def _card(config: Config, tables: dict[str, dict[str, Path]], folder: Path) -> str:

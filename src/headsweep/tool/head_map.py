@@ -80,6 +80,7 @@ def head_map(
     from headsweep.maps import job
     from headsweep.maps.table import write_tables
     from headsweep.planning.maps import layer_name, map_layers, texts_key
+    from headsweep.tables import GRADIENTS, SCORES
 
     described = described_model(str(model), revision, dtype, device)
     asked = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
@@ -104,9 +105,9 @@ def head_map(
         grade(config, MODEL, SAMPLES, QUESTIONS)
         texts = texts_key(config, MAP)
         for layer in map(layer_name, map_layers(config, MAP)):
-            scores = store.path(paths.SCORES, texts=texts, layer=layer)
+            scores = store.path(SCORES, texts=texts, layer=layer)
             once(scores, job.score_layer, config, texts, layer)
-        once(store.path(paths.GRADIENTS, texts=texts), job.estimate_heads, config, texts)
+        once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)
         write_tables(config, MAP)
         draw(config, "map", MAP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())

@@ -2,9 +2,7 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 from headsweep import paths
 
@@ -12,7 +10,7 @@ from headsweep import paths
 def describe() -> None:
     """Print facts for a bug report: versions, machine, SLURM."""
     from headsweep.generation.client import status
-    from headsweep.planning.cost import this_cpu
+    from headsweep.planning.cards import output_of, this_cpu
     from headsweep.record import git_commit, versions
 
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
@@ -36,13 +34,3 @@ def describe() -> None:
     profile = Path("workflow/profiles/slurm/config.yaml")
     if profile.exists() and b"CHANGE-ME" in profile.read_bytes():
         print(f"missing: partition and account in {profile}")
-
-
-def output_of(*command: str) -> str:
-    """Return what a command prints; nothing if it is missing, fails or hangs."""
-    options: dict[str, Any] = {"capture_output": True, "check": True, "timeout": 10}
-    try:
-        found = subprocess.run(command, errors="replace", **options).stdout
-        return str(found).rstrip("\n")
-    except (OSError, subprocess.SubprocessError):
-        return ""

@@ -97,7 +97,7 @@ def _sweep(config: Config, name: str) -> str:
     """Return what is known of a sweep so far."""
     work = _work(config, name)
     title = f"sweep {name}: {work.model}, {work.decoding}, {work.questions}"
-    file = Path(paths.QUESTIONS.format(**work.keys))
+    file = Path(QUESTIONS.path.format(**work.keys))
     if not file.exists():
         return f"{title}: its questions are not drawn yet"
     questions = read_table(file, QUESTIONS)

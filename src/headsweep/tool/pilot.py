@@ -1,106 +1,135 @@
 """`headsweep pilot`: measure a small part of a config before hundreds of jobs start.
 
-For each model, the base and two pruned heads answer 20 questions through the engine of a run, which
-checks itself as it starts. The measured time over the planned time of the same answers scales the
-plan for the whole config. How often the base model is right, and a head changes that, says what the
-whole config could see.
+Each model is tried first (`headsweep.tool.trial`): prefill and decoding at full width are timed
+apart, without the engine's check of itself. On a GPU that check comes first, and where vLLM is
+installed and can answer the whole run, it is tried, too: what fails is dropped, and the faster is
+written into the run's settings (`headsweep.planning.piloted`). Then the base and two pruned heads
+answer 20 questions through the engine of a run: how long answers are, and how much of them repeats
+the base model's, says with the rates what the whole config takes. How often the base model is
+right, and a head changes that, says what the whole config could see.
 """
 
-import logging
-import math
 import os
 import re
-import shlex
-import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from headsweep import paths
-from headsweep.config import Config, load
-from headsweep.config.files import read_values
-from headsweep.errors import ConfigError
+from headsweep.config import Config, load, parse
+from headsweep.errors import ConfigError, EngineError
 from headsweep.generation import client
 from headsweep.grading.matrix import grade_batch
 from headsweep.planning.batches import Batch, batches
-from headsweep.planning.cost import Request, card_of, generation_request, generation_seconds
+from headsweep.planning.cards import card_of, has_gpu, output_of
+from headsweep.planning.cost import generation_seconds, map_seconds
+from headsweep.planning.forecast import Habits, model_seconds
 from headsweep.planning.inputs import check_devices, preflight, resolve
+from headsweep.planning.piloted import write_settings
 from headsweep.planning.plan import aligned, duration
 from headsweep.planning.sight import ABOUT, Rates, sight
 from headsweep.planning.store import Store
-from headsweep.record import read_record, versions
+from headsweep.record import Stopwatch, read_record, versions
 from headsweep.tables import ANSWERS, read_arrow, write_json
-from headsweep.tool.machine import output_of
-from headsweep.tool.sweep import answer
-from headsweep.variants import BASE, Variant
+from headsweep.tool.sweep import answer, prepared
+from headsweep.tool.trial import Trial, attempt
+from headsweep.variants import BASE
 
 QUESTIONS = 20
 HEADS = 2
-_WARM = 2
-"""Questions asked before time is taken, so that loading and the engine's first check are over."""
-_START_MINUTES, _LEAST_MINUTES = 10, 15
-"""Of a SLURM allocation: for loading a model and its engine's check, and what is asked at least."""
 
-_PROFILE = Path("workflow/profiles/slurm/config.yaml")
-_LOG = logging.getLogger(__name__)
+_TITLES = ("answers", "tokens", "cut", "rows", "prefill/s", "decoded/s", "GB", "whole config")
+_ENGINE = "headsweep"  # what answers unless something else is faster
+
+
+class Answered(NamedTuple):
+    """A model's answers to a pilot's questions."""
+
+    tables: list[list[dict[str, Any]]]
+    """Rows as in `tables.ANSWERS`: the base model's, then each head's."""
+    record: dict[str, Any]
+    gigabytes: float
+    """In use while they were made."""
+    rates: Rates
+
+
+class Tried(NamedTuple):
+    """What was found of one model."""
+
+    trials: dict[str, Trial]
+    """Of software that works, by its name."""
+    dropped: dict[str, str]
+    """Causes, by the name of software that does not."""
+    hours: dict[str, float]
+    """That the whole config would take, by software."""
+    answered: Answered
+
+    @property
+    def backend(self) -> str:
+        """The software that answers soonest."""
+        return min(self.hours, key=lambda name: self.hours[name])
+
+    @property
+    def cells(self) -> list[str]:
+        """A row of the table, below `_TITLES`."""
+        worker = self.trials[self.backend].worker
+        rows = [row for table in self.answered.tables for row in table]
+        tokens = sum(len(row["token_ids"]) for row in rows)
+        cut = sum(row["stop_reason"] == "length" for row in rows)
+        return [
+            f"{len(rows)}",
+            f"{tokens:,}",
+            f"{cut}",
+            f"{worker.speed.rows}",
+            f"{worker.number * worker.speed.prefill:,.0f}",
+            f"{worker.number * worker.speed.decode:,.0f}",
+            f"{self.answered.gigabytes:.1f}",
+            duration(self.hours[self.backend]),
+        ]
 
 
 def show(config: Path, *, slurm: bool, cores: int | None) -> None:
     """Print what a pilot of a config file measures, here or, with `slurm`, in an allocation."""
-    whole = resolve(load(config))
+    stated = load(config)
+    whole = resolve(stated)
     if slurm:
+        from headsweep.tool.pilot_slurm import submit
+
         submit(whole, config)
         return
-    piloted = _piloted(whole)
+    piloted = piloted_batches(whole)
     if not piloted:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
+    stopwatch = Stopwatch()
     client.begin_run()
-    rows = [["model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config"]]
-    facts = {}
-    rates = {}
-    hours = 0.0
+    usable = cores or len(os.sched_getaffinity(0))
+    tried: dict[str, Tried] = {}
     for name, batch in piloted.items():
-        row, own, facts[name], rates[name] = _measure(whole, batch, cores)
-        rows.append([name, *row])
-        hours += own
-    print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
-    print(aligned(rows, left=1))
-    for name, record in facts.items():
-        # What the engine's check of itself has found, if it makes one.
-        checks = [f"{key} {record[key]}" for key in ("path", "check", "falls") if record.get(key)]
-        print(f"{name}: the engine ran on {', '.join([record['device'], *checks])}")
-    print(f"the whole config's answers: about {duration(hours)}")
-    print(f"for a report of a fault: {_write_bundle(rows, facts)}")
-    if seen := sight(whole, rates):
+        candidates: list[str] = [whole.models[name].backend]
+        dropped: dict[str, str] = {}
+        if on_gpu(whole, name) and "backend" not in stated.models[name].model_fields_set:
+            candidates, dropped = _candidates(whole, name)
+        tried[name] = _try(whole, batch, candidates, dropped, usable)
+    _print_table(tried)
+    for name, model in tried.items():
+        for line in _lines(name, model):
+            print(line)
+    chosen = {name: model.backend for name, model in tried.items() if on_gpu(whole, name)}
+    if chosen:
+        print(f"what answers in the run: {write_settings(whole, chosen, stopwatch)}")
+    print(f"for a report of a fault: {_write_bundle(tried)}")
+    if seen := sight(whole, {name: model.answered.rates for name, model in tried.items()}):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
         print(aligned(seen, left=1))
 
 
-def _write_bundle(rows: Sequence[Sequence[str]], facts: Mapping[str, Mapping[str, Any]]) -> Path:
-    """Write what a report of a fault needs: cards, versions, checks and rates; return the file."""
-    file = Path(paths.RESULTS, "pilot", "bundle.json")
-    told = ("device", "backend", "path", "batch_size", "check", "falls")
-    cards = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv")
-    header = rows[0][1:]
-    write_json(
-        file,
-        {
-            "cards": (cards or "").splitlines(),
-            "versions": versions(),
-            "engines": {
-                name: {key: record[key] for key in told if key in record}
-                for name, record in facts.items()
-            },
-            "rates": {name: dict(zip(header, row, strict=True)) for name, *row in rows[1:]},
-        },
-    )
-    return file
-
-
-def _piloted(config: Config) -> dict[str, Batch]:
+def piloted_batches(config: Config) -> dict[str, Batch]:
     """Return the batch that stands for each model: its first greedy one with pruned heads."""
     piloted: dict[str, Batch] = {}
     for batch in batches(config):
@@ -109,74 +138,22 @@ def _piloted(config: Config) -> dict[str, Batch]:
     return piloted
 
 
-def _chosen(batch: Batch) -> list[Variant]:
-    """Return the heads that a pilot prunes: the first and the last of a batch."""
-    heads = [variant for variant in batch.variants if variant.kind == "head"]
-    return list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
+def on_gpu(config: Config, name: str) -> bool:
+    """Tell whether a model of a config answers on a GPU of this machine."""
+    return config.models[name].device != "cpu" and has_gpu()
 
 
-def _measure(
-    config: Config, batch: Batch, cores: int | None
-) -> tuple[list[str], float, dict[str, Any], Rates]:
-    """Return counts of a model's answers with time and memory, as text; hours; the record; rates.
+def little_config(config: Config, batch: Batch) -> Config:
+    """Return a config of one sweep per piloted head, on the batch's model and first questions.
 
-    The hours are those of all answers of this model in the config, finished ones included.
+    The heads are the first and the last of the batch.
     """
-    warm, whole = (_little(config, batch, _chosen(batch), n) for n in (_WARM, QUESTIONS))
-    preflight(whole)
-    check_devices(whole)
-    try:
-        before = _check_seconds(_files(warm, answer(warm, cores, stay=True)))
-        begin = time.monotonic()
-        store = answer(whole, cores, stay=True)
-        seconds = time.monotonic() - begin
-        gigabytes = _memory()
-    finally:
-        client.end_run()
-    little = batches(whole)[0]
-    files = _files(whole, store)
-    # The engine checks its first answers with the model's own modules; a run does so once, too.
-    seconds = max(seconds / 10, seconds - max(0.0, _check_seconds(files) - before))
-    rows = [row for file in files for row in read_arrow(file, ANSWERS).to_pylist()]
-    asked_first = list(dict.fromkeys(row["question_id"] for row in rows))[:_WARM]
-    new = [row for row in rows if row["question_id"] not in asked_first] or rows
-    card = card_of(config.models[batch.model].device)
-    planned = generation_seconds(whole, little, card) * len(new) / len(rows)
-    asked = [each for each in batches(config) if each.model == batch.model]
-    ahead = sum(generation_seconds(config, each, card) for each in asked)
-    tokens = sum(len(row["token_ids"]) for row in new)
-    cut = sum(row["stop_reason"] == "length" for row in new)
-    row = [f"{len(new)}", f"{tokens:,}", f"{cut}", f"{seconds:,.1f}", f"{tokens / seconds:,.0f}"]
-    hours = ahead * seconds / planned / 3600
-    row += [f"{gigabytes:.1f}", duration(hours)]
-    return row, hours, read_record(files[0]), _rates(whole, little)
-
-
-def _files(config: Config, store: Store) -> list[Path]:
-    """Return the files of answers of a config of one batch."""
-    return [Path(file) for file in store.answers(batches(config)[0])]
-
-
-def _check_seconds(files: Sequence[Path]) -> float:
-    """Return how long the engine had checked itself when it wrote the last of some answers."""
-    checks = [read_record(file).get("check") or {} for file in files]
-    return max((float(check.get("seconds", 0)) for check in checks), default=0.0)
-
-
-def _rates(config: Config, batch: Batch) -> Rates:
-    """Return how often the base model is right, and how often a head's loss changes that."""
-    _, _, graded = grade_batch(config, batch, config.grading)
-    right = graded.pivot(index="question_id", columns="variant", values="correct")
-    changed = right.drop(columns=str(BASE)).ne(right[str(BASE)], axis=0)
-    return Rates(float(right[str(BASE)].mean()), float(changed.to_numpy().mean()))
-
-
-def _little(config: Config, batch: Batch, heads: list[Variant], n: int) -> Config:
-    """Return a config of one sweep per head, on the batch's model and its first questions."""
     questions = config.questions[batch.questions]
-    few = {"n": min(n, questions.n or n), "sampling": "first", "embedder": None}
+    few = {"n": min(QUESTIONS, questions.n or QUESTIONS), "sampling": "first", "embedder": None}
+    heads = [variant for variant in batch.variants if variant.kind == "head"]
+    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
     sweeps = {
-        str(head): {**batch.names, "layers": [head.layer], "heads": [head.head]} for head in heads
+        str(head): {**batch.names, "layers": [head.layer], "heads": [head.head]} for head in chosen
     }
     return Config.model_validate(
         {
@@ -187,6 +164,107 @@ def _little(config: Config, batch: Batch, heads: list[Variant], n: int) -> Confi
             "sweeps": sweeps,
         }
     )
+
+
+def _candidates(config: Config, name: str) -> tuple[list[str], dict[str, str]]:
+    """Return the software to try for a model on a GPU, and why other software is not tried."""
+    for backend in dict.fromkeys([config.models[name].backend, _ENGINE]):
+        candidate = _with_backend(config, name, backend)
+        store = Store(candidate)
+        asked = [batch for batch in batches(candidate) if batch.model == name]
+        if any(Path(file).exists() for batch in asked for file in store.answers(batch)):
+            return [backend], {"others": f"the run has answers by {backend} already"}
+    if find_spec("vllm") is None:
+        return [_ENGINE], {"vllm": "it is not installed"}
+    try:
+        parse(_with_backend(config, name, "vllm").model_dump(mode="json"))
+    except ConfigError as error:
+        return [_ENGINE], {"vllm": f"it cannot answer all of the run: {error}"}
+    return [_ENGINE, "vllm"], {}
+
+
+def _with_backend(config: Config, name: str, backend: str) -> Config:
+    model = config.models[name].model_copy(update={"backend": backend})
+    return config.model_copy(update={"models": {**config.models, name: model}})
+
+
+def _try(
+    config: Config, batch: Batch, candidates: Sequence[str], dropped: Mapping[str, str], cores: int
+) -> Tried:
+    """Try software with a model; ask it the pilot's questions, the engine if it works.
+
+    Raises:
+        ConfigError: none works; what was found is in the bundle.
+    """
+    little = little_config(config, batch)
+    preflight(little)
+    trials: dict[str, Trial] = {}
+    failed: dict[str, str] = {}
+    for backend in candidates:
+        tried = _with_backend(little, batch.model, backend)
+        check_devices(tried)
+        prepared(tried)
+        try:
+            trials[backend] = attempt(tried, batches(tried)[0], backend, cores)
+        except EngineError as error:
+            failed[backend] = str(error)
+    if not trials:
+        causes = "; ".join(failed.values())
+        file = _write_bundle({}, {batch.model: {**dropped, **failed}})
+        raise ConfigError(
+            f"models.{batch.model}: nothing answers here: {causes}; please report this with {file}"
+        )
+    answered = _answered(_with_backend(little, batch.model, next(iter(trials))), cores)
+    prompt = next(iter(trials.values())).facts["prompt_tokens"]
+    habits = _habits(answered.tables, prompt)
+    hours = {backend: _hours(config, batch, habits, trial) for backend, trial in trials.items()}
+    return Tried(trials, {**dropped, **failed}, hours, answered)
+
+
+def _answered(config: Config, cores: int) -> Answered:
+    """Ask a pilot's questions, by the run's own engine."""
+    (batch,) = batches(config)
+    try:
+        files = [Path(file) for file in answer(config, cores, stay=True).answers(batch)]
+        gigabytes = _memory()
+    finally:
+        client.end_run()
+    tables = [read_arrow(file, ANSWERS).to_pylist() for file in files]
+    return Answered(tables, read_record(files[0]), gigabytes, _rates(config, batch))
+
+
+def _habits(tables: Sequence[Sequence[Mapping[str, Any]]], prompt: float) -> Habits:
+    """Return what answers are like, given those of the base model and of each head in turn."""
+    base = {row["question_id"]: row["token_ids"] for row in tables[0]}
+    lengths = [len(row["token_ids"]) + (row["stop_reason"] == "eos") for row in tables[0]]
+    repeated = []
+    for row in (row for table in tables[1:] for row in table):
+        pairs = zip(row["token_ids"], base[row["question_id"]], strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        repeated.append(same / max(1, len(row["token_ids"])))
+    return Habits(prompt, fmean(lengths), max(lengths), fmean(repeated))
+
+
+def _hours(config: Config, batch: Batch, habits: Habits, trial: Trial) -> float:
+    """Return the hours of all answers of a model in the config, finished ones too, and its maps.
+
+    A map takes as much longer than planned as the answers do.
+    """
+    asked = [other for other in batches(config) if other.model == batch.model]
+    seconds = model_seconds(config, batch, asked, habits, trial.worker)
+    card = card_of(config.models[batch.model].device)
+    planned = sum(generation_seconds(config, other, card) for other in asked)
+    maps = [name for name, section in config.maps.items() if section.model == batch.model]
+    mapped = sum(map_seconds(config, name, card) for name in maps)
+    return seconds * (1 + mapped / planned) / 3600
+
+
+def _rates(config: Config, batch: Batch) -> Rates:
+    """Return how often the base model is right, and how often a head's loss changes that."""
+    _, _, graded = grade_batch(config, batch, config.grading)
+    right = graded.pivot(index="question_id", columns="variant", values="correct")
+    changed = right.drop(columns=str(BASE)).ne(right[str(BASE)], axis=0)
+    return Rates(float(right[str(BASE)].mean()), float(changed.to_numpy().mean()))
 
 
 def _memory() -> float:
@@ -206,44 +284,66 @@ def _memory() -> float:
     return total / 1e9
 
 
-def _minutes(config: Config) -> int:
-    """Return the minutes to ask for: twice those of each model's pilot, and its start."""
-    total = 0.0
-    for batch in _piloted(config).values():
-        little = _little(config, batch, _chosen(batch), QUESTIONS)
-        card = card_of(config.models[batch.model].device, local=False)
-        seconds = sum(generation_seconds(little, each, card) for each in batches(little))
-        total += _START_MINUTES + 2 * seconds / 60
-    return max(_LEAST_MINUTES, math.ceil(total))
+def _print_table(tried: Mapping[str, Tried]) -> None:
+    rows = [["model", *_TITLES], *([name, *model.cells] for name, model in tried.items())]
+    print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
+    print("prefill and decoding at full width are timed apart: tokens a second of all workers")
+    print(aligned(rows, left=1))
+    hours = sum(model.hours[model.backend] for model in tried.values())
+    print(f"the whole config's answers: about {duration(hours)}")
 
 
-def submit(config: Config, file: Path) -> None:
-    """Run the pilot in one SLURM allocation, wait for it, and print its output.
+def _lines(name: str, model: Tried) -> list[str]:
+    """Say what a model's engine is like, and what else was tried."""
+    facts = model.trials[model.backend].facts
+    checks = [f"{key} {facts[key]}" for key in ("path", "check", "falls") if facts.get(key)]
+    lines = [f"{name}: {model.backend} ran on {', '.join([facts['device'], *checks])}"]
+    if len(model.hours) > 1:
+        compared = (f"{backend} {duration(hours)}" for backend, hours in model.hours.items())
+        lines.append(f"{name}: the whole config by {', by '.join(compared)}")
+    lines += [f"{name}: {other} is left out: {why}" for other, why in model.dropped.items()]
+    return lines
 
-    The largest model of the resolved config decides the requested resources.
+
+def _write_bundle(
+    tried: Mapping[str, Tried], failed: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> Path:
+    """Write what a report of a fault needs: cards, versions, checks and rates; return the file.
+
+    `failed` has the causes by software of each model that nothing answers for.
     """
-    if not shutil.which("sbatch"):
-        raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
-    requests = [generation_request(config, batch) for batch in batches(config)]
-    asked = Request(*map(max, zip(Request(0, 4000, 5), *requests, strict=True)))
-    log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
-    log.parent.mkdir(parents=True, exist_ok=True)
-    options = {"job-name": "headsweep-pilot", "output": log, "cpus-per-task": 8}
-    options |= {"mem": f"{asked.megabytes}M", "time": _minutes(config)}
-    if asked.gpus:
-        options["gpus"] = asked.gpus  # as the profile's executor asks for a run's
-    if _PROFILE.exists():
-        defaults = read_values(_PROFILE).get("default-resources") or {}
-        for option in ("partition", "account"):
-            if (value := defaults.get(f"slurm_{option}")) not in (None, "CHANGE-ME"):
-                options[option] = value
-    command = [sys.executable, "-m", "headsweep.cli", "pilot", str(file.absolute())]
-    words = [f"--{name}={value}" for name, value in options.items()]
-    _LOG.info("sbatch %s; its log: %s", " ".join(words), log)
-    words = ["sbatch", "--wait", *words, f"--wrap={shlex.join(command)}"]
-    done = subprocess.run(words, capture_output=True, errors="replace", check=False)
-    output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    print(output, end="")
-    if done.returncode:
-        last = " ".join((output or done.stderr).split("\n")[-3:]).strip()
-        raise ConfigError(f"--slurm: the job has failed ({last}); {log} says more")
+    file = Path(paths.RESULTS, "pilot", "bundle.json")
+    told = ("device", "backend", "path", "batch_size", "check", "falls")
+    cards = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv")
+    software = {}
+    for name, model in tried.items():
+        software[name] = {
+            backend: {**trial.facts, "workers": trial.worker.number, **trial.worker.speed._asdict()}
+            for backend, trial in model.trials.items()
+        }
+    write_json(
+        file,
+        {
+            "cards": cards.splitlines(),
+            "versions": versions() | _vllm_version(),
+            "trials": software,
+            "dropped": {**failed, **{name: model.dropped for name, model in tried.items()}},
+            "engines": {
+                name: {
+                    key: model.answered.record[key] for key in told if key in model.answered.record
+                }
+                for name, model in tried.items()
+            },
+            "rates": {
+                name: dict(zip(_TITLES, model.cells, strict=True)) for name, model in tried.items()
+            },
+        },
+    )
+    return file
+
+
+def _vllm_version() -> dict[str, str]:
+    """Return vLLM's version by its name, if it is installed."""
+    with suppress(PackageNotFoundError):
+        return {"vllm": version("vllm")}
+    return {}

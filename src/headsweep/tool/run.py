@@ -13,7 +13,7 @@ from headsweep.config import load as load_config
 from headsweep.errors import ConfigError
 from headsweep.planning.store import Store, check_version
 from headsweep.record import read_text
-from headsweep.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, read_table
+from headsweep.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, FileKind, read_table
 
 
 class Run:
@@ -45,9 +45,9 @@ class Run:
         """The folder that the run's relative paths start from."""
         return self.folder.absolute().parent.parent
 
-    def path(self, template: str, **names: object) -> Path:
-        """Return the path of a file from its template in `headsweep.paths` and config names."""
-        return self.root / Store(self.config).path(template, run=self.folder.name, **names)
+    def path(self, kind: FileKind, **names: object) -> Path:
+        """Return the path of a file of a kind (`headsweep.tables`, `headsweep.paths`)."""
+        return self.root / Store(self.config).path(kind, run=self.folder.name, **names)
 
     def z(self, sweep: str | None = None) -> pd.DataFrame:
         """Return the accuracy matrix Z of a sweep: one row per question, a 0/1 column per variant.
@@ -55,15 +55,15 @@ class Run:
         The first columns are question id, subject and level. Besides the base model and the pruned
         heads there may be placebos (see `headsweep.variants`).
         """
-        return read_table(self._of_sweep(paths.ACCURACY, sweep), ACCURACY, exact=False)
+        return read_table(self._of_sweep(ACCURACY, sweep), ACCURACY)
 
     def answers(self, variant: str = "base", sweep: str | None = None) -> pd.DataFrame:
         """Return what one variant, such as ``L05H03``, answered in a sweep: tokens and text."""
-        return read_table(self._of_sweep(paths.ANSWERS, sweep, variant=variant), ANSWERS)
+        return read_table(self._of_sweep(ANSWERS, sweep, variant=variant), ANSWERS)
 
     def questions(self, name: str | None = None) -> pd.DataFrame:
         """Return a question set with its gold answers."""
-        path = self.path(paths.QUESTIONS, questions=self.one("questions", name))
+        path = self.path(QUESTIONS, questions=self.one("questions", name))
         return read_table(path, QUESTIONS)
 
     def heads(self, sweep: str | None = None) -> pd.DataFrame:
@@ -73,7 +73,7 @@ class Run:
 
     def pass_at_n(self, selector: str | None = None) -> pd.DataFrame:
         """Return Pass@N of a selector and its baselines, with intervals."""
-        return read_table(self.path(paths.CURVES, selector=self.one("selectors", selector)), CURVES)
+        return read_table(self.path(CURVES, selector=self.one("selectors", selector)), CURVES)
 
     def selector(self, name: str | None = None) -> tuple[Any, dict[str, Any]]:
         """Return a trained selector (a torch module) and the facts that it was saved with."""
@@ -99,10 +99,10 @@ class Run:
         lines = [f"run {config.run!r} in {self.folder}", *sweeps, *selectors]
         return "\n  ".join([*lines, f"{len(self.figures)} figures"])
 
-    def _of_sweep(self, template: str, sweep: str | None, **names: object) -> Path:
+    def _of_sweep(self, kind: FileKind, sweep: str | None, **names: object) -> Path:
         of = Store(self.config).of_sweep
         run = self.folder.name
-        return self.root / of(self.one("sweeps", sweep), template, run=run, **names)
+        return self.root / of(self.one("sweeps", sweep), kind, run=run, **names)
 
     def one(self, kind: str, name: str | None) -> str:
         """Return the given name of a config section's entry, or by default its only one.

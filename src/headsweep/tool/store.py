@@ -11,6 +11,7 @@ import shlex
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain, product
 from pathlib import Path
 
@@ -25,31 +26,45 @@ from headsweep.planning.keys import split_key
 from headsweep.planning.maps import score_files
 from headsweep.planning.plan import aligned
 from headsweep.planning.store import Store, check_version, other_users
-from headsweep.tables import read_metadata
+from headsweep.tables import (
+    ACTIVATIONS,
+    ANSWERS,
+    EMBEDDINGS,
+    GRADIENTS,
+    PROBLEMS,
+    QUESTIONS,
+    SCORES,
+    SOURCE,
+    FileKind,
+    read_metadata,
+)
 
 STORE = Path(paths.STORE)
 TRASH = STORE / ".trash"
 
 _LOCKS = Path(".snakemake", "locks")
-_KEY = r"[^/]+-[0-9a-f]{8}"
-_KINDS = {
-    "model": rf"models/({_KEY})/",
-    "source": rf"sources/({_KEY})\.parquet",
-    "questions": rf"questions/({_KEY})\.parquet",
-    "embedder": rf"embedders/({_KEY})\.json",
-    "embeddings": rf"embeddings/({_KEY}/{_KEY})\.parquet",
-    "activations": rf"activations/({_KEY}/{_KEY}/{_KEY})\.parquet",
-    "scores": rf"scores/({_KEY})/(?:L\d+|gradients)\.parquet",
-    "dataset": rf"problems/({_KEY})\.parquet",
-    "encoder": rf"encoders/({_KEY})\.json",
-    "solver": rf"solvers/({_KEY}/{_KEY}/\d+)/",
-    "arm": rf"compressed/({_KEY}/{_KEY}/{_KEY}/\d+)/",
-    "solver, unfinished": rf"\.journal/solvers/({_KEY}/{_KEY}/\d+)\.safetensors",
-    "arm, unfinished": rf"\.journal/compressed/({_KEY}/{_KEY}/{_KEY}/\d+)(?:/|$)",
-    "answers, unfinished": rf"\.journal/({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.(?:[^/]*jsonl|parquet)",
-    "answers": rf"({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.parquet",
+_KINDS: dict[str, list[str]] = {
+    "model": [str(Path(paths.MODEL).parent)],
+    "source": [SOURCE.path],
+    "questions": [QUESTIONS.path],
+    "embedder": [paths.EMBEDDER],
+    "embeddings": [EMBEDDINGS.path],
+    "activations": [ACTIVATIONS.path],
+    "scores": [SCORES.path, GRADIENTS.path],
+    "dataset": [PROBLEMS.path],
+    "encoder": [paths.ENCODER],
+    "solver": [str(Path(paths.TEACHER).parent)],
+    "arm": [str(Path(paths.HISTORY).parent)],
+    "solver, unfinished": [paths.TEACHER_JOURNAL],
+    "arm, unfinished": [paths.COMPRESSION_JOURNAL],
+    "answers, unfinished": [paths.JOURNAL, paths.FINISHED],
+    "answers": [ANSWERS.path],
 }
-"""How the paths of each kind begin, below the store; a record begins like its file."""
+"""The templates of each kind of file or folder of the store."""
+
+_KEY = "[^/]+-[0-9a-f]{8}"
+_FORMS = {"seed": r"\d+", "layer": r"L\d+", "variant": "[^/.]+"}
+"""How the value of a wildcard looks; that of any other is a key."""
 
 _HIDDEN = (paths.STORE_VERSION, paths.STORE_USERS, paths.STORE_LOCKS)
 _ITS_OWN = {TRASH.name}.union(Path(each).name for each in _HIDDEN)
@@ -166,20 +181,21 @@ def files_of(config: Config) -> Iterator[Path]:
     for name in config.models:
         yield path(paths.MODEL, model=name)
     for name in config.questions:
-        yield path(paths.SOURCE, source=name)
-        yield path(paths.QUESTIONS, questions=name)
+        yield path(SOURCE, source=name)
+        yield path(QUESTIONS, questions=name)
     for name in config.embedders:
         yield path(paths.EMBEDDER, embedder=name)
         for questions in config.questions:
-            yield path(paths.EMBEDDINGS, embedder=name, questions=questions)
+            yield path(EMBEDDINGS, embedder=name, questions=questions)
     for batch in batches(config):
-        yield path(paths.ACTIVATIONS, **batch.names)
-        for variant, template in product(batch.variants, (paths.ANSWERS, paths.JOURNAL)):
-            yield path(template, variant=variant, **batch.names)
+        yield path(ACTIVATIONS, **batch.names)
+        kinds: list[FileKind] = [ANSWERS, paths.JOURNAL]
+        for variant, kind in product(batch.variants, kinds):
+            yield path(kind, variant=variant, **batch.names)
     for name in config.maps:
         yield from map(Path, score_files(config, name))
     for name in config.problems:
-        yield path(paths.PROBLEMS, data=name)
+        yield path(PROBLEMS, data=name)
     for key in encoders(config):
         yield Path(paths.ENCODER.format(encoder=key))
     for arm, seed in seeded_arms(config):
@@ -191,12 +207,38 @@ def files_of(config: Config) -> Iterator[Path]:
 
 
 def _unit(file: Path) -> _Unit:
-    """Return kind, key and variant of a file of the store."""
-    path = file.relative_to(STORE).as_posix()
-    for kind, form in _KINDS.items():
-        if match := re.match(form, path):
-            return kind, match[1], match[2] if match.lastindex == 2 else ""
-    return "other", path, ""
+    """Return kind, key and variant of a file of the store; its record's are the same."""
+    for kind, beginning in _beginnings():
+        if match := beginning.match(file.as_posix()):
+            values = match.groupdict()
+            variant = values.pop("variant", "")
+            values.pop("layer", "")  # the layers of a map belong together
+            return kind, "/".join(values.values()), variant
+    return "other", file.relative_to(STORE).as_posix(), ""
+
+
+@cache
+def _beginnings() -> list[tuple[str, re.Pattern[str]]]:
+    """Return what the paths of each kind begin with; some kinds have several."""
+    return [
+        (kind, _beginning(template)) for kind, templates in _KINDS.items() for template in templates
+    ]
+
+
+def _beginning(template: str) -> re.Pattern[str]:
+    """Return what the path of a file, its record, or a file in a folder begins with."""
+    form = ""
+    for part in re.split(r"({\w+})", template):
+        if part.startswith("{"):
+            name = part.strip("{}")
+            form += f"(?P<{name}>{_FORMS.get(name, _KEY)})"
+        else:
+            form += re.escape(part)
+    if template == paths.JOURNAL:  # each process that answers has its own name before the suffix
+        form = form.replace(re.escape(".jsonl"), r"\.[^/]*jsonl")
+    if not Path(template).suffix:
+        form += "(?:/|$)"
+    return re.compile(form)
 
 
 def files_below(folder: Path) -> Iterator[Path]:

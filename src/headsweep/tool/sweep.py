@@ -88,6 +88,7 @@ def sweep(
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.
     """
+    from headsweep import tables
     from headsweep.analysis.facts import read_csv  # slow to import
     from headsweep.analysis.jobs import write_controls
     from headsweep.generation import activations
@@ -109,7 +110,7 @@ def sweep(
     )
     with begun(config, out) as config:
         store = answer(config, cores)
-        measured = store.of_sweep(SWEEP, paths.ACTIVATIONS)
+        measured = store.of_sweep(SWEEP, tables.ACTIVATIONS)
         once(measured, activations.run, config, MODEL, "greedy", QUESTIONS)
         grade(config, MODEL, "greedy", QUESTIONS)
         write_controls(config, SWEEP)
@@ -126,6 +127,7 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     """
     from headsweep.generation import client
     from headsweep.planning.inputs import check_devices, preflight, resolve
+    from headsweep.planning.piloted import unpiloted
     from headsweep.record import Stopwatch, write_record
     from headsweep.tables import write_json
 
@@ -135,6 +137,8 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
         config = resolve(config)
         preflight(config)
         check_devices(config)
+        for line in unpiloted(config):
+            _LOG.warning(line)
         file = Path(paths.CONFIG.format(run=config.run))
         write_json(file, config.model_dump(mode="json"))
         write_record(file, Stopwatch(), {})
@@ -147,18 +151,11 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
 
     With `stay`, the engine keeps running afterwards, until the caller ends its run.
     """
-    from headsweep.generation import client, prepare
+    from headsweep.generation import client
     from headsweep.generation.work import Work
     from headsweep.planning.batches import batches
-    from headsweep.planning.store import Store, mark_version
 
-    mark_version()
-    store = Store(config)
-    for name in config.models:
-        once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
-    for name in config.questions:
-        once(store.path(paths.SOURCE, source=name), prepare.read_source, config, name)
-        once(store.path(paths.QUESTIONS, questions=name), prepare.draw_questions, config, name)
+    store = prepared(config)
     unanswered = [
         (batch, variant)
         for batch in batches(config)
@@ -173,6 +170,22 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     finally:
         if not stay:
             client.end_run()
+    return store
+
+
+def prepared(config: Config) -> "Store":
+    """Fetch the models of a resolved config and draw its questions, where the store lacks them."""
+    from headsweep import tables
+    from headsweep.generation import prepare
+    from headsweep.planning.store import Store, mark_version
+
+    mark_version()
+    store = Store(config)
+    for name in config.models:
+        once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
+    for name in config.questions:
+        once(store.path(tables.SOURCE, source=name), prepare.read_source, config, name)
+        once(store.path(tables.QUESTIONS, questions=name), prepare.draw_questions, config, name)
     return store
 
 
@@ -192,10 +205,11 @@ def described_model(
     Without a dtype it is bfloat16 where there is a GPU to use, else float32.
     """
     from headsweep.models import source as files
+    from headsweep.planning.cards import has_gpu
 
     local = Path(source).is_dir() or files.local_folder(source)
     folder = files.fetch_model(source, revision, or_file=True)
-    gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
+    gpu = has_gpu() and device != "cpu"
     return {
         # A snapshot's folder is named by its commit.
         "source": str(folder.absolute()) if local else source,

@@ -28,7 +28,7 @@ from headsweep.errors import ConfigError, HeadsweepError, TableError
 from headsweep.planning import store
 from headsweep.planning.inputs import resolve
 from headsweep.record import digest_of, read_facts, replace_record, rewrite_checksums
-from headsweep.tables import atomic, write_json, write_table, write_text
+from headsweep.tables import atomic, write_arrow, write_json, write_text
 from headsweep.tool import former_keys
 from headsweep.tool.store import (
     STORE,
@@ -237,7 +237,7 @@ def _write_table(file: Path, place: Path, names: _Names) -> None:
         for key, value in table.schema.metadata.items()
         if key != _CHECKSUM
     }
-    write_table(place, table, table.schema.remove_metadata(), facts)
+    write_arrow(place, table, facts)
 
 
 def _write_tensors(content: bytes, place: Path, names: _Names) -> None:

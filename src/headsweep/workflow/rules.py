@@ -1,4 +1,4 @@
-"""What the rules in workflow/rules compute: inputs that a config decides, resources, parameters.
+"""What the rules in workflow/rules read and make, as a config decides it, and their parameters.
 
 Snakemake's own objects (wildcards, jobs) are untyped.
 """
@@ -7,25 +7,14 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, reduce
 from operator import getitem
-from pathlib import Path
 from typing import Any, get_args
 
 from snakemake.io import report
 
 from headsweep import paths
-from headsweep.config import EXPERIMENTS, Config, Preset, Study
-from headsweep.config.compression import Compression
+from headsweep.config import EXPERIMENTS, Config, Preset
 from headsweep.planning import cost
-from headsweep.planning.batches import (
-    Arm,
-    Batch,
-    all_arms,
-    arms,
-    at_home,
-    batches,
-    encoders,
-    solvers,
-)
+from headsweep.planning.batches import Batch, arms, at_home, encoders
 from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.planning.keys import digest, encoder_key
 from headsweep.planning.maps import (
@@ -37,7 +26,21 @@ from headsweep.planning.maps import (
     texts_key,
 )
 from headsweep.planning.store import Store
+from headsweep.tables import (
+    ACCURACY,
+    ANSWERS,
+    GRADED,
+    INT8_OUTCOMES,
+    PROBLEMS,
+    QUESTIONS,
+    RANKING,
+    SOURCE,
+    TRAININGS,
+    FileKind,
+)
 from headsweep.variants import Variant, pattern
+from headsweep.workflow.meanings import Meanings
+from headsweep.workflow.resources import Resources
 
 InputFunction = Callable[[Any], list[str]]
 """Called by Snakemake with the wildcards of a job; returns the paths of input files."""
@@ -49,7 +52,7 @@ def shown(file: str, caption: str, category: str, **labels: str) -> Any:
 
 
 class Rules:
-    """Inputs, parameters and resources of the rules of a resolved config's workflow.
+    """Inputs and parameters of the rules of a resolved config's workflow.
 
     Snakemake calls the methods that take `wildcards`, once for each job. Other methods return such
     a function, or what does not depend on the job.
@@ -64,18 +67,12 @@ class Rules:
         self.config = config
         self.store = Store(config)
         self.files = RunFiles(config)
-        self.batches = batches(config)
+        self._meanings = Meanings(config, self.store)
+        self.batches = self._meanings.batches
+        self.resources = Resources(self._meanings, cores or 1)
         self._cores = cores or 1
         self._groups = groups
-        self._batch_of_keys = {
-            tuple(self.store.keys(**batch.names).values()): batch for batch in self.batches
-        }
-        self._arms = all_arms(config)
-        self._solvers = solvers(config)
         self._problem_keys = sorted(self.store.key("data", name) for name in config.problems)
-        self.generation_resources = _resources(self._generation_request)
-        self.scoring_resources = _resources(self._scoring_request)
-        self.training_resources = _resources(self._training_request)
 
     # What every rule may use.
 
@@ -97,12 +94,12 @@ class Rules:
         for wildcard, names in sections.items():
             every = (self.store.key(wildcard, name) for name in names)
             keys[wildcard] = list(dict.fromkeys(every))  # several sets may be drawn from a source
-        arms = self._arms.values()
+        arms = self._meanings.arms.values()
         compressed = {
             "data": sorted({arm.data for arm in arms}.union(self._problem_keys)),
             "subject": sorted({arm.subject for arm in arms}),
             "arm": sorted({arm.key for arm in arms}),
-            "solver": sorted({solver for solver, _ in self._solvers}),
+            "solver": sorted({solver for solver, _ in self._meanings.solvers}),
             "encoder": [*encoders(config)],
         }
         mapped_layers = {layer for name in config.maps for layer in map_layers(config, name)}
@@ -146,11 +143,11 @@ class Rules:
         files = [self.store.fill(paths.MODEL, model=name) for name in config.models]
         for name, questions in config.questions.items():
             if not questions.generated:
-                files.append(self.store.fill(paths.SOURCE, source=name))
+                files.append(self.store.fill(SOURCE, source=name))
         for name, embedder in config.embedders.items():
             if embedder.source:
                 files.append(self.store.fill(paths.EMBEDDER, embedder=name))
-        files += [paths.PROBLEMS.format(data=key) for key in self._problem_keys]
+        files += [PROBLEMS.path.format(data=key) for key in self._problem_keys]
         files += [paths.ENCODER.format(encoder=key) for key in encoders(config)]
         return files
 
@@ -161,9 +158,7 @@ class Rules:
     def graded_batches(self) -> list[Batch]:
         """Return the batches that are graded already."""
         return [
-            batch
-            for batch in self.batches
-            if self.store.path(paths.ACCURACY, **batch.names).exists()
+            batch for batch in self.batches if self.store.path(ACCURACY, **batch.names).exists()
         ]
 
     # benchmarks.smk
@@ -171,7 +166,7 @@ class Rules:
     def source_of_questions(self, wildcards: Any) -> list[str]:
         """Return the split that a question set is drawn from."""
         name = self.store.name("questions", wildcards.questions)
-        return [self.store.fill(paths.SOURCE, source=name)]
+        return [self.store.fill(SOURCE, source=name)]
 
     def embedder_of_questions(self, wildcards: Any) -> list[str]:
         """Return the embedder by which a question set is drawn; none if it is drawn otherwise."""
@@ -188,31 +183,31 @@ class Rules:
 
     def answers(self, wildcards: Any) -> list[str]:
         """Return the answers of a batch: one file for each variant of the model."""
-        return self.store.answers(self._batch(wildcards))
+        return self.store.answers(self._meanings.batch(wildcards))
 
     def layer(self, wildcards: Any) -> str:
         """Return the group of jobs that share a SLURM allocation, and so a loaded model."""
-        number = self._batch(wildcards).groups[Variant.parse(wildcards.variant)]
+        number = self._meanings.batch(wildcards).groups[Variant.parse(wildcards.variant)]
         group = f"{wildcards.model}/{wildcards.decoding}/{wildcards.questions}/{number}"
         self._groups[group] = "layer"  # what the profile's group-components names
         return group
 
     def judges(self, wildcards: Any) -> int:
         """Return the cores for grading a batch; a job that takes all waits until all are free."""
-        answers = cost.generation_cost(self.config, self._batch(wildcards)).answers
+        answers = cost.generation_cost(self.config, self._meanings.batch(wildcards)).answers
         return min(self._cores, 1 + answers // 10_000)
 
     def compared_questions(self, wildcards: Any) -> list[str]:
         """Return the question set of a comparison of prompts."""
         comparison = self.config.comparisons[wildcards.comparison]
-        return [self.store.fill(paths.QUESTIONS, questions=comparison.questions)]
+        return [self.store.fill(QUESTIONS, questions=comparison.questions)]
 
     def compared_answers(self, wildcards: Any) -> list[str]:
         """Return the base model's answers under each decoding of a comparison of prompts."""
         comparison = self.config.comparisons[wildcards.comparison]
         return [
             self.store.fill(
-                paths.ANSWERS,
+                ANSWERS,
                 model=comparison.model,
                 decoding=decoding,
                 questions=comparison.questions,
@@ -223,23 +218,23 @@ class Rules:
 
     # sprint.smk
 
-    def learnt_from(self, template: str) -> InputFunction:
+    def learnt_from(self, kind: FileKind) -> InputFunction:
         """Return an input function: a file of the questions that a selector is trained on.
 
         There is one for each embedder that the selector may choose, if the path has an embedder.
         """
-        return lambda wildcards: self._of_selector(wildcards.selector, template, "train")
+        return lambda wildcards: self._of_selector(wildcards.selector, kind, "train")
 
-    def tested_on(self, template: str) -> InputFunction:
+    def tested_on(self, kind: FileKind) -> InputFunction:
         """Return an input function as `learnt_from`, for the questions a selector is tested on."""
-        return lambda wildcards: self._of_selector(wildcards.selector, template, "test")
+        return lambda wildcards: self._of_selector(wildcards.selector, kind, "test")
 
-    def _of_selector(self, name: str, template: str, part: str) -> list[str]:
+    def _of_selector(self, name: str, kind: FileKind, part: str) -> list[str]:
         selector = self.config.selectors[name]
         questions = getattr(selector, part)
         files = (
             self.store.fill(
-                template,
+                kind,
                 model=selector.model,
                 decoding=selector.decoding,
                 questions=questions,
@@ -254,7 +249,7 @@ class Rules:
         selector = self.config.selectors[wildcards.selector]
         return [
             self.store.fill(
-                paths.GRADED, model=selector.model, decoding=decoding, questions=selector.test
+                GRADED, model=selector.model, decoding=decoding, questions=selector.test
             )
             for decoding in selector.sampling
         ]
@@ -267,7 +262,7 @@ class Rules:
         return [
             self.store.fill(template, selector=name)
             for name in at_home(self.config, wildcards.selector)
-            for template in (paths.RANKING, paths.TRAININGS)
+            for template in (RANKING, TRAININGS)
         ]
 
     # map.smk
@@ -280,14 +275,14 @@ class Rules:
     def questions_of_texts(self, wildcards: Any) -> list[str]:
         """Return the question set that a map's texts answer."""
         _, section = find_map(self.config, wildcards.texts)
-        return [self.store.fill(paths.QUESTIONS, questions=section.questions)]
+        return [self.store.fill(QUESTIONS, questions=section.questions)]
 
     def samples_of_texts(self, wildcards: Any) -> list[str]:
         """Return the graded samples that a map's texts are chosen from, a file a temperature."""
         _, section = find_map(self.config, wildcards.texts)
         return [
             self.store.fill(
-                paths.GRADED, model=section.model, decoding=decoding, questions=section.questions
+                GRADED, model=section.model, decoding=decoding, questions=section.questions
             )
             for decoding in section.sampling
         ]
@@ -299,7 +294,7 @@ class Rules:
     def gains_beside_map(self, wildcards: Any) -> list[str]:
         """Return the matrices Z whose gains a map is held against."""
         return [
-            self.store.fill(paths.ACCURACY, **batch.names)
+            self.store.fill(ACCURACY, **batch.names)
             for batch in measured(self.config, wildcards.map)
         ]
 
@@ -314,7 +309,7 @@ class Rules:
             frontier = self.config.frontiers[wildcards.frontier]
             return [
                 self.store.fill(
-                    paths.GRADED,
+                    GRADED,
                     model=frontier.model,
                     decoding=decoding,
                     questions=getattr(frontier, part),
@@ -328,19 +323,19 @@ class Rules:
 
     def encoder_of_solver(self, wildcards: Any) -> list[str]:
         """Return the pretrained encoder that a solver starts from; none for one from scratch."""
-        study = self._study_of_solver(wildcards.solver)
+        study = self._meanings.study_of_solver(wildcards.solver)
         encoder = self.config.solvers[str(study.solver)].encoder
         return [paths.ENCODER.format(encoder=encoder_key(encoder))] if encoder.source else []
 
     def data_of_arm(self, wildcards: Any) -> list[str]:
         """Return what an arm is trained and tested on: problems, or a model and question sets."""
-        study = self._arm(wildcards).study
+        study = self._meanings.arm(wildcards).study
         if not study.model:
-            return [paths.PROBLEMS]
+            return [PROBLEMS.path]
         return [
             self.store.fill(paths.MODEL, model=study.model),
-            self.store.fill(paths.QUESTIONS, questions=study.train),
-            self.store.fill(paths.QUESTIONS, questions=study.test),
+            self.store.fill(QUESTIONS, questions=study.train),
+            self.store.fill(QUESTIONS, questions=study.test),
         ]
 
     def answers_of_arm(self, wildcards: Any) -> list[str]:
@@ -348,17 +343,17 @@ class Rules:
 
         Those without each head are among them if they rank the heads.
         """
-        arm = self._arm(wildcards)
+        arm = self._meanings.arm(wildcards)
         return self.store.answers(arm.answered(self.config)) if arm.study.model else []
 
     def teacher_of_arm(self, wildcards: Any) -> list[str]:
         """Return the trained solver that an arm starts from; none for a model's arm."""
-        arm = self._arm(wildcards)
+        arm = self._meanings.arm(wildcards)
         return [] if arm.study.model else [arm.file(paths.TEACHER, wildcards.seed)]
 
     def layout_of_arm(self, wildcards: Any) -> list[str]:
         """Return the history whose remaining heads an arm from scratch has; else none."""
-        arm = self._arm(wildcards)
+        arm = self._meanings.arm(wildcards)
         layout = None if arm.study.model else arm.layout()
         return [layout.file(paths.HISTORY, wildcards.seed)] if layout else []
 
@@ -371,7 +366,7 @@ class Rules:
                 arm.file(template, seed)
                 for arm in arms(self.config, wildcards.compression)
                 for seed in study.seeds
-                if template != paths.INT8_OUTCOMES or arm.name in study.int8
+                if template != INT8_OUTCOMES.path or arm.name in study.int8
             ]
 
         return inputs
@@ -387,9 +382,9 @@ class Rules:
 
     # figures.smk
 
-    def sweep_file(self, template: str) -> InputFunction:
+    def sweep_file(self, kind: FileKind) -> InputFunction:
         """Return an input function: a file of a sweep's batch, under the sweep's own grading."""
-        return lambda wildcards: [self.files.sweep_table(wildcards.sweep, template)]
+        return lambda wildcards: [self.files.sweep_table(wildcards.sweep, kind)]
 
     def figure_data(self, name: str, *kinds: Subject) -> list[str]:
         """Return the files that all figures of a subject are drawn from."""
@@ -413,79 +408,3 @@ class Rules:
                 files += [f"{stem}{suffix}" for suffix in ("pdf", "svg", "csv", "json")]
                 files.append(shown(f"{stem}png", exhibit.name, "Figures", figure=label))
         return files
-
-    # The logger's estimate of the time left.
-
-    def planned(
-        self, job: Any, after: Iterable[Any], *, local: bool = True
-    ) -> tuple[str, str, float, list[int]]:
-        """Return what `snakemake_logger_plugin_headsweep.pace` estimates the time left from.
-
-        `after` are the jobs that the job waits for; if not `local`, jobs run on a cluster.
-        """
-        name = job.rule.name
-        wildcards = job.wildcards
-        unit = str(job.jobid)
-        seconds = 0.0
-        if name == "generate":
-            batch = self._batch(wildcards)
-            unit = str(self.store.keys(**batch.names))
-            card = cost.card_of(self.config.models[batch.model].device, local=local)
-            seconds = cost.generation_seconds(self.config, batch, card)
-            if local:
-                seconds *= self._cores
-        elif name == "teacher" or (name == "compress" and self._arm(wildcards).settings.rounds):
-            card = cost.card_of("auto", local=local)
-            study, settings = self._trained(wildcards)
-            seconds = cost.training_seconds(self.config, study, settings, card)
-        return name, unit, seconds, [other.jobid for other in after]
-
-    # What the keys of a job's wildcards stand for.
-
-    def _batch(self, wildcards: Any) -> Batch:
-        return self._batch_of_keys[wildcards.model, wildcards.decoding, wildcards.questions]
-
-    def _arm(self, wildcards: Any) -> Arm:
-        return self._arms[wildcards.subject, wildcards.data, wildcards.arm]
-
-    def _study_of_solver(self, solver: str) -> Study:
-        """Return a compression that starts from a solver, given the solver's key."""
-        return next(study for (key, _), study in self._solvers.items() if key == solver)
-
-    def _generation_request(self, wildcards: Any) -> cost.Request:
-        """Return what a job asks for; the jobs of its group that are left share a start."""
-        batch = self._batch(wildcards)
-        if not hasattr(wildcards, "variant"):
-            return cost.generation_request(self.config, batch)
-        group = batch.groups[Variant.parse(wildcards.variant)]
-        left = 0
-        for variant, file in zip(batch.variants, self.store.answers(batch), strict=True):
-            if batch.groups[variant] == group and not Path(file).exists():
-                left += 1
-        return cost.generation_request(self.config, batch, max(1, left))
-
-    def _scoring_request(self, wildcards: Any) -> cost.Request:
-        name, _ = find_map(self.config, wildcards.texts)
-        return cost.scoring_request(self.config, name)
-
-    def _training_request(self, wildcards: Any) -> cost.Request:
-        study, settings = self._trained(wildcards)
-        return cost.training_request(self.config, study, settings)
-
-    def _trained(self, wildcards: Any) -> tuple[Study, Compression | None]:
-        """Return a job's compression, and the settings of its arm if it has one."""
-        if hasattr(wildcards, "compression"):
-            return self.config.compressions[wildcards.compression], None
-        if hasattr(wildcards, "arm"):
-            arm = self._arm(wildcards)
-            return arm.study, arm.settings
-        return self._solvers[wildcards.solver, wildcards.data], None
-
-
-def _resources(request: Callable[[Any], cost.Request]) -> dict[str, Callable[..., int]]:
-    """Return a rule's resources as functions of a job's wildcards and attempt number."""
-    return {
-        "gpu": lambda wildcards: request(wildcards).gpus,
-        "mem_mb": lambda wildcards, attempt: attempt * request(wildcards).megabytes,
-        "runtime": lambda wildcards, attempt: attempt * request(wildcards).minutes,
-    }

@@ -24,9 +24,10 @@ from headsweep.errors import HeadsweepError, TableError
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
 from headsweep.planning.inputs import check_devices, preflight, resolve
+from headsweep.planning.piloted import unpiloted
 from headsweep.planning.store import journal_files, mark_version
 from headsweep.record import Stopwatch, read_text, write_record
-from headsweep.tables import count_rows, write_json
+from headsweep.tables import ANSWERS, QUESTIONS, count_rows, write_json
 from headsweep.workflow.rules import InputFunction, Rules
 
 
@@ -138,11 +139,13 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     file = rules.store.path(paths.CONFIG)
     write_json(file, config.model_dump(mode="json"))
     write_record(file, Stopwatch(), {})
+    local = bool(workflow.local_exec)
+    for line in unpiloted(config, local=local):
+        logger.warning(line)
     logger.info(held(rules))
     dag = workflow.dag
-    local = bool(workflow.local_exec)
     jobs = {
-        job.jobid: rules.planned(job, dag.dependencies[job], local=local)
+        job.jobid: rules.resources.planned(job, dag.dependencies[job], local=local)
         for job in dag.needrun_jobs()
     }
     cores = workflow.resource_settings.cores or 1 if local else 1  # a cluster's are unknown
@@ -166,13 +169,13 @@ def held(rules: Rules) -> str:
     path = rules.store.path
     for batch in rules.batches:
         try:
-            questions = count_rows(path(paths.QUESTIONS, questions=batch.questions))
+            questions = count_rows(path(QUESTIONS, questions=batch.questions))
         except TableError:  # not drawn yet; or damaged, as its first reader says
             questions = question_count(config.questions[batch.questions])
         each = questions * config.decodings[batch.decoding].samples
         total += each * len(batch.variants)
         for variant in batch.variants:
-            if path(paths.ANSWERS, variant=variant, **batch.names).exists():
+            if path(ANSWERS, variant=variant, **batch.names).exists():
                 found += each
                 continue
             records = 0

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest, norm
 
+from recomputed import published
 from recomputed.chance import LEVEL, false_discovery, paired, resampled, smallest_gain
 from recomputed.run import Fact
 
@@ -42,6 +43,32 @@ def facts(run, sweep):
         "shows": Fact(100 * np.median(least)),
     }
     return {("heads", name): fact for name, fact in found.items()}
+
+
+def by_subject(run, sweep):
+    """Return the percentages of an account's table by subject, from graded answers."""
+    section = run.config["sweeps"][sweep]
+    names = section["model"], section["decoding"], section["questions"]
+    graded = run.table("graded", *names)
+    subject = run.matrix(*names)["subject"].astype(str)
+    graded["subject"] = graded["question_id"].map(subject)
+    layer = f"L{section['layers'][0]:02}"
+    kinds = {"a head less": f"{layer}H", "noise": f"{layer}N"}
+    found = {}
+    for group in [*subject.unique(), "Overall"]:
+        asked = graded if group == "Overall" else graded[graded["subject"] == group]
+        right = 100 * asked.groupby("variant")["correct"].mean()
+        found[group, "whole"] = right["base"]
+        found[group, "questions"] = asked["question_id"].nunique()
+        for kind, begin in kinds.items():
+            shares = right[right.index.str.startswith(begin)]
+            found[group, f"{kind}, least"] = shares.min()
+            found[group, f"{kind}, most"] = shares.max()
+    beside = run.config["models"][section["model"]]["beside"]
+    found |= published.by_subject(beside, section["layers"][0])
+    return {
+        ("subjects", f"{group}, {column}"): Fact(share) for (group, column), share in found.items()
+    }
 
 
 def band(changes):

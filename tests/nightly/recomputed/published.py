@@ -45,6 +45,27 @@ def facts():
     return {("published", name): fact for name, fact in found.items()}
 
 
+def by_subject(model, layer):
+    """Return the percentages printed of a model at a layer, by subject and an account's column.
+
+    Overall are those of heads with every subject.
+    """
+    table = pd.read_csv(FOLDER / "sprint_head_pruning.csv").query("model == @model")
+    grid = table.pivot(index=["layer", "head"], columns="subject", values="accuracy")
+    size = pd.Series(SIZES)
+    counts = (grid * size).round()
+    overall = counts.sum(axis=1, skipna=False) / size.sum()
+    shares = 100 * (counts / size).assign(Overall=overall)
+    base = shares.loc[layer, "none"]
+    heads = shares.loc[layer].drop("none")
+    found = {}
+    for group in shares:
+        found[group, "printed, a head less, least"] = heads[group].min()
+        found[group, "printed, a head less, most"] = heads[group].max()
+        found[group, "printed, whole"] = base[group]
+    return found
+
+
 def _pairs():
     """Yield each layer and subject of which half of the heads are legible."""
     files = "sprint_head_pruning.csv", "sprint_figure5.csv"

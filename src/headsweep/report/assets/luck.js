@@ -286,6 +286,7 @@ if (typeof document !== "undefined") {
   const show = () => {
     const rows = byId("rows");
     let found;
+    byId("judged").hidden = true;
     try {
       found = ofTable(parseTable(byId("table").value));
     } catch (error) {
@@ -300,6 +301,7 @@ if (typeof document !== "undefined") {
       line.firstChild.scope = "row";
       return line;
     }));
+    byId("judged").hidden = false;
     const judged = found.filter((row) => !Number.isNaN(row.p));
     const beyond = judged.filter((row) => row.p <= 0.05).length;
     byId("summary").textContent = `${beyond} of ${judged.length} best gains ${beyond === 1 ? "is" : "are"} `

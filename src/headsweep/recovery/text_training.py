@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 from headsweep.compression.checkpoint import moments_of, read_state, set_moments, write_state
-from headsweep.compression.training import (
+from headsweep.compression.steps import (
     Reports,
     begin_step,
     check_finite,

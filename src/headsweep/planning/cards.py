@@ -1,0 +1,117 @@
+"""GPUs and CPUs: which are here, and the rates that each is assumed to reach."""
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Card(NamedTuple):
+    """A GPU or CPU: its memory, and the rates that it is assumed to reach."""
+
+    gigabytes: float
+    """Memory; 0 if unknown."""
+    bandwidth: float
+    """Bytes a second."""
+    flops: float
+    """Operations a second in half-precision products (CPU: single precision)."""
+    half: float = 1.0
+    """How many times as fast products are in half precision as `flops`."""
+    launch: float = 2.3e-4
+    """Seconds that the host takes to launch a layer's kernels in each step: some 20 of 12 µs."""
+    training: float = 0.13
+    """Fraction of `flops` that training reaches."""
+    training_launch: float = 0.2
+    """Seconds to launch the kernels of a training step."""
+
+
+CARDS: Mapping[str, Card] = {
+    name: Card(gigabytes, 0.6e12 * terabytes, 0.5e12 * teraflops)
+    for name, gigabytes, terabytes, teraflops in (
+        ("A100 40 GB", 40, 1.555, 312),
+        ("A100 80 GB", 80, 2.039, 312),
+        ("H100", 80, 3.35, 989),
+        ("H200", 141, 4.8, 989),
+        ("L40S", 48, 0.864, 362),
+    )
+}
+"""From NVIDIA's data sheets (SXM modules: A100 2021, H100 2023, H200 2024; L40S: 2023): memory in
+GB, bandwidth in TB/s, dense bfloat16 products in TFLOP/s; 60% and 50% of the peaks are reached."""
+
+ANY_CARD = CARDS["A100 80 GB"]
+"""Assumed for jobs on a cluster, which may get any card."""
+ANY_CORE = Card(0, 1e10, 3e10, launch=3e-5, training=0.7, training_launch=0.05)
+"""One CPU core, likewise."""
+
+CPU_SHARE = 0.7
+"""Of the rate of a single-threaded product, assumed for this CPU."""
+_WITH_BF16, _WITHOUT_BF16 = 2.0, 0.5
+"""Rate of products in half precision over single, on a CPU that has bfloat16 and without."""
+
+_DEVICES = Path("/dev")
+"""Where the kernel lists the devices."""
+
+
+def gpu_count() -> int:
+    """Return how many GPUs of NVIDIA's this machine has, from the kernel's list."""
+    return sum(1 for _ in _DEVICES.glob("nvidia[0-9]*"))
+
+
+def has_gpu() -> bool:
+    """Tell whether this machine has a GPU of NVIDIA's."""
+    return gpu_count() > 0
+
+
+def gpu_names() -> list[str]:
+    """Return the names of this machine's GPUs, as `nvidia-smi` has them; none if it is missing."""
+    return output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
+
+
+def output_of(*command: str) -> str:
+    """Return what a command prints; nothing if it is missing, fails or hangs."""
+    options: dict[str, Any] = {"capture_output": True, "check": True, "timeout": 10}
+    try:
+        printed = subprocess.run(command, errors="replace", **options).stdout
+        return str(printed).rstrip("\n")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+@cache
+def this_cpu() -> Card:
+    """Return the cores that this process may use; a single-precision product is timed on one."""
+    import numpy as np
+    from threadpoolctl import threadpool_limits
+
+    size = 512
+    seconds = []
+    matrix = np.ones((size, size), dtype=np.float32)
+    with threadpool_limits(1):
+        for _ in range(8):
+            begin = time.process_time()
+            matrix @ matrix
+            seconds.append(time.process_time() - begin)
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    flops = cores * CPU_SHARE * 2 * size**3 / max(min(seconds), 1e-6)
+    card = ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=flops)
+    return card._replace(half=_WITH_BF16 if _has_bf16() else _WITHOUT_BF16)
+
+
+def _has_bf16() -> bool:
+    """Tell whether the processor multiplies bfloat16 itself."""
+    with suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
+        return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
+    return False
+
+
+def card_of(device: str, *, local: bool = True) -> Card:
+    """Return the card assumed for a model's `device`, on this machine or on a cluster."""
+    if not local:
+        return ANY_CORE if device == "cpu" else ANY_CARD
+    return ANY_CARD if device != "cpu" and has_gpu() else this_cpu()

@@ -1,0 +1,140 @@
+"""What a recovery keeps until its result is whole: the folder OUT.partial.
+
+`call.json` says whose work it is, `removal_N.json` which heads round N removes, `training_N` how
+far its training is, and `round_N` is the decoder after N rounds.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from headsweep.errors import ModelError, TableError
+from headsweep.models.checkpoints import Form, Pruning, save_pruned
+from headsweep.models.geometry import HeadGeometry
+from headsweep.record import Stopwatch, damaged, read_json, record_path, write_record
+from headsweep.recovery.text_training import Progress
+from headsweep.tables import write_json
+
+_RESULT = "recovery.json"  # beside a decoder, what is known of it
+
+
+@dataclass(frozen=True)
+class Work:
+    """The unfinished work of a call, beside the folder that it will fill."""
+
+    out: Path
+    call: Mapping[str, Any]  # what identifies it
+    source: Path  # folder of the decoder before the first round
+    stopwatch: Stopwatch
+
+    @property
+    def folder(self) -> Path:
+        """The folder of all that is not finished."""
+        return self.out.with_name(f"{self.out.name}.partial")
+
+    def check_call(self) -> None:
+        """Raise a ModelError if there is work of another call."""
+        file = self.folder / "call.json"
+        if file.exists() and self._read(file) != self.call:
+            raise ModelError(
+                f"{self.folder} is of a call with other texts or settings; remove it, or name "
+                f"another folder"
+            )
+
+    def keep_call(self) -> None:
+        """Write whose work it is."""
+        file = self.folder / "call.json"
+        write_json(file, self.call)
+        write_record(file, self.stopwatch, {})
+
+    def decoder(self, rounds: int) -> Path:
+        """Return the folder of the decoder after so many rounds."""
+        return self.folder / f"round_{rounds}" if rounds else self.source
+
+    def history(self, rounds: int) -> dict[str, Any]:
+        """Return what is known after so many rounds: removals and the training's progress."""
+        if not rounds:
+            return {"removals": [], "progress": asdict(Progress())}
+        history: dict[str, Any] = self._read(self.decoder(rounds) / _RESULT)
+        return history
+
+    def removal(self, number: int) -> dict[str, Any] | None:
+        """Return which heads round `number`, from 0, removes, if that is decided."""
+        file = self._removal_file(number)
+        removal: dict[str, Any] | None = self._read(file) if file.exists() else None
+        return removal
+
+    def keep_removal(self, number: int, removal: Mapping[str, Any]) -> None:
+        """Write which heads a round removes."""
+        file = self._removal_file(number)
+        write_json(file, removal)
+        write_record(file, self.stopwatch, {"call": self.call})
+
+    def _removal_file(self, number: int) -> Path:
+        return self.folder / f"removal_{number}.json"
+
+    def training_state(self, number: int) -> Path:
+        """Return the file of the state of a round's training."""
+        return self.folder / f"training_{number}.safetensors"
+
+    def keep_decoder(
+        self,
+        rounds: int,
+        model: PreTrainedModel,
+        geometry: HeadGeometry,
+        pruning: Pruning,
+        facts: Mapping[str, Any],
+    ) -> None:
+        """Save the decoder after so many rounds, and remove what no later round reads."""
+        self._save(self.decoder(rounds), model, geometry, "free", pruning, facts)
+        self.training_state(rounds - 1).unlink(missing_ok=True)
+        if rounds > 1:
+            shutil.rmtree(self.decoder(rounds - 1))
+
+    def publish(
+        self,
+        model: PreTrainedModel,
+        geometry: HeadGeometry,
+        form: Form,
+        pruning: Pruning,
+        facts: Mapping[str, Any],
+    ) -> None:
+        """Save the result in the folder that was asked for, and remove the work."""
+        self._save(self.out, model, geometry, form, pruning, facts)
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove all that is kept here."""
+        shutil.rmtree(self.folder)
+
+    def _save(
+        self,
+        folder: Path,
+        model: PreTrainedModel,
+        geometry: HeadGeometry,
+        form: Form,
+        pruning: Pruning,
+        facts: Mapping[str, Any],
+    ) -> None:
+        """Save a decoder with what is known of it; the folder appears whole or not at all."""
+        made = self.folder / "made" / folder.name
+        shutil.rmtree(made, ignore_errors=True)
+        save_pruned(model, geometry, made, form, pruning, self.source)
+        write_json(made / _RESULT, facts)
+        write_record(made / _RESULT, self.stopwatch, {"call": self.call}, made)
+        made.rename(folder)
+
+    def _read(self, file: Path) -> Any:
+        """Return a JSON file of the work, after comparing the files beside it with its record."""
+        try:
+            return read_json(file)
+        except TableError:
+            try:
+                spoiled = damaged(file) or file
+            except TableError:
+                spoiled = record_path(file)
+            raise ModelError(f"{spoiled} is damaged; remove {self.folder} and run again") from None

@@ -1,0 +1,105 @@
+"""The page's tables of compressions' costs and of the papers' numbers."""
+
+from headsweep import paths
+from headsweep.analysis.facts import Cell
+from headsweep.report.declarations import Marks, PageTable
+
+_DECIDED = ["holds", "fails"]
+
+TABLES = [
+    PageTable(
+        section="published",
+        path=paths.AUDIT_TABLE,
+        table="sprint",
+        marks=Marks(
+            label="{exhibit}: {model}",
+            drawn={"bar": "by_chance", "dot": "gain"},
+            low="chance_low",
+            high="chance_high",
+        ),
+        columns={
+            "published": Cell("gain", "points"),
+            "luck alone": Cell("by_chance", "points", low="chance_low", high="chance_high"),
+            "beat chance": Cell("beyond", "count"),
+            "by luck": Cell("luck", "ratio"),
+            "up to": Cell("luck_high", "count"),
+            "of": Cell("pairs", "count"),
+        },
+        caption=(
+            "SPRINT's median gain of a best head, in points: ● as published; line and | luck "
+            "alone. So many beat chance; by luck: so many on average, up to so many in 95% of"
+            " draws."
+        ),
+    ),
+    PageTable(
+        section="published",
+        path=paths.AUDIT_TABLE,
+        table="compression",
+        marks=Marks(
+            label="{published_model}, {data}, {ratio:.0%}",
+            drawn={"ring": "published_parameters_at_most", "dot": "published_parameters"},
+            low="published_parameters_at_most",
+            high="published_parameters",
+        ),
+        columns={
+            "published": Cell("published_parameters", "part"),
+            "possible": Cell("published_parameters_at_most", "part"),
+        },
+        caption=(
+            "Second paper, parameters saved in percent: ● as published, ○ the most that "
+            "arithmetic allows for the heads removed."
+        ),
+    ),
+    PageTable(
+        section="compression",
+        fold="Costs, and what to look at",
+        path=paths.COMPRESSION_TABLE,
+        table="cost",
+        columns={
+            "compression": Cell("title"),
+            "setting": Cell("arm"),
+            "rounds": Cell("rounds", "count"),
+            "epochs": Cell("epochs", "count"),
+            "tokens": Cell("tokens", "count"),
+            "seconds": Cell("seconds", "count"),
+            "look at": Cell("warned"),
+        },
+        caption="",
+    ),
+    PageTable(
+        section="published",
+        fold="Every claim that a number decides, and speeds",
+        path=paths.CLAIMS,
+        rows=lambda table, facts: table["published"].isin(_DECIDED) | table["run"].isin(_DECIDED),
+        columns={
+            "paper": Cell("paper"),
+            "claim": Cell("claim"),
+            "said": Cell("value"),
+            "in the paper": Cell("published"),
+            "because": Cell("published_why"),
+            "in this run": Cell("run"),
+            "because ": Cell("run_why"),
+        },
+        caption="",
+    ),
+    PageTable(
+        section="published",
+        fold="Every claim that a number decides, and speeds",
+        path=paths.AUDIT_TABLE,
+        table="compression",
+        marks=Marks(
+            label="{published_model}, {data}, {ratio:.0%}",
+            drawn={"ring": "published_speedup_at_most", "dot": "published_speedup"},
+            low="published_speedup_at_most",
+            high="published_speedup",
+        ),
+        columns={
+            "published": Cell("published_speedup", "part"),
+            "possible": Cell("published_speedup_at_most", "part"),
+        },
+        caption=(
+            "Second paper, speed saved in percent: ● as published, ○ the most that arithmetic"
+            " allows for the heads removed."
+        ),
+    ),
+]

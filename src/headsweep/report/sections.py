@@ -1,0 +1,269 @@
+"""What each section of the report says and draws, beside the tables that it declares."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from headsweep import paths
+from headsweep.analysis import advice, powers, unlike
+from headsweep.analysis.claims import UNDECIDED, UNMEASURED
+from headsweep.analysis.facts import LEVEL, Cell, Sentence, Source
+from headsweep.analysis.gains import GAINS, HEADS
+from headsweep.analysis.verdicts import rival
+from headsweep.config import Config
+from headsweep.planning.titles import title, titles
+from headsweep.report.blocks import Picture, Section, fill, table
+from headsweep.report.compressions import compression
+from headsweep.report.maps import mapped
+from headsweep.report.svg import Chart, Scale
+from headsweep.sprint import validation
+from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
+from headsweep.tables import CURVES
+
+# Heads and sampling have the colours of the first figure; noise changes as much as a head does.
+_FAMILY_COLOURS = {"head": "s0", "sampling": "s1", "noise": "grey"}
+_OTHER_COLOURS = ("s3", "s4", "s5")
+_OUTCOMES = {
+    "pass": "Solved by any of N answers (%)",
+    "majority": "Right by the vote of N answers (%)",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the page, and what its section shows beside its declared tables."""
+
+    anchor: str
+    title: str
+    about: tuple[str, ...]
+    """Parts of the config; the section is there if the run has one of them."""
+    lead: str = ""
+    """Its first sentence."""
+    add: Callable[[Config, Section], None] | None = None
+    """Adds sentences and pictures to its section."""
+
+
+def first_figure(config: Config, selector: str) -> dict[str, Markup]:
+    """Return charts of Pass@N of a selector and of sampling, by answers and by tokens."""
+    rows = Source.read(config, CURVES, selector=selector).rows
+    other, most = rival(config, selector)
+    rows = rows[rows["n"] <= most].assign(**100 * rows[["pass_at_n", "low", "high"]])
+    rows_of_method = dict(tuple(rows.groupby("method")))
+    labels = {SPRINT: "SPRINT", other: other.replace("=", " = "), COVER: "fixed heads"}
+    curves = {
+        label: rows_of_method[method]
+        for method, label in labels.items()
+        if method in rows_of_method
+    }
+    levels = {
+        label: rows_of_method[method]["pass_at_n"].iloc[0]
+        for method, label in ((ORACLE, "all heads"), (BASE, "one greedy"))
+        if method in rows_of_method
+    }
+    banded = rows[rows["method"].isin([SPRINT, other])]
+    ends = [*banded["low"], *banded["high"], *levels.values()]
+    y = Scale(min(ends) - 1, max(ends) + 1)
+    last = (f"{label} {curve['pass_at_n'].iloc[-1]:.1f}%" for label, curve in curves.items())
+    test = title(config, "selectors", selector)
+    alt = f"Pass@N, {test}: with {most} answers {', '.join(last)}."
+    charts = {}
+    for axis, column in (("answers", "n"), ("tokens", "tokens")):
+        x = pd.concat([curve[column] for curve in curves.values()])
+        chart = Chart(Scale(x.min(), x.max(), log=True), y, 300, alt, ("{:.0f}", "{:.0f}"))
+        for label, value in levels.items():
+            chart.level(value, f"{label} {value:.1f}")
+        for place, (label, curve) in enumerate(curves.items()):
+            band = curve[[column, "low", "high"]].to_numpy().tolist() if place < 2 else []
+            line = curve[[column, "pass_at_n"]].to_numpy().tolist()
+            chart.curve(line, label, f"s{place}", band)
+        charts[axis] = chart.svg()
+    return charts
+
+
+def luck(config: Config, section: Section) -> None:
+    """Say by how much the best heads' gains exceed what selection alone gives, and how many
+    questions would show a small gain.
+    """
+    for sweep in config.sweeps:
+        gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
+        tested = (gains.where(by="subject") or gains).query("by_chance == by_chance")
+        real = tested.query(f"q < {LEVEL}")
+        if tested:
+            sentence = tested.say(
+                "{sweep}. The best head of a subject and layer gains {gain} points on average over "
+                "{pairs} pairs; luck alone gives {luck}. {real} pass the corrected test.",
+                sweep=title(config, "sweeps", sweep),
+                gain=Cell("gain", "points", over_rows="mean"),
+                pairs=Cell("gain", "count", over_rows="count"),
+                luck=Cell("by_chance", "points", over_rows="mean"),
+                real=real.number("gain", "count", "count") if real else "None",
+            )
+            section.lead.append(sentence)
+        heads = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
+        pruned = heads.query("p == p")  # all but the base model
+        section.lead.append(powers.needed(pruned, title(config, "sweeps", sweep)))
+
+
+def sampling(config: Config, section: Section) -> None:
+    """Say how many test questions resemble training questions, and last what to do."""
+    for name, selector_title in titles(config, "selectors").items():
+        likeness = _likeness(config, name)
+        section.lead.append(
+            Sentence("{selector}: {likeness}", selector=selector_title, likeness=likeness)
+        )
+    for name in config.selectors:
+        method, most = rival(config, name)
+        if method:
+            section.lead.append(advice.of_selector(config, name, method, most))
+
+
+def _likeness(config: Config, selector: str) -> Sentence:
+    overlap = Source.read(config, paths.OVERLAP, validation.LIKENESS, selector=selector)
+    compared = overlap.number("resembles", "count", "count")
+    if not compared.value:
+        return Sentence(validation.ALL_UNKNOWN)
+    rest = f" {validation.SOME_UNKNOWN}" if compared.value < len(overlap) else ""
+    return Sentence(
+        validation.LIKE + rest,
+        n=compared,
+        equal=overlap.number("equal", "percent", "mean"),
+        resembling=overlap.number("resembles", "percent", "mean"),
+    )
+
+
+def look_alikes(config: Config) -> list[tuple[str, Any]]:
+    """Return, by title of a selector, which share of its test questions equals a training question
+    but for numbers; ``unknown`` without their texts.
+    """
+    shares: list[tuple[str, Any]] = []
+    for name, selector_title in titles(config, "selectors").items():
+        overlap = Source.read(config, paths.OVERLAP, validation.LIKENESS, selector=name)
+        shares.append((selector_title, overlap.number("equal", "percent", "mean") or "unknown"))
+    return shares
+
+
+def families(config: Config, section: Section) -> None:
+    """Draw Pass@N and votes of each family against tokens; say what was compared, and last what to
+    do.
+    """
+    for name, frontier in config.frontiers.items():
+        frontier_title = title(config, "frontiers", name)
+        sentence = "{frontier}: {members} members each, in an order that training questions chose."
+        section.lead.append(
+            Sentence(sentence, frontier=frontier_title, members=str(frontier.members))
+        )
+        section.blocks += _family_charts(config, name, frontier_title)
+    for name in config.frontiers:
+        advised = advice.of_frontier(config, name)
+        if advised:
+            section.lead.append(advised)
+
+
+def _family_charts(config: Config, frontier: str, frontier_title: str) -> list[Picture]:
+    """Return a chart of each outcome: a curve for each family, against tokens."""
+    table = Source.read(config, paths.FRONTIER, frontier=frontier, table="families").rows
+    family_titles = dict(zip(table["family"], table["title"], strict=True))
+    curves = Source.read(config, paths.FRONTIER, frontier=frontier, table="curves").rows
+    curves = curves.query("order == 'ordered'")
+    by_family = curves.groupby("family", sort=False)
+    x = Scale(curves["answers"].min(), curves["answers"].max(), log=True)
+    pictures = []
+    for outcome, axis_title in _OUTCOMES.items():
+        share = 100 * curves[outcome]
+        ends = 100 * by_family[outcome].last()
+        told = ", ".join(f"{family_titles[family]} {end:.1f}%" for family, end in ends.items())
+        alt = f"{axis_title}, {frontier_title}: with most answers {told}."
+        y = Scale(share.min() - 1, share.max() + 1)
+        chart = Chart(x, y, 190, alt, ("{:g}×", "{:.0f}"))
+        other_colours = cycle(_OTHER_COLOURS)
+        for family, curve in by_family:
+            colour = _FAMILY_COLOURS.get(str(family)) or next(other_colours)
+            line = curve[["answers"]].assign(share=share).to_numpy().tolist()
+            chart.curve(line, family_titles[family], colour)
+        caption = f"{frontier_title}. {axis_title}, by tokens: 1 is one answer of the base model."
+        pictures.append(Picture(chart.svg(), caption, "half"))
+    return pictures
+
+
+def published(config: Config, section: Section) -> None:
+    """Count the papers' claims that hold, and set published accuracies beside the run's."""
+    claims = Source.read(config, paths.CLAIMS, ["claim", "published", "run", "run_why"])
+    counts = {
+        f"{where}_{verdict}": claims.where(**{where: verdict}).number("claim", "count", "count")
+        for where in ("published", "run")
+        for verdict in ("holds", "fails")
+    }
+    why = claims.rows["run_why"].fillna("")
+    for name, reason in (("absent", UNMEASURED.why), ("undecided", UNDECIDED.why)):
+        counts[name] = claims.of(claims.rows[why == reason]).number("claim", "count", "count")
+    sentence = (
+        "Of {claims} claims the papers' own tables bear out {published_holds} and "
+        "contradict {published_fails}; this run bears out {run_holds} and contradicts {run_fails}. "
+        "{absent} are about what this run does not have; no number decides {undecided}."
+    )
+    count = claims.number("claim", "count", "count")
+    section.lead.append(Sentence(sentence, claims=count, **counts))
+    columns = {
+        "head": Cell("variant"),
+        "questions": Cell("group"),
+        "published (%)": Cell("published", "part"),
+        "this run (%)": Cell("accuracy", "part"),
+        "difference": Cell("difference", "points", "difference_low", "difference_high"),
+    }
+    for sweep in config.sweeps:
+        cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
+        both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
+        caption = f"{title(config, 'sweeps', sweep)}, the largest differences first. "
+        caption += unlike.of_sweep(config, sweep)
+        section.blocks += table(cells.of(both[::-1]), columns, caption, limit=12)
+
+
+QUESTIONS = [
+    # The explorer and the limits of the run stand in the template.
+    Question("heads", "Which heads matter?", ("sweeps", "maps"), add=mapped),
+    Question("luck", "Is a gain more than luck?", ("sweeps",), add=luck),
+    Question(
+        "sampling",
+        "Does choosing heads beat sampling?",
+        ("selectors",),
+        "A question counts as solved if any of N answers is right.",
+        sampling,
+    ),
+    Question(
+        "question",
+        "Does the question matter?",
+        ("selectors",),
+        "SPRINT asks the heads nearest to a question. Does it matter which question?",
+    ),
+    Question(
+        "families",
+        "Are heads special?",
+        ("frontiers",),
+        "Do pruned heads solve more than other cheap changes, for the same tokens?",
+        families,
+    ),
+    Question("compression", "Can heads go for good?", ("compressions",), add=compression),
+    Question("published", "Do the papers' numbers hold?", ("run",), add=published),
+    Question("trust", "How far to trust this; how to run it again", ("run",)),
+]
+"""The sections, in the order of the page."""
+
+
+def sections(config: Config) -> list[Section]:
+    """Return the sections that apply to a run, with their folded blocks."""
+    applicable = []
+    for question in QUESTIONS:
+        if any(getattr(config, part) for part in question.about):
+            section = Section(question.anchor, question.title)
+            if question.lead:
+                section.lead.append(question.lead)
+            if question.add is not None:
+                question.add(config, section)
+            fill(config, section)
+            applicable.append(section)
+    return applicable

@@ -1,0 +1,72 @@
+"""`headsweep pilot --slurm`: the pilot in one SLURM allocation."""
+
+import logging
+import math
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.config.files import read_values
+from headsweep.errors import ConfigError
+from headsweep.planning.batches import batches
+from headsweep.planning.cards import card_of
+from headsweep.planning.cost import Request, generation_request, generation_seconds
+from headsweep.tool.pilot import little_config, piloted_batches
+
+_START_MINUTES, _LEAST_MINUTES = 10, 15
+"""Of an allocation: for loading a model and its engine's check, and what is asked at least."""
+_TRIAL_MINUTES = 5
+"""For software to load a model, and to be timed."""
+_ON_A_GPU = 2  # kinds of software that may be tried there
+
+_PROFILE = Path("workflow/profiles/slurm/config.yaml")
+_LOG = logging.getLogger(__name__)
+
+
+def _minutes(config: Config) -> int:
+    """Return the minutes to ask for: of each model's start and trials, and twice its answers'."""
+    total = 0.0
+    for batch in piloted_batches(config).values():
+        little = little_config(config, batch)
+        device = config.models[batch.model].device
+        card = card_of(device, local=False)
+        seconds = sum(generation_seconds(little, each, card) for each in batches(little))
+        trials = 1 if device == "cpu" else _ON_A_GPU
+        total += _START_MINUTES + trials * _TRIAL_MINUTES + 2 * seconds / 60
+    return max(_LEAST_MINUTES, math.ceil(total))
+
+
+def submit(config: Config, file: Path) -> None:
+    """Run the pilot in one SLURM allocation, wait for it, and print its output.
+
+    The largest model of the resolved config decides the requested resources.
+    """
+    if not shutil.which("sbatch"):
+        raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
+    requests = [generation_request(config, batch) for batch in batches(config)]
+    asked = Request(*map(max, zip(Request(0, 4000, 5), *requests, strict=True)))
+    log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    options = {"job-name": "headsweep-pilot", "output": log, "cpus-per-task": 8}
+    options |= {"mem": f"{asked.megabytes}M", "time": _minutes(config)}
+    if asked.gpus:
+        options["gpus"] = asked.gpus  # as the profile's executor asks for a run's
+    if _PROFILE.exists():
+        defaults = read_values(_PROFILE).get("default-resources") or {}
+        for option in ("partition", "account"):
+            if (value := defaults.get(f"slurm_{option}")) not in (None, "CHANGE-ME"):
+                options[option] = value
+    command = [sys.executable, "-m", "headsweep.cli", "pilot", str(file.absolute())]
+    words = [f"--{name}={value}" for name, value in options.items()]
+    _LOG.info("sbatch %s; its log: %s", " ".join(words), log)
+    words = ["sbatch", "--wait", *words, f"--wrap={shlex.join(command)}"]
+    done = subprocess.run(words, capture_output=True, errors="replace", check=False)
+    output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    print(output, end="")
+    if done.returncode:
+        last = " ".join((output or done.stderr).split("\n")[-3:]).strip()
+        raise ConfigError(f"--slurm: the job has failed ({last}); {log} says more")

@@ -1,0 +1,276 @@
+"""Try one model's software on this machine: `python -m headsweep.tool.trial`.
+
+It reads an order as JSON from standard input (a config of one batch, cores) and prints what it has
+measured as one line of JSON, the last of its output. `attempt` starts it: a process of its own, so
+that software which takes the whole process down with it is only one that failed.
+
+First comes the self-check, in half precision and on GPUs: the engine answers a few questions with
+the base and some heads, and holds itself against the model's own modules. Then as many rows as a
+run decodes together take one token, and then some more: prefill, and decoding at full width, apart
+and without the check. Last a single row decodes. On a CPU all workers measure at the same time.
+"""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import torch
+
+from headsweep.config import Config, Decoding, parse
+from headsweep.errors import EngineError, HeadsweepError
+from headsweep.generation.devices import Device, devices, held
+from headsweep.generation.engine import Engine
+from headsweep.generation.prompts import encode_prompt
+from headsweep.generation.requests import Request
+from headsweep.generation.vllm import VllmEngine, VllmModel
+from headsweep.generation.worker import load
+from headsweep.models.loaded import LoadedModel
+from headsweep.planning.batches import Batch, batches
+from headsweep.planning.forecast import Speed, Worker
+from headsweep.planning.rows import GPU_ROWS
+from headsweep.planning.store import Store
+from headsweep.tables import QUESTIONS, read_arrow
+from headsweep.variants import Variant
+
+CHECKED = 8
+"""Questions of the self-check."""
+STEPS = 16
+"""Tokens that each row decodes while its rate is taken."""
+_LIMIT_SECONDS = 3600.0
+_MOST_NARROW = 4  # times as many tokens of a single row, which are few
+
+_Model = LoadedModel | VllmModel
+
+
+class Trial(NamedTuple):
+    """What one software does on this machine."""
+
+    worker: Worker
+    facts: dict[str, Any]
+    """What it says of itself: version, device, path, check, falls."""
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """A model as it is measured."""
+
+    loaded: _Model
+    decoding: Decoding  # of the run
+    batch_size: int | None
+    prompts: list[tuple[int, ...]]
+
+    def engine(self, tokens: int, rows: int | None, *, checked: bool) -> Engine | VllmEngine:
+        """Return an engine for answers of so many tokens, of rows that are told or fit."""
+        decoding = self.decoding.model_copy(update={"max_new_tokens": tokens})
+        if isinstance(self.loaded, VllmModel):
+            return VllmEngine(self.loaded, decoding)
+        return Engine(self.loaded, decoding, rows or self.batch_size, checked=checked)
+
+    def rows(self) -> int:
+        """Return how many rows a run decodes together; vLLM sees to that itself."""
+        if isinstance(self.loaded, VllmModel):
+            return GPU_ROWS
+        engine = self.engine(self.decoding.max_new_tokens, None, checked=False)
+        return int(engine.facts["batch_size"])
+
+    def requests(self, rows: int) -> list[Request]:
+        """Return requests to the base model, all with different prompts: equal ones share a pass.
+
+        Where questions are fewer than rows, they are taken again with their words turned around.
+        """
+        made = []
+        for number in range(rows):
+            turns, place = divmod(number, len(self.prompts))
+            prompt = self.prompts[place]
+            turn = turns % len(prompt)
+            made.append(Request(f"{number}", prompt[turn:] + prompt[:turn]))
+        return made
+
+
+def attempt(config: Config, batch: Batch, backend: str, cores: int) -> Trial:
+    """Try software with a model in a process of its own, and return what that has measured.
+
+    Args:
+        config: resolved, of this batch alone; its model and questions are in the store.
+        batch: its only one.
+        backend: the software, as in the config.
+        cores: CPU cores that a run's engine may use.
+
+    Raises:
+        EngineError: it has failed; the cause in one line.
+    """
+    model = config.models[batch.model].model_copy(update={"backend": backend})
+    values = config.model_copy(update={"models": {batch.model: model}}).model_dump(mode="json")
+    threads = str(cores if backend == "vllm" else 1)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", "headsweep.tool.trial"],
+            input=json.dumps({"config": values, "cores": cores}),
+            capture_output=True,
+            errors="replace",
+            check=False,
+            text=True,
+            timeout=_LIMIT_SECONDS,
+            env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+        )
+    except subprocess.TimeoutExpired:
+        raise EngineError(f"{backend}: no result after {_LIMIT_SECONDS:.0f} s") from None
+    last = (ended.stdout.strip().splitlines() or [""])[-1]
+    try:
+        told = json.loads(last)
+    except ValueError:
+        cause = " ".join(ended.stderr.split())[-300:] or f"it ended with status {ended.returncode}"
+        raise EngineError(f"{backend}: {cause}") from None
+    if "error" in told:
+        raise EngineError(f"{backend}: {told['error']}")
+    worker = Worker(Speed(**told["speed"]), told["workers"], verifies=backend == "headsweep")
+    return Trial(worker, told["facts"])
+
+
+def measure(config: Config, cores: int) -> dict[str, Any]:
+    """Return what a config's only model does here: speed of a worker, their number, facts.
+
+    Raises:
+        EngineError: the self-check fails: answers would come from the model's own modules, slowly.
+    """
+    batch = batches(config)[0]
+    section = config.models[batch.model]
+    model = Store(config).key("model", batch.model)
+    found = devices(section.device, section.tensor_parallel)
+    on_cpu = found == [Device("cpu")]
+    workers = cores if on_cpu and section.backend == "headsweep" else len(found)
+    with held(found[0], lambda gpu: print(f"waiting for GPU {gpu}", file=sys.stderr)):
+        loaded = load(section, model, found[0].name)
+        probe = _Probe(
+            loaded,
+            config.decodings[batch.decoding],
+            section.batch_size,
+            _prompts(config, batch, loaded),
+        )
+        facts = _checked(probe, batch.variants)
+        facts["prompt_tokens"] = fmean(map(len, probe.prompts))
+        speeds = _together(workers if on_cpu else 1, lambda: _speed(probe))
+    rows, *_ = (speed.rows for speed in speeds)
+    means = [fmean(values) for values in zip(*(speed[1:] for speed in speeds), strict=True)]
+    return {"speed": Speed(rows, *means)._asdict(), "workers": workers, "facts": facts}
+
+
+def _prompts(config: Config, batch: Batch, loaded: _Model) -> list[tuple[int, ...]]:
+    file = Store(config).path(QUESTIONS, questions=batch.questions)
+    texts = read_arrow(file, QUESTIONS).column("question").to_pylist()
+    decoding = config.decodings[batch.decoding]
+    family = config.questions[batch.questions].family
+    encoded = (encode_prompt(loaded.tokenizer, text, decoding, family) for text in texts)
+    return list(dict.fromkeys(encoded))
+
+
+def _checked(probe: _Probe, variants: Sequence[Variant]) -> dict[str, Any]:
+    """Return what an engine says of itself after its self-check, if it makes one."""
+    loaded = probe.loaded
+    facts: dict[str, Any] = {"device": str(loaded.device)}
+    if isinstance(loaded, VllmModel):
+        return {**facts, "version": f"vllm {loaded.version}"}
+    if loaded.device.type == "cpu" and loaded.dtype == torch.float32:
+        return facts | probe.engine(STEPS, None, checked=False).facts
+    engine = probe.engine(2 * STEPS, None, checked=True)
+    prompts = probe.prompts[:CHECKED]
+    requests = [
+        Request(f"{number}", prompt, variant)
+        for number, prompt in enumerate(prompts)
+        for variant in variants
+    ]
+    answered = sum(1 for _ in engine.run(requests))
+    assert answered == len(requests)
+    facts |= engine.facts
+    if facts.get("falls") and facts["path"] == "modules":
+        raise EngineError(
+            f"the self-check has failed, and a run would go on by the model's own modules, slowly: "
+            f"{facts['falls'][-1]}"
+        )
+    return facts
+
+
+def _speed(probe: _Probe) -> Speed:
+    """Time prefill, decoding at full width, and decoding of one row."""
+    rows = probe.rows()
+    wide = probe.requests(rows)
+    _timed(probe, wide[: min(rows, 4)], 2, rows)  # kernels are chosen, memory is taken
+    first, _ = _timed(probe, wide, 1, rows)
+    whole, tokens = _timed(probe, wide, 1 + STEPS, rows)
+    single = [request for request in wide if len(request.prompt) == min(map(_length, wide))][:1]
+    begun, _ = _timed(probe, single, 1, 1)
+    alone, steps = _timed(probe, single, 1 + _MOST_NARROW * STEPS, 1)
+    fed = sum(map(_length, wide))
+    least = 1e-6
+    return Speed(
+        rows,
+        prefill=fed / first,
+        decode=max(1, tokens - rows) / max(least, whole - first),
+        narrow=max(1, steps - 1) / max(least, alone - begun),
+    )
+
+
+def _length(request: Request) -> int:
+    return len(request.prompt)
+
+
+def _timed(probe: _Probe, requests: Sequence[Request], tokens: int, rows: int) -> tuple[float, int]:
+    """Return the seconds that answers of so many tokens take, and how many tokens they have.
+
+    The end of an answer is a token, too.
+    """
+    engine = probe.engine(tokens, rows, checked=False)
+    begin = time.perf_counter()
+    answers = list(engine.run(requests))
+    seconds = time.perf_counter() - begin
+    ends = sum(answer.stop_reason == "eos" for answer in answers)
+    return seconds, ends + sum(len(answer.token_ids) for answer in answers)
+
+
+def _together(workers: int, measured: Callable[[], Speed]) -> list[Speed]:
+    """Return what so many processes measure at the same time; they share the model's memory.
+
+    Raises:
+        EngineError: one of them has died.
+    """
+    if workers == 1:
+        return [measured()]
+    context = multiprocessing.get_context("fork")
+    connections = []
+    for _ in range(workers):
+        ours, theirs = context.Pipe()
+        context.Process(target=_send, args=(theirs, measured), daemon=True).start()
+        theirs.close()
+        connections.append(ours)
+    try:
+        return [connection.recv() for connection in connections]
+    except EOFError:
+        raise EngineError("a worker has died, perhaps for lack of memory; lower --cores") from None
+
+
+def _send(connection: Connection, measured: Callable[[], Speed]) -> None:
+    connection.send(measured())
+
+
+def main() -> None:
+    """Do what the order on standard input says; print the result, or the cause of a failure."""
+    order = json.load(sys.stdin)
+    try:
+        said = measure(parse(order["config"]), order["cores"])
+    except HeadsweepError as error:
+        said = {"error": str(error)}
+    except Exception as error:  # whatever a backend raises
+        said = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""What jobs ask a cluster for, and how long they are expected to take.
+
+Snakemake's own objects (wildcards, jobs) are untyped.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from headsweep.planning import cost
+from headsweep.planning.cards import card_of
+from headsweep.planning.maps import find_map
+from headsweep.variants import Variant
+from headsweep.workflow.meanings import Meanings
+
+Functions = dict[str, Callable[..., int]]
+"""A rule's resources: functions of a job's wildcards, and of its attempt number."""
+
+
+class Resources:
+    """Resources and expected times of the jobs of a config's workflow.
+
+    Args:
+        meanings: of the wildcards of its jobs.
+        cores: those that Snakemake may use, 1 if unknown.
+    """
+
+    def __init__(self, meanings: Meanings, cores: int) -> None:
+        self._meanings = meanings
+        self._config = meanings.config
+        self._cores = cores
+        self._requests: dict[tuple[str, ...], cost.Request] = {}  # of generation, by group
+        self.generation = _scaled(self._generation_request)
+        self.scoring = _scaled(self._scoring_request)
+        self.training = _scaled(self._training_request)
+
+    def planned(
+        self, job: Any, after: Iterable[Any], *, local: bool = True
+    ) -> tuple[str, str, float, list[int]]:
+        """Return what `snakemake_logger_plugin_headsweep.pace` estimates the time left from.
+
+        `after` are the jobs that the job waits for; if not `local`, jobs run on a cluster.
+        """
+        name = job.rule.name
+        unit = str(job.jobid)
+        if name == "generate":
+            batch = self._meanings.batch(job.wildcards)
+            unit = str(self._meanings.store.keys(**batch.names))
+        return name, unit, self._seconds(job, local=local), [other.jobid for other in after]
+
+    def _seconds(self, job: Any, *, local: bool) -> float:
+        """Return the seconds that a job is expected to take, of all cores together if local.
+
+        Jobs that share a batch of answers have all of its seconds; jobs without an estimate, none.
+        """
+        config = self._config
+        wildcards = job.wildcards
+        cores = self._cores if local else 1
+        match job.rule.name:
+            case "generate":
+                batch = self._meanings.batch(wildcards)
+                card = card_of(config.models[batch.model].device, local=local)
+                return cores * cost.generation_seconds(config, batch, card)
+            case "score" | "gradients":
+                name, section = find_map(config, wildcards.texts)
+                card = card_of(config.models[section.model].device, local=local)
+                if job.rule.name == "gradients":
+                    return cores * cost.gradient_seconds(config, name, card)
+                layer = int(wildcards.layer.removeprefix("L"))
+                return cores * cost.scoring_seconds(config, name, layer, card)
+            case "teacher" | "compress":
+                study, settings = self._meanings.trained(wildcards)
+                if settings is not None and not settings.rounds:
+                    return 0.0
+                card = card_of("auto", local=local)
+                return cost.training_seconds(config, study, settings, card)
+        return 0.0
+
+    def _generation_request(self, wildcards: Any) -> cost.Request:
+        """Return what a job asks for; the jobs of its group that are left share a start.
+
+        Their files are looked at once for a group, not for each job and resource.
+        """
+        batch = self._meanings.batch(wildcards)
+        if not hasattr(wildcards, "variant"):
+            return cost.generation_request(self._config, batch)
+        group = batch.groups[Variant.parse(wildcards.variant)]
+        named = (*batch.names.values(), group)
+        if named not in self._requests:
+            files = self._meanings.store.answers(batch)
+            left = 0
+            for variant, file in zip(batch.variants, files, strict=True):
+                if batch.groups[variant] == group and not Path(file).exists():
+                    left += 1
+            self._requests[named] = cost.generation_request(self._config, batch, max(1, left))
+        return self._requests[named]
+
+    def _scoring_request(self, wildcards: Any) -> cost.Request:
+        name, _ = find_map(self._config, wildcards.texts)
+        return cost.scoring_request(self._config, name)
+
+    def _training_request(self, wildcards: Any) -> cost.Request:
+        study, settings = self._meanings.trained(wildcards)
+        return cost.training_request(self._config, study, settings)
+
+
+def _scaled(request: Callable[[Any], cost.Request]) -> Functions:
+    """Return a rule's resources, given what its job asks for: more at each attempt."""
+    return {
+        "gpu": lambda wildcards: request(wildcards).gpus,
+        "mem_mb": lambda wildcards, attempt: attempt * request(wildcards).megabytes,
+        "runtime": lambda wildcards, attempt: attempt * request(wildcards).minutes,
+    }
