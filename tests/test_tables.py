@@ -90,6 +90,23 @@ def test_reading_refuses_other_columns_and_types_but_more_in_the_accuracy_matrix
     assert read_table(file, ACCURACY)["L00H01"].tolist() == [1, 0]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"L00H01": [0.5, 1.0]}, "truncated"),
+        ({"L00H01": [None, 1.0]}, "null"),
+        ({"L00H01": [1, 0], "level": [1, 300]}, "300|out of bounds|overflow"),
+    ],
+)
+def test_cells_of_the_accuracy_matrix_are_small_whole_numbers(tmp_path, change, message):
+    z = pd.DataFrame({"question_id": ["a", "b"], "subject": None, "level": None})
+    with pytest.raises(TableError, match=message):
+        write_table(tmp_path / "z.parquet", z.assign(**change), ACCURACY)
+    with pytest.raises(TableError, match=r"columns .* are not those"):
+        write_table(tmp_path / "z.parquet", z.drop(columns="subject"), ACCURACY)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_damage_is_noticed_wherever_it_is(tmp_path):
     file = tmp_path / "questions.parquet"
     write_table(file, questions(), QUESTIONS)

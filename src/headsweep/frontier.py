@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 BUDGETS = (1, 2, 4, 8, 16)
 """Tokens of all answers, as multiples of the mean of the base model's answer."""
 
-OUTCOMES = {"pass": "pass_at_n", "majority": "majority"}
+SCORE_OF_OUTCOME = {"pass": "pass_at_n", "majority": "majority"}
 """Score by outcome: whether one of N answers is right; whether their majority is."""
 
 UNREACHED = 0.05
@@ -148,14 +148,14 @@ def differences(
     reached, missed = {}, {}
     for name, scores in curves.items():
         missed[name] = misses(scores["tokens"], base, BUDGETS, bootstrap)
-        for outcome, score in OUTCOMES.items():
-            found = at_budgets(scores[score], scores["tokens"], base, BUDGETS)
-            reached[name, outcome] = [[found]]
+        for outcome, score in SCORE_OF_OUTCOME.items():
+            at_equal_tokens = at_budgets(scores[score], scores["tokens"], base, BUDGETS)
+            reached[name, outcome] = [[at_equal_tokens]]
     parts = []
     for pairs in together:
         named = [
             ((family, outcome), (versus, outcome))
-            for (family, versus), outcome in product(pairs, OUTCOMES)
+            for (family, versus), outcome in product(pairs, SCORE_OF_OUTCOME)
         ]
         parts.append(paired(reached, named, BUDGETS))
     table = pd.concat(parts, ignore_index=True).rename(columns={"n": "budget"})
@@ -184,17 +184,17 @@ def complement(families: Sequence[Family], curves: Mapping[str, Scores], n: int)
     """
     rows = []
     for pair in combinations(families, 2):
-        missed = [1 - curves[each.name]["pass_at_n"][:, n // 2 - 1] for each in pair]
+        missed = [1 - curves[family.name]["pass_at_n"][:, n // 2 - 1] for family in pair]
         both = 1 - missed[0] * missed[1]
-        better = max(pair, key=lambda each: worth(each, n)).name
+        better = max(pair, key=lambda family: worth(family, n)).name
         alone = curves[better]["pass_at_n"][:, n - 1]
-        right = [each.test.correct.mean(axis=1) for each in pair]
+        right = [family.test.correct.mean(axis=1) for family in pair]
         row = {"family": pair[0].name, "other": pair[1].name, "n": n, "better": better}
         row |= {"both": both.mean(), "alone": alone.mean()}
         passed = {"both": [[both[:, np.newaxis]]], "alone": [[alone[:, np.newaxis]]]}
         tested = paired(passed, [("both", "alone")], [n]).iloc[0]
         row |= {name: tested[name] for name in ("difference", "low", "high")}
-        varied = all(each.std() > 0 for each in right)
+        varied = all(family.std() > 0 for family in right)
         row["correlation"] = np.corrcoef(right[0], right[1])[0, 1] if varied else np.nan
         rows.append(row)
     return pd.DataFrame(rows)
@@ -260,8 +260,8 @@ def _found(curves: pd.DataFrame, primary: int | None) -> str:
         return "no number of tokens is reached by all families; raise max_n"
     by_family = curves.query("order == 'ordered'").groupby("family", sort=False)
     shown = (
-        f"{name} {100 * np.interp(primary, own['answers'], own['pass']):.1f}"
-        for name, own in by_family
+        f"{name} {100 * np.interp(primary, curve['answers'], curve['pass']):.1f}"
+        for name, curve in by_family
     )
     return f"solved by any answer with the tokens of {primary}: {', '.join(shown)}%"
 
@@ -341,23 +341,23 @@ def _families(
 def _candidates(config: Config, frontier: str, graded: GradedAnswers) -> list[list[Family]]:
     """Return the scales of each family; the samples of the base model come last."""
     options = config.frontiers[frontier]
-    found = defaultdict[str, list[Family]](list)
-    asked = (options.train, options.test)
+    scales_of_family = defaultdict[str, list[Family]](list)
+    question_sets = (options.train, options.test)
     for (kind, number), variants in family_members(config, options).items():
         names = list(map(str, variants))
         scale = str(number) if number else ""
         train, test = (
-            graded.of(options.decoding, questions, names, samples=1) for questions in asked
+            graded.of(options.decoding, questions, names, samples=1) for questions in question_sets
         )
-        found[kind].append(Family(kind, scale, names, train, test))
+        scales_of_family[kind].append(Family(kind, scale, names, train, test))
     for decoding in options.sampling:
         names = [f"{decoding}, sample {number}" for number in range(options.members)]
         base = [str(BASE)]
         train, test = (
-            graded.of(decoding, questions, base, samples=len(names)) for questions in asked
+            graded.of(decoding, questions, base, samples=len(names)) for questions in question_sets
         )
-        found[SAMPLING].append(Family(SAMPLING, decoding, names, train, test))
-    return list(found.values())
+        scales_of_family[SAMPLING].append(Family(SAMPLING, decoding, names, train, test))
+    return list(scales_of_family.values())
 
 
 def _members(family: Family, base: Answers) -> pd.DataFrame:
@@ -388,7 +388,7 @@ def _points(
     table["tokens"] = tokens
     table["answers"] = tokens / base_tokens
     table["computed"] = scores["computed"].mean(axis=0)
-    for outcome, score in OUTCOMES.items():
+    for outcome, score in SCORE_OF_OUTCOME.items():
         columns = estimated(scores[score], bootstrap, outcome, f"{outcome}_low", f"{outcome}_high")
         table = table.assign(**columns)
     return table

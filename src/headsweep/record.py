@@ -122,10 +122,11 @@ def read_facts(file: Path) -> dict[str, Any]:
 
 def rewrite_checksums(path: Path) -> None:
     """Have the record that describes a file, if there is one, fit its files as they are now."""
-    found = described(path)
-    if found is None:
+    description = described(path)
+    if description is None:
         return
-    result = found[0].with_name(found[0].name.removesuffix(RECORD))
+    record, _ = description
+    result = record.with_name(record.name.removesuffix(RECORD))
     facts = read_record(result)
     for name in facts["sha256"]:
         if (file := result.parent / name).exists():
@@ -175,8 +176,11 @@ def described(path: Path) -> tuple[Path, str] | None:
 
 def contradicted(path: Path) -> Path | None:
     """Return the record that says that a file's content was another, if there is one."""
-    found = described(path)
-    return found[0] if found and _digest(path, _state(path)) != found[1] else None
+    description = described(path)
+    if description is None:
+        return None
+    record, digest = description
+    return None if _digest(path, _state(path)) == digest else record
 
 
 def damaged(path: Path) -> Path | None:
@@ -218,9 +222,11 @@ def read_bytes(path: Path) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from error
-    found = described(path)
-    if found and hashlib.sha256(content).hexdigest() != found[1]:
-        raise _is_damaged(path, found[0])
+    description = described(path)
+    if description is not None:
+        record, digest = description
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise _is_damaged(path, record)
     return content
 
 
@@ -271,8 +277,8 @@ _State = tuple[int, ...]
 
 
 def _state(path: Path) -> _State:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @lru_cache(maxsize=4096)
@@ -326,21 +332,21 @@ def _is_damaged(file: Path, record: Path) -> TableError:
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of Python, the platform and the libraries that decide results."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    of_library = {"python": platform.python_version(), "platform": platform.platform()}
     for library in _LIBRARIES.split():
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[library] = importlib.metadata.version(library)
-    return found
+            of_library[library] = importlib.metadata.version(library)
+    return of_library
 
 
 @cache
 def git_commit() -> str | None:
     """Return the source tree's commit, with ``+changes`` if it was edited; None outside git."""
     folder = str(Path(__file__).parent)
-    asked = ["rev-parse HEAD", "status --porcelain --untracked-files=no -- ."]
+    commands = ["rev-parse HEAD", "status --porcelain --untracked-files=no -- ."]
     run = partial(subprocess.run, capture_output=True, errors="replace", check=True, timeout=10)
     try:
-        commit, changes = (run(["git", "-C", folder, *w.split()]).stdout.strip() for w in asked)
+        commit, changes = (run(["git", "-C", folder, *w.split()]).stdout.strip() for w in commands)
     except (OSError, subprocess.SubprocessError):
         return None
     return commit + ("+changes" if changes else "")

@@ -489,8 +489,8 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
 
 def _place(content: bytes | bytearray) -> int:
     """Return the offset of the checksum, in the footer two bytes after its key; -1 without one."""
-    found = content.rfind(_CHECKSUM)
-    return found if found < 0 else found + len(_CHECKSUM) + 2
+    key = content.rfind(_CHECKSUM)
+    return key if key < 0 else key + len(_CHECKSUM) + 2
 
 
 def unreadable(path: Path, error: Exception) -> TableError:

@@ -1,6 +1,7 @@
 """A map in a simulated run: its verdict, its part of the page, and sweeps that take its heads."""
 
 import logging
+import re
 
 import numpy as np
 import pandas as pd
@@ -99,6 +100,8 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config):
     mapped(config, section)
     svg = str(section.blocks[0].svg)
     left, right = svg.split('role="group"')[1:]
+    titles = re.findall(r'<p class="note">(\w+)', svg)
+    assert titles == ["Preference", "Likelihood"] and svg.index("Likelihood of") > svg.index(left)
     assert left.count("▲") == 1 and "L02H05" in left.partition("▲")[0].rpartition("<")[2]
     assert "▼" not in left and "12" not in right.split("of 24")[0][-2:]
     assert svg.count('href="#demo/') == 2 * 24  # the sweep has the heads of these layers

@@ -89,6 +89,16 @@ def test_names_on_both_sides_of_a_difference_are_told(page):
     assert all(re.search(r"\S − \S", label) for label in labels)
 
 
+def test_an_interval_stands_with_its_number_and_a_test_that_all_pairs_have_is_named_once(page):
+    systems, pairs = (
+        page.run(f"document.querySelector('#{section} table').innerText")
+        for section in ("systems", "pairs")
+    )
+    assert re.search(r"\d+\.\d \(\d+\.\d to \d+\.\d\)", systems)
+    assert re.search(r"[+−]\d+\.\d \([+−]?\d+\.\d to [+−]?\d+\.\d\)", pairs)
+    assert len(re.findall("McNemar|paired", pairs)) == 1
+
+
 def test_samples_and_equal_tokens_have_their_sections(browser, files):
     browser.open(files[5])
     assert "Pass@4 (%)" in browser.run("document.getElementById('samples').innerText")

@@ -133,6 +133,7 @@ def test_what_is_no_table_is_refused_in_a_sentence(text, message, page):
     )
     assert page.run("document.getElementById('summary').textContent").startswith(message)
     assert page.run("document.getElementById('rows').childElementCount") == 0
+    assert page.ask("shown('#judged').length") == 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -150,5 +151,6 @@ def test_a_page_without_published_tables_still_answers(browser, tmp_path):
     (tmp_path / "luck.html").write_text(luck_page(None), encoding="utf-8")
     browser.open(tmp_path / "luck.html")
     assert browser.ask("shown('#published').length") == 0
+    assert browser.ask("shown('#judged').length") == 0
     assert "by luck alone" in browser.run("document.getElementById('told').innerText").lower()
     assert browser.complaints() == []

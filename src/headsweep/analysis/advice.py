@@ -1,7 +1,7 @@
 """What to do, in the light of a comparison: which method, how many answers, at what cost."""
 
 from headsweep import paths
-from headsweep.analysis.facts import LEVEL, Sentence, Source
+from headsweep.analysis.facts import SIGNIFICANCE, Sentence, Source
 from headsweep.analysis.powers import difference_seen
 from headsweep.analysis.verdicts import against_sampling
 from headsweep.config import Config
@@ -11,7 +11,7 @@ from headsweep.sprint.evaluation import PAIRED
 from headsweep.sprint.methods import SPRINT, sampling
 from headsweep.tables import CURVES
 
-_DO = "{of}, what to do"
+_DO = "{subject}, what to do"
 _DO_CHECKED = f"{_DO} where answers can be checked"
 _CERTAIN = "95% certain"
 _UNSEEN = "as would be one of {least} points or more"
@@ -26,10 +26,10 @@ def of_selector(config: Config, selector: str, rival: str, most: int) -> Sentenc
     row = Source.read(config, paths.PAIRED, PAIRED, selector=selector).where(method=rival, n=most)
     curves = Source.read(config, CURVES, selector=selector).where(n=most)
     costs = {"chosen": curves.where(method=SPRINT), "other": curves.where(method=rival)}
-    parts: dict[str, object] = {"of": title(config, "selectors", selector), "n": str(most)}
-    for name, own in costs.items():
-        parts[name] = own.number("pass_at_n", "percent")
-        parts[f"{name}_tokens"] = own.number("tokens", "count")
+    parts: dict[str, object] = {"subject": title(config, "selectors", selector), "n": str(most)}
+    for name, curve in costs.items():
+        parts[name] = curve.number("pass_at_n", "percent")
+        parts[f"{name}_tokens"] = curve.number("tokens", "count")
     parts["rival"] = _spaced(rival)
     mark = row.direction("low", "high")
     if mark == "–":
@@ -61,18 +61,18 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     families = Source.read(config, paths.FRONTIER, frontier=frontier, table="families")
     if not families.where(family=SAMPLING):
         return None
-    parts: dict[str, object] = {"of": title(config, "frontiers", frontier)}
+    parts: dict[str, object] = {"subject": title(config, "frontiers", frontier)}
     tested, tests = against_sampling(config, frontier)
     if not tested:
         return Sentence(f"{_DO}: raise max_n, as no number of tokens is reached by all.", **parts)
-    better = tested.query(f"adjusted < {LEVEL} and difference > 0")
+    better = tested.query(f"adjusted < {SIGNIFICANCE} and difference > 0")
     best = better.of(better.rows.nlargest(1, "value"))
     family = best.first["family"] if best else SAMPLING
     # Curves have a point for each number of answers; the one nearest to the tokens of the test.
     curves = Source.read(config, paths.FRONTIER, frontier=frontier, table="curves")
-    own = curves.where(family=family, order="ordered")
-    away = (own.rows["answers"] - tested.value("budget")).abs()
-    point = own.of(own.rows.loc[[away.idxmin()]])
+    curve = curves.where(family=family, order="ordered")
+    away = (curve.rows["answers"] - tested.value("budget")).abs()
+    point = curve.of(curve.rows.loc[[away.idxmin()]])
     parts |= {"n": point.number("n", "count"), "tokens": point.number("tokens", "count")}
     parts["method"] = _named(config, frontier, families.where(family=family))
     said = f"{_DO_CHECKED}: {{method}}, {{n}} answers, {{tokens}} tokens. "
@@ -80,7 +80,7 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     if best:
         said += f"{{gain}} points over sampling with as many; {certain}"
         return Sentence(said, **parts, gain=best.interval("difference", "points", "low", "high"))
-    unknown = tested.query(f"adjusted >= {LEVEL}")
+    unknown = tested.query(f"adjusted >= {SIGNIFICANCE}")
     if not unknown:
         return Sentence(f"{said}Every family solves less; {certain}", **parts)
     said += f"No family's lead is shown, {_UNSEEN}."

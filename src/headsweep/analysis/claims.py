@@ -3,8 +3,7 @@
 A claim is a row of ``*_claims.csv``. Where one number decides it, the row says which: the rows it
 is about (``table`` and ``filter``), the ``column``, what it states, in percent, and its ``kind``,
 which names the judge. Others have a judge of their own (`headsweep.analysis.judges` and
-`headsweep.analysis.compression_judges`). A claim
-without either is not judged, only counted.
+`headsweep.analysis.compression_judges`). A claim without either is not judged, only counted.
 
 The tables of the papers' numbers and of a run's have the same form. Numbers are fractions. ``of``
 names what a row is about, alike in the paper's and the run's row. A column may have its interval
@@ -65,8 +64,9 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
     Raises:
         TableError: a table is missing or damaged.
     """
-    of_run_by_rules = evidence(config, published)
-    of_paper = of_run_by_rules.pop(NO_RULES)
+    evidence_by_rules = evidence(config, published)
+    of_paper = evidence_by_rules[NO_RULES]
+    measured = {rules: made for rules, made in evidence_by_rules.items() if rules != NO_RULES}
     printed_compressions = printed(papers.conditions(published))
     run_compressions = of_run(config)
     rows: list[dict[str, Any]] = []
@@ -74,7 +74,7 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
         for claim in rows_of(read_csv(published / file, _CLAIM)):
             about = {"paper": paper} | {name: getattr(claim, name) for name in _CLAIM[:3]}
             if claim.claim in JUDGES:
-                verdicts = _by_evidence(JUDGES[claim.claim], of_paper, of_run_by_rules)
+                verdicts = _by_evidence(JUDGES[claim.claim], of_paper, measured)
             elif claim.claim in compression_judges.JUDGES:
                 decide = compression_judges.JUDGES[claim.claim]
                 theirs = compression_judges.judged(decide, printed_compressions) or UNMEASURED
@@ -82,7 +82,7 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
                 verdicts = Verdicts(theirs.cells(), {NO_RULES: ours.cells()})
             elif not pd.isna(claim.kind):
                 about["stated"] = claim.stated / (1 if claim.kind == "no later" else 100)
-                verdicts = _by_numbers(claim, of_paper, of_run_by_rules)
+                verdicts = _by_numbers(claim, of_paper, measured)
             else:
                 verdicts = Verdicts(UNDECIDED.cells(), {NO_RULES: UNDECIDED.cells()})
             about |= {f"published{end}": value for end, value in verdicts.of_paper.items()}
@@ -96,8 +96,8 @@ def _by_evidence(decide: Judge, paper: Evidence, of_run: Mapping[Rules, Evidence
     """Return what a judge says of a claim by the paper's numbers, and by the run's."""
     theirs = decide(paper) or UNMEASURED
     ours: dict[Rules, Cells] = {}
-    for rules, known in of_run.items():
-        judgement = decide(known)
+    for rules, evidence_of_rules in of_run.items():
+        judgement = decide(evidence_of_rules)
         if judgement is not None:
             ours[rules] = judgement.cells()
     return Verdicts(theirs.cells(), ours or {NO_RULES: UNMEASURED.cells()})
@@ -108,8 +108,8 @@ def _by_numbers(claim: Any, paper: Evidence, of_run: Mapping[Rules, Evidence]) -
     printed_rows = _rows_about(paper.tables, claim)
     subjects = set(printed_rows["of"])
     ours: dict[Rules, Cells] = {}
-    for rules, known in of_run.items():
-        measured_rows = _rows_about(known.tables, claim)
+    for rules, evidence_of_rules in of_run.items():
+        measured_rows = _rows_about(evidence_of_rules.tables, claim)
         if len(measured_rows):
             ours[rules] = judge(claim, measured_rows, subjects)
     return Verdicts(
@@ -118,8 +118,8 @@ def _by_numbers(claim: Any, paper: Evidence, of_run: Mapping[Rules, Evidence]) -
 
 
 def _rows_about(tables: Tables, claim: Any) -> pd.DataFrame:
-    found = tables.get(claim.table, pd.DataFrame({"of": []}))
-    return found if pd.isna(claim.filter) or found.empty else found.query(claim.filter)
+    table = tables.get(claim.table, pd.DataFrame({"of": []}))
+    return table if pd.isna(claim.filter) or table.empty else table.query(claim.filter)
 
 
 def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Cells:
@@ -149,12 +149,12 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Cel
     left = (~shown & ~refuted).sum()
     why = f"true of {shown.sum()} of {len(rows)}{f', open for {left}' if left else ''}"
     last = rows.iloc[int(rows["high"].argmax())]
-    found = {f"_{name}": last[name] for name in ("value", "low", "high")}
+    number = {f"_{name}": last[name] for name in ("value", "low", "high")}
     if last["exact"]:
-        found |= {"_low": np.nan, "_high": np.nan}
+        number |= {"_low": np.nan, "_high": np.nan}
     if claim.kind == "share":
         why += f"; taken: at least {claim.stated:g}%"
-        found = {"_value": least, "_low": least, "_high": possible}
+        number = {"_value": least, "_low": least, "_high": possible}
     elif claim.kind != "no later":
         largest = percent(last["value"])
         if not last["exact"]:
@@ -164,7 +164,7 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Cel
     if lacking and needed == 1 and word != "fails":
         word = OPEN
         why = f"nothing on {lacking}; {why}"
-    return {"": word, "_why": why, **found}
+    return {"": word, "_why": why, **number}
 
 
 def _sides(claim: Any, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

@@ -41,7 +41,7 @@ def of_run(config: Config) -> list[Compressed]:
         Compressed(
             title=title,
             condition=condition(config, name),
-            tables={of: rows[rows["compression"] == name] for of, rows in read.items()},
+            tables={table: rows[rows["compression"] == name] for table, rows in read.items()},
         )
         for name, title in titles(config, "compressions").items()
     ]
@@ -61,29 +61,31 @@ def condition(config: Config, name: str) -> tuple[str, str] | None:
 def printed(conditions: pd.DataFrame) -> list[Compressed]:
     """Return the paper's compressions, from its `headsweep.analysis.published.conditions`."""
     names = _MEASURED | {f"{one}_at_most": f"{two}_at_most" for one, two in _MEASURED.items()}
-    known = conditions.rename(columns=names)
-    ratios = known[known["of"] == "ratio"]
-    alphas = known[known["of"] == "alpha"]
+    rows_of_paper = conditions.rename(columns=names)
+    ratios = rows_of_paper[rows_of_paper["of"] == "ratio"]
+    alphas = rows_of_paper[rows_of_paper["of"] == "alpha"]
     alphas = alphas.assign(alpha=alphas["key"].astype(float), distilled=True)
     alphas = _with_gap(alphas, alphas["alpha"] == 0.5)
-    arms = known[known["of"] == "arm"].assign(arm=lambda rows: rows["key"])
+    arms = rows_of_paper[rows_of_paper["of"] == "arm"].assign(arm=lambda rows: rows["key"])
     arms["ratio"] = np.where(arms["parameters_removed"] > 0, arms["ratio"], 0.0)
     main = {
         "table3a": alphas,
-        "table3b": known[known["of"] == "stratum"].assign(stratum=lambda rows: rows["key"]),
+        "table3b": rows_of_paper[rows_of_paper["of"] == "stratum"].assign(
+            stratum=lambda rows: rows["key"]
+        ),
         "table4": _with_gap(arms, arms["arm"] == METHOD),
     }
-    found = []
+    compressions = []
     for (model, data), rows in ratios.groupby(["published_model", "data"]):
         # Tables 3 and 4 are of one solver and its data.
         is_main = (model, data) == (BASE, MATH)
         others = {name: rows if is_main else rows.head(0) for name, rows in main.items()}
         tables = {"table1": rows, **others}
-        found.append(Compressed(f"{model}, {data}", (str(model), str(data)), tables))
-    return found
+        compressions.append(Compressed(f"{model}, {data}", (str(model), str(data)), tables))
+    return compressions
 
 
-def _with_gap(rows: pd.DataFrame, of: pd.Series) -> pd.DataFrame:
+def _with_gap(rows: pd.DataFrame, reference: pd.Series) -> pd.DataFrame:
     """Add the accuracy minus that of one row."""
-    gap = (rows["accuracy"] - rows.loc[of, "accuracy"].iloc[0]).round(9)
-    return rows.assign(gap=gap.mask(of))
+    gap = (rows["accuracy"] - rows.loc[reference, "accuracy"].iloc[0]).round(9)
+    return rows.assign(gap=gap.mask(reference))

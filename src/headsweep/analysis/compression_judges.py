@@ -25,7 +25,7 @@ _LAST = 0.00051  # half of the last digit that the paper prints
 _WITHIN = 0.005  # by which a cut may fall short of what is stated
 _METHOD_CHANGE = -0.004  # the paper's, ATHENA-base on Math23k at 25%
 
-Found = tuple[float, float, float]
+WithInterval = tuple[float, float, float]
 """A number with the ends of its interval; equal if it is printed."""
 
 
@@ -44,7 +44,7 @@ class Compressed:
         """Whether it is what the paper's Tables 3 and 4 are of."""
         return self.condition == (BASE, MATH)
 
-    def found(self, table: str, column: str, **wanted: Any) -> Found | None:
+    def estimate(self, table: str, column: str, **wanted: Any) -> WithInterval | None:
         """Return a number of a table, the first in which columns have the wanted values."""
         rows = self.tables[table]
         for name, value in wanted.items():
@@ -68,37 +68,37 @@ Judge = Callable[[Compressed], Judgement | None]
 
 def judged(judge: Judge, compressions: Sequence[Compressed]) -> Judgement | None:
     """Return the judgement of all compressions: one word where those that decide agree."""
-    known: dict[str, Judgement] = {}
+    judgements: dict[str, Judgement] = {}
     for compression in compressions:
         judgement = judge(compression)
         if judgement is not None:
-            known[compression.title] = judgement
-    if not known:
+            judgements[compression.title] = judgement
+    if not judgements:
         return None
-    why = "; ".join(f"{title}: {judgement.why}" for title, judgement in known.items())
-    words = {judgement.word for judgement in known.values()} - {OPEN}
-    word = words.pop() if len(words) == 1 else OPEN
-    if len(known) > 1:
+    why = "; ".join(f"{title}: {judgement.why}" for title, judgement in judgements.items())
+    words = {judgement.word for judgement in judgements.values()} - {OPEN}
+    word = next(iter(words)) if len(words) == 1 else OPEN
+    if len(judgements) > 1:
         return Judgement(word, why)
-    (only,) = known.values()
+    (only,) = judgements.values()
     return only._replace(word=word, why=why)
 
 
-def _told(found: Found) -> str:
-    value, low, high = found
+def _told(estimate: WithInterval) -> str:
+    value, low, high = estimate
     return points(value) if low == high else f"{points(value)} ({points(low)} to {points(high)})"
 
 
-def _difference(first: Found, second: Found) -> Found:
+def _difference(first: WithInterval, second: WithInterval) -> WithInterval:
     """Return the second number minus the first, with the interval of independent ones."""
     one, two = np.array(first), np.array(second)
     low, high = unpaired_difference(one[0], (one[1], one[2]), two[0], (two[1], two[2]))
     return second[0] - first[0], float(low), float(high)
 
 
-def _holds(found: Found, stated: float) -> bool:
+def _holds(estimate: WithInterval, stated: float) -> bool:
     """Return whether a stated number is the printed one, or within the measured interval."""
-    _, low, high = found
+    _, low, high = estimate
     slack = _LAST if low == high else 0.0
     return low - slack <= stated <= high + slack
 
@@ -109,37 +109,41 @@ def _changes(table: str, column: str, key: str, stated: Mapping[str | float, flo
     Of another solver than the paper's, all must have the stated sign.
     """
 
-    def judge(own: Compressed) -> Judgement | None:
-        found = {name: own.found(table, column, **{key: name}) for name in stated}
-        known = {name: numbers for name, numbers in found.items() if numbers is not None}
-        if not known:
+    def judge(compression: Compressed) -> Judgement | None:
+        estimates = {name: compression.estimate(table, column, **{key: name}) for name in stated}
+        measured = {name: numbers for name, numbers in estimates.items() if numbers is not None}
+        if not measured:
             return None
-        why = ", ".join(f"{name} {_told(numbers)}" for name, numbers in known.items()) + " points"
-        number = next(iter(known.values())) if len(known) == 1 else None
+        why = (
+            ", ".join(f"{name} {_told(numbers)}" for name, numbers in measured.items()) + " points"
+        )
+        number = next(iter(measured.values())) if len(measured) == 1 else None
         signs = [
             sign_of(low, high) if stated[name] > 0 else sign_of(-high, -low)
-            for name, (_, low, high) in known.items()
+            for name, (_, low, high) in measured.items()
         ]
-        if not own.is_main:
+        if not compression.is_main:
             why = f"{why}, not the paper's solver and data: the direction alone"
-        elif not all(_holds(numbers, stated[name]) for name, numbers in known.items()):
+        elif not all(_holds(numbers, stated[name]) for name, numbers in measured.items()):
             return Judgement.by("fails", why, number)
         if "fails" in signs:
             return Judgement.by("fails", why, number)
-        whole = len(known) == len(stated) and set(signs) == {"holds"}
+        whole = len(measured) == len(stated) and set(signs) == {"holds"}
         return Judgement.by("holds" if whole else OPEN, why, number)
 
     return judge
 
 
-def _best_alpha(own: Compressed) -> Judgement | None:
+def _best_alpha(compression: Compressed) -> Judgement | None:
     """Judge: no other mixture than 0.5 is as good, with distillation."""
-    table = own.tables["table3a"]
+    table = compression.tables["table3a"]
     alphas = [float(alpha) for alpha in table.loc[table["distilled"].eq(True), "alpha"]]
-    distilled = Compressed(own.title, own.condition, {"": table[table["distilled"].eq(True)]})
-    gaps: dict[float, Found] = {}
+    distilled = Compressed(
+        compression.title, compression.condition, {"": table[table["distilled"].eq(True)]}
+    )
+    gaps: dict[float, WithInterval] = {}
     for alpha in alphas:
-        gap = distilled.found("", "gap", alpha=alpha)
+        gap = distilled.estimate("", "gap", alpha=alpha)
         if alpha != 0.5 and gap is not None:
             gaps[alpha] = gap
     if not gaps or 0.5 not in alphas:
@@ -152,36 +156,41 @@ def _best_alpha(own: Compressed) -> Judgement | None:
     return Judgement.by("holds" if worse else OPEN, why, gaps[best])
 
 
-def _between(own: Compressed) -> Judgement | None:
+def _between(compression: Compressed) -> Judgement | None:
     """Judge: at alpha 0.3 to 0.7 accuracy is above 83.5%, 0.9 points below the unpruned solver."""
-    found = [own.found("table3a", "change", alpha=alpha) for alpha in (0.3, 0.5, 0.7)]
-    known = [numbers for numbers in found if numbers is not None]
-    if len(known) < len(found):
+    estimates = [
+        compression.estimate("table3a", "change", alpha=alpha) for alpha in (0.3, 0.5, 0.7)
+    ]
+    measured = [numbers for numbers in estimates if numbers is not None]
+    if len(measured) < len(estimates):
         return None
-    least = min(known)
+    least = min(measured)
     why = f"at least {_told(least)} points against the unpruned solver; above −0.9 is stated"
-    if any(high <= -0.009 for *_, high in known):
+    if any(high <= -0.009 for *_, high in measured):
         return Judgement.by("fails", why, least)
-    above = all(low > -0.009 for _, low, _ in known)
+    above = all(low > -0.009 for _, low, _ in measured)
     return Judgement.by("holds" if above else OPEN, why, least)
 
 
-def _by_complexity(own: Compressed) -> Judgement | None:
+def _by_complexity(compression: Compressed) -> Judgement | None:
     """Judge: complex problems lose more (0.7 points) than simple ones (0.3)."""
-    low, high = (own.found("table3b", "change", stratum=name) for name in ("low", "high"))
+    low, high = (
+        compression.estimate("table3b", "change", stratum=name) for name in ("low", "high")
+    )
     if low is None or high is None:
         return None
     why = f"simple {_told(low)}, complex {_told(high)} points"
-    if own.is_main and not (_holds(low, -0.003) and _holds(high, -0.007)):
+    if compression.is_main and not (_holds(low, -0.003) and _holds(high, -0.007)):
         return Judgement("fails", why)
     more = _difference(low, high)
     return Judgement.by(sign_of(-more[2], -more[1]), why, more)
 
 
-def _comparable(own: Compressed) -> Judgement | None:
+def _comparable(compression: Compressed) -> Judgement | None:
     """Judge: norm alone and entropy alone differ by no more than `NOTABLE`."""
     norm, entropy = (
-        own.found("table4", "change", arm=arm) for arm in ("without_entropy", "without_norm")
+        compression.estimate("table4", "change", arm=arm)
+        for arm in ("without_entropy", "without_norm")
     )
     if norm is None or entropy is None:
         return None
@@ -195,17 +204,17 @@ def _comparable(own: Compressed) -> Judgement | None:
     return Judgement.by("fails" if beyond else OPEN, why, apart)
 
 
-def _recursion(own: Compressed) -> Judgement | None:
+def _recursion(compression: Compressed) -> Judgement | None:
     """Judge: a teacher of each round gains 0.4 points over one teacher throughout.
 
     The paper prints single rounds with one kind of distillation; a run has the arm with both.
     """
     single_round = ("joint_single_teacher", "response_distillation", "feature_distillation")
-    gaps = [own.found("table4", "gap", arm=arm) for arm in single_round]
-    known = [gap for gap in gaps if gap is not None]
-    if not known:
+    gaps = [compression.estimate("table4", "gap", arm=arm) for arm in single_round]
+    measured = [gap for gap in gaps if gap is not None]
+    if not measured:
         return None
-    value, low, high = known[0]
+    value, low, high = measured[0]
     gain = -value, -high, -low
     why = f"recursive minus single-round distillation {_told(gain)} points; 0.4 is stated"
     if gain[2] < 0.004 - _LAST:
@@ -213,25 +222,25 @@ def _recursion(own: Compressed) -> Judgement | None:
     return Judgement.by("holds" if gain[1] > 0 else OPEN, why, gain)
 
 
-def _more_saves_more(own: Compressed) -> Judgement | None:
+def _more_saves_more(compression: Compressed) -> Judgement | None:
     """Judge: every higher ratio saves more parameters, memory and computation."""
-    rows = own.tables["table1"].query("ratio > 0").sort_values("ratio")
+    rows = compression.tables["table1"].query("ratio > 0").sort_values("ratio")
     columns = ["parameters_removed", "weight_removed", "flops_removed"]
-    known = [column for column in columns if rows[column].notna().all()]
-    if len(rows) < 2 or not known:
+    measured = [column for column in columns if rows[column].notna().all()]
+    if len(rows) < 2 or not measured:
         return None
-    rising = all(low < high for column in known for low, high in pairwise(rows[column]))
+    rising = all(low < high for column in measured for low, high in pairwise(rows[column]))
     told = ", ".join(
         f"{percent(rows[column].iloc[0])} to {percent(rows[column].iloc[-1])} of "
         f"{column.removesuffix('_removed').replace('weight', 'the bytes of weights')}"
-        for column in known
+        for column in measured
     )
     return Judgement("holds" if rising else "fails", told)
 
 
-def _alike(own: Compressed) -> Judgement | None:
+def _alike(compression: Compressed) -> Judgement | None:
     """Judge: all pruned arms have one speed-up and one saving of memory."""
-    rows = own.tables["table4"].query("ratio > 0")
+    rows = compression.tables["table4"].query("ratio > 0")
     rows = rows[rows["arm"] != "small_from_scratch"]
     rows = rows.dropna(subset=["faster_large", "weight_removed"])
     if len(rows) < 2:
@@ -254,23 +263,23 @@ def _condition(model: str, data: str, ratio: float, change: float | None, **cuts
     or above; no cut may exceed what arithmetic allows.
     """
 
-    def judge(own: Compressed) -> Judgement | None:
-        if own.condition != (model, data):
+    def judge(compression: Compressed) -> Judgement | None:
+        if compression.condition != (model, data):
             return None
-        return _stated(own, "table1", {"ratio": ratio}, change, cuts)
+        return _stated(compression, "table1", {"ratio": ratio}, change, cuts)
 
     return judge
 
 
 def _stated(
-    own: Compressed,
+    compression: Compressed,
     table: str,
     row: Mapping[str, Any],
     change: float | None,
     cuts: Mapping[str, float],
 ) -> Judgement | None:
     """Return the judgement of a row's stated change of accuracy and cuts."""
-    changed = own.found(table, "change", **row)
+    changed = compression.estimate(table, "change", **row)
     parts = []
     words = []
     if changed is None:
@@ -281,25 +290,25 @@ def _stated(
         shown = low == high or low > 0 or high < 0
         words.append("fails" if not _holds(changed, change) else "holds" if shown else OPEN)
     for column, stated in cuts.items():
-        cut = own.found(table, column, **row)
+        cut = compression.estimate(table, column, **row)
         if cut is None:
             return None
         parts.append(f"{column.replace('_', ' ')} {percent(cut[0])}")
         words.append("fails" if cut[0] < stated - _WITHIN else "holds")
-        most = own.found(table, f"{column}_at_most", **row)
+        most = compression.estimate(table, f"{column}_at_most", **row)
         if most and cut[0] > most[0] + _LAST:
             parts.append(f"removing these heads saves at most {percent(most[0])} (arithmetic)")
             words.append("fails")
-    word = next((each for each in ("fails", OPEN) if each in words), "holds")
+    word = next((outcome for outcome in ("fails", OPEN) if outcome in words), "holds")
     return Judgement.by(word, "; ".join(parts), None if change is None else changed)
 
 
-def _overall(own: Compressed) -> Judgement | None:
+def _overall(compression: Compressed) -> Judgement | None:
     """Judge: 25% cost 0.4 points and save about 16% of parameters, 22% of time, 12% of memory."""
-    if not own.is_main:
+    if not compression.is_main:
         return None
     cuts = {"parameters_removed": 0.16, "faster_large": 0.22, "weight_removed": 0.12}
-    return _stated(own, "table4", {"arm": "full", "ratio": 0.25}, _METHOD_CHANGE, cuts)
+    return _stated(compression, "table4", {"arm": "full", "ratio": 0.25}, _METHOD_CHANGE, cuts)
 
 
 JUDGES: Mapping[str, Judge] = {

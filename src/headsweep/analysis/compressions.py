@@ -13,7 +13,7 @@ import pandas as pd
 
 from headsweep.analysis.facts import rows_of
 from headsweep.analysis.trials import (
-    ACCURACY,
+    ARM_ACCURACY,
     BASELINE,
     LEAST,
     METHOD,
@@ -42,14 +42,14 @@ _SPEED = ["seconds", "faster", "flops_removed", "tokens_per_second", "cache_byte
 _OF_ARM = ["published_accuracy", "published_parameters", "published_speedup", "published_memory"]
 
 COLUMNS: dict[str, list[str]] = {
-    "table1": [*_ARM, "ratio", *ACCURACY, *SAVINGS, *_CONDITION],
-    "table2": [*_ARM, "ratio", *ACCURACY, *SAVINGS, *_CONDITION],
-    "table3a": [*_ARM, "alpha", "distilled", *ACCURACY, "against", *_GAP, *_SAME],
-    "table3b": [*_ARM, "stratum", "baseline", *ACCURACY, "published_baseline", *_SAME],
-    "table4": [*_ARM, "ratio", *ACCURACY, *_GAP, *SAVINGS, *_OF_ARM],
-    "variations": [*_ARM, "changed", "ratio", *ACCURACY, *_GAP, *SAVINGS],
-    "knee": [*_ARM, "ratio", *ACCURACY, "heads_removed", "heads", *_KNEE],
-    "quantisation": [*_ARM, "quantised", *ACCURACY, *SAVINGS],
+    "table1": [*_ARM, "ratio", *ARM_ACCURACY, *SAVINGS, *_CONDITION],
+    "table2": [*_ARM, "ratio", *ARM_ACCURACY, *SAVINGS, *_CONDITION],
+    "table3a": [*_ARM, "alpha", "distilled", *ARM_ACCURACY, "against", *_GAP, *_SAME],
+    "table3b": [*_ARM, "stratum", "baseline", *ARM_ACCURACY, "published_baseline", *_SAME],
+    "table4": [*_ARM, "ratio", *ARM_ACCURACY, *_GAP, *SAVINGS, *_OF_ARM],
+    "variations": [*_ARM, "changed", "ratio", *ARM_ACCURACY, *_GAP, *SAVINGS],
+    "knee": [*_ARM, "ratio", *ARM_ACCURACY, "heads_removed", "heads", *_KNEE],
+    "quantisation": [*_ARM, "quantised", *ARM_ACCURACY, *SAVINGS],
     "speed": [*_ARM, "quantised", "tokens", "batch", *_SPEED],
     "cost": [*_ARM, "seeds", "rounds", "epochs", "tokens", "seconds", "device_hours", "warned"],
 }
@@ -75,10 +75,10 @@ def tables(trials: Sequence[Trial], conditions: pd.DataFrame) -> dict[str, pd.Da
     for trial, (data, subject) in zip(trials, names, strict=True):
         # Of two solvers, the larger one stands beside the paper's larger one.
         larger = len(sizes[data]) == 2 and sizes[data][subject] > min(sizes[data].values())
-        of = {"compression": trial.name, "subject": subject, "data": data}
+        subject_columns = {"compression": trial.name, "subject": subject, "data": data}
         for name, table in _TrialTables(trial, conditions, larger=larger).by_name().items():
             if len(table):
-                parts[name].append(table.assign(**of).reindex(columns=COLUMNS[name]))
+                parts[name].append(table.assign(**subject_columns).reindex(columns=COLUMNS[name]))
     return {
         name: pd.concat(tables or [pd.DataFrame(columns=COLUMNS[name])], ignore_index=True)
         for name, tables in parts.items()
@@ -236,14 +236,16 @@ def knee(trial: Trial) -> dict[str, float]:
     """Return where the method breaks down; empty without a baseline, two ratios and enough examples
     for an interval.
     """
-    found = ratios_of(trial)
-    if len(found) < 2 or BASELINE not in trial.settings:
+    arm_of_ratio = ratios_of(trial)
+    if len(arm_of_ratio) < 2 or BASELINE not in trial.settings:
         return {}
-    ratios = np.array(list(found))
+    ratios = np.array(list(arm_of_ratio))
     base = trial.right(BASELINE)
     if base.shape[1] < LEAST:
         return {}
-    changes = np.stack([(trial.right(arm) - base).to_numpy() for arm in found.values()], axis=-1)
+    changes = np.stack(
+        [(trial.right(arm) - base).to_numpy() for arm in arm_of_ratio.values()], axis=-1
+    )
     seeds, examples, _ = changes.shape
     resampled = bootstrap(seeds, examples, trial.seed)
     kept = np.where(resampled.means(changes) >= -NOTABLE, ratios, 0).max(axis=-1)
@@ -258,8 +260,13 @@ def _cost(trial: Trial, measured: Any) -> dict[str, Any]:
     return {
         "arm": measured.arm,
         "seeds": len(seconds),
-        "rounds": np.mean([len(own) for own in rounds]),
-        "epochs": np.mean([sum(len(each["epochs"]) for each in own) for own in rounds]),
+        "rounds": np.mean([len(rounds_of_seed) for rounds_of_seed in rounds]),
+        "epochs": np.mean(
+            [
+                sum(len(pruning_round["epochs"]) for pruning_round in rounds_of_seed)
+                for rounds_of_seed in rounds
+            ]
+        ),
         "tokens": np.mean([run["tokens"] for run in runs]),
         "seconds": np.mean(seconds),
         "device_hours": sum(seconds) / 3600,
@@ -276,8 +283,8 @@ def warnings(trial: Trial, measured: Mapping[str, Any]) -> Iterator[str]:
     column, beside = control(measured)
     change, low, high = (measured[f"{column}{end}"] for end in ("", "_low", "_high"))
     if change < -NOTABLE:
-        known = f"95% interval {points(low)} to {points(high)}"
-        about = f"{measured['n']} examples" if measured["n"] < LEAST else known
+        interval = f"95% interval {points(low)} to {points(high)}"
+        about = f"{measured['n']} examples" if measured["n"] < LEAST else interval
         advice = advised(
             measured["heads_removed"], trial.settings[measured["arm"]].importance.criterion
         )
@@ -294,5 +301,5 @@ def warnings(trial: Trial, measured: Mapping[str, Any]) -> Iterator[str]:
         for warning in history["warnings"]:
             if not warning.startswith("accuracy fell"):  # of the development part: see above
                 seeds[warning].append(seed)
-    for warning, own in seeds.items():
-        yield f"seed {', '.join(map(str, own))}: {warning}"
+    for warning, warned_seeds in seeds.items():
+        yield f"seed {', '.join(map(str, warned_seeds))}: {warning}"

@@ -1,6 +1,6 @@
 """What the SPRINT paper's tables and a run know of its claims, by prompt and grading rules."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from headsweep.planning.exhibits import RunFiles
 from headsweep.sprint.evaluation import DIVERSITY, PAIRED
 from headsweep.sprint.methods import SPRINT, is_baseline
 from headsweep.statistics.intervals import wilson
+from headsweep.variants import Variant
 
 Rules = tuple[str, str]
 NO_RULES: Rules = ("", "")
@@ -46,69 +47,74 @@ def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
     table = papers.head_pruning(published)
     base = table[table["head"].isna()][[*_CELL, "accuracy"]].rename(columns={"accuracy": "base"})
     printed = table.dropna(subset="head").merge(base, on=_CELL)
-    own = {NO_RULES: (_of_heads(printed), _printed(table, config.seed))}
+    evidence_of_rules = {NO_RULES: (_of_heads(printed), _printed(table, config.seed))}
     for rules, sweeps in _sweeps(config).items():
         parts = [_cells(config, sweep, table) for sweep in sweeps]
         measured = pd.concat(parts).drop_duplicates([*_CELL, "head"])
         if len(measured):
-            own[rules] = _of_heads(measured), _measured(config, sweeps, table)
+            evidence_of_rules[rules] = _of_heads(measured), _measured(config, sweeps, table)
     ratios = papers.conditions(published).query("of == 'ratio'")
     cut = ratios[np.isclose(ratios["ratio"], 0.25)]
     change = cut.pivot(index="data", columns="published_model", values="published_change")
     lead = (change["ATHENA-large"] - change["ATHENA-base"]).round(9)
-    own["", ""][0].update(sizes=pd.DataFrame({"of": "sizes", "lead": lead}))
+    evidence_of_rules["", ""][0].update(sizes=pd.DataFrame({"of": "sizes", "lead": lead}))
     for rules, tables in _of_selectors(config).items():
-        before, excesses = own.get(rules, ({}, {}))
-        own[rules] = before | tables, excesses
+        before, excesses = evidence_of_rules.get(rules, ({}, {}))
+        evidence_of_rules[rules] = before | tables, excesses
     return {
         rules: Evidence(excesses, tables, printed=rules == NO_RULES)
-        for rules, (tables, excesses) in own.items()
+        for rules, (tables, excesses) in evidence_of_rules.items()
     }
 
 
 def _sweeps(config: Config) -> dict[Rules, list[str]]:
     """Return the sweeps of the paper's models on MATH-500, by rules."""
-    found: dict[Rules, list[str]] = {}
+    sweeps_of_rules: dict[Rules, list[str]] = {}
     for sweep, section in config.sweeps.items():
         same = config.questions[section.questions].benchmark == "math500"
         if same and papers.published_name(config.models[section.model]):
             rules = config.decodings[section.decoding].prompt, config.grading_of(sweep)
-            found.setdefault(rules, []).append(sweep)
-    return found
+            sweeps_of_rules.setdefault(rules, []).append(sweep)
+    return sweeps_of_rules
 
 
 def _cells(config: Config, sweep: str, table: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of a sweep that the paper's table has, too."""
     model = papers.published_name(config.models[config.sweeps[sweep].model])
-    own = cells(*read_z(config, sweep)).query("by == 'subject'").dropna(subset="head")
-    own = own.rename(columns={"group": "subject"}).assign(model=model)
-    return own.merge(table[["model", "layer", "exhibit"]].drop_duplicates(), on=["model", "layer"])
+    measured = cells(*read_z(config, sweep)).query("by == 'subject'").dropna(subset="head")
+    measured = measured.rename(columns={"group": "subject"}).assign(model=model)
+    return measured.merge(
+        table[["model", "layer", "exhibit"]].drop_duplicates(), on=["model", "layer"]
+    )
 
 
 def _measured(
     config: Config, sweeps: list[str], table: pd.DataFrame
 ) -> dict[str, dict[str, Excess]]:
     """Return what is counted beyond placebos, or chance, of each of the paper's models."""
-    found: dict[str, dict[str, Excess]] = {}
+    excesses_of_model: dict[str, dict[str, Excess]] = {}
     for sweep in sweeps:
         section = config.sweeps[sweep]
         model = str(papers.published_name(config.models[section.model]))
         exhibits = table[table["model"] == model].groupby("layer")["exhibit"].first()
         z, variants = read_z(config, sweep)
-        noise = [each for each in placebos(config, section) if each.kind == "noise"]
+        noise = [placebo for placebo in placebos(config, section) if placebo.kind == "noise"]
         by_exhibit: dict[bool, list[int]] = {}
         for layer in RunFiles(config).layers(sweep):
             if layer in exhibits.index:
                 by_exhibit.setdefault(exhibits[layer] == _FIGURE, []).append(layer)
         for is_figure, layers in by_exhibit.items():
-            heads, others = (
-                [[str(each) for each in chosen if each.layer == layer] for layer in layers]
-                for chosen in (variants, noise)
-            )
+            heads = [_names_in(layer, variants) for layer in layers]
+            others = [_names_in(layer, noise) for layer in layers]
             fair = all(len(one) == len(two) for one, two in zip(heads, others, strict=True))
             counted = of_sweep(z, heads, others if fair else [], config.seed, figure=is_figure)
-            found[model] = counted | found.get(model, {})
-    return found
+            excesses_of_model[model] = counted | excesses_of_model.get(model, {})
+    return excesses_of_model
+
+
+def _names_in(layer: int, variants: Iterable[Variant]) -> list[str]:
+    """Return the names of the variants of a layer."""
+    return [str(variant) for variant in variants if variant.layer == layer]
 
 
 def of_sweep(
@@ -132,26 +138,26 @@ def of_sweep(
         (increased,) = excess.measured(z, heads, others, groups, [excess.increased], **how)
         return {judges.FIGURE: increased}
     counts = excess.measured(z, heads, others, groups, list(_COUNTED.values()), **how)
-    found = dict(zip(_COUNTED, counts, strict=True))
+    excess_of_claim = dict(zip(_COUNTED, counts, strict=True))
     ends = {EASY: np.flatnonzero(level <= 2), HARD: np.flatnonzero(level >= 4)}
     if all(map(len, ends.values())):
-        (found[judges.CONTRAST],) = excess.measured(
+        (excess_of_claim[judges.CONTRAST],) = excess.measured(
             z, heads, others, ends, [excess.contrast], **how
         )
-    return found
+    return excess_of_claim
 
 
 def _printed(table: pd.DataFrame, seed: int) -> dict[str, dict[str, Excess]]:
     """Return what is counted of the paper's tables beyond chance, by model."""
-    found: dict[str, dict[str, Excess]] = {}
+    excesses_of_model: dict[str, dict[str, Excess]] = {}
     for place, ((exhibit, model), part) in enumerate(
         table.groupby(["exhibit", "model"], sort=False)
     ):
         figure = exhibit == _FIGURE
         counted = {judges.FIGURE: excess.increased} if figure else _COUNTED
         excesses = of_printed(part, list(counted.values()), seed + place)
-        found.setdefault(str(model), {}).update(zip(counted, excesses, strict=True))
-    return found
+        excesses_of_model.setdefault(str(model), {}).update(zip(counted, excesses, strict=True))
+    return excesses_of_model
 
 
 def of_printed(
@@ -162,8 +168,8 @@ def of_printed(
     legible = dict(tuple(part.dropna(subset="head").groupby(["subject", "layer"])["accuracy"]))
     gains: dict[str, list[np.ndarray]] = {}
     for row in rows_of(pairs):
-        own = legible[row.subject, row.layer].to_numpy()
-        gains.setdefault(row.subject, []).append((own - row.base).round(9))
+        accuracies = legible[row.subject, row.layer].to_numpy()
+        gains.setdefault(row.subject, []).append((accuracies - row.base).round(9))
     return excess.printed(pairs, gains, counted, resamples, seed)
 
 
@@ -173,23 +179,25 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
     costs: dict[Rules, list[pd.DataFrame]] = {}
     for name, selector in config.selectors.items():
         model = papers.published_name(config.models[selector.model])
-        learnt, asked = (config.questions[name] for name in (selector.train, selector.test))
-        if model == _SELECTOR and not asked.generated and learnt.family == asked.family:
+        trained_on, tested_on = (config.questions[name] for name in (selector.train, selector.test))
+        if model == _SELECTOR and not tested_on.generated and trained_on.family == tested_on.family:
             table = Source.read(config, paths.PAIRED, PAIRED, selector=name).rows
             # Intervals that hold at all N at once: the claims are about the whole curve.
             ends = {"difference": "lead", "band_low": "lead_low", "band_high": "lead_high"}
             rules: Rules = config.decodings[selector.decoding].prompt, config.grading
-            own = table[table["method"].map(is_baseline)].rename(columns=ends).assign(of="leads")
-            curves.setdefault(rules, []).append(own)
+            leads_of_methods = (
+                table[table["method"].map(is_baseline)].rename(columns=ends).assign(of="leads")
+            )
+            curves.setdefault(rules, []).append(leads_of_methods)
             spent = Source.read(config, paths.DIVERSITY, DIVERSITY, selector=name).rows
             costs.setdefault(rules, []).append(overhead(spent))
-    found: dict[Rules, dict[str, pd.DataFrame]] = {}
+    tables_of_rules: dict[Rules, dict[str, pd.DataFrame]] = {}
     for rules, parts in curves.items():
         leads = pd.concat(parts)
         tables = {"leads": leads, "peaks": leads[leads["n"] == leads["peak"]]}
         spent = pd.concat(costs[rules])
-        found[rules] = tables | ({"overhead": spent} if len(spent) else {})
-    return found
+        tables_of_rules[rules] = tables | ({"overhead": spent} if len(spent) else {})
+    return tables_of_rules
 
 
 def overhead(costs: pd.DataFrame) -> pd.DataFrame:
@@ -198,9 +206,9 @@ def overhead(costs: pd.DataFrame) -> pd.DataFrame:
     The table is that of `headsweep.sprint.evaluation.DIVERSITY`; returned are columns ``method``,
     ``n`` and ``overhead``, a share.
     """
-    own = costs[costs["method"] == SPRINT].set_index("n")["computed"]
+    computed = costs[costs["method"] == SPRINT].set_index("n")["computed"]
     others = costs[costs["method"].str.startswith("sampling")]
-    more = own.reindex(others["n"]).to_numpy() / others["computed"] - 1
+    more = computed.reindex(others["n"]).to_numpy() / others["computed"] - 1
     return others[["method", "n"]].assign(overhead=more).dropna()
 
 
@@ -213,10 +221,12 @@ def _of_heads(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     heads = table.rename(columns=ends).assign(of=table["model"], gain=gain, tested=gain)
     whole = heads.groupby(["of", "model", "layer", "head"])[["n", "correct"]].sum().reset_index()
     low, high = wilson(whole["correct"].to_numpy(float), whole["n"].to_numpy(float))
-    own = heads[heads["exhibit"] != _FIGURE]  # not among the head study's Tables 1-4
-    pairs = own.groupby(_CELL)["gain"].agg(gain="max", size="size").reset_index()
-    known = pairs["size"] / pairs["model"].map(own.groupby("model")["head"].nunique())
-    unknown = (known < 1) & (pairs["gain"] <= 0)  # a head that is not legible may gain
+    head_study = heads[heads["exhibit"] != _FIGURE]  # not among the head study's Tables 1-4
+    pairs = head_study.groupby(_CELL)["gain"].agg(gain="max", size="size").reset_index()
+    legible_share = pairs["size"] / pairs["model"].map(
+        head_study.groupby("model")["head"].nunique()
+    )
+    unknown = (legible_share < 1) & (pairs["gain"] <= 0)  # a head that is not legible may gain
     least = pairs["gain"].where(unknown)
     most = np.where(unknown, np.inf, np.nan)
     pairs = pairs.assign(of=pairs["model"], gain_low=least, gain_high=most)

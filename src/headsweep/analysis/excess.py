@@ -120,14 +120,19 @@ def measured(
         return {name: layers(differences[rows].mean(axis=0)) for name, rows in groups.items()}
 
     draw = np.random.default_rng(seed)
-    own = observed(paired)
+    gains = observed(paired)
     if placebos:
         swapped = _swapped(paired, others, groups, resamples, draw)
         one, two = ({name: layers(part[at]) for name, part in swapped.items()} for at in (0, 1))
         of_placebos = observed(others)
         return [
-            _excess(float(of(own)), float(of(of_placebos)), [of(one) - of(two)], "placebos")
-            for of in statistics
+            _excess(
+                float(statistic(gains)),
+                float(statistic(of_placebos)),
+                [statistic(one) - statistic(two)],
+                "placebos",
+            )
+            for statistic in statistics
         ]
     nulls = [
         {name: layers(part) for name, part in drawn.items()}
@@ -136,7 +141,10 @@ def measured(
             _blind(paired, base, groups, resamples, draw),
         )
     ]
-    return [_by_chance(float(of(own)), [of(null) for null in nulls]) for of in statistics]
+    return [
+        _by_chance(float(statistic(gains)), [statistic(null) for null in nulls])
+        for statistic in statistics
+    ]
 
 
 def _swapped(
@@ -147,13 +155,13 @@ def _swapped(
     draw: np.random.Generator,
 ) -> dict[str, Float[np.ndarray, "2 resamples heads"]]:
     """Return gains where heads and placebos change places on random questions, and the reverse."""
-    found = {}
+    swapped_gains = {}
     for name, rows in groups.items():
         shared = (heads[rows] + placebos[rows]).sum(axis=0) / 2
         apart = (heads[rows] - placebos[rows]) / 2
         moved = _signs(draw, resamples, len(rows)) @ apart
-        found[name] = np.stack([shared + moved, shared - moved]) / len(rows)
-    return found
+        swapped_gains[name] = np.stack([shared + moved, shared - moved]) / len(rows)
+    return swapped_gains
 
 
 def _flipped(
@@ -174,11 +182,11 @@ def _blind(
     draw: np.random.Generator,
 ) -> dict[str, Float[np.ndarray, "resamples heads"]]:
     """Return gains where the same changes meet the base model's answers in a random order."""
-    found = {}
+    gains = {}
     for name, rows in groups.items():
         by_change = np.broadcast_to(1 - 2 * base[rows, 0], (resamples, len(rows)))
-        found[name] = draw.permuted(by_change, axis=1) @ np.abs(paired[rows]) / len(rows)
-    return found
+        gains[name] = draw.permuted(by_change, axis=1) @ np.abs(paired[rows]) / len(rows)
+    return gains
 
 
 def _signs(draw: np.random.Generator, resamples: int, questions: int) -> np.ndarray:
@@ -195,9 +203,9 @@ def printed(
     that of `headsweep.statistics.selection.heads_by_chance`.
     """
     drawn: dict[str, list[np.ndarray]] = {}
-    for pair, own in _drawn(pairs, resamples, seed):
-        drawn.setdefault(str(pairs["subject"].iloc[pair]), []).append(own.T)
-    return [_by_chance(float(of(gains)), [of(drawn)]) for of in statistics]
+    for pair, of_heads in _drawn(pairs, resamples, seed):
+        drawn.setdefault(str(pairs["subject"].iloc[pair]), []).append(of_heads.T)
+    return [_by_chance(float(statistic(gains)), [statistic(drawn)]) for statistic in statistics]
 
 
 def _drawn(
@@ -216,6 +224,6 @@ def _by_chance(of_heads: float, nulls: Sequence[np.ndarray]) -> Excess:
 
 
 def _excess(of_heads: float, other: float, null: Sequence[np.ndarray], against: str) -> Excess:
-    found = Excess(of_heads, of_heads - other, 0.0, 0.0, against, null[0])
-    low, high = found.ends(found.null)
-    return found._replace(low=float(low), high=float(high))
+    excess = Excess(of_heads, of_heads - other, 0.0, 0.0, against, null[0])
+    low, high = excess.ends(excess.null)
+    return excess._replace(low=float(low), high=float(high))

@@ -24,7 +24,7 @@ from headsweep.text import nats, part, percent, plain, points
 
 _LOG = logging.getLogger(__name__)
 
-LEVEL = 0.05
+SIGNIFICANCE = 0.05
 """Level of tests against chance; false discovery rate among heads called different from base."""
 
 LEAST_P = 0.001
@@ -46,7 +46,7 @@ changes of log-probabilities; counts; three digits; p-values; ratios."""
 
 def joint_factor(entries: int) -> float:
     """Return by how much 95% intervals widen to hold for so many entries at once (Bonferroni)."""
-    return float(ndtri(1 - LEVEL / 2 / entries) / ndtri(1 - LEVEL / 2))
+    return float(ndtri(1 - SIGNIFICANCE / 2 / entries) / ndtri(1 - SIGNIFICANCE / 2))
 
 
 def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
@@ -110,7 +110,9 @@ class Sentence:
 
     def __init__(self, template: str, **parts: object) -> None:
         self.template = template
-        self.parts = {name: plain(own) if type(own) is str else own for name, own in parts.items()}
+        self.parts = {
+            name: plain(value) if type(value) is str else value for name, value in parts.items()
+        }
 
     def __str__(self) -> str:
         return self.template.format(**{name: str(part) for name, part in self.parts.items()})
@@ -190,7 +192,9 @@ class Source:
 
     def interval(self, column: str, form: str, low: str, high: str) -> Sentence:
         """Return a number of the first row with its interval, if any: ``+1.0 (−2.1 to +4.1)``."""
-        value, lower, upper = (self.number(each, form) for each in (column, low, high))
+        value, lower, upper = (
+            self.number(column_name, form) for column_name in (column, low, high)
+        )
         said = "{value} ({low} to {high})" if lower else "{value}"
         return Sentence(said, value=value, low=lower, high=upper)
 
@@ -221,9 +225,10 @@ class Source:
     def direction(self, low: str, high: str, corrected: str = "") -> str:
         """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero.
 
-        With the column of a `corrected` p-value it is also – where that is not below `LEVEL`.
+        With the column of a `corrected` p-value it is also – where that is not below
+        `SIGNIFICANCE`.
         """
-        if corrected and not self.value(corrected) < LEVEL:
+        if corrected and not self.value(corrected) < SIGNIFICANCE:
             return "–"
         return "▲" if self.value(low) > 0 else "▼" if self.value(high) < 0 else "–"
 

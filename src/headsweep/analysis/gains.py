@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from headsweep.analysis.cut import UNCUT, cut_answers, without_cut
-from headsweep.analysis.facts import LEVEL
+from headsweep.analysis.facts import SIGNIFICANCE
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.batches import placebos, pool
@@ -108,7 +108,7 @@ def read_z(config: Config, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
     return z, variants
 
 
-def differences(z: pd.DataFrame, names: Sequence[object]) -> np.ndarray:
+def over_base(z: pd.DataFrame, names: Sequence[object]) -> np.ndarray:
     """Return the paired differences of variants to base, [questions, variants]."""
     return z[list(map(str, names))].to_numpy() - z[[str(BASE)]].to_numpy()
 
@@ -125,18 +125,18 @@ def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
         kind (Benjamini-Hochberg).
     """
     names = list(map(str, variants))
-    places = [(str(each), each.layer, each.head) for each in variants]
+    places = [(str(variant), variant.layer, variant.head) for variant in variants]
     frame = pd.DataFrame(places, columns=["variant", "layer", "head"])
     frame = frame.astype({"layer": "Int64", "head": "Int64"})
     tables = []
     for by, group, part in groups_of(z):
-        paired = differences(part, names)
-        found: dict[str, Any] = {"by": by, "group": group, "n": len(part)}
-        found["correct"] = part[names].sum().to_numpy()
-        found |= {"gained": (paired > 0).sum(axis=0), "lost": (paired < 0).sum(axis=0)}
-        found["gain_low"], found["gain_high"] = paired_interval(paired)
-        found["p"] = mcnemar(paired)
-        tables.append(frame.assign(**found))
+        paired = over_base(part, names)
+        counts: dict[str, Any] = {"by": by, "group": group, "n": len(part)}
+        counts["correct"] = part[names].sum().to_numpy()
+        counts |= {"gained": (paired > 0).sum(axis=0), "lost": (paired < 0).sum(axis=0)}
+        counts["gain_low"], counts["gain_high"] = paired_interval(paired)
+        counts["p"] = mcnemar(paired)
+        tables.append(frame.assign(**counts))
     table = pd.concat(tables, ignore_index=True)
     base = table["variant"] == str(BASE)
     table.loc[base, ["gain_low", "gain_high", "p"]] = np.nan
@@ -164,8 +164,8 @@ def cut_cells(z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant]
 
 def adjusted(table: pd.DataFrame, p: str = "p") -> pd.Series:
     """Return the p-values of a column, adjusted for all of a kind of group (Benjamini-Hochberg)."""
-    known = table[table[p].notna()].groupby("by")[p]
-    return known.transform(lambda p: false_discovery(p.to_numpy()))
+    tested = table[table[p].notna()].groupby("by")[p]
+    return tested.transform(lambda p: false_discovery(p.to_numpy()))
 
 
 def groups_of(z: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -193,9 +193,9 @@ def controls(
     which rounding can change the order; the seed decides sign patterns and splits.
     """
     layers = _by_layer(variants)
-    numeric = [str(each) for each in placebos if each.kind == "numeric"]
+    numeric = [str(placebo) for placebo in placebos if placebo.kind == "numeric"]
     others = {
-        "placebo": _by_layer([each for each in placebos if each.kind == "noise"]),
+        "placebo": _by_layer([placebo for placebo in placebos if placebo.kind == "noise"]),
         "numeric": dict.fromkeys(layers, numeric),
     }
     tested = cells(z, variants).query("by == 'overall'").drop(columns=["low", "high"])
@@ -221,7 +221,7 @@ def _of_all_heads(
 ) -> pd.DataFrame:
     """Return the intervals that hold for all heads at once, and what cut answers could decide."""
     names = list(map(str, pruned))
-    paired = differences(z, names)
+    paired = over_base(z, names)
     low, high = paired_interval(paired)
     middle = (low + high) / 2
     half = (high - low) / 2 * simultaneous(paired, Bootstrap(len(z), _BOOTSTRAP, seed))
@@ -229,7 +229,7 @@ def _of_all_heads(
         "band_low": np.maximum(middle - half, -1.0),
         "band_high": np.minimum(middle + half, 1.0),
     }
-    of_base, of_heads = (cut_answers(z, graded, each) for each in ([str(BASE)], names))
+    of_base, of_heads = (cut_answers(z, graded, chosen) for chosen in ([str(BASE)], names))
     uncut = without_cut(paired, of_base, of_heads)
     return pd.DataFrame({"variant": names, **ends}).join(uncut)
 
@@ -250,8 +250,8 @@ def shown(heads: pd.DataFrame, sign: int) -> pd.DataFrame:
     A gain that answers cut at the limit of tokens could decide is not shown.
     """
     decided = heads["cut_decides"].eq(True)  # empty for the base model
-    found = heads[(heads["q"] < LEVEL) & (sign * heads["gain"] > 0) & ~decided]
-    return found.sort_values("gain", ascending=sign < 0, kind="stable")
+    shown_heads = heads[(heads["q"] < SIGNIFICANCE) & (sign * heads["gain"] > 0) & ~decided]
+    return shown_heads.sort_values("gain", ascending=sign < 0, kind="stable")
 
 
 def _by_layer(variants: Sequence[Variant]) -> dict[int, list[str]]:
@@ -266,19 +266,19 @@ def _gains(
     others: Mapping[str, Mapping[int, list[str]]],
     seed: int,
 ) -> pd.DataFrame:
-    hurts = {layer: surely_hurts(differences(z, names)) for layer, names in layers.items()}
+    hurts = {layer: surely_hurts(over_base(z, names)) for layer, names in layers.items()}
     rows = []
     for by, group, part in groups_of(z):
         strata = part.groupby(["subject", "level"], dropna=False, sort=True).ngroup().to_numpy()
         for layer, names in layers.items():
-            paired = differences(part, names)
+            paired = over_base(part, names)
             best = best_gain(paired, ~hurts[layer], RESAMPLES, seed)
             row = {"by": by, "group": group, "layer": layer, "n": len(part), "heads": len(names)}
             row |= {"base": part[str(BASE)].mean(), "median": np.median(paired.mean(axis=0))}
             row |= {"gain": best.gain, "by_chance": best.expected, "p": best.p}
             for kind, of_layer in others.items():
                 if len(of_layer.get(layer, ())) == len(names):  # fair: as many as heads
-                    other = differences(part, of_layer[layer])
+                    other = over_base(part, of_layer[layer])
                     tested = against_placebos(paired, other, RESAMPLES, seed)
                     row |= dict(zip((kind, f"{kind}_p"), tested, strict=True))
             if len(part) >= FEWEST:
@@ -287,19 +287,24 @@ def _gains(
             rows.append(row)
     table = pd.DataFrame(rows).reindex(columns=GAINS)
     return table.assign(
-        **{f"{of}q": adjusted(table, f"{of}p") for of in ("", "placebo_", "numeric_")}
+        **{f"{prefix}q": adjusted(table, f"{prefix}p") for prefix in ("", "placebo_", "numeric_")}
     )
 
 
 def _spread(z: pd.DataFrame, layers: Mapping[int, list[str]]) -> pd.DataFrame:
     """Return the spread between the heads of each layer, all, and those that do no clear harm."""
     every = [name for names in layers.values() for name in names]
-    hurts = np.concatenate([surely_hurts(differences(z, names)) for names in layers.values()])
+    hurts = np.concatenate([surely_hurts(over_base(z, names)) for names in layers.values()])
     wanted = {f"layer {layer}": names for layer, names in layers.items()}
     wanted["all heads"] = every
     wanted["heads that do not clearly hurt"] = list(np.array(every)[~hurts])
-    known = {of: names for of, names in wanted.items() if len(names) > 1 and len(z) > 1}
-    rows = [(of, len(own), *head_variance(z[own].to_numpy())) for of, own in known.items()]
+    names_of_group = {
+        group: names for group, names in wanted.items() if len(names) > 1 and len(z) > 1
+    }
+    rows = [
+        (group, len(names), *head_variance(z[names].to_numpy()))
+        for group, names in names_of_group.items()
+    ]
     return pd.DataFrame(rows, columns=["of", "heads", *HeadVariance._fields])
 
 
@@ -321,15 +326,15 @@ def failures(
     measured = measured[["layer", "head", "norm_share", "norm_rank"]]
     by_variant = dict(tuple(graded.set_index("question_id").groupby("variant")))
     right = by_variant[str(BASE)]["correct"]
-    found = []
+    rows = []
     for variant in chosen["variant"]:
-        own = by_variant[variant]
-        looping = _tokens(answers[variant]).map(loops).reindex(own.index)
-        lost = own[~own["correct"] & right.loc[own.index]]
+        graded_answers = by_variant[variant]
+        looping = _tokens(answers[variant]).map(loops).reindex(graded_answers.index)
+        lost = graded_answers[~graded_answers["correct"] & right.loc[graded_answers.index]]
         tests = [looping[lost.index] == 1, lost["stop_reason"] == "length", lost["answer"].isna()]
         modes = pd.Series(np.select(tests, MODES[:-1], MODES[-1])).value_counts(normalize=True)
-        found.append((looping.mean(), *next(iter(modes.items()), (None, np.nan))))
-    shares = pd.DataFrame(found, columns=["loops", "mode", "mode_share"])
+        rows.append((looping.mean(), *next(iter(modes.items()), (None, np.nan))))
+    shares = pd.DataFrame(rows, columns=["loops", "mode", "mode_share"])
     return chosen.merge(measured, on=["layer", "head"], how="left").join(shares)[FAILURES]
 
 
@@ -348,8 +353,9 @@ def changes(
     tokens = _tokens(answers[base]).map(tuple)
     norms = activations.set_index(["layer", "head"])
     rows = []
-    for (kind, layer), each in groupby(variants, key=lambda each: (each.kind, each.layer)):
-        members = list(each)
+    by_place = groupby(variants, key=lambda variant: (variant.kind, variant.layer))
+    for (kind, layer), grouped in by_place:
+        members = list(grouped)
         names = list(map(str, members))
         gains = correct[names].mean() - correct[base].mean()
         row = {"kind": kind, "layer": layer, "variants": len(names)}
@@ -360,7 +366,7 @@ def changes(
         row["final"] = np.mean(group[names].ne(group[base], axis=0))
         row["outcome"] = np.mean(correct[names].ne(correct[base], axis=0))
         if kind in ("head", "noise"):
-            places = [(each.layer, each.head) for each in members]
+            places = [(member.layer, member.head) for member in members]
             row["norm"] = norms.loc[places][f"{kind}_norm".replace("head", "output")].mean()
         rows.append(row)
     return pd.DataFrame(rows, columns=PLACEBOS).astype({"layer": "Int64"})

@@ -86,10 +86,10 @@ def write_controls(config: Config, sweep: str) -> None:
 def write_audit(config: Config, published: Path) -> None:
     """Write the published tables of a folder held against chance and arithmetic."""
     stopwatch = Stopwatch()
-    found = audit(head_pruning(published), config.seed)
-    found["compression"] = cuts(conditions(published))
+    tables_of_paper = audit(head_pruning(published), config.seed)
+    tables_of_paper["compression"] = cuts(conditions(published))
     path = partial(Store(config).path, paths.AUDIT_TABLE)
-    made = [write_csv(path(paper=name), table, 6) for name, table in found.items()]
+    made = [write_csv(path(paper=name), table, 6) for name, table in tables_of_paper.items()]
     record(made, stopwatch, [published.name])
 
 

@@ -61,8 +61,10 @@ class Evidence:
 
     def of(self, counted: str) -> dict[str, Excess]:
         """Return what is counted, by model, where it is known."""
-        known = {model: found.get(counted) for model, found in self.excesses.items()}
-        return {model: excess for model, excess in known.items() if excess is not None}
+        counted_of_model = {
+            model: excesses.get(counted) for model, excesses in self.excesses.items()
+        }
+        return {model: excess for model, excess in counted_of_model.items() if excess is not None}
 
 
 Judge = Callable[[Evidence], Judgement | None]
@@ -74,14 +76,14 @@ def sign_of(low: float, high: float) -> str:
     return "holds" if low > 0 else "fails" if high < 0 else OPEN
 
 
-def _pooled(found: Mapping[str, Excess]) -> Excess:
+def _pooled(excess_of_model: Mapping[str, Excess]) -> Excess:
     """Return the mean over models."""
-    parts = list(found.values())
+    parts = list(excess_of_model.values())
     of_heads, value = (
-        np.mean([getattr(each, of) for each in parts]) for of in ("of_heads", "value")
+        np.mean([getattr(excess, part) for excess in parts]) for part in ("of_heads", "value")
     )
-    null = np.mean([each.null for each in parts], axis=0)
-    against = " and ".join(dict.fromkeys(each.against for each in parts))
+    null = np.mean([excess.null for excess in parts], axis=0)
+    against = " and ".join(dict.fromkeys(excess.against for excess in parts))
     pooled = Excess(float(of_heads), float(value), 0.0, 0.0, against, null)
     low, high = pooled.ends(null)
     return pooled._replace(low=low, high=high)
@@ -95,9 +97,9 @@ def _more_often(counted: str, told: str, stated: float) -> Judge:
     """
 
     def judge(evidence: Evidence) -> Judgement | None:
-        if not (found := evidence.of(counted)):
+        if not (excess_of_model := evidence.of(counted)):
             return None
-        whole = _pooled(found)
+        whole = _pooled(excess_of_model)
         why = f"{percent(whole.of_heads)} {told}; taken: at least {percent(stated)}, and more than "
         why += f"{whole.against} {_shown(whole)}"
         # A measured share varies by as much as without an effect.
@@ -110,9 +112,9 @@ def _more_often(counted: str, told: str, stated: float) -> Judge:
 
 
 def _challenging(evidence: Evidence) -> Judgement | None:
-    if not (found := evidence.of(CONTRAST)):
+    if not (excess_of_model := evidence.of(CONTRAST)):
         return None
-    whole = _pooled(found)
+    whole = _pooled(excess_of_model)
     why = f"the best head of a layer gains {points(whole.of_heads)} points more at levels 4 and 5 "
     why += f"than at 1 and 2; beyond {whole.against} {_shown(whole)}"
     word = sign_of(whole.low, whole.high)
@@ -125,40 +127,40 @@ def _shown(excess: Excess) -> str:
 
 def _consistently(evidence: Evidence) -> Judgement | None:
     pairs = evidence.tables.get("pairs")
-    found = evidence.of(BEST)
+    excess_of_model = evidence.of(BEST)
     if pairs is None:
         return None
     most = pairs["gain_high"].fillna(pairs["gain"])
     without = int((most <= 0).sum())
-    whole = _pooled(found) if found else None
+    whole = _pooled(excess_of_model) if excess_of_model else None
     number = (whole.value, whole.low, whole.high) if whole else None
     why = f"{without} of {len(pairs)} pairs have no head with a gain"
     why += f"; beyond {whole.against} {_shown(whole)}" if whole else ""
-    lacking = ", ".join(sorted(set(EXHIBITS) - set(found)))
+    lacking = ", ".join(sorted(set(EXHIBITS) - set(excess_of_model)))
     if without:
         return Judgement.by("fails", why, number)
-    beyond = all(each.low > 0 for each in found.values())
-    known = not pairs["gain_high"].notna().any() and not lacking
+    beyond = all(excess.low > 0 for excess in excess_of_model.values())
+    complete = not pairs["gain_high"].notna().any() and not lacking
     why = f"nothing on {lacking}; {why}" if lacking else why
-    return Judgement.by("holds" if beyond and known else OPEN, why, number)
+    return Judgement.by("holds" if beyond and complete else OPEN, why, number)
 
 
 def _medians(evidence: Evidence) -> Judgement | None:
-    found = evidence.of(MEDIAN)
-    if not found:
+    excess_of_model = evidence.of(MEDIAN)
+    if not excess_of_model:
         return None
-    if lacking := ", ".join(sorted(set(EXHIBITS) - set(found))):
+    if lacking := ", ".join(sorted(set(EXHIBITS) - set(excess_of_model))):
         return Judgement(OPEN, f"nothing on {lacking}")
     leads = []
     for math in (model for model in EXHIBITS if "Math" in model):
         for general in (model for model in EXHIBITS if "Math" not in model):
-            one, two = found[math], found[general]
+            one, two = excess_of_model[math], excess_of_model[general]
             lead = one._replace(value=one.value - two.value)
             plain = one.of_heads - two.of_heads
             leads.append((plain, lead.value, *lead.ends(one.null - two.null)))
     plain, _, low, high = np.transpose(leads)
     least = leads[int(np.argmin(low))][1:]
-    why = f"the least of {len(leads)} leads, beyond {found[math].against}, "
+    why = f"the least of {len(leads)} leads, beyond {excess_of_model[math].against}, "
     why += f"{points(least[0])} points ({points(least[1])} to {points(least[2])})"
     refuted = (plain <= 0).any() if evidence.printed else (high < 0).any()
     word = "fails" if refuted else "holds" if (low > 0).all() else OPEN

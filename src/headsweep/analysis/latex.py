@@ -116,11 +116,11 @@ def longtable(
         if bold is not None:
             marks = np.where(bold[:, chosen], "textbf: --rwrap;", "")
             style = style.apply(lambda _, marks=marks: marks, axis=None)
-        of = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
+        part_of = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
         table = style.to_latex(
             environment="longtable",
             hrules=True,
-            caption=latex(f"{caption}{of}."),
+            caption=latex(f"{caption}{part_of}."),
             column_format="l" + "r" * (len(chosen) - 1),
         )
         look = r"\scriptsize\setlength{\tabcolsep}{3pt}\setlength{\LTcapwidth}{\linewidth}"
@@ -145,12 +145,17 @@ def of_sweep(cells: pd.DataFrame, sweep: str, prompt: str, grading: str) -> str:
     )
     made = []
     for layer in sorted(cells["layer"].dropna().unique()):
-        own = cells[cells["layer"].isna() | (cells["layer"] == layer)]
-        for kind, block in own.sort_values("kind", ascending=False).groupby("kind", sort=False):
+        of_layer = cells[cells["layer"].isna() | (cells["layer"] == layer)]
+        for kind, block in of_layer.sort_values("kind", ascending=False).groupby(
+            "kind", sort=False
+        ):
             wide = block.pivot(index="head", columns="group", values=["text", "accuracy"])
             wide = wide.reindex(columns=block.sort_index()["group"].unique(), level=1)
             heads = ["No Prune" if head < 0 else head for head in wide.index]
-            rows = [[head, *own] for head, own in zip(heads, wide["text"].to_numpy(), strict=True)]
+            rows = [
+                [head, *of_layer]
+                for head, of_layer in zip(heads, wide["text"].to_numpy(), strict=True)
+            ]
             best = (wide["accuracy"] == wide["accuracy"].max()).to_numpy(bool)
             bold = np.column_stack([np.zeros(len(rows), bool), best])
             caption = f"Pass@1 (%) without one head of layer {layer}, by {kind}: {sweep}"

@@ -24,7 +24,7 @@ def seen(heads: Source) -> Sentence:
     return Sentence("Gains show from {least} points on.", least=smallest)
 
 
-def needed(heads: Source, of: str) -> Sentence:
+def needed(heads: Source, sweep_title: str) -> Sentence:
     """Say how many questions would show a small gain of a sweep's median head.
 
     Heads are rows of pruned ones, as of `seen`; `of` is the title of their sweep.
@@ -32,9 +32,15 @@ def needed(heads: Source, of: str) -> Sentence:
     rows = heads.rows
     changed = float(((rows["gained"] + rows["lost"]) / rows["n"]).median())
     questions = questions_for(GAIN, changed, len(rows))
-    told = "{of}. It takes {count} questions to show a gain of {gain} points, "
+    told = "{subject}. It takes {count} questions to show a gain of {gain} points, "
     told += "with probability {power}."
-    return Sentence(told, of=of, gain=f"{100 * GAIN:g}", power=f"{POWER:g}", count=f"{questions:,}")
+    return Sentence(
+        told,
+        subject=sweep_title,
+        gain=f"{100 * GAIN:g}",
+        power=f"{POWER:g}",
+        count=f"{questions:,}",
+    )
 
 
 def unless_shown(

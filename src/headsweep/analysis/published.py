@@ -168,11 +168,11 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
         ``pairs``: one row per (exhibit, subject, layer): the gain of the best and of the median
         head, what luck alone gives the best on average (``by_chance``) and in at least 95% of draws
         at most (``most``), the chance ``p`` of the best one's gain, and whether it is ``beyond``
-        the most. ``sprint``: one per exhibit
-        and model: the ``pairs``, their median ``gain``, what chance gives with its 95% range, how
-        many are ``beyond``, how many luck alone gives, on average (``luck``) and up to
-        (``luck_high``) in 95% of draws, and the mean gain of the ``median_head``, which is free of
-        selection; ``p`` is the share of draws with as many. ``total``: one row, likewise of all.
+        the most. ``sprint``: one per exhibit and model: the ``pairs``, their median ``gain``, what
+        chance gives with its 95% range, how many are ``beyond``, how many luck alone gives, on
+        average (``luck``) and up to (``luck_high``) in 95% of draws, and the mean gain of the
+        ``median_head``, which is free of selection; ``p`` is the share of draws with as many.
+        ``total``: one row, likewise of all.
     """
     parts = []
     rows = []
@@ -182,34 +182,39 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
         pairs = pd.concat([pairs_of(part).assign(exhibit=str(name)) for name, part in exhibits])
         best = gains_by_chance(
             pairs["n"].to_numpy(),
-            pairs.pop("contested").to_numpy(),
-            pairs.pop("ordinary").to_numpy(),
+            pairs["contested"].to_numpy(),
+            pairs["ordinary"].to_numpy(),
             pd.factorize(pairs["subject"])[0],
             _RESAMPLES,
             seed + place,
         )
+        pairs = pairs.drop(columns=["contested", "ordinary"])
         most = np.quantile(best, 0.95, axis=0) + 1e-9
         pairs = pairs.assign(model=str(model), beyond=pairs["gain"] > pairs["most"] + 1e-9)
         parts.append(pairs)
         total += (best > most).sum(axis=1)
-        for exhibit, own in pairs.groupby("exhibit", sort=False):
+        for exhibit, of_exhibit in pairs.groupby("exhibit", sort=False):
             within = (pairs["exhibit"] == exhibit).to_numpy()
             medians = np.median(best[:, within], axis=1)
             lucky = (best > most)[:, within]
             low, high = np.quantile(medians, [0.025, 0.975])
-            row = {"exhibit": exhibit, "model": model, "pairs": len(own)}
-            row |= {"gain": own["gain"].median(), "by_chance": medians.mean(), "chance_low": low}
-            row |= {"chance_high": high, **_counted(own["beyond"].sum(), lucky.sum(axis=1))}
-            rows.append({**row, "median_head": own["median_head"].mean()})
-    found = pd.concat(parts, ignore_index=True)
-    whole = {"pairs": len(found), **_counted(found["beyond"].sum(), total)}
-    return {"pairs": found, "sprint": pd.DataFrame(rows), "total": pd.DataFrame([whole])}
+            row = {"exhibit": exhibit, "model": model, "pairs": len(of_exhibit)}
+            row |= {
+                "gain": of_exhibit["gain"].median(),
+                "by_chance": medians.mean(),
+                "chance_low": low,
+            }
+            row |= {"chance_high": high, **_counted(of_exhibit["beyond"].sum(), lucky.sum(axis=1))}
+            rows.append({**row, "median_head": of_exhibit["median_head"].mean()})
+    all_pairs = pd.concat(parts, ignore_index=True)
+    whole = {"pairs": len(all_pairs), **_counted(all_pairs["beyond"].sum(), total)}
+    return {"pairs": all_pairs, "sprint": pd.DataFrame(rows), "total": pd.DataFrame([whole])}
 
 
 def _counted(beyond: float, lucky: np.ndarray) -> dict[str, float]:
     """Return how many gains are beyond chance, and how many resamples without an effect have."""
-    found = {"beyond": beyond, "luck": lucky.mean(), "p": (lucky >= beyond).mean()}
-    return found | {"luck_high": np.quantile(lucky, 0.95, method="higher")}
+    counts = {"beyond": beyond, "luck": lucky.mean(), "p": (lucky >= beyond).mean()}
+    return counts | {"luck_high": np.quantile(lucky, 0.95, method="higher")}
 
 
 def pairs_of(part: pd.DataFrame) -> pd.DataFrame:
@@ -228,8 +233,8 @@ def pairs_of(part: pd.DataFrame) -> pd.DataFrame:
         subjects = grid.columns.astype(str)
         unpruned = base.reindex([(layer, subject) for subject in subjects])
         sizes = subjects.map(SIZES).to_numpy()
-        found = of_table(grid.to_numpy(float), unpruned.to_numpy(float), sizes)
-        parts.append(found.assign(layer=layer, subject=subjects))
+        measured = of_table(grid.to_numpy(float), unpruned.to_numpy(float), sizes)
+        parts.append(measured.assign(layer=layer, subject=subjects))
     pairs = pd.concat(parts, ignore_index=True)
     pairs = pairs[(pairs["tries"] >= LEGIBLE * all_heads) & pairs["base"].notna()]
     pairs = pairs.rename(columns={"tries": "heads", "median_try": "median_head"})
@@ -253,7 +258,10 @@ def conditions(folder: Path) -> pd.DataFrame:
     table = table.rename(columns=_NUMBERS)
     table[list(_NUMBERS.values())] /= 100
     ratio = table["pruning_ratio_pct"] / 100
-    most = [ENCODERS[model].cut(own) for model, own in zip(table["model"], ratio, strict=True)]
+    most = [
+        ENCODERS[model].cut(removed_share)
+        for model, removed_share in zip(table["model"], ratio, strict=True)
+    ]
     heads, parameters, flops = map(np.array, zip(*most, strict=True))
     return table.rename(columns={"model": "published_model", "dataset": "data"}).assign(
         ratio=ratio,
@@ -267,8 +275,8 @@ def conditions(folder: Path) -> pd.DataFrame:
 
 def cuts(conditions: pd.DataFrame) -> pd.DataFrame:
     """Return the published cuts of `conditions` beside the largest that arithmetic allows."""
-    of = ("parameters", "flops", "speedup")
-    pairs = [f"published_{name}{end}" for name in of for end in ("", "_at_most")]
+    quantities = ("parameters", "flops", "speedup")
+    pairs = [f"published_{name}{end}" for name in quantities for end in ("", "_at_most")]
     columns = ["published_model", "data", "ratio", "heads", *pairs]
     return conditions.query("of == 'ratio' and ratio > 0")[columns]
 
@@ -308,8 +316,8 @@ def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.
     keys = ["layer", "head", "group"]
     same = config.questions[section.questions].benchmark == "math500"
     table = head_pruning(folder).rename(columns={"subject": "group"}).astype({"layer": "Int64"})
-    asked = table["model"].eq(model_beside(config.models[section.model]) or "") & same
-    table = table[asked & table["layer"].isin(cells["layer"].dropna())]
+    of_model = table["model"].eq(model_beside(config.models[section.model]) or "") & same
+    table = table[of_model & table["layer"].isin(cells["layer"].dropna())]
     total = table.groupby(["exhibit", *keys[:2]], dropna=False)
     whole = total[["n", "correct"]].sum()[total.size() == len(SIZES)].reset_index()
     table = pd.concat([table, whole.assign(group=OVERALL, accuracy=whole["correct"] / whole["n"])])
@@ -318,11 +326,11 @@ def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.
     base = table[table["head"].isna()].assign(layer=None).astype({"layer": "Int64"})
     base = base[base.groupby("group")["published"].transform("nunique") == 1]
     table = pd.concat([table.dropna(subset="head"), base.drop_duplicates("group")])
-    found = cells.merge(table[[*keys, *BESIDE[:4]]], on=keys, how="left", validate="one_to_one")
+    joined = cells.merge(table[[*keys, *BESIDE[:4]]], on=keys, how="left", validate="one_to_one")
     first, n, right, *mine = (
-        found[name].to_numpy(float, na_value=np.nan)
+        joined[name].to_numpy(float, na_value=np.nan)
         for name in ("published", "published_n", "published_correct", "accuracy", "correct", "n")
     )
     with np.errstate(invalid="ignore"):
         low, high = unpaired_difference(first, wilson(right, n), mine[0], wilson(*mine[1:]))
-    return found.assign(difference=mine[0] - first, difference_low=low, difference_high=high)
+    return joined.assign(difference=mine[0] - first, difference_low=low, difference_high=high)

@@ -79,12 +79,12 @@ def compared(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
     tables = {"systems": _systems(systems), "pairs": _pairs(systems)}
     if len(systems) > 2:
         tables["best"] = _best(systems)
-    sampled = {name: each for name, each in systems.items() if each.samples > 1}
+    sampled = {name: answers for name, answers in systems.items() if answers.samples > 1}
     if sampled:
         tables["samples"] = _samples(sampled)
     if len(sampled) > 1:
         tables["samples_pairs"] = _samples_pairs(sampled)
-    if sampled and all(each.tokens is not None for each in systems.values()):
+    if sampled and all(answers.tokens is not None for answers in systems.values()):
         tables |= _equal_tokens(systems)
     return tables
 
@@ -110,24 +110,24 @@ def of_pairs(
     changed = (gained + lost) / n
     by_share = {share: smallest_gain(n, share, tests) for share in {*changed[np.array(exact)]}}
     shows = [
-        by_share[share] if own else smallest_difference(lower, upper, tests)
-        for own, share, lower, upper in zip(exact, changed, low, high, strict=True)
+        by_share[share] if is_exact else smallest_difference(lower, upper, tests)
+        for is_exact, share, lower, upper in zip(exact, changed, low, high, strict=True)
     ]
-    found = {"n": n, "gained": gained, "lost": lost, "difference": differences.mean(axis=0)}
-    table = pd.DataFrame(found).assign(low=low, high=high, p=p)
+    columns = {"n": n, "gained": gained, "lost": lost, "difference": differences.mean(axis=0)}
+    table = pd.DataFrame(columns).assign(low=low, high=high, p=p)
     return table.assign(test=np.where(exact, EXACT, OF_INTERVAL), shows=shows)
 
 
 def _systems(systems: Mapping[str, Answered]) -> pd.DataFrame:
     rows = []
-    for name, each in systems.items():
-        right = each.correct.mean(axis=1)
-        if each.samples == 1:
-            low, high = wilson(each.correct.sum(), np.array(len(right)))
+    for name, answers in systems.items():
+        right = answers.correct.mean(axis=1)
+        if answers.samples == 1:
+            low, high = wilson(answers.correct.sum(), np.array(len(right)))
         else:
             low, high = Bootstrap(len(right), _BOOTSTRAP, _SEED).interval(right)
-        tokens = np.nan if each.tokens is None else each.tokens.mean()
-        row = (name, len(right), each.samples, right.mean(), float(low), float(high), tokens)
+        tokens = np.nan if answers.tokens is None else answers.tokens.mean()
+        row = (name, len(right), answers.samples, right.mean(), float(low), float(high), tokens)
         rows.append(row)
     columns = ["system", "n", "samples", "accuracy", "low", "high", "tokens"]
     return pd.DataFrame(rows, columns=columns).dropna(axis="columns", how="all")
@@ -135,7 +135,7 @@ def _systems(systems: Mapping[str, Answered]) -> pd.DataFrame:
 
 def _pairs(systems: Mapping[str, Answered]) -> pd.DataFrame:
     pairs = list(combinations(systems, 2))
-    right = {name: each.correct.mean(axis=1) for name, each in systems.items()}
+    right = {name: answers.correct.mean(axis=1) for name, answers in systems.items()}
     leads = np.stack([right[second] - right[first] for first, second in pairs], axis=1)
     exact = [systems[first].samples == systems[second].samples == 1 for first, second in pairs]
     table = pd.DataFrame(pairs, columns=["first", "second"])
@@ -145,11 +145,11 @@ def _pairs(systems: Mapping[str, Answered]) -> pd.DataFrame:
 
 def _best(systems: Mapping[str, Answered]) -> pd.DataFrame:
     baseline, *others = systems
-    right = {name: each.correct.mean(axis=1) for name, each in systems.items()}
+    right = {name: answers.correct.mean(axis=1) for name, answers in systems.items()}
     leads = np.stack([right[name] - right[baseline] for name in others], axis=1)
-    found = best_gain(leads, ~surely_hurts(leads), RESAMPLES, _SEED)
+    luck = best_gain(leads, ~surely_hurts(leads), RESAMPLES, _SEED)
     row = {"baseline": baseline, "others": len(others), "best": others[leads.mean(axis=0).argmax()]}
-    row |= {"gain": found.gain, "by_chance": found.expected, "p": found.p}
+    row |= {"gain": luck.gain, "by_chance": luck.expected, "p": luck.p}
     row |= dict.fromkeys(("held_out", "low", "high"), np.nan)
     if len(leads) >= FEWEST:
         held = held_out_gain(leads, np.zeros(len(leads), dtype=int), SPLITS, _SEED)
@@ -157,20 +157,20 @@ def _best(systems: Mapping[str, Answered]) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def _outcomes(each: Answered, most: int) -> dict[str, np.ndarray]:
+def _outcomes(answers: Answered, most: int) -> dict[str, np.ndarray]:
     """Return what k = 1..most answers reach on each question, by the way they are used."""
-    found = {"pass": pass_at_n_drawn(each.correct, most)}
-    if each.group is not None:
-        found["vote"] = majority_drawn(each.group, each.correct, most)
-    return found
+    outcomes = {"pass": pass_at_n_drawn(answers.correct, most)}
+    if answers.group is not None:
+        outcomes["vote"] = majority_drawn(answers.group, answers.correct, most)
+    return outcomes
 
 
 def _samples(systems: Mapping[str, Answered]) -> pd.DataFrame:
     parts = []
-    for name, each in systems.items():
-        part = pd.DataFrame({"system": name, "k": np.arange(1, each.samples + 1)})
-        bootstrap = Bootstrap(len(each.correct), _BOOTSTRAP, _SEED)
-        for way, values in _outcomes(each, each.samples).items():
+    for name, answers in systems.items():
+        part = pd.DataFrame({"system": name, "k": np.arange(1, answers.samples + 1)})
+        bootstrap = Bootstrap(len(answers.correct), _BOOTSTRAP, _SEED)
+        for way, values in _outcomes(answers, answers.samples).items():
             low, high = bootstrap.interval(values)
             part[f"{way}_at_k"] = values.mean(axis=0)
             part[f"{way}_low"], part[f"{way}_high"] = low, high
@@ -184,9 +184,9 @@ def _equal_tokens(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
     Answers are drawn at random, so that k of them take k times the mean of their question.
     """
     spent = {
-        name: np.outer(each.tokens.mean(axis=1), np.arange(1, each.samples + 1))
-        for name, each in systems.items()
-        if each.tokens is not None
+        name: np.outer(answers.tokens.mean(axis=1), np.arange(1, answers.samples + 1))
+        for name, answers in systems.items()
+        if answers.tokens is not None
     }
     answer = next(iter(spent.values()))[:, 0]  # of the baseline
     most = max(tokens[:, -1].mean() for tokens in spent.values()) / answer.mean()
@@ -194,20 +194,20 @@ def _equal_tokens(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
     reached = {
         name: {
             way: at_budgets(values, spent[name], answer, budgets)
-            for way, values in _outcomes(each, each.samples).items()
+            for way, values in _outcomes(answers, answers.samples).items()
         }
-        for name, each in systems.items()
+        for name, answers in systems.items()
     }
-    found = _differences(reached, budgets)
-    if found.empty:
+    differences = _differences(reached, budgets)
+    if differences.empty:
         return {}
-    found.insert(2, "tokens", found["k"] * answer.mean())
-    return {"equal_tokens": found.rename(columns={"k": "answers"})}
+    differences.insert(2, "tokens", differences["k"] * answer.mean())
+    return {"equal_tokens": differences.rename(columns={"k": "answers"})}
 
 
 def _samples_pairs(systems: Mapping[str, Answered]) -> pd.DataFrame:
-    most = min(each.samples for each in systems.values())
-    outcomes = {name: _outcomes(each, most) for name, each in systems.items()}
+    most = min(answers.samples for answers in systems.values())
+    outcomes = {name: _outcomes(answers, most) for name, answers in systems.items()}
     return _differences(outcomes, range(1, most + 1))
 
 
@@ -220,9 +220,11 @@ def _differences(
     """
     parts = []
     for way in ("pass", "vote"):
-        known = {name: [[by_way[way]]] for name, by_way in outcomes.items() if way in by_way}
-        pairs = [(second, first) for first, second in combinations(known, 2)]
-        part = paired.compare(known, pairs, numbers)
+        outcome_of_system = {
+            name: [[by_way[way]]] for name, by_way in outcomes.items() if way in by_way
+        }
+        pairs = [(second, first) for first, second in combinations(outcome_of_system, 2)]
+        part = paired.compare(outcome_of_system, pairs, numbers)
         part = part.rename(columns={"method": "second", "against": "first", "n": "k"})
         part["of"] = f"{way}@k"
         parts.append(part.rename(columns={"adjusted": "holm"}))

@@ -30,10 +30,10 @@ MEASUREMENTS = ["arm", "quantised", "tokens", "batch", "seconds", "parameters", 
 MEASUREMENTS += ["flops", "weight_bytes", "peak_bytes"]
 """Columns of speed and size, one row per arm, quantised or not, text length and batch size."""
 
-ACCURACY = ["n", "seeds", "accuracy", "sd", "low", "high", "lenient"]
+ARM_ACCURACY = ["n", "seeds", "accuracy", "sd", "low", "high", "lenient"]
 CHANGE = ["change", "change_low", "change_high"]
 AGAINST_TRAINED = ["change_trained", "change_trained_low", "change_trained_high"]
-ACCURACY += [*CHANGE, *AGAINST_TRAINED]
+ARM_ACCURACY += [*CHANGE, *AGAINST_TRAINED]
 """Columns: examples; seeds; strict accuracy (mean over seeds), its standard deviation over seeds
 (empty for one) and its 95% interval; lenient accuracy; ``change``: difference from the baseline on
 the same seeds and examples, with its interval; ``change_trained``: likewise from `TRAINED_ON`, so
@@ -60,7 +60,8 @@ def control(row: Mapping[str, Any] | pd.Series) -> tuple[str, str]:
     """Return the column of an arm's change of accuracy that counts, and what it is held against.
 
     That is as many steps with all heads: what pruning costs, training longer aside. Where that was
-    not run, it is the original: unpruned, and not trained further. A row has `ACCURACY`'s columns.
+    not run, it is the original: unpruned, and not trained further. A row has the columns
+    `ARM_ACCURACY`.
     """
     if pd.isna(row["change_trained"]):
         return "change", "the original"
@@ -92,7 +93,7 @@ class Trial:
     def settings(self) -> dict[str, Compression]:
         """The settings of each arm that was tested, in the order of the config."""
         tested = set(self.outcomes["arm"])
-        return {arm: own for arm, own in self.study.settings.items() if arm in tested}
+        return {arm: settings for arm, settings in self.study.settings.items() if arm in tested}
 
     def tested(self, arm: str, quantised: bool = False, stratum: str | None = None) -> pd.DataFrame:
         """Return the outcomes of an arm, as trained or with 8-bit weights, of a stratum or all."""
@@ -107,19 +108,19 @@ class Trial:
 
     def first_history(self, arm: str) -> Mapping[str, Any]:
         """Return the arm's history under the first seed, whose sizes and times are measured."""
-        own = self.histories[arm]
-        return own[min(own, key=self.study.seeds.index)]
+        history_of_seed = self.histories[arm]
+        return history_of_seed[min(history_of_seed, key=self.study.seeds.index)]
 
 
 def ratios_of(trial: Trial) -> dict[float, str]:
     """Return the arms that differ from the method only in their ratio, in ascending order."""
     method = trial.study.method
-    found = {
-        own.ratio: name
-        for name, own in trial.settings.items()
-        if own.model_copy(update={"ratio": method.ratio}).decisive() == method.decisive()
+    arm_of_ratio = {
+        settings.ratio: name
+        for name, settings in trial.settings.items()
+        if settings.model_copy(update={"ratio": method.ratio}).decisive() == method.decisive()
     }
-    return {ratio: found[ratio] for ratio in sorted(found) if ratio > 0}
+    return {ratio: arm_of_ratio[ratio] for ratio in sorted(arm_of_ratio) if ratio > 0}
 
 
 def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
@@ -127,12 +128,12 @@ def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
     and else from `pruning_only`.
     """
     method = trial.study.method if distilled else arm_of("pruning_only", trial.study.method)
-    found = {}
-    for name, own in trial.settings.items() if method.importance.criterion == "mixed" else ():
-        middle = own.importance.model_copy(update={"alpha": method.importance.alpha})
-        if own.model_copy(update={"importance": middle}).decisive() == method.decisive():
-            found[own.importance.alpha] = name
-    return dict(sorted(found.items()))
+    arm_of_alpha = {}
+    for name, settings in trial.settings.items() if method.importance.criterion == "mixed" else ():
+        middle = settings.importance.model_copy(update={"alpha": method.importance.alpha})
+        if settings.model_copy(update={"importance": middle}).decisive() == method.decisive():
+            arm_of_alpha[settings.importance.alpha] = name
+    return dict(sorted(arm_of_alpha.items()))
 
 
 def causal_arm(study: Study) -> str | None:
@@ -142,7 +143,7 @@ def causal_arm(study: Study) -> str | None:
     wanted = method.model_copy(update={"importance": scores}).decisive()
     if wanted == method.decisive():
         return None
-    alike = (name for name, own in study.settings.items() if own.decisive() == wanted)
+    alike = (name for name, settings in study.settings.items() if settings.decisive() == wanted)
     return next(alike, None)
 
 
@@ -165,7 +166,7 @@ def read_trial(config: Config, compression: str) -> Trial:
         study=study,
         outcomes=Store(config).read(STUDY_OUTCOMES, compression=compression),
         histories={
-            arm: {int(seed): own for seed, own in runs.items()}
+            arm: {int(seed): history for seed, history in runs.items()}
             for arm, runs in read_json(file(paths.HISTORIES)).items()
         },
         measurements=read_csv(file(paths.MEASUREMENTS), MEASUREMENTS),
@@ -179,28 +180,28 @@ def read_trial(config: Config, compression: str) -> Trial:
 def accuracy(
     trial: Trial, arm: str, quantised: bool = False, stratum: str | None = None
 ) -> dict[str, Any]:
-    """Return the columns `ACCURACY` of an arm, compared with the baseline that is not quantised."""
-    own = trial.right(arm, quantised, stratum)
+    """Return the columns `ARM_ACCURACY` of an arm, compared with the unquantised baseline."""
+    right = trial.right(arm, quantised, stratum)
 
     def against(other: str) -> tuple[float, float, float]:
         beside = trial.right(other, stratum=stratum)
         same = arm == other and not quantised
-        return compared(trial, own, beside.head(0) if same else beside)
+        return compared(trial, right, beside.head(0) if same else beside)
 
-    mean = compared(trial, own)
+    mean = compared(trial, right)
     lenient = trial.tested(arm, quantised, stratum)["lenient"].mean()
-    found = (*own.shape[::-1], mean[0], own.mean(axis=1).std(), *mean[1:], lenient)
+    measured = (*right.shape[::-1], mean[0], right.mean(axis=1).std(), *mean[1:], lenient)
     changes = (*against(BASELINE), *against(TRAINED_ON))
-    return dict(zip(ACCURACY, (*found, *changes), strict=True))
+    return dict(zip(ARM_ACCURACY, (*measured, *changes), strict=True))
 
 
 def compared(
-    trial: Trial, own: pd.DataFrame, other: pd.DataFrame | float = 0.0
+    trial: Trial, right: pd.DataFrame, other: pd.DataFrame | float = 0.0
 ) -> tuple[float, float, float]:
     """Return the mean of [seeds, examples] outcomes, or of their differences to others over common
     cells, and its 95% interval; NaN of none, and for the interval of fewer than `LEAST` examples.
     """
-    values = own.sub(other).dropna(how="all").dropna(axis=1, how="all").to_numpy()
+    values = right.sub(other).dropna(how="all").dropna(axis=1, how="all").to_numpy()
     if not values.size:
         return np.nan, np.nan, np.nan
     if values.shape[1] < LEAST:
@@ -223,24 +224,24 @@ def savings(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
     history = trial.first_history(arm)
     rows = trial.measurements
     removed = history["heads"] - [history, *history["rounds"]][-1]["heads"]
-    found = {"heads_removed": removed, "heads": history["heads"]}
+    columns = {"heads_removed": removed, "heads": history["heads"]}
     rows = rows[rows["tokens"].isin(rows["tokens"].head(1))].sort_values("batch")
-    own, base = (
+    of_arm, of_baseline = (
         rows[(rows["arm"] == name) & (rows["quantised"] == bits)]
         for name, bits in ((arm, quantised), (BASELINE, False))
     )
-    if own.empty or base.empty:
-        return found
-    most, unpruned = own.max(numeric_only=True), base.max(numeric_only=True)
+    if of_arm.empty or of_baseline.empty:
+        return columns
+    most, unpruned = of_arm.max(numeric_only=True), of_baseline.max(numeric_only=True)
     cut = 1 - most.div(unpruned)
     for size, place in (("small", 0), ("large", -1)):
-        ratio = base["seconds"].iloc[place] / own["seconds"].iloc[place]
-        found |= {f"faster_{size}": ratio - 1, f"saved_{size}": 1 - 1 / ratio}
+        ratio = of_baseline["seconds"].iloc[place] / of_arm["seconds"].iloc[place]
+        columns |= {f"faster_{size}": ratio - 1, f"saved_{size}": 1 - 1 / ratio}
     if trial.encoder is not None:
         held = removed * trial.encoder.head_parameters
-        found["parameters_at_most"] = held / unpruned["parameters"]
+        columns["parameters_at_most"] = held / unpruned["parameters"]
     return {
-        **found,
+        **columns,
         "parameters_removed": cut["parameters"],
         "whole_removed": cut["whole_parameters"],
         "flops_removed": cut["flops"],

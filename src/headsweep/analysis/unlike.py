@@ -39,7 +39,7 @@ def of_sweep(config: Config, sweep: str) -> str:
     }
     differences = [] if published_name(model) else [f"the model is {shown_as}, not {name}"]
     differences += [
-        f"{what} {own}, not {theirs}" for what, (own, theirs) in here.items() if own != theirs
+        f"{what} {ours}, not {theirs}" for what, (ours, theirs) in here.items() if ours != theirs
     ]
     layers = {head.layer for head in pool(config, section) if head.layer is not None}
     printed = {*LAYERS[name], FIGURE_LAYER} if name == FIGURE_MODEL else set(LAYERS[name])
@@ -59,8 +59,8 @@ def of_compression(config: Config, name: str) -> str:
     if study.solver is None:
         return f"{called} is no solver of the paper."
     encoder = config.solver_of(study).encoder
-    if own := condition(config, name):
-        return f"No replication: {called} has the encoder of {own[0]}; {_OWN}."
+    if paper_names := condition(config, name):
+        return f"No replication: {called} has the encoder of {paper_names[0]}; {_OWN}."
     source = encoder.source or f"an encoder of {encoder.layers} layers, trained here,"
     return f"No replication: {called} has {source} for ATHENA's; {_OWN}."
 

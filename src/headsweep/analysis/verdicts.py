@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from headsweep import paths, tables
-from headsweep.analysis.facts import LEVEL, Cell, Sentence, Source
+from headsweep.analysis.facts import SIGNIFICANCE, Cell, Sentence, Source
 from headsweep.analysis.gains import HEADS, shown
 from headsweep.analysis.powers import seen, unless_shown
-from headsweep.analysis.trials import ACCURACY, METHOD, causal_arm, control
+from headsweep.analysis.trials import ARM_ACCURACY, METHOD, causal_arm, control
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
 from headsweep.maps import outcomes
@@ -90,10 +90,10 @@ def _heads(config: Config) -> Iterator[Verdict]:
         helps, hurts = (pruned.of(shown(pruned.rows, sign)) for sign in (1, -1))
         best = helps or pruned.of(pruned.rows.loc[[pruned.rows["gain"].idxmax()]])
         # The best is picked among all heads, so its interval is the one that holds for all.
-        named = "{of}: " if len(config.sweeps) > 1 else ""
+        named = "{subject}: " if len(config.sweeps) > 1 else ""
         said = best.say(
             named + "Best of {heads}: {gain} points, {questions} questions; {hurt} hurt.",
-            of=title(config, "sweeps", sweep),
+            subject=title(config, "sweeps", sweep),
             gain=Cell("gain", "points", "band_low", "band_high"),
             questions=Cell("n", "count"),
             heads=pruned.number("variant", "count", "count"),
@@ -103,7 +103,7 @@ def _heads(config: Config) -> Iterator[Verdict]:
         if helps:
             many = "1 head helps" if len(helps) == 1 else f"{len(helps)} heads help"
             told = "Its gain passes the corrected test."
-            decided = pruned.query(f"cut_decides == True and q < {LEVEL}")
+            decided = pruned.query(f"cut_decides == True and q < {SIGNIFICANCE}")
             if len(decided):
                 told += " {others} more may come from answers that were cut."
             so = Sentence(told, others=decided.number("variant", "count", "count"))
@@ -126,15 +126,15 @@ def _map(config: Config) -> Iterator[Verdict]:
         held = pruned.where(outcome=outcomes.PREFERENCE) or pruned.where(outcome=outcomes.SOLUTIONS)
         if not held:
             continue
-        helps = held.query(f"adjusted < {LEVEL} and change > 0")
+        helps = held.query(f"adjusted < {SIGNIFICANCE} and change > 0")
         best = held.of(held.rows.loc[[held.rows["change"].idxmax()]])
-        lost = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {LEVEL}")
+        lost = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {SIGNIFICANCE}")
         said = "Best of {heads}: {change} nats, {questions} questions; {matter} matter."
         if len(config.maps) > 1:
-            said = "{of}. " + said
+            said = "{subject}. " + said
         sentence = best.say(
             said,
-            of=title(config, "maps", name),
+            subject=title(config, "maps", name),
             heads=held.number("variant", "count", "count"),
             change=Cell("change", "nats", "band_low", "band_high"),
             questions=Cell("n", "count"),
@@ -163,8 +163,8 @@ def _foretells(config: Config, name: str) -> Sentence:
         return Sentence(
             "The map ranks gains (ρ): {ranks}.", ranks=joined if len(parts) > 1 else parts[0]
         )
-    known = table.query("low == low")
-    return Sentence("That it ranks gains is not shown." if known else "")
+    ranked = table.query("low == low")
+    return Sentence("That it ranks gains is not shown." if ranked else "")
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:
@@ -187,7 +187,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     name, method = held[row]
     section = config.selectors[name]
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
-    asked = Source.read(config, tables.ACCURACY, **names)
+    questions = Source.read(config, tables.ACCURACY, **names)
     against = method.removeprefix("sampling ").replace("=", " = ")
     if section.versus is None and len(section.sampling) > 1:
         against += f", best of {len(section.sampling)}, picked afterwards"
@@ -196,7 +196,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
         n=Cell("n", "count"),
         against=against,
         difference=_DIFFERENCE,
-        asked=asked.number("question_id", "count", "count"),
+        asked=questions.number("question_id", "count", "count"),
     )
     ends = {"▲": "Choosing heads is worth its training.", "–": "Sampling remains the simpler way."}
     so = ends.get(mark, "If answers can be checked, sample.")
@@ -208,8 +208,8 @@ def _question(config: Config) -> Iterator[Verdict]:
     held = {}
     for name in config.selectors:
         table = Source.read(config, paths.EMBEDDING_VALUE, evaluation.WORTH, selector=name)
-        own = table.where(method=SPRINT, questions="test", pool=evaluation.WHOLE_POOL, n=MEAN)
-        held[own.where(against=evaluation.SHUFFLED)] = own.where(against=COVER)
+        of_sprint = table.where(method=SPRINT, questions="test", pool=evaluation.WHOLE_POOL, n=MEAN)
+        held[of_sprint.where(against=evaluation.SHUFFLED)] = of_sprint.where(against=COVER)
     if not held:
         return
     mark, row, answer = _told(
@@ -240,15 +240,15 @@ def _families(config: Config) -> Iterator[Verdict]:
         mark = row.direction("low", "high", "adjusted")
         answers = {"▲": "Heads beat sampling", "▼": "Sampling beats heads"}
         answer = answers.get(mark, "Heads are not shown to beat sampling")
-        named = "{of}. " if len(config.frontiers) > 1 else ""
+        named = "{subject}. " if len(config.frontiers) > 1 else ""
         said = row.say(
             named + "{budget} answers' tokens: {difference} points.",
-            of=title(config, "frontiers", name),
+            subject=title(config, "frontiers", name),
             budget=Cell("budget", "count"),
             difference=_DIFFERENCE,
         )
         others = heads.query("versus != 'sampling'")
-        won = others.query(f"adjusted < {LEVEL} and difference > 0")
+        won = others.query(f"adjusted < {SIGNIFICANCE} and difference > 0")
         beaten = won.number("difference", "count", "count") if won else "none"
         families = others.number("difference", "count", "count") if others else ""
         so = Sentence("Heads beat {won} of {families} families.", won=beaten, families=families)
@@ -262,7 +262,8 @@ def _compression(config: Config) -> Iterator[Verdict]:
         return
     exhibits = ("table1", "variations")
     methods, variations = (
-        Source.read(config, paths.COMPRESSION_TABLE, ACCURACY, exhibit=each) for each in exhibits
+        Source.read(config, paths.COMPRESSION_TABLE, ARM_ACCURACY, exhibit=exhibit)
+        for exhibit in exhibits
     )
     for row in methods.where(arm=METHOD):
         name = row.first["compression"]
@@ -276,8 +277,8 @@ def _compression(config: Config) -> Iterator[Verdict]:
         if not row.number(low):
             told = "too few questions to tell"
         said = row.say(
-            f"{{of}}: {{change}} points against {beside}, {{questions}} questions.",
-            of=title(config, "compressions", name),
+            f"{{subject}}: {{change}} points against {beside}, {{questions}} questions.",
+            subject=title(config, "compressions", name),
             change=Cell(column, "points", low, high),
             questions=Cell("n", "count"),
         )
@@ -332,7 +333,7 @@ def _marks(rows: Sequence[Source]) -> list[str]:
     """Return each entry's mark: its direction, if Holm's test over all entries finds one."""
     adjusted = holm(_p(rows))
     return [
-        row.direction("low", "high") if p < LEVEL else "–"
+        row.direction("low", "high") if p < SIGNIFICANCE else "–"
         for row, p in zip(rows, adjusted, strict=True)
     ]
 
@@ -341,4 +342,4 @@ def _p(rows: Sequence[Source]) -> np.ndarray:
     """Return the two-sided p-values that belong to the rows' 95% intervals, by normal errors."""
     low, high = (np.array([row.value(end) for row in rows]) for end in ("low", "high"))
     half = np.maximum((high - low) / 2, np.finfo(float).tiny)
-    return 2 * ndtr(-ndtri(1 - LEVEL / 2) * np.abs(low + high) / 2 / half)
+    return 2 * ndtr(-ndtri(1 - SIGNIFICANCE / 2) * np.abs(low + high) / 2 / half)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.optimize import isotonic_regression
 
-from headsweep.analysis.facts import LEVEL, rows_of
+from headsweep.analysis.facts import SIGNIFICANCE, rows_of
 from headsweep.analysis.trials import METHOD, Trial
 from headsweep.figures.draw import Figure, empty
 from headsweep.figures.style import (
@@ -63,8 +63,8 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     drawn = ends.reindex([SPRINT, RANDOM, *sampled.index]).dropna()
     powers = sorted({*(2**power for power in range(limit.bit_length())), limit})
     for method in drawn.index:
-        own = within[within["method"] == method]
-        _curve(left, own, method, powers, banded=method in (SPRINT, *best))
+        curve = within[within["method"] == method]
+        _curve(left, curve, method, powers, banded=method in (SPRINT, *best))
     _log_axis(left, powers, (1, limit), "N, answers a question")
     left.set_ylabel("questions with a right answer (%)")
     left.set_title("Pass@N, 95% bands", pad=20)
@@ -75,7 +75,7 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     shown = shown.assign(name=shown["method"], series=shown["n"])
     compared = zip(sorted({1, 4, limit} & set(shown["n"])), "osD", strict=False)
     series = {n: (f"N = {n}", marker) for n, marker in compared}
-    shown = shown.assign(filled=shown["adjusted"] < LEVEL)
+    shown = shown.assign(filled=shown["adjusted"] < SIGNIFICANCE)
     _differences(right, shown, series, titles, colors, 0.24)
     right.set_xlabel("SPRINT − method (points)")
     right.set_title("Difference (95%)", pad=20)
@@ -83,8 +83,10 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     ordered = drawn.sort_values(ascending=False).items()
     listed = ", ".join(f"{plain(str(name))} {percent(value)}" for name, value in ordered)
     alt = f"Line plot of Pass@N against N. At N = {limit}: {listed}."
-    known = [text for of, text in _COVERED.items() if of in paired and paired[of].any()]
-    *others, last = known or ["test questions"]
+    interval_sources = [
+        text for column, text in _COVERED.items() if column in paired and paired[column].any()
+    ]
+    *others, last = interval_sources or ["test questions"]
     covered = f"{', '.join(others)} and {last}" if others else last
     return Figure(image, alt, data, {"n": questions, "covered": covered})
 
@@ -116,18 +118,18 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     """
     titles = dict(zip(families["family"], families["title"], strict=True))
     rest = [family for family in titles if family not in _FAMILIES]
-    colors = _FAMILIES | {each: _OTHERS[n % len(_OTHERS)] for n, each in enumerate(rest)}
+    colors = _FAMILIES | {family: _OTHERS[n % len(_OTHERS)] for n, family in enumerate(rest)}
     ordered = table[table["order"] == "ordered"]
     tested = paired[(paired["order"] == "ordered") & paired["adjusted"].notna()]
     against = tested[tested["versus"] == "sampling"]
     image = Image(figsize=(TWO_COLUMNS, 3.2))
     left, right = image.subplots(1, 2, width_ratios=(1.5, 1))
-    for family, own in ordered.groupby("family", sort=False):
+    for family, curve in ordered.groupby("family", sort=False):
         bold = family == "head"
         look: dict[str, Any] = {"color": colors[str(family)], "zorder": 4 if bold else 2}
         look["linewidth"] = 1.8 if bold else 1.2
         for outcome, (_, dashes, _) in _OUTCOMES.items():
-            left.plot(own["answers"], 100 * own[outcome], linestyle=dashes, **look)
+            left.plot(curve["answers"], 100 * curve[outcome], linestyle=dashes, **look)
     for words, dashes, _ in _OUTCOMES.values():
         left.plot([], [], color=INK, linestyle=dashes, linewidth=1.2, label=words)
     left.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.985), ncols=2)
@@ -141,7 +143,9 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     _name_curves(left, ends, final["answers"].to_dict(), titles, colors, "head")
     shown = against.assign(name=against["family"], series=against["outcome"])
     series = {outcome: (words, marker) for outcome, (words, _, marker) in _OUTCOMES.items()}
-    _differences(right, shown.assign(filled=shown["adjusted"] < LEVEL), series, titles, colors, 0.3)
+    _differences(
+        right, shown.assign(filled=shown["adjusted"] < SIGNIFICANCE), series, titles, colors, 0.3
+    )
     right.set_xlabel("family − sampling (points)")
     if len(against):
         right.set_title(f"Minus sampling at {against['budget'].iloc[0]:g} (95%)", pad=20)
@@ -254,14 +258,14 @@ def losses(trial: Trial) -> Figure:
     first = data["seed"].iloc[0]
     described = []
     for part, look in _LOOKS.items():
-        own = data[data["part"] == part]
-        if own.empty:
+        of_part = data[data["part"] == part]
+        if of_part.empty:
             continue
-        for (seed, _), run in own.groupby(["seed", "round"], sort=False):
+        for (seed, _), run in of_part.groupby(["seed", "round"], sort=False):
             faint = {"linewidth": 0.7, "alpha": 0.5, "marker": ""} if seed != first else {}
             upper.plot(run["step"], run["loss"], **{**look, "markersize": 2.6, **faint})
         upper.plot([], [], **look, label=part)
-        ends = own.loc[own["seed"] == first, "loss"].iloc[[0, -1]]
+        ends = of_part.loc[of_part["seed"] == first, "loss"].iloc[[0, -1]]
         described.append(f"{part} from {' to '.join(f'{loss:.3g}' for loss in ends)}")
     lower.step(steps, heads, where="post", color=INK, linewidth=1.4)
     for axes in (upper, lower):
@@ -286,12 +290,12 @@ def _epochs(trial: Trial, arm: str, seed: int) -> pd.DataFrame:
     """Return the losses of one seed, means over epochs, by optimiser step over all rounds."""
     rows = []
     done = 0
-    for number, each in enumerate(trial.histories[arm][seed]["rounds"], start=1):
-        for epoch in each["epochs"]:
+    for number, pruning_round in enumerate(trial.histories[arm][seed]["rounds"], start=1):
+        for epoch in pruning_round["epochs"]:
             step = done + epoch["steps"]
             for part, loss in epoch["losses"].items():
-                rows.append((seed, number, step, part, loss, each["heads"]))
-        done += each["epochs"][-1]["steps"]
+                rows.append((seed, number, step, part, loss, pruning_round["heads"]))
+        done += pruning_round["epochs"][-1]["steps"]
     return pd.DataFrame(rows, columns=["seed", "round", "step", "part", "loss", "heads"])
 
 
@@ -299,8 +303,12 @@ def _removals(trial: Trial, arm: str) -> tuple[list[int], list[int]]:
     """Return the steps at which heads were removed and the heads left from then on; first seed."""
     history = trial.first_history(arm)
     rounds = history["rounds"]
-    gone = [(each["step"], len(each["heads"])) for own in rounds for each in own["removals"]]
+    gone = [
+        (removal["step"], len(removal["heads"]))
+        for pruning_round in rounds
+        for removal in pruning_round["removals"]
+    ]
     left = history["heads"] - pd.Series([count for _, count in gone], dtype=int).cumsum()
     heads = [history["heads"], *left.tolist()]
-    end = sum(own["epochs"][-1]["steps"] for own in rounds)
+    end = sum(pruning_round["epochs"][-1]["steps"] for pruning_round in rounds)
     return [0, *(step for step, _ in gone), end], [*heads, heads[-1]]

@@ -104,38 +104,38 @@ READERS: Mapping[str, Callable[..., Needs]] = {
 subject, and the files that `headsweep.planning.exhibits.RunFiles.figure_data` lists."""
 
 
-def draw(config: Config, subject: str, of: str = "") -> None:
+def draw(config: Config, subject: str, name: str = "") -> None:
     """Draw the figures of a sweep and each of its layers, or of another kind of subject
     (`headsweep.planning.exhibits.Subject`), given its name, empty for the run; write records.
 
     Raises:
         ConfigError: the config has no such subject.
     """
-    if of and of not in (known := getattr(config, f"{subject}s")):
-        raise ConfigError(f"{subject} {of!r} is not in the config: {', '.join(known)}")
+    if name and name not in (subjects := getattr(config, f"{subject}s")):
+        raise ConfigError(f"{subject} {name!r} is not in the config: {', '.join(subjects)}")
     run = RunFiles(config)
-    called = title(config, f"{subject}s", of) if of else ""
-    layers = [{"layer": layer} for layer in run.layers(of)] if subject == "sweep" else []
+    called = title(config, f"{subject}s", name) if name else ""
+    layers = [{"layer": layer} for layer in run.layers(name)] if subject == "sweep" else []
     for exhibit in EXHIBITS:
         places: Mapping[str, Any] = {subject: [{}], "layer": layers}
         for layer in places.get(exhibit.per, []):
             stopwatch = Stopwatch()
-            sources = list(map(Path, run.figure_data(exhibit.needs, of)))
-            needs = READERS[exhibit.needs](config, of, sources)
-            made = draw_exhibit(exhibit, config.run, of, needs, sources, called, **layer)
+            sources = list(map(Path, run.figure_data(exhibit.needs, name)))
+            needs = READERS[exhibit.needs](config, name, sources)
+            made = draw_exhibit(exhibit, config.run, name, needs, sources, called, **layer)
             record(made, stopwatch, sources)
 
 
 def draw_exhibit(
     exhibit: Exhibit,
     run: str,
-    of: str,
+    subject: str,
     needs: Needs,
     sources: Sequence[Path],
     called: str = "",
     **layer: int,
 ) -> list[Path]:
-    """Draw a figure of a run and its subject `of`, empty for the run itself; return its files, one
+    """Draw a figure of a run and its `subject`, empty for the run itself; return its files, one
     for each of `SUFFIXES`.
 
     The JSON file names the `sources` that `needs` were read from. `called` is the subject's title,
@@ -144,7 +144,7 @@ def draw_exhibit(
     from fontTools.subset import Options  # slow to import; matplotlib uses it to save a PDF
 
     Options._drop_tables_default = sorted({*Options._drop_tables_default, *_LAYOUT})
-    template = exhibit.template(run, of, **layer)
+    template = exhibit.template(run, subject, **layer)
     made = [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
     with matplotlib.style.context(SHEET):
         figure: Figure = resolve_name(f"headsweep.{exhibit.draw}")(*needs, **layer)
@@ -155,7 +155,7 @@ def draw_exhibit(
                 figure.image.savefig(temporary, transparent=kind == "svg", **options)
             figure.image.set_layout_engine("none")  # the first format's layout holds for all
     write_csv(made[-2], figure.data)
-    heading, caption = exhibit.words(called or short(of), figure.facts)
+    heading, caption = exhibit.words(called or short(subject), figure.facts)
     words = {"title": heading, "caption": caption, "alt": figure.alt}
     write_json(made[-1], {**words, "sources": list(map(str, sources))})
     return made

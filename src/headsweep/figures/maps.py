@@ -14,7 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure as Image
 
-from headsweep.analysis.facts import LEVEL
+from headsweep.analysis.facts import SIGNIFICANCE
 from headsweep.analysis.gains import cells
 from headsweep.figures.draw import Figure, empty
 from headsweep.figures.style import (
@@ -28,7 +28,7 @@ from headsweep.figures.style import (
     VERMILLION,
     legible,
 )
-from headsweep.maps.outcomes import OUTCOMES
+from headsweep.maps.outcomes import TITLE_OF_OUTCOME
 from headsweep.text import percent, wrapped
 from headsweep.variants import Variant
 
@@ -60,7 +60,7 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     best = (accuracy == accuracy[1:].max(axis=0)) & (np.arange(len(accuracy)) > 0)[:, np.newaxis]
     for (row, column), value in np.ndenumerate(accuracy):
         ink = legible(DIVERGING(0.5 + 50 * gain[row, column] / limit)[:3])
-        if q[row, column] < LEVEL:
+        if q[row, column] < SIGNIFICANCE:
             sign = "^" if gain[row, column] > 0 else "v"
             axes.scatter(column + 0.37, row, s=11, marker=sign, color=ink, linewidths=0)
         look: dict[str, Any] = {"fontweight": "bold" if best[row, column] else "normal"}
@@ -84,7 +84,7 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
         f"Heatmap of accuracy for {len(heads)} heads. Over all questions the base model has "
         f"{percent(top['base'])}; pruning head {top['head']} gives {percent(top['accuracy'])}, the "
         f"highest, and head {worst['head']} {percent(worst['accuracy'])}, the lowest. "
-        f"{(overall['q'] < LEVEL).sum()} heads differ from base by test."
+        f"{(overall['q'] < SIGNIFICANCE).sum()} heads differ from base by test."
     )
     facts = {"layer": layer, "heads": len(variants) - 1, "n": len(z)}
     return Figure(image, alt, rows.drop(columns="by"), facts)
@@ -112,7 +112,9 @@ def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
     axes = image.add_subplot()
     ends = min(0.95, grid.min()), 1
     _map(axes, grid, SEQUENTIAL, ends, "share of questions with the same outcome", 0.02)
-    layers = pd.Series(["base" if each.layer is None else str(each.layer) for each in variants])
+    layers = pd.Series(
+        ["base" if variant.layer is None else str(variant.layer) for variant in variants]
+    )
     places = layers.index.to_series().groupby(layers, sort=False)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_ticks(places.mean(), layers.unique())
@@ -159,7 +161,7 @@ def scored_map(heads: pd.DataFrame) -> Figure:
 
     Rows are layers; the last column, apart, is the mean of a layer's noise placebos.
     """
-    outcomes = [outcome for outcome in OUTCOMES if (heads["outcome"] == outcome).any()]
+    outcomes = [outcome for outcome in TITLE_OF_OUTCOME if (heads["outcome"] == outcome).any()]
     pruned = heads[heads["kind"] == "head"]
     layers = np.unique(pruned["layer"])
     width = int(pruned["head"].max()) + 1
@@ -168,18 +170,18 @@ def scored_map(heads: pd.DataFrame) -> Figure:
     panels = image.subplots(1, len(outcomes), squeeze=False)[0]
     told = []
     for axes, outcome in zip(panels, outcomes, strict=True):
-        own = heads[heads["outcome"] == outcome]
+        chosen = heads[heads["outcome"] == outcome]
         grid = np.full((len(layers), width + 2), np.nan)
-        for row in own.to_dict("records"):
+        for row in chosen.to_dict("records"):
             place = int(np.searchsorted(layers, row["layer"]))
             if row["kind"] == "head":
                 grid[place, int(row["head"])] = row["change"]
-        noise = own[own["kind"] == "noise"].groupby("layer")["change"].mean()
+        noise = chosen[chosen["kind"] == "noise"].groupby("layer")["change"].mean()
         grid[np.searchsorted(layers, noise.index), width + 1] = noise
         limit = float(np.nanquantile(np.abs(grid[:, :width]), _STRONGEST)) or 1.0
         _map(axes, grid, DIVERGING, (-limit, limit), "", 0.03)
-        axes.set_title(f"{outcome}:\n{OUTCOMES[outcome]}", fontsize=7)
-        shown = own[own["adjusted"] < LEVEL]
+        axes.set_title(f"{outcome}:\n{TITLE_OF_OUTCOME[outcome]}", fontsize=7)
+        shown = chosen[chosen["adjusted"] < SIGNIFICANCE]
         for row in shown.to_dict("records"):
             place = np.searchsorted(layers, row["layer"])
             sign = "^" if row["change"] > 0 else "v"
@@ -189,7 +191,9 @@ def scored_map(heads: pd.DataFrame) -> Figure:
         axes.set_yticks(range(0, len(layers), step), layers[::step])
         axes.set_xticks([0, width - 1, width + 1], ["0", str(width - 1), "noise"])
         axes.set_xlabel("head")
-        told.append(f"{outcome}: {len(shown)} of {len(own[own['kind'] == 'head'])} heads shown")
+        told.append(
+            f"{outcome}: {len(shown)} of {len(chosen[chosen['kind'] == 'head'])} heads shown"
+        )
     panels[0].set_ylabel("layer")
     alt = f"Map of {len(layers)} layers of heads, by outcome. {'; '.join(told)}."
     facts = {"heads": pruned["variant"].nunique(), "n": int(heads["n"].max())}

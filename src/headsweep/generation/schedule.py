@@ -72,8 +72,9 @@ class Schedule:
         if not self._group:
             return None
         self.begun = self.begun or time.monotonic()
+        questions = questions_of_unit(len(self._group), self._workers)
         requests = []
-        for question in list(self._group)[: questions_of_unit(len(self._group), self._workers)]:
+        for question in list(self._group)[:questions]:
             requests += self._group.pop(question)
         return self.work.unit(requests, self._base)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from headsweep.maps.outcomes import OUTCOMES
+from headsweep.maps.outcomes import TITLE_OF_OUTCOME
 from headsweep.statistics import LEVEL
 from headsweep.variants import BASE
 
@@ -38,14 +38,14 @@ def foretold(
         if len(present) < _FEWEST:
             continue
         gains = z[present].mean() - z[str(BASE)].mean()
-        for outcome in OUTCOMES:
-            own = pruned[pruned["outcome"] == outcome].set_index("variant")
-            if own.empty:
+        for outcome in TITLE_OF_OUTCOME:
+            of_outcome = pruned[pruned["outcome"] == outcome].set_index("variant")
+            if of_outcome.empty:
                 continue
             for estimate, column in (("scored", "change"), ("first order", "first_order")):
-                found = _held(own.loc[present, column], gains)
+                ranking = _held(of_outcome.loc[present, column], gains)
                 facts = {"questions": questions, "title": called[questions], "n": len(z)}
-                rows.append({**facts, "outcome": outcome, "estimate": estimate, **found})
+                rows.append({**facts, "outcome": outcome, "estimate": estimate, **ranking})
     return pd.DataFrame(rows, columns=FORETOLD)
 
 
@@ -76,8 +76,8 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> tuple[float, floa
     for estimating Pearson, Kendall and Spearman correlations): (1 + ρ²/2) / (n − 3). All are NaN
     where one of the two does not vary.
     """
-    ranks = [pd.Series(each).rank().to_numpy() for each in (first, second)]
-    if min(np.ptp(each) for each in ranks) == 0:
+    ranks = [pd.Series(values).rank().to_numpy() for values in (first, second)]
+    if min(np.ptp(values) for values in ranks) == 0:
         return math.nan, math.nan, math.nan
     rho = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
     middle = math.atanh(min(max(rho, -1 + 1e-12), 1 - 1e-12))

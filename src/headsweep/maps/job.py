@@ -60,14 +60,14 @@ def _score_layer(
     seconds = watch.seconds
     table = pd.DataFrame(
         {
-            "question_id": own.text.question_id,
-            "kind": own.text.kind,
-            "variant": str(own.variant),
-            "log_probability": own.log_probability,
-            "tokens": len(own.text.tokens),
-            "kept": own.kept,
+            "question_id": scored_text.text.question_id,
+            "kind": scored_text.text.kind,
+            "variant": str(scored_text.variant),
+            "log_probability": scored_text.log_probability,
+            "tokens": len(scored_text.text.tokens),
+            "kept": scored_text.kept,
         }
-        for own in scores
+        for scored_text in scores
     )
     facts: dict[str, Any] = {**chosen.counts, "texts": len(chosen.texts), "variants": len(variants)}
     facts |= {"texts_per_second": len(scores) / seconds, "scoring_seconds": seconds}
@@ -95,16 +95,18 @@ def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
     """
     allowed = bound(str(loaded.dtype).removeprefix("torch."), len(scores[0].text.tokens))
     worst = 0.0
-    for own in [each for each in scores if each.text == scores[0].text][:2]:
-        lost = pruned(loaded.model, loaded.geometry, own.variant)
+    of_first_text = [score for score in scores if score.text == scores[0].text]
+    for checked in of_first_text[:2]:
+        lost = pruned(loaded.model, loaded.geometry, checked.variant)
         with in_float32(loaded.model), torch.inference_mode(), lost:
-            truth = log_probability(loaded, own.text).item()
-        worst = max(worst, abs(own.log_probability - truth))
-        if not abs(own.log_probability - truth) <= allowed:
+            truth = log_probability(loaded, checked.text).item()
+        difference = abs(checked.log_probability - truth)
+        worst = max(worst, difference)
+        if not difference <= allowed:
             raise ModelError(
-                f"{own.variant}: the log-probability of a text is {own.log_probability:.4f}, by "
-                f"the model's own modules {truth:.4f}; {allowed:.2g} is allowed; use dtype "
-                f"float32, and please report this"
+                f"{checked.variant}: the log-probability of a text is "
+                f"{checked.log_probability:.4f}, by the model's own modules {truth:.4f}; "
+                f"{allowed:.2g} is allowed; use dtype float32, and please report this"
             )
     return {"bound": allowed, "worst": worst}
 
@@ -126,10 +128,10 @@ def _estimates(config: Config, name: str, loaded: LoadedModel) -> pd.DataFrame:
     chosen = choose_texts(config, name, loaded.tokenizer)
     return pd.DataFrame(
         {
-            "question_id": own.text.question_id,
-            "kind": own.text.kind,
-            "variant": str(own.variant),
-            "change": own.change,
+            "question_id": estimate_of_text.text.question_id,
+            "kind": estimate_of_text.text.kind,
+            "variant": str(estimate_of_text.variant),
+            "change": estimate_of_text.change,
         }
-        for own in estimate(loaded, chosen.texts)
+        for estimate_of_text in estimate(loaded, chosen.texts)
     )

@@ -20,7 +20,7 @@ RIGHT, WRONG, SOLUTION = "right", "wrong", "solution"
 """Kinds of texts."""
 
 LIKELIHOOD, PREFERENCE, SOLUTIONS = "likelihood", "preference", "solutions"
-OUTCOMES = {
+TITLE_OF_OUTCOME = {
     LIKELIHOOD: "right samples (nats a token)",
     PREFERENCE: "right minus wrong (nats)",
     SOLUTIONS: "reference solutions (nats a token)",
@@ -52,12 +52,12 @@ def heads_table(scores: pd.DataFrame, estimates: pd.DataFrame, seed: int) -> pd.
     lengths = scores.groupby(_TEXT)["tokens"].first()
     estimated = estimates.pivot(index=_TEXT, columns="variant", values="change")
     parts = []
-    for outcome in OUTCOMES:
-        own = _paired(changes, lengths, outcome)
-        if len(own) < _FEWEST:
+    for outcome in TITLE_OF_OUTCOME:
+        values = _paired(changes, lengths, outcome)
+        if len(values) < _FEWEST:
             continue
         first = _paired(estimated, lengths, outcome).mean()
-        tested = _tested(own, outcome, seed)
+        tested = _tested(values, outcome, seed)
         parts.append(tested.assign(first_order=tested["variant"].map(first)))
     return pd.concat(parts, ignore_index=True)[HEADS] if parts else pd.DataFrame(columns=HEADS)
 
@@ -70,8 +70,8 @@ def _changes(scores: pd.DataFrame) -> pd.DataFrame:
     parts = []
     parsed = {name: Variant.parse(name) for name in scores["variant"].unique()}
     layers = scores["variant"].map(lambda name: parsed[name].layer)
-    for _, own in scores.groupby(layers):
-        table = own.pivot(index=_TEXT, columns="variant", values="log_probability")
+    for _, of_layer in scores.groupby(layers):
+        table = of_layer.pivot(index=_TEXT, columns="variant", values="log_probability")
         base = next(name for name in table if parsed[str(name)].kind == "replay")
         parts.append(table.drop(columns=base).sub(table[base], axis=0))
     return pd.concat(parts, axis=1)
@@ -88,37 +88,37 @@ def _paired(changes: pd.DataFrame, lengths: pd.Series, outcome: str) -> pd.DataF
         if right is None or wrong is None:
             return pd.DataFrame()
         return pd.DataFrame(right - wrong).dropna()
-    kind, found = (RIGHT, right) if outcome == LIKELIHOOD else (SOLUTION, solution)
-    if found is None:
+    kind, likelihood = (RIGHT, right) if outcome == LIKELIHOOD else (SOLUTION, solution)
+    if likelihood is None:
         return pd.DataFrame()
-    return pd.DataFrame(found.div(lengths.xs(kind, level="kind"), axis=0)).dropna()
+    return pd.DataFrame(likelihood.div(lengths.xs(kind, level="kind"), axis=0)).dropna()
 
 
 def _tested(changes: pd.DataFrame, outcome: str, seed: int) -> pd.DataFrame:
     """Return an outcome's rows: heads tested together, noise placebos each alone."""
     variants = sorted(map(Variant.parse, changes.columns))
-    heads = [each for each in variants if each.kind == "head"]
-    noise = [each for each in variants if each.kind == "noise"]
+    heads = [variant for variant in variants if variant.kind == "head"]
+    noise = [variant for variant in variants if variant.kind == "noise"]
     parts = []
     for members in (heads, noise):
         if not members:
             continue
         values: Float[np.ndarray, "questions variants"]
-        values = changes[[str(each) for each in members]].to_numpy(float)
-        found = joint_means(values, RESAMPLES, seed)
+        values = changes[[str(variant) for variant in members]].to_numpy(float)
+        tested = joint_means(values, RESAMPLES, seed)
         table = pd.DataFrame(
             {
-                "variant": [str(each) for each in members],
-                "layer": [each.layer for each in members],
-                "head": [each.head for each in members],
-                "kind": [each.kind for each in members],
-                "change": found.mean,
-                "low": found.low,
-                "high": found.high,
-                "band_low": found.band_low,
-                "band_high": found.band_high,
-                "t": found.t,
-                "adjusted": found.adjusted,
+                "variant": [str(variant) for variant in members],
+                "layer": [variant.layer for variant in members],
+                "head": [variant.head for variant in members],
+                "kind": [variant.kind for variant in members],
+                "change": tested.mean,
+                "low": tested.low,
+                "high": tested.high,
+                "band_low": tested.band_low,
+                "band_high": tested.band_high,
+                "t": tested.t,
+                "adjusted": tested.adjusted,
             }
         )
         if members is noise:
@@ -130,13 +130,16 @@ def _tested(changes: pd.DataFrame, outcome: str, seed: int) -> pd.DataFrame:
 def layers_table(heads: pd.DataFrame) -> pd.DataFrame:
     """Return columns `LAYERS`: what a layer's heads do beside noise as strong, by outcome."""
     rows = []
-    for (outcome, layer), own in heads.groupby(["outcome", "layer"], sort=False):
-        of_heads, noise = own[own["kind"] == "head"], own[own["kind"] == "noise"]
+    for (outcome, layer), of_layer in heads.groupby(["outcome", "layer"], sort=False):
+        of_heads, noise = (
+            of_layer[of_layer["kind"] == "head"],
+            of_layer[of_layer["kind"] == "noise"],
+        )
         rows.append(
             {
                 "layer": layer,
                 "outcome": outcome,
-                "n": own["n"].iloc[0],
+                "n": of_layer["n"].iloc[0],
                 "heads": len(of_heads),
                 "shown": int((of_heads["adjusted"] < 0.05).sum()),
                 "lowest": of_heads["change"].min(),

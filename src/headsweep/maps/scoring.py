@@ -105,7 +105,7 @@ def _draft(text: Text, variants: Sequence[Variant]) -> Drafted:
 def _scored(run: SharedPass | WholePass, drafts: Drafts, device: torch.device) -> Iterator[Score]:
     """Yield the scores of the rows of one pass."""
     run.begin([(row, drafted) for drafted in drafts for row in drafted.rows])
-    chunks = {each: Chunk(0, len(each.text), len(each.draft)) for each in drafts}
+    chunks = {drafted: Chunk(0, len(drafted.text), len(drafted.draft)) for drafted in drafts}
     expected = [token for _, drafted in run.pairs for token in drafted.draft]
     targets = torch.tensor(expected, device=device)
     parts = []
@@ -113,7 +113,7 @@ def _scored(run: SharedPass | WholePass, drafts: Drafts, device: torch.device) -
     for slab in run.logits(chunks):
         parts.append(_read(slab, targets[start : start + len(slab)]))
         start += len(slab)
-    logs, first = (torch.cat(each) for each in zip(*parts, strict=True))
+    logs, first = (torch.cat(drafted) for drafted in zip(*parts, strict=True))
     counts = [len(drafted.draft) for _, drafted in run.pairs]
     for (row, drafted), log, best in zip(
         run.pairs, logs.split(counts), first.split(counts), strict=True
@@ -127,5 +127,5 @@ def _read(
     """Return each target's log-probability, float64, and whether no other token is likelier."""
     best = logits.amax(dim=1)
     logs = logits.log_softmax(dim=1)  # a difference from the sum's logarithm would round it
-    own = logits.gather(1, targets[:, None])[:, 0]
-    return logs.gather(1, targets[:, None])[:, 0].double(), own >= best
+    target_logits = logits.gather(1, targets[:, None])[:, 0]
+    return logs.gather(1, targets[:, None])[:, 0].double(), target_logits >= best

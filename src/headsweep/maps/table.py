@@ -43,7 +43,7 @@ def write_tables(config: Config, name: str) -> None:
         "foretold": foretold(heads, outcomes, called),
     }
     path = partial(store.path, paths.MAP, map=name)
-    made = [write_csv(path(table=table), own, 6) for table, own in tables.items()]
+    made = [write_csv(path(table=table), content, 6) for table, content in tables.items()]
     facts = {"map": config.maps[name].model_dump(mode="json"), "seed": config.seed}
     write_record(made[-1], stopwatch, facts, together=made)
     shown = heads[heads["adjusted"] < 0.05].groupby("outcome")["variant"].count()

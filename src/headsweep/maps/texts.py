@@ -44,16 +44,23 @@ def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) 
     """
     section = config.maps[name]
     store = Store(config)
-    asked = store.read(QUESTIONS, questions=section.questions)[: section.n]
-    samples = {each: _pairs(store, config, name, each) for each in section.sampling}
+    questions = store.read(QUESTIONS, questions=section.questions)[: section.n]
+    samples = {decoding: _pairs(store, config, name, decoding) for decoding in section.sampling}
     prompt_of = config.decodings[section.decoding]
     family = config.questions[section.questions].family
     texts: list[Text] = []
     pairs = solutions = 0
-    for row in asked.to_dict("records"):
+    for row in questions.to_dict("records"):
         question = str(row["question_id"])
         prompt = encode_prompt(tokenizer, str(row["question"]), prompt_of, family)
-        pair = next((own[question] for own in samples.values() if question in own), None)
+        pair = next(
+            (
+                pairs_of_decoding[question]
+                for pairs_of_decoding in samples.values()
+                if question in pairs_of_decoding
+            ),
+            None,
+        )
         if pair is not None:
             pairs += 1
             texts += [Text(question, kind, prompt, tokens) for kind, tokens in pair.items()]
@@ -64,10 +71,10 @@ def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) 
             texts.append(Text(question, SOLUTION, prompt, tuple(tokens)))
     if not texts:
         raise TableError(
-            f"maps.{name}: none of {len(asked)} questions has a right and a wrong sample, or a "
+            f"maps.{name}: none of {len(questions)} questions has a right and a wrong sample, or a "
             f"reference solution; name more samples under `sampling`, or other questions"
         )
-    return Chosen(texts, len(asked), pairs, solutions)
+    return Chosen(texts, len(questions), pairs, solutions)
 
 
 def _pairs(
@@ -84,12 +91,12 @@ def _pairs(
     answers = store.read(ANSWERS, variant=BASE, **names)
     answers = answers[answers["token_ids"].map(len) > 0]
     both = graded.merge(answers[["question_id", "sample", "token_ids"]], "inner")
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
-    for question, own in both.sort_values("sample").groupby("question_id", sort=False):
-        right, wrong = own[own["correct"]], own[~own["correct"]]
+    pairs: dict[str, dict[str, tuple[int, ...]]] = {}
+    for question, samples in both.sort_values("sample").groupby("question_id", sort=False):
+        right, wrong = samples[samples["correct"]], samples[~samples["correct"]]
         if len(right) and len(wrong):
             first = {RIGHT: right.iloc[0], WRONG: wrong.iloc[0]}
-            found[str(question)] = {
+            pairs[str(question)] = {
                 kind: tuple(map(int, row["token_ids"])) for kind, row in first.items()
             }
-    return found
+    return pairs

@@ -36,7 +36,7 @@ _ROOM = 600_000  # characters of images that a page embeds; for further ones it 
 
 
 @dataclass
-class Table:
+class ShownTable:
     """Rows of text and numbers."""
 
     titles: Sequence[str]
@@ -62,7 +62,7 @@ class Picture:
     kind: str = "figure"
 
 
-Block = Table | Picture
+Block = ShownTable | Picture
 
 
 @dataclass
@@ -95,7 +95,7 @@ def table(source: Source, columns: Columns, caption: str = "", limit: int = 600)
         said.append(f"{limit} of {len(source)} rows; {source.file} has all.")
     shown = [[row[place] for place in keep] for row in rows]
     told = Markup(" ").join(map(escape, said))
-    return [Table([titles[place] for place in keep], shown, told, source.file)]
+    return [ShownTable([titles[place] for place in keep], shown, told, source.file)]
 
 
 def marks(
@@ -141,7 +141,7 @@ def marks(
     unit = "points" if in_points else "percent"
     titles, cells = cells_of(rows, {"": named, unit: strips, **columns})
     foot = ruler(scale, points if in_points else part)
-    return [Table(titles, cells, caption, foot=foot, kind="strips")]
+    return [ShownTable(titles, cells, caption, foot=foot, kind="strips")]
 
 
 def images(pictures: Iterable[str]) -> list[Block]:
@@ -149,7 +149,7 @@ def images(pictures: Iterable[str]) -> list[Block]:
 
     What was not drawn or is empty is left out.
     """
-    found: list[Block] = []
+    blocks: list[Block] = []
     for template in pictures:
         path = Path(template.format(suffix="svg"))
         words = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
@@ -157,8 +157,8 @@ def images(pictures: Iterable[str]) -> list[Block]:
             image = _smaller(read_text(path))
             uri = Markup(image.replace("%", "%25").replace("#", "%23").replace("&", "&amp;"))
             svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(words["alt"], uri)
-            found.append(Picture(svg, f"In print: {path.with_suffix('.pdf')}", "image"))
-    return found
+            blocks.append(Picture(svg, f"In print: {path.with_suffix('.pdf')}", "image"))
+    return blocks
 
 
 def bounded(blocks: Iterable[Block]) -> None:
@@ -220,7 +220,7 @@ def _made(declared: PageTable, source: Source, facts: Facts) -> list[Block]:
 
 def as_printed(config: Config) -> dict[str, list[Block]]:
     """Return Figures 2, 4 and 5 and Tables 1-4 of both papers, by name."""
-    found: dict[str, list[Block]] = {
+    blocks_by_heading: dict[str, list[Block]] = {
         heading: images(RunFiles(config).pictures(find_exhibit(name)))
         for heading, name in (
             ("Figure 2: gains of the best and the median head", "violins"),
@@ -232,19 +232,21 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
     for source, facts in _sources(config, paths.TABLE):
         rows = [
             ["No Prune" if variant == "base" else variant]
-            + [each.number("accuracy", "part") for each in source.where(variant=variant)]
+            + [cell.number("accuracy", "part") for cell in source.where(variant=variant)]
             for variant in source.rows["variant"].unique()
         ]
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
         caption = f"{facts.subject}. Right answers in percent. {cut.note(source.rows)}".rstrip()
-        found.setdefault(heading, []).append(Table(titles, rows, caption, source.file))
+        blocks_by_heading.setdefault(heading, []).append(
+            ShownTable(titles, rows, caption, source.file)
+        )
     for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
         name = exhibit.replace("table", "Table ").capitalize()
         for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):
             columns = {"compression": Cell("title"), **PRINTED}
             caption = unlike.of_table(config, source.rows)
-            found[f"Second paper, {name}"] = table(source, columns, caption)
-    return {name: blocks for name, blocks in found.items() if blocks}
+            blocks_by_heading[f"Second paper, {name}"] = table(source, columns, caption)
+    return {name: blocks for name, blocks in blocks_by_heading.items() if blocks}
 
 
 def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[Source, Facts]]:

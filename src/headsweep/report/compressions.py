@@ -1,14 +1,14 @@
 """The page's section on heads that go for good: what that costs, and what it saves."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 import numpy as np
 
 from headsweep import paths
 from headsweep.analysis.facts import Cell, Columns, Sentence, Source
-from headsweep.analysis.trials import ACCURACY, METHOD, TRAINED_ON, causal_arm, control
-from headsweep.config import Config
+from headsweep.analysis.trials import ARM_ACCURACY, METHOD, TRAINED_ON, causal_arm, control
+from headsweep.config import Config, Study
 from headsweep.config.compression import NOTABLE
 from headsweep.planning.titles import title
 from headsweep.report.blocks import Block, Picture, Section, marks
@@ -54,45 +54,89 @@ _COLUMNS: Columns = {
 
 def compression(config: Config, section: Section) -> None:
     """Show what removing heads for good costs, and saves, by the arms that tell most."""
-    exhibits = ("table4", "table1", "variations", "quantisation")
     tables = [
-        Source.read(config, paths.COMPRESSION_TABLE, ACCURACY, exhibit=each) for each in exhibits
+        Source.read(config, paths.COMPRESSION_TABLE, ARM_ACCURACY, exhibit=exhibit)
+        for exhibit in ("table4", "table1", "variations", "quantisation")
     ]
-    names: dict[Source, str] = {}
+    labels: dict[Source, str] = {}
     for name, study in config.compressions.items():
-        called = title(config, "compressions", name)
-        found = dict[tuple[bool, str], Source]()
-        causal = causal_arm(study)
-        told = {METHOD: _NAMES[METHOD]} | ({causal: _CAUSAL} if causal else {}) | _NAMES
-        order = {arm: place for place, arm in enumerate(told)}
-        for row in chain.from_iterable(each.where(compression=name) for each in tables):
-            if row.number("change"):
-                found.setdefault((_bits(row), row.first["arm"]), row)
-        ranked = sorted(found, key=lambda key: (key[0], order.get(key[1], len(order))))
-        for bits, arm in ranked[: max(2, _ROWS // len(config.compressions))]:
-            own = told.get(arm, arm.replace("_", " ") if "ratio" not in arm else "{ratio} gone")
-            own = own.format(ratio=f"{100 * study.settings[arm].ratio:g}%")
-            if bits:
-                own += ", 8 bits"
-            names[found[bits, arm]] = f"{len(names) + 1}. {called}: {own}"
-        whole = {arm: row for (bits, arm), row in found.items() if not bits}
-        trained = whole.get(TRAINED_ON)
-        arms = [arm for arm in told if arm in whole and arm != TRAINED_ON]
-        if trained and arms:  # as many steps as the pruned ones
-            said = "; ".join(f"{told[arm]} {{at{place}}}" for place, arm in enumerate(arms))
-            changes = (whole[arm].number("change_trained", "points") for arm in arms)
-            parts = {f"at{place}": change for place, change in enumerate(changes)}
-            said = f"{{of}}, points against training as long: {said}. "
-            said += "Training as long: {alone} against the original."
-            alone = trained.number("change", "points")
-            section.lead.append(Sentence(said, of=called, ratio="heads", alone=alone, **parts))
-        if causal in whole and study.model:  # a solver's are measured before each round
+        compression_title = title(config, "compressions", name)
+        row_of_arm = _rows_of_arms(tables, name)
+        names = _names_of_arms(study)
+        most = max(2, _ROWS // len(config.compressions))
+        for quantised, arm in _most_telling(row_of_arm, names)[:most]:
+            label = _label(study, arm, names, quantised=quantised)
+            labels[row_of_arm[quantised, arm]] = f"{len(labels) + 1}. {compression_title}: {label}"
+        unquantised = {arm: row for (quantised, arm), row in row_of_arm.items() if not quantised}
+        against_training = _against_training(compression_title, unquantised, names)
+        if against_training is not None:
+            section.lead.append(against_training)
+        if causal_arm(study) in unquantised and study.model:  # a solver's: before each round
             section.lead.append(_SCORED_ONCE)
-    drawn = {_held(row): name for row, name in names.items()}
-    beside = _beside(names)
+    drawn = {_held(row): label for row, label in labels.items()}
+    beside = _beside(labels)
     section.blocks += _against_time([*drawn], beside)
     caption = f"Drawn: points against {beside}. The test time of the original is 1."
     section.blocks += marks(list(drawn), _MARKS, _COLUMNS, caption, label=drawn.__getitem__)
+
+
+def _rows_of_arms(tables: Iterable[Source], compression: str) -> dict[tuple[bool, str], Source]:
+    """Return the first row of each arm whose change is known, by whether its weights have 8 bits
+    and by its name.
+    """
+    rows: dict[tuple[bool, str], Source] = {}
+    for table in tables:
+        for row in table.where(compression=compression):
+            if row.number("change"):
+                rows.setdefault((_is_quantised(row), row.first["arm"]), row)
+    return rows
+
+
+def _names_of_arms(study: Study) -> dict[str, str]:
+    """Return the names of a compression's arms on the page, the most informative first."""
+    names = {METHOD: _NAMES[METHOD]}
+    causal = causal_arm(study)
+    if causal is not None:
+        names[causal] = _CAUSAL
+    return names | _NAMES
+
+
+def _most_telling(
+    arms: Iterable[tuple[bool, str]], names: Mapping[str, str]
+) -> list[tuple[bool, str]]:
+    """Return arms in the order of their names; unnamed and then quantised ones come last."""
+    order = {arm: place for place, arm in enumerate(names)}
+    return sorted(arms, key=lambda arm: (arm[0], order.get(arm[1], len(order))))
+
+
+def _label(study: Study, arm: str, names: Mapping[str, str], *, quantised: bool) -> str:
+    """Return what a row of an arm is called."""
+    unnamed = "{ratio} gone" if "ratio" in arm else arm.replace("_", " ")
+    label = names.get(arm, unnamed).format(ratio=f"{100 * study.settings[arm].ratio:g}%")
+    return f"{label}, 8 bits" if quantised else label
+
+
+def _against_training(
+    compression_title: str, rows: Mapping[str, Source], names: Mapping[str, str]
+) -> Sentence | None:
+    """Say how named arms differ from one that trained as long with all heads, if that was run."""
+    trained = rows.get(TRAINED_ON)
+    arms = [arm for arm in names if arm in rows and arm != TRAINED_ON]
+    if trained is None or not arms:
+        return None
+    parts: dict[str, object] = {}
+    told = []
+    for place, arm in enumerate(arms):
+        parts[f"change{place}"] = rows[arm].number("change_trained", "points")
+        told.append(f"{names[arm]} {{change{place}}}")
+    return Sentence(
+        f"{{subject}}, points against training as long: {'; '.join(told)}. "
+        "Training as long: {alone} against the original.",
+        subject=compression_title,
+        ratio="heads",
+        alone=trained.number("change", "points"),
+        **parts,
+    )
 
 
 def _held(row: Source) -> Source:
@@ -109,32 +153,35 @@ def _held(row: Source) -> Source:
 
 def _beside(rows: Iterable[Source]) -> str:
     """Return what arms are held against."""
-    found = {control(row.first)[1] for row in rows if row.first["arm"] != TRAINED_ON}
-    if len(found) > 1:
+    controls = {control(row.first)[1] for row in rows if row.first["arm"] != TRAINED_ON}
+    if len(controls) > 1:
         return "training as long, or else the original"
-    return "".join(found) or "training as long"
+    return "".join(controls) or "training as long"
 
 
-def _bits(row: Source) -> bool:
+def _is_quantised(row: Source) -> bool:
     return bool(row.first.get("quantised", False))
 
 
 def _against_time(pruned: list[Source], beside: str) -> list[Block]:
     """Return a chart of the change of accuracy that is drawn against the time of the whole test."""
-    known = {place: row for place, row in enumerate(pruned, 1) if row.number(_HELD[0])}
-    timed = {place: row for place, row in known.items() if row.number("test_time")}
+    timed = {
+        place: row
+        for place, row in enumerate(pruned, 1)
+        if row.number(_HELD[0]) and row.number("test_time")
+    }
     if not timed:
         return []
     numbers = {place: [100 * row.value(name) for name in _HELD] for place, row in timed.items()}
     times = [1.0, *(row.value("test_time") for row in timed.values())]
     y = Scale.over([-100 * NOTABLE, *chain.from_iterable(numbers.values())])
-    told = ", ".join(f"{place}: {own[0]:+.1f}" for place, own in numbers.items())
+    told = ", ".join(f"{place}: {change:+.1f}" for place, (change, *_) in numbers.items())
     alt = f"Change of accuracy in points against test time: {told}."
     x = Scale(min(times) - 0.05, max(times) + 0.05)
     chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
     for place, row in timed.items():
         way = {"▲": "up", "▼": "down", "–": "none"}[row.direction(*_HELD[1:])]
-        kind = f"{'ring' if _bits(row) else 'dot'} {way}"
+        kind = f"{'ring' if _is_quantised(row) else 'dot'} {way}"
         chart.point(row.value("test_time"), numbers[place], kind, str(place))
     chart.level(-100 * NOTABLE, "−1.5")
     caption = (

@@ -49,7 +49,7 @@ class Marks:
 DIFFERENCE = Cell("difference", "points", low="low", high="high")
 
 
-def differences(label: str, corrected: str = "adjusted") -> Marks:
+def difference_marks(label: str, corrected: str = "adjusted") -> Marks:
     """Return marks of paired differences, coloured where the corrected test shows one."""
     return Marks(label, {"sign": "difference"}, low="low", high="high", corrected=corrected)
 
@@ -59,7 +59,7 @@ class PageTable:
     """A table of the page, made of a table of the run."""
 
     section: str
-    """Anchor of the section (`headsweep.report.sections.QUESTIONS`)."""
+    """Anchor of the section (`headsweep.report.sections.PAGE_SECTIONS`)."""
     path: FileKind
     """The table's file, as `headsweep.tables` or `headsweep.paths` has it."""
     columns: Mapping[str, Cell]

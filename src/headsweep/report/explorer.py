@@ -22,7 +22,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis.facts import LEVEL, Source, rows_of
+from headsweep.analysis.facts import SIGNIFICANCE, Source, rows_of
 from headsweep.analysis.gains import GAINS, HEADS, cells, read_z
 from headsweep.analysis.trials import METHOD, read_trial
 from headsweep.config import Config
@@ -68,7 +68,7 @@ def label(head: Mapping[str, Any]) -> str:
 def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     z, variants = read_z(config, name)
     file = partial(Store(config).of_sweep, name)
-    files = {str(each): file(ANSWERS, variant=each) for each in variants}
+    files = {str(variant): file(ANSWERS, variant=variant) for variant in variants}
     tested = cells(z, variants)
     heads = _heads(config, name, tested)
     gains = Source.read(config, paths.CONTROLS, GAINS, sweep=name, table="gains")
@@ -91,7 +91,9 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     room -= len(script(data))
     base = _answers(files[str(BASE)], z)
     questions = _questions(file(QUESTIONS), z, base)
-    shown = _shown(z[list(files)].to_numpy(), [len(script(each)) for each in questions], room // 2)
+    shown = _shown(
+        z[list(files)].to_numpy(), [len(script(variant)) for variant in questions], room // 2
+    )
     data["questions"] = [questions[place] for place in shown]
     data["subject"] = subjects[shown].tolist()
     data["level"] = z["level"].fillna(0).astype(int).iloc[shown].tolist()
@@ -137,7 +139,7 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
         for name, needed in (("heads", HEADS), ("failures", ["mode"]))
     )
     sign = np.where(tested["gain"] > 0, "▲", "▼")
-    tested = tested.assign(mark=np.where(tested["q"] < LEVEL, sign, "."))
+    tested = tested.assign(mark=np.where(tested["q"] < SIGNIFICANCE, sign, "."))
     heads = table[table["variant"] != str(BASE)].astype({"layer": int, "head": int})
     names = heads["variant"]
     modes = names.map(failures.set_index("variant")["mode"]).astype(object)
@@ -161,7 +163,12 @@ def _removed(config: Config, model: str) -> set[str]:
     for name, study in config.compressions.items():
         if study.model == model and METHOD in study.arms:
             rounds = read_trial(config, name).first_history(METHOD)["rounds"]
-            heads.update(h for each in rounds for step in each["removals"] for h in step["heads"])
+            heads.update(
+                head
+                for pruning_round in rounds
+                for step in pruning_round["removals"]
+                for head in step["heads"]
+            )
     return heads
 
 
@@ -169,11 +176,11 @@ def _bits(outcomes: pd.Series) -> str:
     return base64.b64encode(np.packbits(outcomes.to_numpy().astype(bool)).tobytes()).decode()
 
 
-Answers = list[tuple[str, float | None]]
+ShownAnswers = list[tuple[str, float | None]]
 """Texts and margins."""
 
 
-def _answers(file: Path, z: pd.DataFrame) -> Answers:
+def _answers(file: Path, z: pd.DataFrame) -> ShownAnswers:
     """Return a variant's answers in the order of Z; none if they are not stored."""
     if not file.exists():
         return []
@@ -183,31 +190,31 @@ def _answers(file: Path, z: pd.DataFrame) -> Answers:
     return list(zip(map(_cut, table["text"]), margins, strict=True))
 
 
-def _changed(base: Answers, own: Answers) -> list[tuple[int, int, str, float | None]]:
+def _changed(base: ShownAnswers, pruned: ShownAnswers) -> list[tuple[int, int, str, float | None]]:
     """Return the answers that differ: question, length of the common start, the rest, margin.
 
     Lengths are in UTF-16 units, as the page's script counts them.
     """
-    found = []
-    for place, ((before, _), (after, margin)) in enumerate(zip(base, own, strict=True)):
+    differing = []
+    for place, ((before, _), (after, margin)) in enumerate(zip(base, pruned, strict=True)):
         if before != after:
             alike = (one == other for one, other in zip(before, after, strict=False))
             shared = sum(takewhile(bool, alike))
             length = len(after[:shared].encode("utf-16-le")) // 2
-            found.append((place, length, after[shared:], margin))
-    return found
+            differing.append((place, length, after[shared:], margin))
+    return differing
 
 
-def _questions(file: Path, z: pd.DataFrame, base: Answers) -> list[list[Any]]:
+def _questions(file: Path, z: pd.DataFrame, base: ShownAnswers) -> list[list[Any]]:
     """Return id, question, right answer, base model's answer and its margin; None if missing."""
-    found: list[list[Any]] = [[visible(each), *[None] * 4] for each in z["question_id"]]
+    rows: list[list[Any]] = [[visible(name), *[None] * 4] for name in z["question_id"]]
     if file.exists():
-        asked = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
-        for row, *texts in zip(found, asked["question"], asked["answer"], strict=True):
+        question_set = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
+        for row, *texts in zip(rows, question_set["question"], question_set["answer"], strict=True):
             row[1:3] = [_cut(text) or None for text in texts]  # exported without texts
-    for row, answer in zip(found, base, strict=False):
+    for row, answer in zip(rows, base, strict=False):
         row[3:] = answer
-    return found
+    return rows
 
 
 def _cut(text: str) -> str:

@@ -4,7 +4,7 @@ import pandas as pd
 
 from headsweep import paths
 from headsweep.analysis.facts import Cell
-from headsweep.report.declarations import DIFFERENCE, PageTable, differences
+from headsweep.report.declarations import DIFFERENCE, PageTable, difference_marks
 
 
 def _tested(table: pd.DataFrame) -> pd.Series:
@@ -19,7 +19,7 @@ TABLES = [
         path=paths.FRONTIER,
         table="paired",
         rows=lambda table, facts: _tested(table) & (table["versus"] == "sampling"),
-        marks=differences("{family_title}"),
+        marks=difference_marks("{family_title}"),
         columns={
             "difference": DIFFERENCE,
         },
@@ -33,7 +33,7 @@ TABLES = [
         path=paths.FRONTIER,
         table="paired",
         rows=lambda table, facts: _tested(table) & (table["versus"] != "sampling"),
-        marks=differences("minus {versus_title}"),
+        marks=difference_marks("minus {versus_title}"),
         columns={
             "difference": DIFFERENCE,
         },

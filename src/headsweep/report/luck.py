@@ -41,7 +41,7 @@ def published_tables(cells: pd.DataFrame) -> list[dict[str, str]]:
 
     Cells are divided by tabs: titles, numbers of questions, the unpruned model, the heads.
     """
-    found = []
+    pasted = []
     most = cells.groupby("model")["head"].max().astype(int).to_dict()
     for (exhibit, model, layer), part in cells.groupby(["exhibit", "model", "layer"], sort=False):
         grid = part.fillna({"head": _UNPRUNED}).pivot(
@@ -54,5 +54,5 @@ def published_tables(cells: pd.DataFrame) -> list[dict[str, str]]:
             name = "No Prune" if head == _UNPRUNED else f"head {head}"
             rows.append([name, *("" if pd.isna(value) else f"{value:.2f}" for value in values)])
         text = "\n".join("\t".join(row) for row in rows)
-        found.append({"title": f"{exhibit}: {model}, layer {layer}", "text": text})
-    return found
+        pasted.append({"title": f"{exhibit}: {model}, layer {layer}", "text": text})
+    return pasted

@@ -5,7 +5,7 @@ from typing import Any
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis.facts import LEVEL, Source
+from headsweep.analysis.facts import SIGNIFICANCE, Source
 from headsweep.config import Config
 from headsweep.maps.outcomes import HEADS, LIKELIHOOD, PREFERENCE, SOLUTIONS
 from headsweep.planning.batches import pool
@@ -64,7 +64,7 @@ def _grid(rows: Source, said: str, limit: float, opened: dict[str, str]) -> Mark
         widest = max(widest, len(cells))
         line = Markup('<div class="row"><span>L{}</span><div class="cells">{}</div></div>')
         lines.append(line.format(layer, Markup("").join(cells)))
-    shown = int((rows.rows["adjusted"] < LEVEL).sum())
+    shown = int((rows.rows["adjusted"] < SIGNIFICANCE).sum())
     alt = f"{said}: {shown} of {len(rows)} heads are shown to change it"
     # A row of cells is 15 pixels a head wide or wider: narrower ones would wrap.
     box = Markup(
@@ -86,7 +86,7 @@ def _explored(config: Config, model: str) -> dict[str, str]:
 
 def _cell(row: dict[Any, Any], limit: float, opened: dict[str, str]) -> Markup:
     mark = ""
-    if row["adjusted"] < LEVEL:
+    if row["adjusted"] < SIGNIFICANCE:
         mark = "▲" if row["change"] > 0 else "▼"
     look = colour(row["change"] / limit * _DARKEST)
     said = f"{row['variant']}: {nats(row['change'])}"

@@ -113,6 +113,9 @@ def _versions(config: Config) -> dict[str, str]:
     facts: dict[str, Any] = {}
     for path in made:
         facts |= read_record(path)
-    revisions = {name: each.revision for name, each in (config.models | config.questions).items()}
-    commit = {"git commit": facts.get("git_commit") or "none"}
-    return facts.get("versions", {}) | commit | {k: v for k, v in revisions.items() if v}
+    versions = dict(facts.get("versions", {}))
+    versions["git commit"] = facts.get("git_commit") or "none"
+    for name, source in (config.models | config.questions).items():
+        if source.revision:
+            versions[name] = source.revision
+    return versions

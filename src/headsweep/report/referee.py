@@ -9,15 +9,15 @@ from typing import Any
 import pandas as pd
 
 from headsweep import __version__
-from headsweep.analysis.facts import LEAST_P, LEVEL, Cell, Sentence, Source
+from headsweep.analysis.facts import LEAST_P, SIGNIFICANCE, Cell, Sentence, Source
 from headsweep.report.blocks import Block, Section, marks, table
-from headsweep.report.declarations import DIFFERENCE, differences
+from headsweep.report.declarations import DIFFERENCE, difference_marks
 from headsweep.report.page import render
 from headsweep.tables import write_text
 from headsweep.text import short
 
 _HEADING = "Which answers are better?"
-_MARKS = differences("{second} − {first}", corrected="holm")
+_MARKS = difference_marks("{second} − {first}", corrected="holm")
 _SYSTEMS = {
     "system": Cell("system"),
     "questions": Cell("n", "count"),
@@ -46,7 +46,7 @@ _SAMPLES = {
 }
 _CAPTION = (
     "The second minus the first, in points, 95%. Coloured: Holm's p-value over all pairs is below "
-    f"{LEVEL}."
+    f"{SIGNIFICANCE}."
 )
 _SHOWS = "Would show: the difference that these questions show with probability 0.8."
 _NAME = 22  # characters of a system's name in a label
@@ -55,7 +55,7 @@ _NAME = 22  # characters of a system's name in a label
 def told_of_pairs(pairs: Source) -> Sentence:
     """Say what the table ``pairs`` shows: which of two is better, or how many pairs differ."""
     if len(pairs) > 1:
-        shown = pairs.query(f"holm < {LEVEL}").number("holm", "count", "count")
+        shown = pairs.query(f"holm < {SIGNIFICANCE}").number("holm", "count", "count")
         said = "{shown} of {count} differences are more than chance, corrected for all of them."
         return Sentence(said, shown=shown, count=pairs.number("holm", "count", "count"))
     said = {

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from headsweep import paths
 from headsweep.analysis import advice, powers, unlike
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
-from headsweep.analysis.facts import LEVEL, Cell, Sentence, Source
+from headsweep.analysis.facts import SIGNIFICANCE, Cell, Sentence, Source
 from headsweep.analysis.gains import GAINS, HEADS
 from headsweep.analysis.verdicts import rival
 from headsweep.config import Config
@@ -35,7 +35,7 @@ _OUTCOMES = {
 
 
 @dataclass(frozen=True)
-class Question:
+class SectionPlan:
     """A question of the page, and what its section shows beside its declared tables."""
 
     anchor: str
@@ -92,7 +92,7 @@ def luck(config: Config, section: Section) -> None:
     for sweep in config.sweeps:
         gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
         tested = (gains.where(by="subject") or gains).query("by_chance == by_chance")
-        real = tested.query(f"q < {LEVEL}")
+        real = tested.query(f"q < {SIGNIFICANCE}")
         if tested:
             sentence = tested.say(
                 "{sweep}. The best head of a subject and layer gains {gain} points on average over "
@@ -223,33 +223,33 @@ def published(config: Config, section: Section) -> None:
         section.blocks += table(cells.of(both[::-1]), columns, caption, limit=12)
 
 
-QUESTIONS = [
+PAGE_SECTIONS = [
     # The explorer and the limits of the run stand in the template.
-    Question("heads", "Which heads matter?", ("sweeps", "maps"), add=mapped),
-    Question("luck", "Is a gain more than luck?", ("sweeps",), add=luck),
-    Question(
+    SectionPlan("heads", "Which heads matter?", ("sweeps", "maps"), add=mapped),
+    SectionPlan("luck", "Is a gain more than luck?", ("sweeps",), add=luck),
+    SectionPlan(
         "sampling",
         "Does choosing heads beat sampling?",
         ("selectors",),
         "A question counts as solved if any of N answers is right.",
         sampling,
     ),
-    Question(
+    SectionPlan(
         "question",
         "Does the question matter?",
         ("selectors",),
         "SPRINT asks the heads nearest to a question. Does it matter which question?",
     ),
-    Question(
+    SectionPlan(
         "families",
         "Are heads special?",
         ("frontiers",),
         "Do pruned heads solve more than other cheap changes, for the same tokens?",
         families,
     ),
-    Question("compression", "Can heads go for good?", ("compressions",), add=compression),
-    Question("published", "Do the papers' numbers hold?", ("run",), add=published),
-    Question("trust", "How far to trust this; how to run it again", ("run",)),
+    SectionPlan("compression", "Can heads go for good?", ("compressions",), add=compression),
+    SectionPlan("published", "Do the papers' numbers hold?", ("run",), add=published),
+    SectionPlan("trust", "How far to trust this; how to run it again", ("run",)),
 ]
 """The sections, in the order of the page."""
 
@@ -257,13 +257,13 @@ QUESTIONS = [
 def sections(config: Config) -> list[Section]:
     """Return the sections that apply to a run, with their folded blocks."""
     applicable = []
-    for question in QUESTIONS:
-        if any(getattr(config, part) for part in question.about):
-            section = Section(question.anchor, question.title)
-            if question.lead:
-                section.lead.append(question.lead)
-            if question.add is not None:
-                question.add(config, section)
+    for plan in PAGE_SECTIONS:
+        if any(getattr(config, part) for part in plan.about):
+            section = Section(plan.anchor, plan.title)
+            if plan.lead:
+                section.lead.append(plan.lead)
+            if plan.add is not None:
+                plan.add(config, section)
             fill(config, section)
             applicable.append(section)
     return applicable

@@ -2,7 +2,7 @@
 
 from headsweep import paths
 from headsweep.analysis.facts import Cell
-from headsweep.report.declarations import DIFFERENCE, PageTable, differences
+from headsweep.report.declarations import DIFFERENCE, PageTable, difference_marks
 from headsweep.sprint import methods
 from headsweep.sprint.evaluation import MEAN, POINTS
 from headsweep.tables import CURVES
@@ -14,7 +14,7 @@ TABLES = [
         rows=lambda table, facts: (
             (table["n"] == facts.most) & ~table["method"].isin([methods.BASE, methods.SINGLE])
         ),
-        marks=differences("{method}"),
+        marks=difference_marks("{method}"),
         columns={
             "difference": DIFFERENCE,
             "apart": Cell("difference_apart", "points", low="low_apart", high="high_apart"),
@@ -29,7 +29,7 @@ TABLES = [
         section="sampling",
         path=paths.VOTES,
         rows=lambda table, facts: table["n"] == facts.most,
-        marks=differences("{method}"),
+        marks=difference_marks("{method}"),
         columns={
             "difference": DIFFERENCE,
             "apart": Cell("difference_apart", "points", low="low_apart", high="high_apart"),
@@ -40,7 +40,7 @@ TABLES = [
         section="sampling",
         path=paths.TRANSFER,
         rows=lambda table, facts: table["n"] == MEAN,
-        marks=differences("minus {title}"),
+        marks=difference_marks("minus {title}"),
         columns={
             "difference": DIFFERENCE,
             "learnt elsewhere (%)": Cell("sprint", "part"),
@@ -55,7 +55,7 @@ TABLES = [
         section="question",
         path=paths.EMBEDDING_VALUE,
         rows=lambda table, facts: (table["n"] == MEAN) & (table["method"] == methods.SPRINT),
-        marks=differences("{against}"),
+        marks=difference_marks("{against}"),
         columns={
             "difference": DIFFERENCE,
         },

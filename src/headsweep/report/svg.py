@@ -27,9 +27,9 @@ class Scale:
     @classmethod
     def over(cls, values: Iterable[float], limit: float = math.inf) -> "Scale":
         """Return a scale that covers some values and zero, clipped at ±limit."""
-        found = [value for value in values if not math.isnan(value)]
-        low = max(-limit, min([0.0, *found]))
-        high = min(limit, max([0.0, *found]))
+        numbers = [value for value in values if not math.isnan(value)]
+        low = max(-limit, min([0.0, *numbers]))
+        high = min(limit, max([0.0, *numbers]))
         space = 0.06 * (high - low or 1)
         if high > 0 or low == high:
             high += space
@@ -49,7 +49,7 @@ class Scale:
             return [2.0**power for power in doublings]
         rough = (self.high - self.low) / 5
         size = 10 ** math.floor(math.log10(rough))
-        step = next(size * each for each in (1, 2, 2.5, 5, 10) if size * each >= rough)
+        step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough)
         first, last = math.ceil(self.low / step), math.floor(self.high / step)
         return [step * number for number in range(first, last + 1)]
 
@@ -103,8 +103,8 @@ class Chart:
 
     def curve(self, points: Points, label: str, kind: str, band: Points = ()) -> None:
         """Draw a curve with its label at its end, and its band as (x, low, high)."""
-        there = [each[:2] for each in band]
-        back = [each[::2] for each in reversed(band)]
+        there = [end[:2] for end in band]
+        back = [end[::2] for end in reversed(band)]
         around = self._path([*there, *back], f"band {kind}") if band else ""
         # The curve is stretched to the width; the style sheet keeps its stroke width.
         box = 'width="100%" height="{0}" viewBox="0 0 100 {0}" preserveAspectRatio="none"'
@@ -145,8 +145,8 @@ class Chart:
     def _labels(self, aside: bool) -> list[Markup]:
         """Return the labels, moved apart where they would overlap."""
         placed: list[tuple[float, float]] = []
-        found = []
-        for x, y, label, kind in sorted(self.labels, key=lambda each: each[1]):
+        texts = []
+        for x, y, label, kind in sorted(self.labels, key=lambda placed_label: placed_label[1]):
             near = [other for at, other in placed if aside or abs(at - x) < 40]
             place = max([y, *(other + _LINE for other in near if other + _LINE > y)])
             placed.append((x, place))
@@ -154,8 +154,8 @@ class Chart:
             place -= 8 * (kind == "level" and not aside)
             anchor, away = ("end", -8) if left else ("start", 8)
             at = 100 if aside else x
-            found.append(_text(at, place + 4, label, f"{anchor} label {kind}", dx=away))
-        return found
+            texts.append(_text(at, place + 4, label, f"{anchor} label {kind}", dx=away))
+        return texts
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
         return self.x.share(x), round(self.height * (1 - self.y.share(y) / 100), 1)

@@ -40,23 +40,23 @@ def at_budgets(
         base: tokens of the base model's answer.
         budgets: multiples of the mean of `base`.
     """
-    found = np.full((len(values), len(budgets)), np.nan)
+    interpolated = np.full((len(values), len(budgets)), np.nan)
     mean, spent = values.mean(axis=0), tokens.mean(axis=0)
     for place, budget in enumerate(budgets):
         if not reaches(tokens, base, budget):
             continue
-        asked = budget * base.mean()
-        n = min(int(np.searchsorted(spent, asked, side="right")) - 1, len(spent) - 2)
+        allowed_tokens = budget * base.mean()
+        n = min(int(np.searchsorted(spent, allowed_tokens, side="right")) - 1, len(spent) - 2)
         if n < 0:  # a curve of one point
-            found[:, place] = values[:, 0]
+            interpolated[:, place] = values[:, 0]
             continue
         width = spent[n + 1] - spent[n]
-        share = (asked - spent[n]) / width
+        share = (allowed_tokens - spent[n]) / width
         slope = (mean[n + 1] - mean[n]) / width
         reached = (1 - share) * values[:, n] + share * values[:, n + 1]
         used = (1 - share) * tokens[:, n] + share * tokens[:, n + 1]
-        found[:, place] = reached + slope * (budget * base - used)
-    return found
+        interpolated[:, place] = reached + slope * (budget * base - used)
+    return interpolated
 
 
 def misses(
@@ -67,5 +67,5 @@ def misses(
 ) -> Bool[np.ndarray, "resamples budgets"]:
     """Return in which resamples of the questions a curve does not reach each budget."""
     first, last = bootstrap.means(tokens[:, [0, -1]]).T
-    asked = np.multiply.outer(bootstrap.means(base), np.array(budgets))
-    return (asked < first[:, np.newaxis]) | (asked > last[:, np.newaxis])
+    allowed_tokens = np.multiply.outer(bootstrap.means(base), np.array(budgets))
+    return (allowed_tokens < first[:, np.newaxis]) | (allowed_tokens > last[:, np.newaxis])

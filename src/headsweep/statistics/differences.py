@@ -111,5 +111,5 @@ def _matched(first: Sequence[Any], second: Sequence[Any]) -> list[tuple[Any, Any
     count = max(len(first), len(second))
     if not {len(first), len(second)} <= {1, count}:
         raise ValueError(f"{len(first)} and {len(second)} trainings cannot be paired")
-    repeated = [list(each) * (count // len(each)) for each in (first, second)]
+    repeated = [list(trainings) * (count // len(trainings)) for trainings in (first, second)]
     return list(zip(*repeated, strict=True))

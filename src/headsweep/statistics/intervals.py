@@ -210,8 +210,8 @@ class SeedBootstrap(Bootstrap):
     ) -> Float[np.ndarray, " resamples *columns"]:
         """Return each column's mean over the seeds and examples of each resample."""
         by_seed = values.mean(axis=1)
-        own = (by_seed - by_seed.mean(axis=0)) * _scale(values)
-        return super().means(values.mean(axis=0)) + self._seeds.means(own)
+        deviations = (by_seed - by_seed.mean(axis=0)) * _scale(values)
+        return super().means(values.mean(axis=0)) + self._seeds.means(deviations)
 
 
 def _scale(values: Float[np.ndarray, "seeds examples *columns"]) -> Float[np.ndarray, "*columns"]:

@@ -71,11 +71,11 @@ def _at_most(
     of_base = np.diff(reached, prepend=0.0)
     # F is 0 below and 1 above what a count can be.
     of_all = np.concatenate([np.zeros(1), reached, np.ones(1)]) ** tries
-    found = np.zeros(len(gains))
+    probability = np.zeros(len(gains))
     likely = of_base > _UNLIKELY
     for count, chance in zip(right[likely], of_base[likely], strict=True):
-        found += chance * of_all[np.clip(count + gains, -1, tossed + 1) + 1]
-    return found / of_base[likely].sum()
+        probability += chance * of_all[np.clip(count + gains, -1, tossed + 1) + 1]
+    return probability / of_base[likely].sum()
 
 
 def changed_by_chance(base: float) -> float:
@@ -107,11 +107,16 @@ def of_table(
     rows = []
     for group, n in enumerate(sizes):
         of_group = accuracy[:, group]
-        known = of_group[~np.isnan(of_group)]
+        legible = of_group[~np.isnan(of_group)]
         ordinary = of_group[kept & ~np.isnan(of_group)]
         mean = ordinary.mean() if len(ordinary) else np.nan
-        row = {"n": n, "tries": len(known), "base": base[group], "gain": known.max() - base[group]}
-        row |= {"median_try": np.median(known) - base[group], "ordinary": len(ordinary)}
+        row = {
+            "n": n,
+            "tries": len(legible),
+            "base": base[group],
+            "gain": legible.max() - base[group],
+        }
+        row |= {"median_try": np.median(legible) - base[group], "ordinary": len(ordinary)}
         row |= {"contested": 4 * mean * (1 - mean) * noise * n}
         row |= dict.fromkeys(("by_chance", "most", "p"), np.nan)
         if len(ordinary) and not np.isnan(row["gain"]):

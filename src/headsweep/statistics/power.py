@@ -44,8 +44,8 @@ def power(questions: int, changed: float, tests: int, gain: float) -> float:
     chance = np.diff(bdtr(count, questions, share), prepend=0.0)
     likely = chance > 1e-12  # the rest adds nothing
     most = _most_lost(count[likely], (1 - LEVEL) / 2 / tests)
-    found = bdtr(most, count[likely], (share - gain) / share / 2)
-    return float(chance[likely] @ np.where(most >= 0, found, 0.0))
+    shown = bdtr(most, count[likely], (share - gain) / share / 2)
+    return float(chance[likely] @ np.where(most >= 0, shown, 0.0))
 
 
 def smallest_gain(questions: int, changed: float, tests: int) -> float:
@@ -100,12 +100,12 @@ def _most_lost(changed: Int[np.ndarray, " counts"], tail: float) -> Float[np.nda
 
     It is the largest number with a probability of at most `tail` for so few, at even odds.
     """
-    found = np.full(len(changed), -1.0)
+    most_lost = np.full(len(changed), -1.0)
     possible = 0.5**changed <= tail
     rough = np.floor(bdtrik(tail, changed[possible], 0.5))
     # The inverse is numeric: one step up or down may be right.
     for step in (-1, 0, 1):
         tried = rough + step
         fits = (tried >= 0) & (bdtr(np.maximum(tried, 0), changed[possible], 0.5) <= tail)
-        found[possible] = np.where(fits, tried, found[possible])
-    return found
+        most_lost[possible] = np.where(fits, tried, most_lost[possible])
+    return most_lost

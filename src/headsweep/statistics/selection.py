@@ -243,17 +243,17 @@ def contested(
     """
     middle = np.nanmedian(accuracy, axis=0)
     scale = np.sqrt(np.maximum(middle * (1 - middle) / sizes, _LEAST / sizes**2))
-    known = ~np.isnan(accuracy)
-    weight = known * scale * sizes
+    counted = ~np.isnan(accuracy)
+    weight = counted * scale * sizes
     below = np.nansum((accuracy - middle) * sizes, axis=1)
     ordinary = below > -3.5 * np.sqrt(np.maximum((weight**2).sum(axis=1), 1e-12))
-    known &= ordinary[:, np.newaxis]
-    kept = np.where(known, accuracy, 0)
-    count = known.sum(axis=0)
-    deviation = np.where(known, kept - kept.sum(axis=0) / np.maximum(count, 1), 0) / scale
+    counted &= ordinary[:, np.newaxis]
+    kept = np.where(counted, accuracy, 0)
+    count = counted.sum(axis=0)
+    deviation = np.where(counted, kept - kept.sum(axis=0) / np.maximum(count, 1), 0) / scale
     freedom = np.maximum(count - 1, 0).sum()
     spread = (deviation**2).sum() / max(freedom, 1)
-    groups = known.sum(axis=1)
+    groups = counted.sum(axis=1)
     pairs = (groups * (groups - 1)).sum()
     products = (deviation.sum(axis=1) ** 2 - (deviation**2).sum(axis=1)).sum()
     common = products / max(pairs, 1)

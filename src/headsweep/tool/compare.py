@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis.facts import FORMS, LEVEL
+from headsweep.analysis.facts import FORMS, SIGNIFICANCE
 from headsweep.config import load
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
@@ -192,7 +192,7 @@ def summary(tables: Tables, left_out: list[str]) -> str:
             moved = (table["difference"] != 0) | (table.get("changed", 0) != 0)
             differing = table[moved].sort_values("difference", key=abs, ascending=False)
         if "q" in table:
-            told = f"; {(table['q'] < LEVEL).sum()} shown to (q < {LEVEL})"
+            told = f"; {(table['q'] < SIGNIFICANCE).sum()} shown to (q < {SIGNIFICANCE})"
         lines += ["", f"{name}: {len(differing)} of {len(table)} rows differ{told}"]
         if len(differing):
             forms = {} if name == "settings" else {c: _FORMS[c] for c in table if c in _FORMS}

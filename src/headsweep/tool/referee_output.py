@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from headsweep.analysis.facts import FORMS, LEVEL, Source
+from headsweep.analysis.facts import FORMS, SIGNIFICANCE, Source
 from headsweep.errors import ConfigError
 from headsweep.report.referee import told_of_best, write_page
 from headsweep.tables import write_csv
@@ -27,7 +27,7 @@ _FORMS: dict[str, Callable[..., Any]] = {
 }
 _NOTES = (
     "Percent, points, 95%; differences are second − first. holm: over all pairs, shown below "
-    f"{LEVEL}. shows: the difference that these questions show with probability 0.8."
+    f"{SIGNIFICANCE}. shows: the difference that these questions show with probability 0.8."
 )
 
 

@@ -22,7 +22,7 @@ from headsweep.grading.pool import read_texts
 from headsweep.models.load import load_model
 from headsweep.planning.plan import aligned
 from headsweep.record import read_json
-from headsweep.sprint.model import rank
+from headsweep.sprint.model import rank_heads
 from headsweep.text import json_line, one_line, visible
 from headsweep.tool.run import Run
 from headsweep.variants import BASE, Variant
@@ -153,7 +153,7 @@ class Solver:
             ConfigError: the verifier does not return a number for each text.
         """
         vectors = embed(self._embedder, list(questions))
-        order, _ = rank(self._selector, vectors)
+        order, _ = rank_heads(self._selector, vectors)
         nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
         unit = Unit(
             decoding=self._decoding,
