@@ -234,3 +234,17 @@ def test_processes_write_files_of_their_own_and_read_and_remove_all(tmp_path):
     journal.remove(path)
     assert sorted(file.name[:7] for file in tmp_path.iterdir()) == ["L01H00.", "L01H01."]
     assert journal.read(path) == []
+
+
+def test_asking_what_is_unanswered_writes_nothing_and_taking_over_does(run_config):
+    inline.run(run_config, "tiny", "greedy", "small", PRUNED)
+    work = Work(run_config, "tiny", "greedy", "large")
+    asked_before = work.unanswered(PRUNED)
+    assert not journal_files(work.journal(PRUNED))
+    answered = {(question, 0) for question in Work(run_config, "tiny", "greedy", "small").texts}
+    work.take_over(PRUNED)
+    assert set(asked_before) - set(work.unanswered(PRUNED)) == answered & set(asked_before)
+    assert 0 < len(work.unanswered(PRUNED)) < len(asked_before)
+    lines = [file.read_bytes() for file in journal_files(work.journal(PRUNED))]
+    work.take_over(PRUNED)
+    assert [file.read_bytes() for file in journal_files(work.journal(PRUNED))] == lines

@@ -160,7 +160,9 @@ def test_each_device_has_a_worker_that_loads_the_model_itself(served, monkeypatc
         Path(f"loaded-{os.getpid()}").write_text(device)
         return right(section, model, device)
 
-    monkeypatch.setattr(devices, "devices", lambda _: 2 * [devices.Device("cpu")])
+    monkeypatch.setattr(
+        devices, "devices", lambda _, together: 2 * [devices.Device("cpu")] * together
+    )
     monkeypatch.setattr(worker, "load", told)
     run(served, HEADS[0], cores=1)
     wait_until(lambda: len([*Path().glob("loaded-*")]) == 2)
@@ -304,7 +306,7 @@ def test_engines_of_two_models_wait_for_each_other_on_one_gpu(
 ):
     monkeypatch.setattr(devices, "LOCKS", tmp_path / "gpus")
     monkeypatch.setattr(devices, "_SECONDS_BETWEEN_TRIES", 0.05)
-    monkeypatch.setattr(devices, "devices", lambda _: [devices.Device("cpu", ("GPU-1",))])
+    monkeypatch.setattr(devices, "devices", lambda *_: [devices.Device("cpu", ("GPU-1",))])
     monkeypatch.setattr(client, "_SECONDS_BETWEEN_REPORTS", 0.0)
     right = worker.load
 

@@ -17,9 +17,12 @@ from comparing import NEAR_TIE
 from headsweep import paths
 from headsweep.config import Decoding, parse
 from headsweep.errors import ConfigError, ModelError
+from headsweep.generation import worker
 from headsweep.generation.engine import Answer, Engine, Request
+from headsweep.generation.vllm import visible_devices
 from headsweep.models.load import load_model
 from headsweep.planning.inputs import check_devices
+from headsweep.planning.store import Store
 from headsweep.variants import BASE, Variant, heads
 
 VARIANTS = (
@@ -139,12 +142,10 @@ def test_what_vllm_cannot_do_is_refused_before_the_first_job(run_config, monkeyp
         parse(values)
 
 
-def test_more_ranks_than_gpus_are_refused_before_the_first_job(run_config, monkeypatch):
-    found = Path.glob
-    two = [Path("/dev/nvidia0"), Path("/dev/nvidia1")]
-    monkeypatch.setattr(
-        Path, "glob", lambda self, name: two if self == Path("/dev") else found(self, name)
-    )
+def test_more_ranks_than_gpus_are_refused_before_the_first_job(run_config, tmp_path, monkeypatch):
+    for number in range(2):
+        (tmp_path / f"nvidia{number}").touch()
+    monkeypatch.setattr("headsweep.planning.cards._DEVICES", tmp_path)
     monkeypatch.setattr("headsweep.planning.inputs.find_spec", lambda name: name)
     monkeypatch.setattr("shutil.which", lambda name: None)
     values = run_config.model_dump(mode="json")
@@ -153,3 +154,20 @@ def test_more_ranks_than_gpus_are_refused_before_the_first_job(run_config, monke
     values["models"]["tiny"]["tensor_parallel"] = 3
     with pytest.raises(ModelError, match=r"tiny\.tensor_parallel: 3, but there are 2 GPUs here"):
         check_devices(parse(values))
+
+
+def test_a_copy_of_the_model_has_the_gpus_of_its_worker_and_a_rank_on_each(
+    run_config, tmp_path, monkeypatch
+):
+    made = []
+    monkeypatch.setattr(worker, "VllmModel", lambda *given: made.append(given))
+    section = run_config.models["tiny"].model_copy(
+        update={"backend": "vllm", "tensor_parallel": 2, "dtype": "bfloat16"}
+    )
+    key = Store(run_config).keys(model="tiny")["model"]
+    worker.load(section, key, "cuda:2,3")
+    assert [given[1:] for given in made] == [("bfloat16", "cuda:2,3", 2)]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_devices("2,3") == "2,3"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c,GPU-d")
+    assert visible_devices("2,3") == "GPU-c,GPU-d"

@@ -48,7 +48,7 @@ class VllmModel:
         # The scheduler in this process; a single rank, too.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if device.startswith("cuda:"):
-            os.environ["CUDA_VISIBLE_DEVICES"] = _visible(device.removeprefix("cuda:"))
+            os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(device.removeprefix("cuda:"))
         try:
             from vllm import LLM, __version__
             from vllm.platforms import current_platform
@@ -139,7 +139,7 @@ class VllmModel:
             )
 
 
-def _visible(numbers: str) -> str:
+def visible_devices(numbers: str) -> str:
     """Return what CUDA_VISIBLE_DEVICES names these GPUs, of those that this process knows."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not visible:

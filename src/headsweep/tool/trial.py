@@ -144,7 +144,7 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
     batch = batches(config)[0]
     section = config.models[batch.model]
     model = Store(config).key("model", batch.model)
-    found = devices(section.device)
+    found = devices(section.device, section.tensor_parallel)
     on_cpu = found == [Device("cpu")]
     workers = cores if on_cpu and section.backend == "headsweep" else len(found)
     with held(found[0], lambda gpu: print(f"waiting for GPU {gpu}", file=sys.stderr)):
