@@ -66,106 +66,128 @@ class Exhibit(NamedTuple):
 
 EXHIBITS: tuple[Exhibit, ...] = (
     Exhibit(
-        "violins",
-        "run",
-        "gains",
-        "figures.gains:violins",
-        "printed",
-        "Gain from pruning one head",
-        "A dot is a (subject, layer) pair: accuracy without a head minus the base model's. The "
-        "best of a layer's heads is raised by selection, the median head is not; placebos prune "
-        "nothing. Bars are medians; no interval, no test. n = {n} pairs.",
+        name="violins",
+        per="run",
+        needs="gains",
+        draw="figures.gains:violins",
+        section="printed",
+        title="Gain from pruning one head",
+        caption=(
+            "A dot is a (subject, layer) pair: accuracy without a head minus the base model's. "
+            "The best of a layer's heads is raised by selection, the median head is not; "
+            "placebos prune nothing. Bars are medians; no interval, no test. n = {n} pairs."
+        ),
     ),
     Exhibit(
-        "levels",
-        "run",
-        "gains",
-        "figures.gains:levels",
-        "luck",
-        "Gain by difficulty",
-        "Accuracy without a head minus the base model's, by MATH level. Dots: each layer's best "
-        "head, chosen on one half of the questions and measured on the other, with 95% interval. "
-        "Lines: medians of layers. Dotted: the most that errors leave. No test. n = {n} questions.",
+        name="levels",
+        per="run",
+        needs="gains",
+        draw="figures.gains:levels",
+        section="luck",
+        title="Gain by difficulty",
+        caption=(
+            "Accuracy without a head minus the base model's, by MATH level. Dots: each layer's "
+            "best head, chosen on one half of the questions and measured on the other, with 95% "
+            "interval. Lines: medians of layers. Dotted: the most that errors leave. No test. n "
+            "= {n} questions."
+        ),
     ),
     Exhibit(
-        "agreement",
-        "sweep",
-        "accuracy",
-        "figures.maps:agreement",
-        "sampling",
-        "{of}: agreement between heads",
-        "Share of n = {n} questions on which two models, each without one of {heads} heads, are "
-        "both right or both wrong; the base model comes first. Median of two heads: {median}; of "
-        "independent models as accurate: {chance}. Standard error at most {error}; no interval, no "
-        "test.",
+        name="agreement",
+        per="sweep",
+        needs="accuracy",
+        draw="figures.maps:agreement",
+        section="sampling",
+        title="{of}: agreement between heads",
+        caption=(
+            "Share of n = {n} questions on which two models, each without one of {heads} heads, "
+            "are both right or both wrong; the base model comes first. Median of two heads: "
+            "{median}; of independent models as accurate: {chance}. Standard error at most "
+            "{error}; no interval, no test."
+        ),
     ),
     Exhibit(
-        "heatmap",
-        "layer",
-        "accuracy",
-        "figures.maps:heatmap",
-        "printed",
-        "{of}: accuracy (%) without one head of layer {layer}",
-        "Rows: heads pruned. Colour: difference to the base model (No Prune) in the column; bold: "
-        "best head, ties included. Triangles mark what differs: q < 0.05, exact McNemar test, "
-        "Benjamini-Hochberg over all {heads} heads. No interval. n = {n}; each subject's is above.",
+        name="heatmap",
+        per="layer",
+        needs="accuracy",
+        draw="figures.maps:heatmap",
+        section="printed",
+        title="{of}: accuracy (%) without one head of layer {layer}",
+        caption=(
+            "Rows: heads pruned. Colour: difference to the base model (No Prune) in the column; "
+            "bold: best head, ties included. Triangles mark what differs: q < 0.05, exact "
+            "McNemar test, Benjamini-Hochberg over all {heads} heads. No interval. n = {n}; each "
+            "subject's is above."
+        ),
     ),
     Exhibit(
-        "map",
-        "map",
-        "map",
-        "figures.maps:scored_map",
-        "",
-        "{of}: a map of every head",
-        "Change of known texts' log-probability without each of {heads} heads; the last column is "
-        "noise as strong as a head. Triangles: shown over all heads of the map, largest |t| by "
-        "sign flips of questions; p < 0.05. Samples lose likelihood under any change. "
-        "n = {n} questions.",
+        name="map",
+        per="map",
+        needs="map",
+        draw="figures.maps:scored_map",
+        section="",
+        title="{of}: a map of every head",
+        caption=(
+            "Change of known texts' log-probability without each of {heads} heads; the last "
+            "column is noise as strong as a head. Triangles: shown over all heads of the map, "
+            "largest |t| by sign flips of questions; p < 0.05. Samples lose likelihood under any "
+            "change. n = {n} questions."
+        ),
     ),
     Exhibit(
-        "pass_at_n",
-        "selector",
-        "curves",
-        "figures.curves:curves",
-        "printed",
-        "Pass@N: {of}",
-        "Left: share of n = {n} test questions with a right answer among N, 95% bootstrap bands. "
-        "Right: SPRINT minus each method, paired, 95% intervals over {covered}, uncorrected. Marks "
-        "are filled where the difference is shown after Holm's correction over all methods.",
+        name="pass_at_n",
+        per="selector",
+        needs="curves",
+        draw="figures.curves:curves",
+        section="printed",
+        title="Pass@N: {of}",
+        caption=(
+            "Left: share of n = {n} test questions with a right answer among N, 95% bootstrap "
+            "bands. Right: SPRINT minus each method, paired, 95% intervals over {covered}, "
+            "uncorrected. Marks are filled where the difference is shown after Holm's correction "
+            "over all methods."
+        ),
     ),
     Exhibit(
-        "space",
-        "selector",
-        "points",
-        "figures.maps:space",
-        "question",
-        "{of}: where heads and questions lie",
-        "Test questions (dots, n = {questions}) and heads (diamonds with their layer, n = {heads}) "
-        "in the selector's space, on two principal components ({kept} of the variance). The "
-        "selector ranks heads by nearness in all dimensions. No interval, no test.",
+        name="space",
+        per="selector",
+        needs="points",
+        draw="figures.maps:space",
+        section="question",
+        title="{of}: where heads and questions lie",
+        caption=(
+            "Test questions (dots, n = {questions}) and heads (diamonds with their layer, n = "
+            "{heads}) in the selector's space, on two principal components ({kept} of the "
+            "variance). The selector ranks heads by nearness in all dimensions. No interval, no "
+            "test."
+        ),
     ),
     Exhibit(
-        "families",
-        "frontier",
-        "frontier",
-        "figures.curves:frontier",
-        "",
-        "{of}: families of variants",
-        "Left: questions solved by any answer, and right by vote, against tokens; members in the "
-        "order that training questions chose. Right: each family minus sampling at equal tokens, "
-        "paired, 95% intervals; marks are filled where Holm's test over families and outcomes "
-        "finds a difference. n = {n} questions, {members} members a family.",
+        name="families",
+        per="frontier",
+        needs="frontier",
+        draw="figures.curves:frontier",
+        section="",
+        title="{of}: families of variants",
+        caption=(
+            "Left: questions solved by any answer, and right by vote, against tokens; members in "
+            "the order that training questions chose. Right: each family minus sampling at equal "
+            "tokens, paired, 95% intervals; marks are filled where Holm's test over families and "
+            "outcomes finds a difference. n = {n} questions, {members} members a family."
+        ),
     ),
     Exhibit(
-        "losses",
-        "compression",
-        "trial",
-        "figures.curves:losses",
-        "compression",
-        "{of}: losses and heads",
-        "Training of {arm}, {seeds}. Above: parts of the loss with their weights, mean of an "
-        "epoch; lines break where a round has another teacher. Below: heads left, first seed; "
-        "vertical lines are removals. n = {n} epochs; no interval, no test.",
+        name="losses",
+        per="compression",
+        needs="trial",
+        draw="figures.curves:losses",
+        section="compression",
+        title="{of}: losses and heads",
+        caption=(
+            "Training of {arm}, {seeds}. Above: parts of the loss with their weights, mean of an "
+            "epoch; lines break where a round has another teacher. Below: heads left, first "
+            "seed; vertical lines are removals. n = {n} epochs; no interval, no test."
+        ),
     ),
 )
 """The figures, in the order in which the page shows them."""
