@@ -14,6 +14,7 @@
 # make hostile  10,000 hostile answers graded, and all gold answers of MATH
 # make slurm    the shipped profile on a real SLURM, which it installs (root, apt-get) and stops
 # make llama-cpp  GGUF files against llama.cpp itself, which pip builds in minutes; HEADSWEEP_GGUF=
+# make vllm     the second backend on one rank and on two, against this engine; installs vLLM's CPU build
 # make training, make figures  the reasoner trained again, README's figures made again, both compared
 # make suite-3.12, make suite-3.13  `make test` on another Python
 #
@@ -32,7 +33,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.developed
 PYTEST := $(BIN)/python -m pytest
-NIGHTLY := faults kills errors proof hostile slurm llama-cpp training figures suite-3.12 suite-3.13
+NIGHTLY := faults kills errors proof hostile slurm llama-cpp vllm training figures suite-3.12 suite-3.13
 LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
@@ -117,6 +118,16 @@ hostile: $(DEVELOPED)
 llama-cpp: $(DEVELOPED)
 	$(BIN)/pip install --quiet 'llama-cpp-python>=0.3.16'
 	$(PYTEST) tests/models/test_gguf_export.py
+
+# vLLM and its libraries are no part of the environment that everything else is tested in.
+VLLM := $(VENV)/vllm
+$(VLLM)/.installed: envs/vllm.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement envs/vllm.txt
+	touch $@
+
+vllm: $(DEVELOPED) $(VLLM)/.installed
+	HEADSWEEP_VLLM=$(abspath $(VLLM))/bin/python $(PYTEST) tests/generation/test_vllm.py
 
 SLURM := slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins
 slurm: $(DEVELOPED)

@@ -6,7 +6,8 @@ from headsweep.generation.work import Work
 
 def run(config, model, decoding, questions, variant):
     work = Work(config, model, decoding, questions)
-    requests = [(variant, key) for key in work.missing(variant)]
+    work.take_over(variant)
+    requests = [(variant, key) for key in work.unanswered(variant)]
     if requests:
         section = config.models[model]
         loaded = worker.load(section, work.keys["model"], section.device)

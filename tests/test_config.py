@@ -5,6 +5,7 @@ from example_config import STUDIES, VALUES, changed
 from headsweep.config import Config, load, parse
 from headsweep.config.questions import MOST_SAMPLES
 from headsweep.errors import ConfigError
+from headsweep.planning.store import key
 from headsweep.tables import ANSWERS, GRADED
 
 WORDS = "compressions/words"
@@ -97,7 +98,22 @@ def test_only_heads_are_compared_where_vllm_answers():
     values = changed(VALUES, "models/big/backend", "vllm")
     with pytest.raises(ConfigError, match=r"families: .*\.big has backend vllm, which prunes"):
         parse(changed(values, "frontiers/math", FRONTIER))
-    parse(changed(values, "frontiers/math", {**FRONTIER, "families": ["head"]}))
+    served = ["head", "scaled", "skip"]
+    parse(changed(values, "frontiers/math", {**FRONTIER, "families": served}))
+
+
+def test_a_model_is_spread_over_gpus_by_vllm_alone_a_divisor_of_its_heads():
+    spread = changed(VALUES, "models/big/tensor_parallel", 2)
+    with pytest.raises(ConfigError, match="tensor_parallel: 2, but only backend vllm spreads"):
+        parse(spread)
+    spread = changed(spread, "models/big/backend", "vllm")
+    heads = parse(spread).models["big"].heads
+    with pytest.raises(ConfigError, match=f"tensor_parallel: 5 does not divide {heads} heads"):
+        parse(changed(spread, "models/big/tensor_parallel", 5))
+    with pytest.raises(ConfigError, match="tensor_parallel: 2 takes several GPUs, not cuda:1;"):
+        parse(changed(spread, "models/big/device", "cuda:1"))
+    alone = parse(changed(VALUES, "models/big/backend", "vllm"))
+    assert key(parse(spread), "models", "big") == key(alone, "models", "big"), "only speed"
 
 
 @pytest.mark.parametrize(

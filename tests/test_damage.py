@@ -35,7 +35,7 @@ def finished(tmp_path_factory):
         store = Store(config)
         selector = model.HeadSelector(4, 8, model.Setting("ball", 2, 0.0), seed=0)
         file = store.path(paths.SELECTOR, selector="math")
-        model.save(file, selector, {"heads": ["L00H00"]})
+        model.save_selector(file, selector, {"heads": ["L00H00"]})
         write_record(file, Stopwatch(), {})
         write_json(store.path(paths.CONFIG), config.model_dump(mode="json"))
         simulation.record()

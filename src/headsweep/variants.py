@@ -259,6 +259,9 @@ _ORDERED = (Base, Heads, Noise, Replay, Numeric, Scaled, Skip, NoisyWeights)
 FAMILIES: dict[str, Family] = {family.kind: family() for family in _ORDERED}
 """By kind, in the order in which variants sort; noise, replay and numeric are placebos."""
 
+IN_VLLM = ("base", "head", "scaled", "skip")
+"""Kinds that vLLM can answer: they multiply weights of some layers, and do no more."""
+
 
 def pattern() -> str:
     """Return the regular expression of all names, as a Snakemake wildcard constraint needs it."""

@@ -16,8 +16,9 @@ from headsweep.benchmarks.generated import corpus
 from headsweep.compression.decoder import Decoder
 from headsweep.config import Decoding
 from headsweep.config.compression import Encoder, Solver
-from headsweep.models.geometry import LoadedModel, find_heads
+from headsweep.models.geometry import find_heads
 from headsweep.models.learner import Learner
+from headsweep.models.loaded import LoadedModel
 from headsweep.reasoner.training import Settings, new_model, train_tokenizer
 
 SMALL = Solver(

@@ -11,6 +11,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 from example_config import config
+from headsweep.athena.encoders import word_tokenizer
 from headsweep.compression import footprint
 from headsweep.compression.arm_measurements import narrowed, relative
 from headsweep.compression.calibration import calibrate
@@ -21,7 +22,7 @@ from headsweep.config.compression import Compression, Importance
 from headsweep.models.checkpoints import Pruning, save_pruned
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import quantised
-from headsweep.models.load import load_checkpoint, word_tokenizer
+from headsweep.models.load import load_checkpoint
 from headsweep.models.removal import remove_heads
 from headsweep.planning.memory import scoring_memory, training_memory
 from headsweep.reasoner.training import Settings

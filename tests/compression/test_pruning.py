@@ -12,11 +12,11 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 import headsweep
 from damage import damaged
+from headsweep.athena.encoders import word_tokenizer
 from headsweep.cli import main
 from headsweep.compression import pruning
 from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
-from headsweep.models.load import word_tokenizer
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
 from headsweep.tables import ACCURACY, write_table

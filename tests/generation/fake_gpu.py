@@ -27,7 +27,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from headsweep.models.geometry import AttentionLayer, HeadGeometry, LoadedModel
+from headsweep.models.geometry import AttentionLayer, HeadGeometry
+from headsweep.models.loaded import LoadedModel
 
 NAME = "gpu"
 QWEN = Qwen2Config(

@@ -52,6 +52,10 @@ def test_a_child_counts_the_gpus(counted_by, monkeypatch):
     assert devices.devices("cuda:2") == [Device("cuda:2", ("uuid-2",))]
     assert devices.devices("balanced") == [Device("balanced", ("uuid-0", "uuid-1", "uuid-2"))]
     assert devices.devices("cpu") == [Device("cpu")]
+    pair = Device("cuda:0,1", ("uuid-0", "uuid-1"))
+    assert devices.devices("auto", together=2) == [pair], "the third stays free"
+    with pytest.raises(EngineError, match="tensor_parallel: 4, but there are 3 GPUs here; lower"):
+        devices.devices("auto", together=4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c")
     parts = [device.gpus for device in devices.devices("auto")]
     assert parts == [("MIG-a",), ("MIG-b",), ("MIG-c",)]
@@ -60,6 +64,7 @@ def test_a_child_counts_the_gpus(counted_by, monkeypatch):
 def test_without_gpus_there_is_the_cpu_and_a_count_that_dies_is_told(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert devices.devices("auto") == [Device("cpu")]
+    assert devices.devices("auto", together=2) == [Device("cpu")], "ranks are processes there"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: os._exit(7))
     with pytest.raises(EngineError, match=r"^counting the GPUs has ended with status 7; .*$"):
         devices.devices("auto")

@@ -25,7 +25,8 @@ from headsweep.generation.engine import Answer, Engine, Request
 from headsweep.generation.sampling import candidates, choose, sample, uniforms
 from headsweep.generation.sizing import fitting_rows
 from headsweep.generation.work import Work
-from headsweep.models.geometry import LoadedModel, find_heads
+from headsweep.models.geometry import find_heads
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights, variant_masks
 from headsweep.record import read_record
 from headsweep.tables import ACTIVATIONS

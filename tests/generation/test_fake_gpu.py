@@ -15,7 +15,7 @@ from torch.nn import functional
 from headsweep.config import Decoding
 from headsweep.generation import attention, batch
 from headsweep.generation.attention import Segments, Slots, dense, flash
-from headsweep.generation.batch import Batch, Verifier
+from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.requests import Drafted, Request, Row
@@ -60,7 +60,7 @@ def per_layer(counts, config):
 def test_a_decoding_step_copies_little_and_launches_few_kernels(config, attend, decoding):
     with counted() as counts:
         decoder = Decoder(fake_gpu.loaded_model(config), attend)
-        decoded = Batch(decoder, decoding, 7, columns=200)
+        decoded = DecodingBatch(decoder, decoding, 7, columns=200)
         decoded.enter([[row] for row in rows([BASE, *PRUNED])])
         decoded.step()
         counts.clear()
@@ -146,7 +146,7 @@ def test_a_pool_is_allocated_once_and_stays_within_its_budget(monkeypatch):
     monkeypatch.setattr(Slots, "_zeros", told)
     with counted():
         decoder = Decoder(fake_gpu.loaded_model(QWEN), flash)
-        decoded = Batch(decoder, Decoding(), 7, columns=300)
+        decoded = DecodingBatch(decoder, Decoding(), 7, columns=300)
         decoded.enter([[row] for row in rows([BASE, *PRUNED])])
         for _ in range(3):
             decoded.step()
@@ -206,7 +206,7 @@ def test_the_check_reads_numbers_and_scores_watched_answers_in_one_pass():
         decoder = Decoder(loaded, flash)
         checked = Check(loaded)
         variants = [BASE, *PRUNED[:3]]
-        decoded = Batch(decoder, Decoding(max_new_tokens=8), 7, checked, columns=200)
+        decoded = DecodingBatch(decoder, Decoding(max_new_tokens=8), 7, checked, columns=200)
         watched = rows(variants, tokens=8)
         decoded.enter([[row] for row in watched])
         while len(decoded):
@@ -218,7 +218,7 @@ def test_the_check_reads_numbers_and_scores_watched_answers_in_one_pass():
         counts.clear()
         answers = [row.answer for row in watched]
         assert list(checked.groups(iter(answers))) == answers
-    # Each answer by itself, then all in float32: with their variants, and the pruned as base.
-    assert passes == [1, 1, 1, 1, 4 + 3]
+    # All answers, then all in float32: with their variants, and the pruned as base.
+    assert passes == [4, 4 + 3]
     assert sorted(counts.to_host) == [(4,), (4, 5)]
     assert checked.facts["audited"] == 4 and checked.facts["seconds"] > 0

@@ -18,7 +18,8 @@ from headsweep.generation import journal
 from headsweep.generation.locks import Locks
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.schedule import Schedule
-from headsweep.generation.work import Work, forget_finished, keep_finished
+from headsweep.generation.second_names import forget_finished, keep_finished
+from headsweep.generation.work import Work
 from headsweep.planning.batches import batches
 from headsweep.planning.store import journal_files
 from headsweep.record import record_path

@@ -3,6 +3,7 @@
 It runs on the CPU here; the GPU's memory and its failures are injected.
 """
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -23,15 +24,16 @@ from torch import nn
 
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
-from headsweep.generation import batch, decoder, engine
+from headsweep.generation import batch, decoder, engine, vllm_ranks
 from headsweep.generation.attention import dense
-from headsweep.generation.batch import Batch
+from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.check import Check
 from headsweep.generation.decoder import Decoder, SharedPass, SlotRows
 from headsweep.generation.engine import Engine
-from headsweep.generation.requests import Request, Row
+from headsweep.generation.requests import Answer, Request, Row
 from headsweep.generation.sizing import fitting_rows, rows_of
 from headsweep.generation.vllm import VllmModel
+from headsweep.generation.vllm_ranks import LayerEdit, RankLayers
 from headsweep.generation.weights import Weights, fast_linear
 from headsweep.models.geometry import AttentionLayer, HeadGeometry
 from headsweep.variants import BASE, Variant
@@ -252,7 +254,7 @@ def test_memory_that_runs_out_is_given_back_before_slots_are_made_anew(monkeypat
 def test_watching_costs_a_step_nothing_once_rows_are_admitted(monkeypatch):
     loaded = loaded_model(build("Qwen2").bfloat16())
     checked = Check(loaded)
-    decoded = Batch(Decoder(loaded), Decoding(max_new_tokens=40), 9, checked)
+    decoded = DecodingBatch(Decoder(loaded), Decoding(max_new_tokens=40), 9, checked)
     rows = [Row(request, 40, ()) for request in requests()]
     decoded.enter([[row] for row in rows])
     decoded.step()
@@ -278,6 +280,32 @@ def test_watching_costs_a_step_nothing_once_rows_are_admitted(monkeypatch):
         decoded.step()
     assert len(list(checked.groups(row.answer for row in rows))) == len(rows)
     assert not checked.watching
+
+
+def test_answers_are_scored_together_as_far_as_their_logits_fit():
+    loaded = loaded_model(build("Qwen2"))
+    lengths = (9, 2, 5, 0)
+    answers = []
+    for length, request in zip(lengths, requests(), strict=False):
+        tokens = tuple(range(3, 3 + length))
+        answers.append(Answer(request, tokens, "length", 1.0))
+    gaps = {}
+    for places, passes in ((1000, [4]), (18, [3, 1]), (3, [1, 1, 1, 1])):
+        checked = Check(loaded)
+        checked._places = places
+        checked._bound = math.inf  # these are no model's answers: how far off are they?
+        seen = []
+        hook = loaded.model.register_forward_pre_hook(
+            lambda _, __, given, seen=seen: seen.append(len(given["input_ids"])), with_kwargs=True
+        )
+        assert list(checked.groups(iter(answers))) == answers
+        hook.remove()
+        assert seen == passes
+        assert checked.facts["audited"] == len(answers)
+        gaps[places] = checked.facts["worst"]
+    assert gaps[1000] > 1
+    assert gaps[18] == pytest.approx(gaps[1000], abs=1e-4)
+    assert gaps[3] == pytest.approx(gaps[1000], abs=1e-4)
 
 
 def test_hooked_modules_and_those_of_a_gpu_keep_their_forward():
@@ -312,13 +340,27 @@ def test_gemmas_norm_is_its_own_to_the_last_bit(dtype):
 
 def test_vllm_that_keeps_its_prefixes_is_not_believed():
     model = VllmModel.__new__(VllmModel)
-    model._layers, model._heads, model._pruned = {0, 1}, 6, BASE
-    dropped = []
-    model.llm = SimpleNamespace(reset_prefix_cache=lambda: dropped.append(1) or len(dropped) < 2)
+    layers = frozenset({0, 1})
+    model._layers, model._query_heads = RankLayers("Llama", layers, layers), 6
+    model._variant = BASE
+    dropped, edits = [], []
+
+    def changed_by_two_ranks(function, args):
+        assert function is vllm_ranks.edit
+        edits.append(args[0])
+        return [0, 1 if len(edits) < 2 else 0]
+
+    model.llm = SimpleNamespace(
+        reset_prefix_cache=lambda: dropped.append(1) or len(dropped) != 2,
+        collective_rpc=changed_by_two_ranks,
+    )
     model.prune(Variant(1, 5))
     with pytest.raises(ModelError, match="L01H05; L00H02 would be answered with them"):
         model.prune(Variant(0, 2))
-    assert model._pruned == Variant(1, 5)
+    assert edits == [{1: LayerEdit({5: 0.0}, skipped=False)}]
+    with pytest.raises(ModelError, match=r"^0 heads were changed for L00H02, by all ranks"):
+        model.prune(Variant(0, 2))
+    assert model._variant == Variant(1, 5)
 
 
 def test_an_engine_on_a_gpu_takes_no_attention_that_compiles_at_each_width(on_gpu):

@@ -70,7 +70,7 @@ def of_model(values, **changed):
 
 def asked(values, cores=2, variant=BASE, questions="small"):
     batch = tuple(work_on(values, questions).keys.values())
-    return client.Asked(values.model_dump(mode="json"), batch, str(variant), cores, "a run")
+    return client.JobRequest(values.model_dump(mode="json"), batch, str(variant), cores, "a run")
 
 
 def connected(values):
@@ -97,7 +97,7 @@ def test_one_engine_answers_all_jobs_and_works_ahead(spawned, capsys):
     outputs = [work_on(served).output(variant) for variant in (BASE, *HEADS)]
     expected = answered_here(served, BASE, *HEADS)
     run(served, HEADS[0])
-    wait_until(lambda: not work_on(served).missing(HEADS[1]))  # ahead, and base with it
+    wait_until(lambda: not work_on(served).unanswered(HEADS[1]))  # ahead, and base with it
     assert not outputs[2].exists()
     assert len(engines()) == 1 + 2
     (first, *_) = engines()
@@ -215,7 +215,7 @@ def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_
     run(served, BASE)
     with connected(served) as connection:
         connection.sendall(message(served, OTHER, "large"))
-    wait_until(lambda: not work_on(served, "large").missing(OTHER))
+    wait_until(lambda: not work_on(served, "large").unanswered(OTHER))
     for said, cause in (
         (b"{}\n", "not a message"),
         (b"\x80\x04K\x01.\n", "not a message"),
@@ -289,7 +289,7 @@ def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served):
     write_json(file, {"folder": served.models["tiny"].source})
     run(served, BASE)
     (first, *_) = engines()
-    wait_until(lambda: not any(work_on(served).missing(variant) for variant in HEADS))
+    wait_until(lambda: not any(work_on(served).unanswered(variant) for variant in HEADS))
     run(other, BASE, "large")  # not all that is planned for `other`
     wait_until(lambda: not first.is_running())
     second = engines()

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoModelForCausalLM, BertTokenizerFast, PreTrainedTokenizerFast
 
+from headsweep.athena.encoders import word_tokenizer
 from headsweep.athena.equations import NUMBER
 from headsweep.athena.generated import generate
 from headsweep.athena.solver import new_solver
@@ -26,7 +27,7 @@ from headsweep.config import Model
 from headsweep.config.compression import Encoder, Solver
 from headsweep.embeddings import embed, fetch_embedder, load_embedder
 from headsweep.errors import ModelError
-from headsweep.models.load import load_checkpoint, load_encoder, load_model, word_tokenizer
+from headsweep.models.load import load_checkpoint, load_encoder, load_model
 from headsweep.models.source import (
     check_folder,
     check_geometry,

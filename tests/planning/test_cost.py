@@ -102,6 +102,8 @@ def test_a_cpu_is_measured_and_a_cluster_s_is_not():
     request = cost.generation_request(planned, batch)
     alone = cost.generation_seconds(planned, batch, cards.ANY_CORE) / len(batch.variants)
     assert (request.gpus, request.minutes) == (0, pytest.approx(5 + 2 * alone / 60, abs=1))
+    spread = config(models={"big": {"backend": "vllm", "tensor_parallel": 2}})
+    assert cost.generation_request(spread, batch).gpus == 2
     # A token costs two operations a weight at least.
     tokens = cost.generation_cost(planned, batch).tokens
     for card in cards.CARDS.values():

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from headsweep.errors import ConfigError
-from headsweep.proof.judging import Found, judge
+from headsweep.proof.judging import Findings, judge
 from headsweep.proof.planting import COINS, EXPERTS, SABOTAGED, SEALED, WHOLE, opened, plant
 from headsweep.proof.worlds import coins, experts, gaining
 from headsweep.record import digest_of
@@ -36,7 +36,7 @@ def found():
     heads |= {EXPERTS: table_of_heads(0.5), COINS[0]: table_of_heads(0.5)}
     heads |= {COINS[1]: table_of_heads(0.5)}
     of_coins = dict.fromkeys(COINS, worth(-0.1))
-    return Found(heads, {EXPERTS: worth(0.1), **of_coins}, dict(SUBJECTS))
+    return Findings(heads, {EXPERTS: worth(0.1), **of_coins}, dict(SUBJECTS))
 
 
 def verdicts(found):
@@ -64,8 +64,8 @@ def test_another_head_or_a_small_effect_fails(found, sabotaged):
 def test_a_selector_has_to_beat_all_and_to_find_the_subjects_heads(found):
     wrong = {**found.worth, EXPERTS: worth(0.1).assign(low=[0.1, 0.1, -0.1, 0.1])}
     assert verdicts(replace(found, worth=wrong)).index(False) == 3
-    asked = {**found.asked, "subject 0": "L05H03"}
-    assert verdicts(replace(found, asked=asked))[5] is False
+    asked = {**found.asked_first, "subject 0": "L05H03"}
+    assert verdicts(replace(found, asked_first=asked))[5] is False
 
 
 def test_coins_may_show_something_once_but_not_twice(found):

@@ -31,7 +31,7 @@ def answers():
 
 
 def test_every_score_of_drawn_answers_is_the_mean_over_ordered_subsets(answers):
-    answers = answers._replace(own=answers.own**2)  # skipped layers
+    answers = answers._replace(alone=answers.alone**2)  # skipped layers
     found = drawn(answers, MAX_N)
     subsets = map(np.array, combinations(range(POOL), MAX_N))
     mean = mean_over([ordered(answers.select(subset), MAX_N) for subset in subsets])
@@ -49,7 +49,7 @@ def test_a_question_passes_the_layers_that_answers_share_once(answers):
             (answer, layer) for answer, own in enumerate(layers[:n]) for layer in range(own, 4)
         }
         assert found[:, n - 1] == pytest.approx([len(shared | alone) / 4] * QUESTIONS)
-    samples = answers._replace(shared=answers.shared**0, own=0 * answers.own)
+    samples = answers._replace(shared=answers.shared**0, alone=0 * answers.alone)
     assert (drawn(samples, MAX_N)["prompts"] == 1).all()
 
 

@@ -129,7 +129,7 @@ def test_answers_have_the_order_and_the_costs_of_what_was_asked(done):
     ids, variants = ["test-9", "test-4", "test-61"], ["L01H03", "base", "L00H05"]
     found = graded.of("greedy", "test", variants, ids)
     assert (found.correct == z_of(done, "test").loc[ids, variants].to_numpy()).all()
-    assert (found.shared == [0.5, 1, 0]).all() and (found.own == [0.5, 0, 1]).all()
+    assert (found.shared == [0.5, 1, 0]).all() and (found.alone == [0.5, 0, 1]).all()
     assert (found.work == 1).all()
     table = read_table(Store(done).path(tables.GRADED, **SAMPLED), GRADED).set_index("question_id")
     few = graded.of("T0.6", "test", ["base"], ids, samples=4)
@@ -272,7 +272,12 @@ def test_curves_end_at_the_size_of_a_small_pool_which_no_other_pool_takes(
     monkeypatch.chdir(shutil.copytree(finished, tmp_path / "copy"))
     config = make_config()
     run(make_config(layers=[0], heads=[1, 2, 5], include_base=True))
-    assert model.load(output(paths.SELECTOR))[1]["heads"] == ["base", "L00H01", "L00H02", "L00H05"]
+    assert model.load_selector(output(paths.SELECTOR))[1]["heads"] == [
+        "base",
+        "L00H01",
+        "L00H02",
+        "L00H05",
+    ]
     curves = table_of(tables.CURVES)
     assert set(curves["n"]) == {1, 2, 3, 4} == set(table_of(paths.PAIRED)["n"])
     at = curves.set_index(["method", "n"])["pass_at_n"]

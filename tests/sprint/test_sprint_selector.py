@@ -12,7 +12,14 @@ from headsweep.errors import ConfigError, TableError
 from headsweep.sprint import methods, rankers, validation
 from headsweep.sprint.fitting import agreement, alignment, choose, fit, rank_again, separation
 from headsweep.sprint.methods import SPRINT
-from headsweep.sprint.model import HeadSelector, Setting, load, rank, save, squared_distances
+from headsweep.sprint.model import (
+    HeadSelector,
+    Setting,
+    load_selector,
+    rank_heads,
+    save_selector,
+    squared_distances,
+)
 from headsweep.sprint.rankers import Questions, greedy_cover
 from headsweep.sprint.validation import ALL, folds, redraws, splits
 from headsweep.statistics.answers import pass_at_n_ordered
@@ -47,15 +54,15 @@ def test_distances_equal_their_definition_and_a_saved_selector_gives_the_same(ge
     facts = {"heads": ["L00H00", "L00H01"], "embedder": "e-01234567", "seed": 3}
     paths = [tmp_path / "first.safetensors", tmp_path / "second.safetensors"]
     for path in paths:
-        save(path, make(geometry), facts)
+        save_selector(path, make(geometry), facts)
     assert paths[0].read_bytes() == paths[1].read_bytes()
-    loaded, again = load(paths[0])
+    loaded, again = load_selector(paths[0])
     assert again.items() >= facts.items()
     assert loaded.setting == selector.setting
     assert torch.equal(loaded.distances(questions()), found)
     with torch.no_grad():
         loaded.heads[5] = loaded.heads[2]
-    order, distances = rank(loaded, questions())
+    order, distances = rank_heads(loaded, questions())
     assert (np.diff(distances, axis=1) >= 0).all()
     positions = order.argsort(axis=1)  # of equals, the first in the pool comes first
     assert (positions[:, 5] == positions[:, 2] + 1).all()
@@ -74,7 +81,7 @@ def test_a_file_that_is_no_selector_is_refused_in_one_line(content, message, tmp
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(TableError, match=rf"selector\.safetensors {message}") as caught:
-        load(path)
+        load_selector(path)
     assert "\n" not in str(caught.value)
 
 
@@ -117,7 +124,7 @@ def test_heads_are_found_where_embeddings_reveal_them_and_only_there(geometry):
     for revealed in (True, False):
         learnt, test = (simulate(n, revealed=revealed, seed=n) for n in (300, 600))
         selector = train(learnt, geometry, 8, 0.0).selector
-        order, _ = rank(selector, test.embeddings)
+        order, _ = rank_heads(selector, test.embeddings)
         sprint = pass_at_n_ordered(np.take_along_axis(test.correct, order, axis=1), 4)
         cover = pass_at_n_ordered(test.correct[:, greedy_cover(learnt.correct)], 4)
         lowest[revealed], _ = Bootstrap(600, 1000, seed=0).interval(sprint - cover)

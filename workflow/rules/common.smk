@@ -12,7 +12,7 @@ from pathlib import Path
 from headsweep import paths, tables
 from headsweep.analysis import published
 from headsweep.generation.client import begin_run, end_run
-from headsweep.generation.work import forget_finished, keep_finished
+from headsweep.generation.second_names import forget_finished, keep_finished
 from headsweep.planning import exhibits
 from headsweep.planning.titles import title, titles
 from headsweep.workflow import session

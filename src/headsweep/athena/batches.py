@@ -144,8 +144,8 @@ def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
         texts=collate_texts(examples, pad_token_id),
         levels=tuple(Level.of(op[part], left[part], right[part], owner[part]) for part in levels),
         accepted=tuple(
-            (torch.as_tensor(own), Rows.of(owners[:end]))
-            for own, end in zip(kept, ends, strict=True)
+            (torch.as_tensor(indices), Rows.of(owners[:end]))
+            for indices, end in zip(kept, ends, strict=True)
         ),
         targets=torch.as_tensor(target[order].astype(np.float32)),
         answers=torch.as_tensor(answers),

@@ -210,14 +210,14 @@ def _written(equation: Equation, least: int, *, whole: bool = False) -> str:
         case Constant(value):
             return f"{Decimal(repr(value)):f}" if whole else f"{value:g}"
         case Negation(operand):
-            own = 0
+            precedence = 0
             text = f"-{_written(operand, _LEAF, whole=whole)}"
         case Operation(symbol, left, right):
-            own = OPERATORS[symbol][0]
+            precedence = OPERATORS[symbol][0]
             # Powers are right-associative, differences and quotients left-associative.
-            first = _written(left, own + (symbol == "^"), whole=whole)
-            text = first + symbol + _written(right, own + (symbol in "-/^"), whole=whole)
-    return f"({text})" if whole or own < least else text
+            first = _written(left, precedence + (symbol == "^"), whole=whole)
+            text = first + symbol + _written(right, precedence + (symbol in "-/^"), whole=whole)
+    return f"({text})" if whole or precedence < least else text
 
 
 def _convert(tree: ast.expr, text: str) -> Equation:

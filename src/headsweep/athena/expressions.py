@@ -78,14 +78,14 @@ class Expressions:
         if op in MERGES:
             terms: list[int] = []
             for operand in operands:
-                own, inner = self.nodes[operand]
-                terms += inner if own is op else (operand,)
+                inner_op, inner = self.nodes[operand]
+                terms += inner if inner_op is op else (operand,)
             operands = tuple(sorted(terms))
         key = (op, operands)
-        found = self._ids.setdefault(key, len(self.nodes))
-        if found == len(self.nodes):
+        number = self._ids.setdefault(key, len(self.nodes))
+        if number == len(self.nodes):
             self.nodes.append(key)
-        return found
+        return number
 
     def value(self, expression: int, numbers: Sequence[float]) -> float:
         """Return an expression's value, or nan if it has none."""
@@ -120,9 +120,9 @@ class Expressions:
         steps: set[int] = set()
 
         def step(op: Op, *operands: int) -> int:
-            found = self.node(op, *operands)
-            steps.add(found)
-            return found
+            number = self.node(op, *operands)
+            steps.add(number)
+            return number
 
         def constant(value: float) -> int:
             return step(Op.CONSTANT, self._values.index(value))
@@ -200,11 +200,11 @@ class Expander:
         new = range(self._seen[odd], len(thoughts))
         if self._depth == 0:
             leaves = [(leaf, *nodes.nodes[leaf]) for leaf in nodes.leaves]
-            found = [(op, place, place, leaf) for leaf, op, (place,) in leaves]
+            offered = [(op, place, place, leaf) for leaf, op, (place,) in leaves]
         elif odd:
-            found = [(op, i, i, nodes.node(op, thoughts[i])) for op in UNARY for i in new]
+            offered = [(op, i, i, nodes.node(op, thoughts[i])) for op in UNARY for i in new]
         else:
-            found = [
+            offered = [
                 (op, i, j, nodes.node(op, thoughts[i], thoughts[j]))
                 for op in MERGES
                 for i, j in chain(product(old, new), combinations_with_replacement(new, 2))
@@ -212,7 +212,7 @@ class Expander:
         self._seen[odd] = len(thoughts)
         self._depth += 1
         first: dict[int, Candidate] = {}
-        for candidate in found:
+        for candidate in offered:
             first.setdefault(candidate[3], candidate)
         return [candidate for key, candidate in first.items() if key not in thoughts]
 
@@ -236,15 +236,15 @@ def schedule(equation: Equation, numbers: int, constants: Sequence[float], depth
     """
     expander = Expander(numbers, constants)
     gold, steps = expander.expressions.gold(equation)
-    found: list[tuple[int, ...]] = []
+    rows: list[tuple[int, ...]] = []
     for reached in range(depth + 1):
         candidates = expander.candidates()
         right = [candidate[3] for candidate in candidates if candidate[3] in steps]
         expander.thoughts += (right := right[: expander.room])
-        found += [(*candidate, candidate[3] in right, reached) for candidate in candidates]
+        rows += [(*candidate, candidate[3] in right, reached) for candidate in candidates]
         if expander.exhausted or gold in expander.thoughts:
             break
-    op, first, second, _, target, depths = np.array(found, dtype=np.int32).T
+    op, first, second, _, target, depths = np.array(rows, dtype=np.int32).T
     answer = expander.thoughts.index(gold) if gold in expander.thoughts else None
     return Schedule(op, first, second, target.astype(bool), depths, answer)
 
@@ -259,8 +259,9 @@ def harvest(equations: Iterable[Equation], at_least: int = 1) -> tuple[float, ..
         for equation in equations
         for value in {part.value for part in walk(equation) if isinstance(part, Constant)}
     )
-    found = {value for value, count in counts.items() if count >= at_least}
-    return tuple(sorted(value for value in found if value >= 1 or _inverse(value) not in found))
+    frequent = {value for value, count in counts.items() if count >= at_least}
+    written = {value for value in frequent if value >= 1 or _inverse(value) not in frequent}
+    return tuple(sorted(written))
 
 
 def _inverse(value: float) -> float:

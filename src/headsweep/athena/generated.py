@@ -76,9 +76,9 @@ def _draw(condition: str, rng: Random) -> tuple[int, int, int]:
             b, c = randint(2, 6), randint(2, 9)
             return b * c + randint(1, 30), b, c
         case "c divides a + b":
-            c, each = randint(2, 9), randint(5, 20)
-            a = randint(1, c * each - 1)
-            return a, c * each - a, c
+            c, quotient = randint(2, 9), randint(5, 20)
+            a = randint(1, c * quotient - 1)
+            return a, c * quotient - a, c
         case "c divides a - b":
             b, c = randint(1, 30), randint(2, 9)
             return b + c * randint(2, 20), b, c

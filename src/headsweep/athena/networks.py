@@ -186,10 +186,10 @@ class Progress:
         batch = len(self._first)
         # A problem's premises are its first token's state, then its thoughts.
         premises = torch.cat([self._first[:, None], rows.pad(self._vectors, batch)], dim=1)
-        known = torch.zeros_like(premises[..., 0], dtype=torch.bool)
-        known[:, 0] = known[rows.owner, rows.slot + 1] = True
+        valid = torch.zeros_like(premises[..., 0], dtype=torch.bool)
+        valid[:, 0] = valid[rows.owner, rows.slot + 1] = True
         embeddings = self._embedded(level)
-        vectors, logits = self._head.reason(embeddings, level.rows, premises, known)
+        vectors, logits = self._head.reason(embeddings, level.rows, premises, valid)
         self._candidates = embeddings, vectors
         return logits
 

@@ -140,8 +140,8 @@ def divide(problems: Sequence[Problem], partition: Partition) -> Parts:
         case "random":
             parts = Parts(*draw(problems, partition.ratios, partition.seed))
         case "official":
-            own = ("train", "valid", "test")
-            parts = Parts(*([p for p in problems if p.part == part] for part in own))
+            names = ("train", "valid", "test")
+            parts = Parts(*([p for p in problems if p.part == part] for part in names))
         case "folds":
             folds = [str(fold) for fold in range(_FOLDS)]
             if {problem.part for problem in problems} == set(folds):

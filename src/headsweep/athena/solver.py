@@ -20,6 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from headsweep.athena.batches import Batch, Example, Level, Rows, collate, collate_texts, starts
+from headsweep.athena.encoders import new_encoder
 from headsweep.athena.equations import NUMBER, Problem
 from headsweep.athena.expressions import Expander, Op, harvest, schedule
 from headsweep.athena.networks import Athena, Output, Progress, ThoughtHead
@@ -28,7 +29,7 @@ from headsweep.config.compression import Solver, Training
 from headsweep.errors import BenchmarkError, ModelError, TableError
 from headsweep.models.geometry import HeadGeometry, evaluating
 from headsweep.models.learner import Verdict, move, quantised
-from headsweep.models.load import load_encoder, new_encoder
+from headsweep.models.load import load_encoder
 from headsweep.record import read_json, read_tensors
 from headsweep.tables import atomic, write_json
 
@@ -108,13 +109,13 @@ class MathSolver:
         """
         # Problems of similar length share a batch, for less padding.
         order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))
-        found: dict[int, Solution] = {}
+        solutions: dict[int, Solution] = {}
         with evaluating(self.network):
             for start in range(0, len(order), batch_size):
                 places = order[start : start + batch_size]
                 solved = self._solved([examples[place] for place in places])
-                found.update(zip(places, solved, strict=True))
-        return [found[place] for place in range(len(examples))]
+                solutions.update(zip(places, solved, strict=True))
+        return [solutions[place] for place in range(len(examples))]
 
     def _solved(self, examples: Sequence[Example]) -> list[Solution]:
         device = self.encoder.device
@@ -146,10 +147,10 @@ class MathSolver:
                 probability = _sigmoid(progress.judge(candidates))
                 accepted = []
                 for problem in active:
-                    own = np.flatnonzero(owner == problem)
-                    kept = own[probability[own] >= ACCEPTED_FROM]
+                    its_candidates = np.flatnonzero(owner == problem)
+                    kept = its_candidates[probability[its_candidates] >= ACCEPTED_FROM]
                     if not len(kept) and not len(thoughts[problem]):
-                        kept = own
+                        kept = its_candidates
                     best_first = np.argsort(-probability[kept], kind="stable")
                     kept = np.sort(kept[best_first[: expanders[problem].room]])
                     expanders[problem].thoughts += expression[kept].tolist()
@@ -169,12 +170,12 @@ class MathSolver:
             ]
             if not active:
                 break
-        found = []
-        for example, expander, own in zip(examples, expanders, thoughts, strict=True):
-            best = expander.thoughts[int(probabilities[own].argmax())]
+        solutions = []
+        for example, expander, places in zip(examples, expanders, thoughts, strict=True):
+            best = expander.thoughts[int(probabilities[places].argmax())]
             nodes = expander.expressions
-            found.append(Solution(nodes.text(best), nodes.value(best, example.problem.numbers)))
-        return found
+            solutions.append(Solution(nodes.text(best), nodes.value(best, example.problem.numbers)))
+        return solutions
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Join examples to a batch."""
@@ -200,11 +201,11 @@ class MathSolver:
         means of KL(teacher || student): over candidates for Bernoulli distributions, and over
         problems for the softmax over a problem's thoughts.
         """
-        asked, right = (output.reason.float() / temperature for output in (student, teacher))
-        shares = right.sigmoid()
-        cross_entropy, entropy = (
-            binary_cross_entropy_with_logits(logits, shares) for logits in (asked, right)
-        )
+        student_logits = student.reason.float() / temperature
+        teacher_logits = teacher.reason.float() / temperature
+        shares = teacher_logits.sigmoid()
+        cross_entropy = binary_cross_entropy_with_logits(student_logits, shares)
+        entropy = binary_cross_entropy_with_logits(teacher_logits, shares)
         owners = batch.accepted[-1][1].owner
         problems = len(batch.texts.goal)
         log_student, log_teacher = (
@@ -311,8 +312,8 @@ def load_solver(folder: Path) -> MathSolver:
     encoder, tokenizer = load_encoder(str(folder / _ENCODER))
     try:
         facts = read_json(folder / _SETTINGS)
-        known = {k: v for k, v in facts["settings"].items() if k in Solver.model_fields}
-        settings = Solver.model_validate(known)
+        values = {k: v for k, v in facts["settings"].items() if k in Solver.model_fields}
+        settings = Solver.model_validate(values)
         constants = tuple(map(float, facts["constants"]))
         width = encoder.config.hidden_size
         heads = facts["heads"]

@@ -35,8 +35,9 @@ from headsweep.bench.shapes import SIZES
 from headsweep.generation import batch
 from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.engine import Engine, Request
-from headsweep.models.geometry import find_heads, seconds_of
+from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
+from headsweep.models.timing import seconds_of
 from headsweep.variants import BASE, Variant, heads
 
 STAGES = ("smoke", "exact", "1.5b", "7b")
@@ -145,8 +146,8 @@ def _run(
 
 
 def _loaded(model: Any) -> Any:
-    own = {"geometry": find_heads(model), "device": model.device, "dtype": model.dtype}
-    return SimpleNamespace(model=model, **own, pad_token_id=0, eos_token_ids=())
+    facts = {"geometry": find_heads(model), "device": model.device, "dtype": model.dtype}
+    return SimpleNamespace(model=model, **facts, pad_token_id=0, eos_token_ids=())
 
 
 def _decoding(tokens: int) -> Any:
@@ -177,7 +178,7 @@ def generated(loaded: Any, prompts: Sequence[Sequence[int]], **options: Any) -> 
     width = max(map(len, prompts))
     ids = [[loaded.pad_token_id] * (width - len(prompt)) + [*prompt] for prompt in prompts]
     visible = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-    tokens, mask = (torch.tensor(each, device=loaded.device) for each in (ids, visible))
+    tokens, mask = (torch.tensor(numbers, device=loaded.device) for numbers in (ids, visible))
     rows: Any = loaded.model.generate(tokens, attention_mask=mask, **options)
     return rows[:, width:].tolist()
 

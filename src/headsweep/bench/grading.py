@@ -55,8 +55,8 @@ def run(
     )
     begin = _clocks()
     forms = [(canonical(answer), canonical(gold)) for answer, gold in pairs]
-    known = judge(set(forms), "math", "default", workers)
-    judged = [known[form] for form in forms]
+    judgements = judge(set(forms), "math", "default", workers)
+    judged = [judgements[form] for form in forms]
     seconds = _clocks() - begin
     wall, processor = each * len(pairs) / seconds
     differing = sum(

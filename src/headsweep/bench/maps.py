@@ -15,8 +15,8 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.maps.gradients import log_probability
 from headsweep.maps.outcomes import SOLUTION
 from headsweep.maps.scoring import Text, score
-from headsweep.models.geometry import LoadedModel
 from headsweep.models.load import load_model
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights
 from headsweep.models.source import BUILTIN
 from headsweep.planning.plan import aligned
@@ -67,15 +67,18 @@ def run(
     list(score(loaded, texts[:1], variants, decoder))  # what is made once
     scored, seconds = _timed(lambda: list(score(loaded, texts, variants, decoder)))
     looped, plain_seconds = _timed(lambda: _looped(loaded, texts[:plain], variants))
-    found = {(own.text, own.variant): own.log_probability for own in scored}
-    worst = max(abs(found[key] - value) for key, value in looped.items())
+    shared_pass = {(entry.text, entry.variant): entry.log_probability for entry in scored}
+    worst = max(abs(shared_pass[key] - value) for key, value in looped.items())
     shared = work(loaded, texts, len(variants), index)
     whole = work(loaded, texts, len(variants))
     rates = len(scored) / seconds, len(looped) / plain_seconds
     rows = [("way", "texts/s", "GFLOP a text", "GFLOP/s")]
-    for name, own, rate in (("the pass", shared, rates[0]), ("plain forwards", whole, rates[1])):
-        each = own.all / len(scored) / 1e9
-        rows.append((name, f"{rate:.2f}", f"{each:.3g}", f"{each * rate:.1f}"))
+    for name, operations, rate in (
+        ("the pass", shared, rates[0]),
+        ("plain forwards", whole, rates[1]),
+    ):
+        gigaflops = operations.all / len(scored) / 1e9
+        rows.append((name, f"{rate:.2f}", f"{gigaflops:.3g}", f"{gigaflops * rate:.1f}"))
     print(aligned(rows, left=1))
     print(
         f"{model}, {dtype}, layer {index} of {depth}, {len(texts)} texts, {len(variants)} variants,"
@@ -87,15 +90,15 @@ def run(
 def solutions(loaded: LoadedModel, count: int) -> list[Text]:
     """Return reference solutions of the generated benchmark as texts."""
     section = Questions(benchmark="generated_math", split="train", n=count)
-    asked = read_source(section).head(count)
+    questions = read_source(section).head(count)
     tokenizer = loaded.tokenizer
     decoding = Decoding()
-    found = []
-    for row in asked.to_dict("records"):
+    texts = []
+    for row in questions.to_dict("records"):
         prompt = encode_prompt(tokenizer, str(row["question"]), decoding, section.family)
         tokens = tokenizer(str(row["solution"]), add_special_tokens=False)["input_ids"]
-        found.append(Text(str(row["question_id"]), SOLUTION, prompt, tuple(tokens)))
-    return found
+        texts.append(Text(str(row["question_id"]), SOLUTION, prompt, tuple(tokens)))
+    return texts
 
 
 def work(
@@ -115,7 +118,7 @@ def work(
     inner = sum(
         parameter.numel()
         for name, parameter in model.named_parameters()
-        if parameter.ndim > 1 and not any(each in name for each in names)
+        if parameter.ndim > 1 and not any(embedding in name for embedding in names)
     )
     depth = len(loaded.geometry.layers)
     shared = 0 if layer is None else layer
@@ -130,15 +133,15 @@ def _looped(
     loaded: LoadedModel, texts: Sequence[Text], variants: Sequence[Variant]
 ) -> dict[tuple[Text, Variant], float]:
     """Score by `transformers` alone, with the head's weights zeroed, text by text."""
-    found = {}
+    log_probabilities = {}
     for variant in variants:
         with edited_weights(loaded.model, loaded.geometry, variant):
             for text in texts:
-                found[text, variant] = log_probability(loaded, text).item()
-    return found
+                log_probabilities[text, variant] = log_probability(loaded, text).item()
+    return log_probabilities
 
 
 def _timed(measured: Callable[[], _T]) -> tuple[_T, float]:
     begin = time.perf_counter()
-    found = measured()
-    return found, time.perf_counter() - begin
+    result = measured()
+    return result, time.perf_counter() - begin

@@ -29,12 +29,12 @@ def run(*, comparisons: int, seed: int) -> None:
     covered = coverage(comparisons, seed)
     print(f"95% intervals and McNemar's test at 5%, {comparisons:,} simulated comparisons a row:")
     print(_printed(covered))
-    found = powers(comparisons, seed)
+    power = powers(comparisons, seed)
     print(
         f"\nHow often a gain is shown that `shows` names (to be shown with {shares(POWER)}), "
         f"{shares(_RIGHT)} of the unchanged questions right:"
     )
-    print(_printed(found))
+    print(_printed(power))
 
 
 def _printed(table: pd.DataFrame) -> str:

@@ -21,9 +21,10 @@ from headsweep.generation.engine import Engine, Request
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.generation.weights import Linear, fast_linear
-from headsweep.models.geometry import LoadedModel, seconds_of
 from headsweep.models.load import load_model
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights
+from headsweep.models.timing import seconds_of
 from headsweep.variants import BASE, Variant
 
 PUBLISHED_BATCH = 16
@@ -87,9 +88,9 @@ def generate_batch(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
                 continuous_batching_config=ContinuousBatchingConfig(**options),
                 warmup=loaded.device.type != "cpu",
             )
-        found = {tuple(output.prompt_ids): output for output in outputs.values()}
+        by_prompt = {tuple(output.prompt_ids): output for output in outputs.values()}
         for question, prompt in work.prompts.items():
-            row = _until_end(loaded, found[prompt].generated_tokens)
+            row = _until_end(loaded, by_prompt[prompt].generated_tokens)
             outcome.choices[question, str(variant)] = row
 
 
@@ -177,10 +178,10 @@ def timed_products(outcome: Outcome) -> Iterator[None]:
 
         def product(layer: Linear, *given: Any) -> Tensor:
             begin = perf_counter()
-            found: Tensor = right(layer, *given)
+            result: Tensor = right(layer, *given)
             outcome.product_seconds += perf_counter() - begin
-            outcome.product_flops += 2 * layer.size * found.shape[:-1].numel()
-            return found
+            outcome.product_flops += 2 * layer.size * result.shape[:-1].numel()
+            return result
 
         return patch.object(Linear, name, product)
 
@@ -233,13 +234,13 @@ def floor(work: Work, choices: Mapping[Key, Sequence[int]], costs: Costs) -> flo
     for question, prompt in work.prompts.items():
         base = choices[question, str(BASE)]
         for variant in work.variants:
-            own = choices[question, str(variant)]
-            fed = len(prompt) + len(own) - 1
+            chosen = choices[question, str(variant)]
+            fed = len(prompt) + len(chosen) - 1
             if variant.layer is None:
                 shared = 0
                 above = costs.layers
             else:
-                common = sum(takewhile(bool, map(eq, base, own)))
+                common = sum(takewhile(bool, map(eq, base, chosen)))
                 shared = min(fed, len(prompt) + common)
                 above = costs.layers - 1 - variant.layer
                 total += shared * costs.rest
@@ -251,7 +252,7 @@ def floor(work: Work, choices: Mapping[Key, Sequence[int]], costs: Costs) -> flo
             total -= unused * costs.rest
             if above or variant.is_base:
                 total -= unused * (unused + 1) / 2 * costs.attention
-            total += len(own) * costs.logits
+            total += len(chosen) * costs.logits
     return total
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from headsweep.errors import ModelError
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.variants import Variant, heads
 
 Sizes = Mapping[str, int]  # the sizes of a Qwen2 with tied embeddings, by their names in its config

@@ -64,14 +64,14 @@ class Crew:
         """
         parts = work.split(len(self._pools))
         begin = time.perf_counter()
-        found = self.ask(answer, [rival] * len(parts), parts, [timed] * len(parts))
+        outcomes = self.ask(answer, [rival] * len(parts), parts, [timed] * len(parts))
         seconds = time.perf_counter() - begin
         whole = Outcome()
-        for each in found:
-            whole.choices |= each.choices
-            whole.near_ties |= each.near_ties
+        for outcome in outcomes:
+            whole.choices |= outcome.choices
+            whole.near_ties |= outcome.near_ties
             for name in ("cpu_seconds", "product_flops", "product_seconds"):
-                setattr(whole, name, getattr(whole, name) + getattr(each, name))
+                setattr(whole, name, getattr(whole, name) + getattr(outcome, name))
         return seconds, whole
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def run(
     for rival, outcome in outcomes.items() if "published" in outcomes else ():
         expected = outcomes["published"].choices
         row = rows[rival]
-        different = {key for key, own in outcome.choices.items() if own != expected[key]}
+        different = {key for key, tokens in outcome.choices.items() if tokens != expected[key]}
         row["ratio"] = row["tokens_per_second"] / rows["published"]["tokens_per_second"]
         row["differing"] = len(different)
         row["near_ties_differing"] = len(different & outcome.near_ties)
@@ -146,13 +146,13 @@ def _measure(
     """
     few = Work(dict([*work.prompts.items()][: 2 * crew.setting[0]]), work.variants[:2], 8)
     seconds: dict[str, list[float]] = {rival: [] for rival in rows}
-    found: dict[str, Outcome] = {}
+    latest: dict[str, Outcome] = {}
     for number in range(repeat):
         for rival in [rival for rival, row in rows.items() if "failure" not in row]:
             try:
                 if not number:
                     crew.measure(rival, few)
-                taken, found[rival] = crew.measure(rival, work)
+                taken, latest[rival] = crew.measure(rival, work)
             except ModelError as error:
                 rows[rival] = {"failure": str(error)}
                 outcomes.pop(rival, None)
@@ -165,16 +165,16 @@ def _measure(
     for rival, row in rows.items():
         if "failure" in row or (taken := median(seconds[rival])) >= row.get("seconds", inf):
             continue
-        outcomes[rival] = found[rival]
-        choices = found[rival].choices
+        outcomes[rival] = latest[rival]
+        choices = latest[rival].choices
         least = floor(work, choices, crew.costs)
         rows[rival] = {
             "setting": list(crew.setting),
             "seconds": taken,
-            "cpu_seconds": found[rival].cpu_seconds,
+            "cpu_seconds": latest[rival].cpu_seconds,
             "tokens_per_second": sum(map(len, choices.values())) / taken,
             "answers": len(choices),
-            "near_ties": len(found[rival].near_ties),
+            "near_ties": len(latest[rival].near_ties),
             "peak": rate,
             "floor_flops": least,
             "of_floor": least / rate / taken,

@@ -126,10 +126,10 @@ def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
         raise BenchmarkError(
             f"{file} is neither .jsonl nor .csv, nor one of them with .gz; convert it, or rename it"
         )
-    found = file_revision(file)
-    if revision not in (None, found):
+    sha256 = file_revision(file)
+    if revision not in (None, sha256):
         raise BenchmarkError(
-            f"{file} has sha256 {found}, not the revision {revision} of the config; "
+            f"{file} has sha256 {sha256}, not the revision {revision} of the config; "
             f"restore the file, or remove `revision` from the config"
         )
     place = "its beginning"
@@ -202,8 +202,8 @@ def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
     try:
         data = load_dataset(hub.path, hub.name, split=split, revision=hub.revision)
     except (OSError, ValueError, DatasetsError) as error:
-        told = error.__cause__ if isinstance(error, DatasetGenerationError) else None
-        reason = " ".join(str(told or error).split())[:200]
+        cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
+        reason = " ".join(str(cause or error).split())[:200]
         raise BenchmarkError(
             f"{hub.path} (revision {hub.revision}) cannot be fetched ({reason}); run "
             f"`snakemake fetch` with this config where there is network, or name a `file` with the "
@@ -235,8 +235,8 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
                 f"ids must be unique"
             )
     if not kept:
-        of = f" whose {column} is {questions.split!r}" if column else ""
-        raise BenchmarkError(f"{origin} has no questions{of}; write one on each line")
+        condition = f" whose {column} is {questions.split!r}" if column else ""
+        raise BenchmarkError(f"{origin} has no questions{condition}; write one on each line")
     if left_out:
         _LOG.warning("%s: left out %d rows: %s", origin, len(left_out), ", ".join(left_out))
     return pd.DataFrame([row for _, row in kept.values()], columns=tables.QUESTIONS.columns)

@@ -93,7 +93,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
         learner.save(folder)
     facts = {**chosen.wildcards, "seed": seed, "settings": settings.model_dump(mode="json")}
     strict = _test(config, chosen, learner, stopwatch, facts)
-    epochs = sum(len(each.epochs) for each in history.rounds)
+    epochs = sum(len(done.epochs) for done in history.rounds)
     noted = {
         **history.model_dump(),
         "warnings": history.warnings(settings.importance.criterion),
@@ -211,7 +211,7 @@ def earlier_seconds(journal: Path) -> float:
     file = journal / "attempts.json"
     seconds = 0.0
     if told := read_facts(file):
-        last = max(each.stat().st_mtime for each in journal.iterdir())
+        last = max(kept_file.stat().st_mtime for kept_file in journal.iterdir())
         seconds = told["seconds"] + max(0.0, last - told["begun"])
     write_facts(file, {"seconds": seconds, "begun": time.time()})
     return seconds

@@ -71,21 +71,26 @@ def measure(config: Config, compression: str) -> None:
             measured.append(_Measured(arm.name, True, whole.quantised(), whole, None))
 
     examples = measured[0].learner.prepare(tested_on(config, chosen[0]))
-    _timed(measured, lambda one: one.answers(examples[: one.at_once]), 1)  # a warm-up
-    test = _answering(measured, lambda one: one.answers(examples))
+    _timed(measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
+    test = _answering(measured, lambda entry: entry.answers(examples))
 
     rows = []
     for tokens in study.tokens:
         speeds = {batch: _speeds(measured, batch, tokens, study.repeats) for batch in study.batches}
-        for place, one in enumerate(measured):
-            sizes = _sizes(one, tokens)
+        for place, entry in enumerate(measured):
+            sizes = _sizes(entry, tokens)
             for batch in study.batches:
-                row = {"arm": one.arm, "quantised": one.quantised, "tokens": tokens, "batch": batch}
+                row = {
+                    "arm": entry.arm,
+                    "quantised": entry.quantised,
+                    "tokens": tokens,
+                    "batch": batch,
+                }
                 *seconds, decoded = speeds[batch][place]
                 row |= dict(zip(_SECONDS, seconds, strict=True)) | sizes
                 row["tokens_per_second"] = decoded
                 if tokens == first and batch == most:
-                    row["peak_bytes"] = one.peak
+                    row["peak_bytes"] = entry.peak
                     row |= dict(zip(_TEST_TIME, test[place], strict=True))
                 rows.append(row)
     output = Store(config).path(paths.MEASUREMENTS, compression=compression)
@@ -104,7 +109,7 @@ def _speeds(
     An encoder has no new tokens: nan.
     """
     texts = footprint.dummy_texts(measured[0].learner.encoder, batch, tokens)
-    turns = _timed(measured, lambda one: one.encoder(**texts), repeats, _WARM_UPS)
+    turns = _timed(measured, lambda entry: entry.encoder(**texts), repeats, _WARM_UPS)
     passes = np.quantile(turns, (0.5, 0.25, 0.75), axis=0)
     if not find_heads(measured[0].whole.encoder).keeps_cache:
         return np.vstack([passes, np.full(len(measured), np.nan)]).T
@@ -133,7 +138,7 @@ def _answering(
 
     Turns of all are followed by turns of the baseline and the method (see `narrowed`).
     """
-    names = [(one.arm, one.quantised) for one in measured]
+    names = [(entry.arm, entry.quantised) for entry in measured]
     base = names.index(_PAIR[0]) if _PAIR[0] in names else None
     turns = _timed(measured, answer, _TEST_TURNS)
     seconds = np.exp(np.log(turns).mean(axis=0))
@@ -168,8 +173,13 @@ def _timed(
 ) -> Float[np.ndarray, "turns measured"]:
     """Return the seconds of a call on each learner; nan for 8-bit weights if there is a GPU."""
     seconds = np.full((turns, len(measured)), np.nan)
-    timed = [not (one.quantised and torch.cuda.is_available()) for one in measured]
-    calls = [partial(call, one.learner) for one, own in zip(measured, timed, strict=True) if own]
+    on_gpu = torch.cuda.is_available()
+    timed = [not (on_gpu and entry.quantised) for entry in measured]
+    calls = [
+        partial(call, entry.learner)
+        for entry, is_timed in zip(measured, timed, strict=True)
+        if is_timed
+    ]
     seconds[:, timed] = footprint.in_turns(calls, turns, warm_ups)
     return seconds
 
@@ -184,10 +194,10 @@ def relative(
     degrees of freedom. It does not carry over to another machine or another test. There are at
     least two turns; calls that were not timed are nan, and without a `base` all results.
     """
-    found = np.full((seconds.shape[1], 3), np.nan)
+    ratios = np.full((seconds.shape[1], 3), np.nan)
     timed = np.flatnonzero(~np.isnan(seconds).any(axis=0))
     if base is None:
-        return found
+        return ratios
     logs = np.log(seconds[:, timed])
     means = logs.mean(axis=0)
     rest = logs - means - logs.mean(axis=1, keepdims=True) + logs.mean()
@@ -195,19 +205,19 @@ def relative(
     freedom = max((turns - 1) * (calls - 1), 1)
     width = stdtrit(freedom, 0.975) * np.sqrt((rest**2).sum() / freedom * 2 / turns)
     ratio = (means - np.log(seconds[:, base]).mean())[:, None]
-    found[timed] = np.exp(ratio + np.array([0, -width, width]))
-    found[base] = 1
-    return found
+    ratios[timed] = np.exp(ratio + np.array([0, -width, width]))
+    ratios[base] = 1
+    return ratios
 
 
-def _sizes(one: _Measured, tokens: int) -> dict[str, Any]:
+def _sizes(entry: _Measured, tokens: int) -> dict[str, Any]:
     """Return the sizes of a learner; of these, 8-bit weights change `weight_bytes` only."""
-    encoder = one.whole.encoder
+    encoder = entry.whole.encoder
     geometry = find_heads(encoder)
     return {
         "heads": geometry.heads,
-        "whole_parameters": footprint.parameters(one.whole.network),
+        "whole_parameters": footprint.parameters(entry.whole.network),
         "cache_bytes": footprint.cache_bytes(encoder, geometry) if geometry.keeps_cache else None,
         **footprint.size(encoder, geometry, tokens)._asdict(),
-        "weight_bytes": footprint.weight_bytes(one.learner.encoder),
+        "weight_bytes": footprint.weight_bytes(entry.learner.encoder),
     }

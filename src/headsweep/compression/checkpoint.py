@@ -29,12 +29,12 @@ def write_state(path: Path, facts: Mapping[str, Any], **parts: Mapping[str, Tens
     """
     tensors = {
         f"{part}/{name}": tensor.detach().cpu()
-        for part, of in parts.items()
-        for name, tensor in of.items()
+        for part, named in parts.items()
+        for name, tensor in named.items()
     }
-    told = json.dumps({"facts": facts, "sha256": _digest(facts, tensors)})
+    state = json.dumps({"facts": facts, "sha256": _digest(facts, tensors)})
     with atomic(path) as temporary:
-        save_file(tensors, temporary, {_STATE: told})
+        save_file(tensors, temporary, {_STATE: state})
 
 
 def read_state(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
@@ -46,10 +46,10 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]
     parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
     try:
         with safe_open(path, framework="pt") as file:
-            told = json.loads(file.metadata()[_STATE])
-        facts = told["facts"]
+            state = json.loads(file.metadata()[_STATE])
+        facts = state["facts"]
         tensors = load_file(path)
-        if told["sha256"] != _digest(facts, tensors):
+        if state["sha256"] != _digest(facts, tensors):
             raise ValueError("its checksum differs")
         for place, tensor in tensors.items():
             part, _, name = place.partition("/")
@@ -108,24 +108,24 @@ def write_checkpoint(
     """Write a learner's weights and heads, JSON facts and further tensors, in one step."""
     parts = {
         # Copied, since tied weights share memory.
-        part: {name: each.detach().cpu().clone().contiguous() for name, each in tensors.items()}
+        part: {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
         for part, tensors in {"model": learner.network.state_dict(), **more}.items()
     }
     write_state(path, {**facts, "shape": kept_heads(learner.encoder.config)}, **parts)
 
 
 def read_checkpoint(
-    path: Path, learner: Learner, own: Mapping[str, Any]
+    path: Path, learner: Learner, expected: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
     """Restore an unpruned learner from a checkpoint, and return the facts and further tensors.
 
-    `own` are facts that must equal those of the checkpoint (see `identity`).
+    `expected` are facts that must equal those of the checkpoint (see `identity`).
 
     Raises:
         ModelError: the checkpoint is damaged or belongs to another training or model.
     """
     facts, parts = read_state(path)
-    if differing := [name for name in own if facts.get(name) != own[name]]:
+    if differing := [name for name in expected if facts.get(name) != expected[name]]:
         raise ModelError(
             f"{path} is of a training with other {' and '.join(differing)}; remove it and run again"
         )

@@ -334,10 +334,10 @@ def even_count(
     """
     shapes = {(layer.query_heads, layer.kv_heads) for layer in geometry.layers}
     if len(shapes) > 1:
-        told = ", ".join(str(heads) for heads, _ in sorted(shapes))
+        numbers = ", ".join(str(heads) for heads, _ in sorted(shapes))
         raise ModelError(
-            f"layers have {told} heads; a uniform model is made of one whose layers have equally "
-            f"many: prune the model from which this one was made"
+            f"layers have {numbers} heads; a uniform model is made of one whose layers have "
+            f"equally many: prune the model from which this one was made"
         )
     ((heads, kv_heads),) = shapes
     layers = len(geometry.layers)
@@ -351,10 +351,10 @@ def even_count(
     counts = [count for count in range(size, heads, size) if allowed(left(count))]
     if fitting := [count for count in counts if count <= heads_at(ratio, heads)]:
         return fitting[-1] * layers
-    told = ", ".join(f"{math.ceil(1000 * count / heads) / 1000:g}" for count in counts)
+    ratios = ", ".join(f"{math.ceil(1000 * count / heads) / 1000:g}" for count in counts)
     raise ModelError(
         f"ratio {ratio} leaves no uniform model: of a layer's {heads} heads {size} go at once, and "
-        f"transformers takes not every rest; use {told or 'another unit, or the form free'}"
+        f"transformers takes not every rest; use {ratios or 'another unit, or the form free'}"
     )
 
 

@@ -30,8 +30,9 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.requests import Request
 from headsweep.grading.matrix import grade_answers
 from headsweep.models.checkpoints import Pruning, plainest_form, save_pruned
-from headsweep.models.geometry import HeadGeometry, LoadedModel, evaluating, find_heads
+from headsweep.models.geometry import HeadGeometry, evaluating, find_heads
 from headsweep.models.learner import Verdict, attention_maps, divergence, padded, quantised
+from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, Variant
 
 
@@ -64,7 +65,7 @@ def to_learn(
     """
     right = set(graded[(graded["variant"] == str(BASE)) & graded["correct"]]["question_id"])
     given = {row["question_id"]: row for row in answers.to_dict("records")}
-    found = [
+    lessons = [
         row._replace(
             taught=tuple(map(int, given[row.question_id]["token_ids"])),
             ended=given[row.question_id]["stop_reason"] == "eos",
@@ -72,12 +73,12 @@ def to_learn(
         for row in to_answer(questions)
         if row.question_id in right
     ]
-    if not found:
+    if not lessons:
         raise ModelError(
             f"none of {len(questions)} training questions is answered correctly, so there is "
             f"nothing to learn from; use easier questions or a better model"
         )
-    return found
+    return lessons
 
 
 class Example(NamedTuple):
@@ -94,7 +95,7 @@ class Batch:
     """Questions with their answers, padded on the right, so that no token attends to padding."""
 
     inputs: dict[str, Int[Tensor, "batch tokens"]]  # the decoder's
-    asked: Bool[Tensor, "batch tokens"]  # positions whose next token belongs to the answer
+    predicting: Bool[Tensor, "batch tokens"]  # positions whose next token belongs to the answer
     targets: Int[Tensor, " answer_tokens"]  # the tokens of all answers, one after the other
 
     @property
@@ -137,13 +138,14 @@ class Decoder:
     def prepare(self, rows: Sequence[Question]) -> list[Example]:
         """Return questions as token ids, prompt and answer."""
         tokenizer, ends = self.loaded.tokenizer, self.loaded.eos_token_ids
-        own = tokenizer.eos_token_id
-        last = (own,) if own in ends else ends[:1]  # the tokenizer's end token, if it ends answers
+        end_token = tokenizer.eos_token_id
+        # The tokenizer's end token, if it ends answers.
+        end_tokens = (end_token,) if end_token in ends else ends[:1]
         examples = []
         for row in rows:
             prompt = encode_prompt(tokenizer, row.text, self.decoding, self.family)
-            end = last if row.taught and row.ended else ()
-            ids = np.array([*prompt, *row.taught, *end], dtype=np.int64)
+            ending = end_tokens if row.taught and row.ended else ()
+            ids = np.array([*prompt, *row.taught, *ending], dtype=np.int64)
             examples.append(Example(row, row.question_id, ids, len(prompt)))
         return examples
 
@@ -155,21 +157,21 @@ class Decoder:
         ids, mask = inputs.values()
         prompts = torch.tensor([example.prompt for example in examples])[:, None]
         places = torch.arange(ids.shape[1])
-        asked = (places >= prompts - 1) & (places < mask.sum(1, True) - 1)
-        return Batch(inputs, asked, ids[:, 1:][asked[:, :-1]])
+        predicting = (places >= prompts - 1) & (places < mask.sum(1, True) - 1)
+        return Batch(inputs, predicting, ids[:, 1:][predicting[:, :-1]])
 
     def run(self, batch: Batch, *, attentions: bool = False) -> Output:
         """Return the logits that predict the answers' tokens."""
         options: dict[str, object] = {"output_attentions": True} if attentions else {}
-        asked = batch.asked
+        predicting = batch.predicting
         if "logits_to_keep" in inspect.signature(self.network.forward).parameters:
             # Vocabularies are large: compute logits only where some text has an answer token next.
-            columns = asked.any(0).nonzero()[:, 0]
+            columns = predicting.any(0).nonzero()[:, 0]
             options["logits_to_keep"] = columns
-            asked = asked[:, columns]
+            predicting = predicting[:, columns]
         output = self.network(**batch.inputs, use_cache=False, **options)
         maps = tuple(attention_maps(self.network, output.attentions)) if attentions else ()
-        return Output(output.logits[asked], maps)
+        return Output(output.logits[predicting], maps)
 
     def task_loss(self, output: Output, batch: Batch) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the answers' tokens."""
@@ -194,15 +196,16 @@ class Decoder:
         """Answer questions greedily and grade the answers by one rule, strict and lenient alike."""
         tokens = self.answers(examples)
         texts = self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        questions = pd.DataFrame({"question_id": [one.example_id for one in examples]})
+        questions = pd.DataFrame({"question_id": [example.example_id for example in examples]})
         answers = questions.assign(sample=0, token_ids=pd.Series(tokens), text=texts)
         given = {str(BASE): answers.assign(stop_reason="", margin=0.0)}
-        questions["answer"] = [one.question.gold for one in examples]
+        questions["answer"] = [example.question.gold for example in examples]
         graded = grade_answers(questions, given, family=self.family, preset=self.grading)
-        found = graded["answer"].astype(object).where(graded["answer"].notna(), None)
+        extracted = graded["answer"].astype(object).where(graded["answer"].notna(), None)
+        correct = graded["correct"].tolist()
         return [
-            Verdict(one.example_id, one.question.subject, answer, right, right)
-            for one, answer, right in zip(examples, found, graded["correct"].tolist(), strict=True)
+            Verdict(example.example_id, example.question.subject, answer, right, right)
+            for example, answer, right in zip(examples, extracted, correct, strict=True)
         ]
 
     def with_network(self, network: PreTrainedModel) -> "Decoder":
@@ -251,16 +254,21 @@ class Decoder:
     def answers(self, examples: Sequence[Example]) -> list[list[int]]:
         """Return the token ids of greedy answers, without end tokens."""
         greedy = Decoding(max_new_tokens=self.decoding.max_new_tokens)
-        asked = [
+        requests = [
             Request(example.example_id, tuple(example.input_ids[: example.prompt].tolist()))
             for example in examples
         ]
         network = self.network
-        now = {"device": network.device, "dtype": network.dtype, "geometry": find_heads(network)}
+        loaded = replace(
+            self.loaded,
+            device=network.device,
+            dtype=network.dtype,
+            geometry=find_heads(network),
+        )
         with evaluating(network):
-            engine = Engine(replace(self.loaded, **now), greedy, self.batch_size)
-            found = {answer.request: list(answer.token_ids) for answer in engine.run(asked)}
-        return [found[request] for request in asked]
+            engine = Engine(loaded, greedy, self.batch_size)
+            token_ids = {answer.request: list(answer.token_ids) for answer in engine.run(requests)}
+        return [token_ids[request] for request in requests]
 
 
 def round_weights(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:

@@ -67,8 +67,8 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
 
 
 def _feature_loss(
-    own: Maps,
-    taught: Maps,
+    student: Maps,
+    teacher: Maps,
     survivors: Sequence[int],
     valid: Bool[Tensor, "batch tokens"],
     settings: Distillation,
@@ -80,9 +80,9 @@ def _feature_loss(
     little weight.
     """
     if settings.feature == "mean":
-        squares = (own.float().mean(1, True) - taught.float().mean(1, True)).square()
+        squares = (student.float().mean(1, True) - teacher.float().mean(1, True)).square()
     else:
-        squares = (own.float() - taught[:, list(survivors)].float()).square()
+        squares = (student.float() - teacher[:, list(survivors)].float()).square()
     if settings.reduction == "literal":
         return squares.mean()
     return squares.sum(-1).mean(1)[valid].mean()
@@ -98,7 +98,7 @@ def without_attention_dropout(encoder: PreTrainedModel) -> Iterator[None]:
     readers = find_readers(encoder, find_heads(encoder))
     attentions = {name.rpartition(".")[0] for names in readers.values() for name in names}
     children = [child for name in attentions for child in encoder.get_submodule(name).children()]
-    dropouts = {each: each.p for each in children if isinstance(each, nn.Dropout)}
+    dropouts = {child: child.p for child in children if isinstance(child, nn.Dropout)}
     for dropout in dropouts:
         dropout.p = 0.0
     try:

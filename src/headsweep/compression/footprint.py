@@ -17,7 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
-from headsweep.models.geometry import HeadGeometry, is_linear, seconds_of
+from headsweep.models.geometry import HeadGeometry, is_linear
+from headsweep.models.timing import seconds_of
 
 
 class Size(NamedTuple):
@@ -144,6 +145,6 @@ def most_allocated(call: Callable[[], Any]) -> int:
         call()
     assert profiled.profiler is not None and profiled.profiler.kineto_results is not None
     events = profiled.profiler.kineto_results.events()
-    changes = [each for each in events if each.name() == "[memory]"]
-    changes.sort(key=lambda each: each.start_ns())
-    return max(itertools.accumulate((each.nbytes() for each in changes), initial=0))
+    changes = [event for event in events if event.name() == "[memory]"]
+    changes.sort(key=lambda event: event.start_ns())
+    return max(itertools.accumulate((event.nbytes() for event in changes), initial=0))

@@ -55,8 +55,10 @@ class Model(Section):
     changes speed and memory; in float32 it changes no answer whose margins exceed 1e-3."""
     backend: Literal["headsweep", "vllm"] = "headsweep"
     """Software that answers. headsweep: this package's engine, made for sweeps. vllm: vLLM, which
-    needs the package vllm; it has no placebos, and runs as one process on one GPU. The store keeps
-    the answers of both apart."""
+    needs the package vllm; it prunes and scales heads and leaves layers out, but has no placebos.
+    The store keeps the answers of both apart."""
+    tensor_parallel: Count = 1
+    """vllm: how many GPUs hold one copy of the model together, each a part of every layer."""
     title: str | None = None
     """What the report calls it; null: its name."""
     beside: Published | None = None
@@ -73,7 +75,11 @@ class Model(Section):
                 f"layer_heads: {list(own)}; give each of {self.layers} layers 1 to {self.heads}"
             )
         if self.backend == "vllm" and self.device == "balanced":
-            raise ValueError("backend vllm takes a GPU for each copy of the model, not `balanced`")
+            raise ValueError(
+                "backend vllm spreads a model by `tensor_parallel`, not by device `balanced`"
+            )
+        if self.tensor_parallel > 1:
+            self._check_spread()
         on_disk = self.source.startswith((".", "/", "~", "builtin:"))
         if self.gguf_file is not None and on_disk:
             raise ValueError(
@@ -81,6 +87,18 @@ class Model(Section):
                 "its path as `source`"
             )
         return self
+
+    def _check_spread(self) -> None:
+        where = f"tensor_parallel: {self.tensor_parallel}"
+        if self.backend != "vllm":
+            raise ValueError(
+                f"{where}, but only backend vllm spreads a model so; with backend headsweep, "
+                f"device: balanced does"
+            )
+        if self.heads % self.tensor_parallel:
+            raise ValueError(f"{where} does not divide {self.heads} heads; give a divisor")
+        if self.device.startswith("cuda"):
+            raise ValueError(f"{where} takes several GPUs, not {self.device}; give device: auto")
 
     def heads_in(self, layer: int) -> range:
         """Return the numbers of a layer's query heads."""

@@ -25,7 +25,7 @@ from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
 from headsweep.config.section import ALLOWED, Name, Section, Seed
 from headsweep.errors import ConfigError, quoted
-from headsweep.variants import FAMILIES
+from headsweep.variants import FAMILIES, IN_VLLM
 
 _RIVALS = ("greedy cover", "best single head", "random heads")
 _TAKEN = ("store", "gallery")  # folders of results/ that are not runs
@@ -142,7 +142,7 @@ class Config(Section):
             key = ""
             self._check_map(where, entry)
         elif isinstance(entry, Frontier):
-            beyond = {*entry.families} != {"head"}
+            beyond = not {*entry.families} <= {*IN_VLLM}
             key = f"families: {list(entry.families)}"
             self._check_families(where, entry)
         else:
@@ -156,8 +156,9 @@ class Config(Section):
             self._check_samples(where, entry, "max_n")
         if beyond and model.backend == "vllm":
             raise ValueError(
-                f"{where}.{key}, but models.{entry.model} has backend vllm, which prunes heads and "
-                f"no more; ask for heads alone, or write backend headsweep"
+                f"{where}.{key}, but models.{entry.model} has backend vllm, which prunes and "
+                f"scales heads and leaves layers out (head, scaled, skip), no more; ask for "
+                f"these alone, or write backend headsweep"
             )
 
     def _check_apart(self, where: str, entry: Selector | Frontier | Study) -> None:

@@ -22,7 +22,8 @@ from headsweep.errors import TableError
 from headsweep.generation.alone import with_model
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.work import Work
-from headsweep.models.geometry import AttentionLayer, LoadedModel
+from headsweep.models.geometry import AttentionLayer
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.noise import LayerNoise, layer_noise
 from headsweep.record import Stopwatch, write_record
 from headsweep.tables import ACTIVATIONS, write_table
@@ -120,5 +121,5 @@ def _add(
     outputs = torch.einsum("...hi,hij,...hj->...h", heads, grams, heads).clamp_min(0).sqrt()
     added = noise.lengths(inputs[0].unflatten(-1, (layer.query_heads, -1))) * units
     parts = (shares, norms, outputs.flatten(0, -2), added.flatten(0, -2))
-    found = torch.stack([each.sum(dim=0) for each in parts], dim=-1).cpu()
-    sums[layer.index] = sums.get(layer.index, 0) + found
+    totals = torch.stack([part.sum(dim=0) for part in parts], dim=-1).cpu()
+    sums[layer.index] = sums.get(layer.index, 0) + totals

@@ -11,8 +11,8 @@ from headsweep.config import Config
 from headsweep.errors import ModelError
 from headsweep.generation.client import ask_for_room
 from headsweep.generation.devices import devices, held
-from headsweep.models.geometry import LoadedModel
 from headsweep.models.load import load_model
+from headsweep.models.loaded import LoadedModel
 from headsweep.planning.store import Store
 from headsweep.record import read_json
 

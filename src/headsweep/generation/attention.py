@@ -38,17 +38,17 @@ class Segments:
     """Successive tokens of some rows, row after row."""
 
     slots: Sequence[int]
-    starts: Sequence[int]  # the column, and so the position, of each row's first token here
-    counts: Sequence[int]  # how many tokens each row has here
+    starts: Sequence[int]  # column of each row's first token in this pass, also its position
+    counts: Sequence[int]  # number of tokens of each row in this pass
     device: torch.device
-    keep: Sequence[int]  # how many last tokens of each row matter after the last layer
+    keep: Sequence[int]  # of how many last tokens of each row the last layer's output is needed
 
     def __post_init__(self) -> None:
         self.ends = [*map(int.__add__, self.starts, self.counts)]
         self.offsets = [0, *accumulate(self.counts)]
-        """Where each row's tokens begin among all, and the number of all."""
+        """Place of each row's first token among all tokens; behind them, the number of tokens."""
         self.most, self.width = max(self.counts), max(self.ends)
-        """Tokens of a row, and columns that some token sees."""
+        """Largest number of tokens in a row, and of columns that a token sees."""
         self._ragged = min(self.counts) < self.most
         self.alike = not self._ragged and min(self.starts) == max(self.starts)
         """Whether all rows have the same columns."""
@@ -104,7 +104,7 @@ class Segments:
     def part(self, first: int, last: int) -> Segments:
         """Return some successive rows."""
         slots, starts, counts, keep = (
-            each[first:last] for each in (self.slots, self.starts, self.counts, self.keep)
+            numbers[first:last] for numbers in (self.slots, self.starts, self.counts, self.keep)
         )
         part = Segments(slots, starts, counts, self.device, keep)
         tokens = slice(self.offsets[first], self.offsets[last])
@@ -139,11 +139,11 @@ class Segments:
         """Return which columns each token sees: up to its own, the last `window` of them."""
         if window not in self._seen:
             # Padding sees column 0: a row of nothing would be no number.
-            own = self.columns[None, : self.most] if self.alike else self.padded(self.columns)
+            last_seen = self.columns[None, : self.most] if self.alike else self.padded(self.columns)
             columns = torch.arange(self.width, device=self.device)
-            seen = columns <= own[..., None]
+            seen = columns <= last_seen[..., None]
             if window is not None:
-                seen &= columns > own[..., None] - window
+                seen &= columns > last_seen[..., None] - window
             self._seen[window] = seen[:, None]
         return self._seen[window]
 
@@ -255,8 +255,10 @@ def dense(
     causal = width == segments.most and not any(segments.starts)
     # On GPUs no fast kernel shares keys among queries: there all queries are rows, see below.
     if causal and (window is None or window >= width) and queries.device.type == "cpu":
-        found = scaled_dot_product_attention(padded, keys, values, is_causal=True, enable_gqa=True)
-        return segments.packed(found.transpose(1, 2)).flatten(1)
+        outputs = scaled_dot_product_attention(
+            padded, keys, values, is_causal=True, enable_gqa=True
+        )
+        return segments.packed(outputs.transpose(1, 2)).flatten(1)
     # Queries that share keys are rows of one product: PyTorch's own sharing is slow with few tokens
     # a row, in bfloat16 on a CPU above all.
     grouped = padded.unflatten(1, (kv_heads, -1))
@@ -264,9 +266,9 @@ def dense(
     seen = segments.seen(window)
     if segments.most > 1:
         seen = seen.repeat(1, 1, group, 1)
-    found = scaled_dot_product_attention(grouped.flatten(2, 3), keys, values, attn_mask=seen)
-    found = found.unflatten(2, (group, -1)).flatten(1, 2)
-    return segments.packed(found.transpose(1, 2)).flatten(1)
+    outputs = scaled_dot_product_attention(grouped.flatten(2, 3), keys, values, attn_mask=seen)
+    outputs = outputs.unflatten(2, (group, -1)).flatten(1, 2)
+    return segments.packed(outputs.transpose(1, 2)).flatten(1)
 
 
 def flash(

@@ -52,7 +52,7 @@ class Watch(Protocol):
         """Keep them."""
 
 
-class Batch:
+class DecodingBatch:
     """Rows that are decoded, `size` at most; they come and go at any step.
 
     `columns` is the most tokens of a row, if memory for all of them is to be allocated at once.
@@ -101,12 +101,10 @@ class Batch:
         return self._choose(first, logits)
 
     @torch.inference_mode()
-    def join(self, ready: list[tuple[Row, Any]]) -> None:
-        """Let as many of `Verifier.ready` enter as there is room for, and take them out there."""
-        pairs = ready[: self.free]
-        del ready[: self.free]
-        self._states.join([states for _, states in pairs])
-        self._rows += [row for row, _ in pairs]
+    def join(self, verified: Sequence[tuple[Row, Any]]) -> None:
+        """Let rows enter with keys and values of all their tokens but the last; there is room."""
+        self._states.join([states for _, states in verified])
+        self._rows += [row for row, _ in verified]
 
     @torch.inference_mode()
     def step(self) -> list[Answer]:
@@ -172,6 +170,12 @@ class Verifier:
         self.ready: list[tuple[Row, Any]] = []
         """Rows that took a token of their own, with keys and values of all tokens before it."""
 
+    def take_ready(self, count: int) -> list[tuple[Row, Any]]:
+        """Take the first rows out of `ready`, so many at most."""
+        taken = self.ready[:count]
+        self.ready = self.ready[count:]
+        return taken
+
     @torch.inference_mode()
     def verify(self, queue: deque[Drafted]) -> list[Answer]:
         """Verify the drafts of a queue's first questions; return what is finished."""
@@ -218,7 +222,9 @@ class Verifier:
         """Compare the rows of a pass with their drafts; yield what is finished."""
         ends: dict[Drafted, int] = {}
         while run.pairs:
-            chunks = {each: self._next(each, ends.get(each, 0)) for _, each in run.pairs}
+            chunks = {
+                drafted: self._next(drafted, ends.get(drafted, 0)) for _, drafted in run.pairs
+            }
             ends = {drafted: chunk.end for drafted, chunk in chunks.items()}
             owners = (
                 (row, len(row.tokens) + number)
@@ -230,16 +236,21 @@ class Verifier:
             staying = []
             for number, (row, drafted) in enumerate(run.pairs):
                 _, end, count = chunks[drafted]
-                own = [*islice(chosen, count)]
+                own_choices = [*islice(chosen, count)]
                 ahead = drafted.text[end - count + 1 : end + 1]
-                both = enumerate(zip(ahead, own, strict=False))
-                agreed = next((n for n, (its, (mine, _)) in both if its != mine), len(ahead))
+                agreed = len(ahead)
+                for place, (token, (own_token, _)) in enumerate(
+                    zip(ahead, own_choices, strict=False)
+                ):
+                    if token != own_token:
+                        agreed = place
+                        break
                 row.tokens += ahead[:agreed]
-                row.margin = min([row.margin, *(gap for _, gap in own[:agreed])])
+                row.margin = min([row.margin, *(gap for _, gap in own_choices[:agreed])])
                 row.accepted = len(row.tokens)
                 if agreed == count:
                     staying.append(number)
-                elif answer := row.append(*own[agreed]):
+                elif answer := row.append(*own_choices[agreed]):
                     yield answer
                 else:
                     self.ready.append((row, run.states(number, end - count + 1 + agreed)))

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from headsweep.generation.modules import ModuleRows, Modules
 from headsweep.generation.requests import NEAR_TIE, Answer, Request, Row
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, Variant
 
 GROUP = 64  # answers that leave together
@@ -35,6 +35,8 @@ _ROWS = {"cuda": 16, "cpu": 4}
 """How many first rows are watched, and how many answers the first group has."""
 _FIRST_TOKENS = 32  # of a row that is watched
 _COLUMNS = 512  # logits of a place that are kept
+_SCORED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
+"""Logits of answers that are scored in one pass take no more; a longer answer has its own pass."""
 _SLACK = 1.5  # error of the fast path, in root mean square, over that of the modules
 
 
@@ -64,7 +66,11 @@ class Check:
         self._loaded = loaded
         self._greedy = greedy
         self._random = random.Random(0)
-        self._rows = _ROWS["cpu" if loaded.device.type == "cpu" else "cuda"]
+        place = "cpu" if loaded.device.type == "cpu" else "cuda"
+        self._rows = _ROWS[place]
+        embeddings = loaded.model.get_input_embeddings()
+        self._places = _SCORED_BYTES[place] // (4 * embeddings.num_embeddings)
+        """Logits of so many tokens are held in one pass."""
         self._watched: dict[Request, dict[int, Tensor]] = {}
         self._variants: Counter[Variant] = Counter()
         self._bound = NEAR_TIE[str(loaded.dtype).removeprefix("torch.")]
@@ -137,13 +143,17 @@ class Check:
         scores = {}
         gaps: list[tuple[Answer, Float[Tensor, ""]]] = []
         watched = [answer for answer in answers if self._watched.get(answer.request)]
-        for answer in answers:
-            own = self._scores([answer], [answer.request.variant], len(answer.token_ids) + 1)[0]
-            if answer in watched:
-                scores[answer] = self._thinned(own[:_FIRST_TOKENS]).float()
-            self._scored += 1
-            if self._greedy and (gap := self._gap(answer, own)) is not None:
-                gaps.append((answer, gap))
+        for together in self._passes(answers):
+            longest = len(together[-1].token_ids)
+            variants = [answer.request.variant for answer in together]
+            padded = self._scores(together, variants, longest + 1)
+            for answer, with_padding in zip(together, padded, strict=True):
+                logits = with_padding[longest - len(answer.token_ids) :]
+                if answer in watched:
+                    scores[answer] = self._thinned(logits[:_FIRST_TOKENS]).float()
+                self._scored += 1
+                if self._greedy and (gap := self._gap(answer, logits)) is not None:
+                    gaps.append((answer, gap))
         self._hold_logits(watched, scores)
         if not gaps:
             return
@@ -156,6 +166,18 @@ class Check:
                     f"a token of {request.variant} on question {request.question_id!r} lies "
                     f"{gap:.3g} below the best; {self._bound:.3g} is allowed"
                 )
+
+    def _passes(self, answers: Sequence[Answer]) -> Iterator[list[Answer]]:
+        """Yield answers that the modules score in one pass, the longest last."""
+        together: list[Answer] = []
+        for answer in sorted(answers, key=lambda answer: len(answer.token_ids)):
+            places = (len(together) + 1) * (len(answer.token_ids) + 1)
+            if together and places > self._places:
+                yield together
+                together = []
+            together.append(answer)
+        if together:
+            yield together
 
     def _hold_logits(self, answers: Sequence[Answer], scores: Mapping[Answer, Tensor]) -> None:
         """Compare watched logits with the truth, and widen the bound by the modules' own error."""
@@ -170,19 +192,19 @@ class Check:
         self.watching = self.watching and not everyone_had_a_turn
         if not kept:
             return
-        for answer, found in self._comparisons(kept, scores).items():
-            floor = math.sqrt(found.logits) * 1e-3 * NEAR_TIE["float32"] * found.largest
+        for answer, comparison in self._comparisons(kept, scores).items():
+            floor = math.sqrt(comparison.logits) * 1e-3 * NEAR_TIE["float32"] * comparison.largest
             name = f"{answer.request.variant} on question {answer.request.question_id!r}"
-            if not found.error <= _SLACK * found.noise + 100 * floor:
-                times = found.error / max(found.noise, floor, sys.float_info.min)
+            if not comparison.error <= _SLACK * comparison.noise + 100 * floor:
+                times = comparison.error / max(comparison.noise, floor, sys.float_info.min)
                 raise WrongAnswers(
                     f"logits of {name} are {times:.1f} times as far from the truth as the modules'"
                 )
-            shows = found.effect > 4 * found.noise + 100 * floor
-            if shows and not found.error < found.effect / 2:
+            shows = comparison.effect > 4 * comparison.noise + 100 * floor
+            if shows and not comparison.error < comparison.effect / 2:
                 raise WrongAnswers(f"{answer.request.variant} is not what was pruned")
             # The bound follows the modules' own error: no wrong engine widens it.
-            self._bound = max(self._bound, 4 * found.widest)
+            self._bound = max(self._bound, 4 * comparison.widest)
 
     def _comparisons(
         self, kept: Mapping[Answer, Mapping[int, Tensor]], scores: Mapping[Answer, Tensor]
@@ -204,10 +226,10 @@ class Check:
             places = torch.tensor(list(kept[answer]), device=exact.device)
             truth, unpruned = (exact[each][begin:][places] for each in (row, base.get(row, row)))
             fast = torch.stack(list(kept[answer].values())).float()
-            own = scores[answer][places]
-            measured = (fast - truth).norm(), (own - truth).norm(), (truth - unpruned).norm()
+            rounded = scores[answer][places]
+            measured = (fast - truth).norm(), (rounded - truth).norm(), (truth - unpruned).norm()
             largest = truth.abs().max()
-            widest = (own - truth).abs().max()
+            widest = (rounded - truth).abs().max()
             numbers.append(torch.stack([*measured, largest, widest]))
             counts.append(fast.numel())
         compared = {}

@@ -47,7 +47,7 @@ _LAST = 64  # answers that are still decoded together when no more are waiting
 _FEWEST, _TELLING = 10, 100  # answers from which on their rate is told: a quarter, within these
 
 
-class Asked(NamedTuple):
+class JobRequest(NamedTuple):
     """What a job asks an engine for."""
 
     config: dict[str, Any]  # the run's, as JSON holds it
@@ -89,11 +89,11 @@ def collect(
     """
     try:
         batch = (model, decoding, questions)
-        asked = Asked(json.loads(config.read_bytes()), batch, variant, cores, _this_run())
-        connection = sockets.connect(asked.engine)
+        request = JobRequest(json.loads(config.read_bytes()), batch, variant, cores, _this_run())
+        connection = sockets.connect(request.engine)
     except (OSError, ValueError, LookupError, TypeError):
         return False
-    return connection is not None and _ask(connection, asked)
+    return connection is not None and _ask(connection, request)
 
 
 def run(
@@ -119,7 +119,9 @@ def run(
     name = work.lock(variant)
     while not (taken := locks.take(name)) and not work.unanswered(variant):
         time.sleep(_SECONDS_BETWEEN_TRIES)  # another process writes the table
-    if taken and not work.missing(variant):
+    if taken:
+        work.take_over(variant)
+    if taken and not work.unanswered(variant):
         count = work.write(variant, stopwatch)
         _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
         return
@@ -137,11 +139,11 @@ def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS
     """
     values = work.config.model_dump(mode="json")
     batch = tuple(work.keys.values())
-    asked = Asked(values, batch, str(variant), cores, _this_run())
+    request = JobRequest(values, batch, str(variant), cores, _this_run())
     for _ in range(_TRIES):
-        if _ask(_connect(asked, idle), asked):
+        if _ask(_connect(request, idle), request):
             return
-    raise EngineError(f"the engine dies before it answers; {asked.log} says why")
+    raise EngineError(f"the engine dies before it answers; {request.log} says why")
 
 
 def status() -> list[dict[str, Any]]:
@@ -221,40 +223,40 @@ def _this_run() -> str:
     return os.environ.setdefault(_RUN, os.urandom(8).hex())
 
 
-def _connect(asked: Asked, idle: float) -> socket.socket:
+def _connect(request: JobRequest, idle: float) -> socket.socket:
     """Connect to the engine; start it if there is none."""
     started = 0
     deadline = time.monotonic() + _SECONDS_TO_LISTEN
-    while (connection := sockets.connect(asked.engine)) is None:
+    while (connection := sockets.connect(request.engine)) is None:
         with socket.socket(socket.AF_UNIX) as listener:
             try:
-                listener.bind(f"\0{asked.engine}")
+                listener.bind(f"\0{request.engine}")
             except OSError:  # an engine begins to listen, or is about to end
                 if time.monotonic() > deadline:
                     raise EngineError(
                         f"a process has taken the engine's name and does not listen: "
-                        f"`ss -xlp | grep {asked.engine}` shows it; end it, and run again"
+                        f"`ss -xlp | grep {request.engine}` shows it; end it, and run again"
                     ) from None
                 time.sleep(_SECONDS_BETWEEN_TRIES)
                 continue
             if started == _TRIES:
-                raise EngineError(f"the engine dies as it starts; {asked.log} says why")
+                raise EngineError(f"the engine dies as it starts; {request.log} says why")
             started += 1
             ask_for_room()
-            _start(asked, listener.fileno(), idle)
+            _start(request, listener.fileno(), idle)
     return connection
 
 
-def _start(asked: Asked, listener: int, idle: float) -> None:
+def _start(request: JobRequest, listener: int, idle: float) -> None:
     """Start an engine, which inherits the socket, in a session of its own."""
     import subprocess
 
-    _LOG.info("starting an engine for %s; its log: %s", asked.batch[0], asked.log)
-    asked.log.parent.mkdir(parents=True, exist_ok=True)
+    _LOG.info("starting an engine for %s; its log: %s", request.batch[0], request.log)
+    request.log.parent.mkdir(parents=True, exist_ok=True)
     # A worker for each core needs no more; vLLM is one worker.
-    threads = asked.cores if asked.section["backend"] == "vllm" else 1
-    order = {**asked._asdict(), "listener": listener, "idle": idle}
-    with asked.log.open("ab") as log:
+    threads = request.cores if request.section["backend"] == "vllm" else 1
+    order = {**request._asdict(), "listener": listener, "idle": idle}
+    with request.log.open("ab") as log:
         subprocess.run(
             [sys.executable, "-P", "-m", "headsweep.generation.server"],
             input=json.dumps(order).encode(),
@@ -278,14 +280,14 @@ def _start(asked: Asked, listener: int, idle: float) -> None:
 
 def _tell_all(message: bytes, seconds: float | None = None) -> list[dict[str, Any]]:
     """Return what the engines of this folder say to a message, each within some seconds."""
-    found: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     for name in sockets.names():
         if (connection := sockets.connect(name)) is not None:
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(seconds)
                 connection.sendall(message)
-                found += _messages(connection)
-    return found
+                answers += _messages(connection)
+    return answers
 
 
 def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
@@ -294,28 +296,28 @@ def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _ask(connection: socket.socket, asked: Asked) -> bool:
+def _ask(connection: socket.socket, request: JobRequest) -> bool:
     """Ask, and wait for the last word, with progress; return False if the engine was leaving."""
-    _, decoding, questions = asked.batch
+    _, decoding, questions = request.batch
     heard = False
     begun = time.monotonic()
     reports = _Reports(begun)
     with connection, contextlib.suppress(ConnectionError):
-        connection.sendall(json.dumps(asked._asdict()).encode() + b"\n")
+        connection.sendall(json.dumps(request._asdict()).encode() + b"\n")
         for said in _messages(connection):
             heard = True
             if "error" in said:
                 raise EngineError(said["error"])
             now = time.monotonic()
             if "complete" in said:
-                _LOG.info("%s: %d answers, %.1f s", asked.variant, said["complete"], now - begun)
+                _LOG.info("%s: %d answers, %.1f s", request.variant, said["complete"], now - begun)
                 return True
             if reports.due(now, said["done"], said.get("waits", "")):
                 _LOG.info("%s, %s: %s", questions, decoding, progress(**said))  # of all variants
     if heard:
         raise EngineError(
-            f"the engine has died, perhaps for lack of memory; {asked.log} may say why; run again: "
-            f"what it has answered is kept"
+            f"the engine has died, perhaps for lack of memory; {request.log} may say why; "
+            f"run again: what it has answered is kept"
         )
     return False
 

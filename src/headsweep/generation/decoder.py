@@ -30,7 +30,7 @@ from headsweep.generation.attention import (
 )
 from headsweep.generation.requests import Drafted, Row
 from headsweep.generation.weights import Layer, Weights, serves
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import RowMasks, variant_masks
 from headsweep.variants import Variant
 
@@ -50,8 +50,11 @@ Pair = tuple[Row, Drafted]  # a row, and the draft that it is verified against
 
 Changed = tuple[Segments, Hidden, Joined, Tensor | None]
 Change = Callable[[int, Segments, Hidden, Joined], Changed]
-"""Is given a layer's index, the rows in it, its input, and the joined outputs of its heads; returns
-the rows that go on, with theirs, and which of their tokens leave the layer out, if any do."""
+"""Changes rows between the heads of a layer and their output projection.
+
+It takes the layer's index, the rows in it, the layer's input and the heads' joined outputs. It
+returns the rows that go on, their input and outputs, and 1 for each of their tokens that leaves the
+layer out (None: no token does)."""
 
 
 class Decoder:
@@ -195,10 +198,10 @@ class Decoder:
         slots.reserve(2, width)
         counts = [width, width]
         segments = Segments(range(2), [0, 0], counts, loaded.device, counts)
-        found = self.logits(self.forward(tokens, segments, slots))
+        logits = self.logits(self.forward(tokens, segments, slots))
         # Far above rounding, far below what another function gives.
         tolerance = math.sqrt(torch.finfo(loaded.dtype).eps) * expected.abs().max()
-        return bool((expected - found).abs().max() <= tolerance)
+        return bool((expected - logits).abs().max() <= tolerance)
 
 
 class SlotRows(Slots):
@@ -236,10 +239,11 @@ class SlotRows(Slots):
 
     def join(self, states: Sequence[States]) -> None:
         """Let rows in, behind the others, whose keys and values are known."""
-        self.reserve(self._size, max(each.shape[2] for each in states) + 1)
-        for each in states:
-            self._data[:, :, len(self._lengths), : each.shape[2]] = each
-            self._lengths.append(each.shape[2])
+        self.reserve(self._size, max(row_states.shape[2] for row_states in states) + 1)
+        for row_states in states:
+            length = row_states.shape[2]
+            self._data[:, :, len(self._lengths), :length] = row_states
+            self._lengths.append(length)
 
     def keep(self, kept: Sequence[int]) -> None:
         """Let row i be what row `kept[i]` was; no row is needed after another took its place."""
@@ -280,7 +284,7 @@ class SharedPass(Slots):
         self.pairs = list(pairs)
         drafts = dict.fromkeys(drafted for _, drafted in pairs)
         self._bases = {drafted: slot for slot, drafted in enumerate(drafts)}
-        self._own = [*range(len(drafts), len(drafts) + len(pairs))]
+        self._own_slots = [*range(len(drafts), len(drafts) + len(pairs))]
         self.renew(len(drafts) + len(pairs), max(len(drafted.text) for drafted in drafts))
 
     def logits(self, chunks: Mapping[Drafted, Chunk]) -> Iterator[Tensor]:
@@ -290,7 +294,7 @@ class SharedPass(Slots):
         bases = {drafted: slot for drafted, slot in self._bases.items() if drafted in chunks}
         texts = [*bases, *(drafted for _, drafted in self.pairs)]
         begins, ends, compared = zip(*(chunks[text] for text in texts), strict=True)
-        slots = [*bases.values(), *self._own]
+        slots = [*bases.values(), *self._own_slots]
         counts = [*map(int.__sub__, ends, begins)]
         whole = Segments(slots, begins, counts, device, compared)
         number = {drafted: place for place, drafted in enumerate(bases)}
@@ -312,16 +316,18 @@ class SharedPass(Slots):
                 places = [number[drafted] for _, drafted in self.pairs[first:last]]
                 base = ranges([segments.offsets[place] for place in places], new.counts, device)
                 left = segments.offsets[gone]
-                own = mask.each(lambda part: part[first:last][new.rows]).applied_to(joined[base])
+                new_mask = mask.each(lambda part: part[first:last][new.rows])
                 hidden = torch.cat([hidden[left:], hidden[base]])
-                joined = torch.cat([joined[left:], own])
+                joined = torch.cat([joined[left:], new_mask.applied_to(joined[base])])
                 segments = after
             skipped = mask.skipped
             if skipped is not None:  # by none of the base rows that are left
                 skipped = pad(skipped[:last], (len(segments.counts) - last, 0))[segments.rows]
             return segments, hidden, joined, skipped
 
-        tokens = [t for each in bases for t in each.text[chunks[each].begin : chunks[each].end]]
+        tokens: list[int] = []
+        for drafted in bases:
+            tokens += drafted.text[chunks[drafted].begin : chunks[drafted].end]
         hidden = decoder.forward(
             torch.tensor(tokens, device=device), whole.part(0, len(bases)), self, join
         )
@@ -330,15 +336,15 @@ class SharedPass(Slots):
     def stay(self, rows: Sequence[int]) -> None:
         """Drop all other rows."""
         self.pairs = [self.pairs[row] for row in rows]
-        self._own = [self._own[row] for row in rows]
+        self._own_slots = [self._own_slots[row] for row in rows]
 
     def states(self, row: int, length: int) -> States:
         """Return a copy of the keys and values of a row's first tokens: own ones above its mask."""
         pruned, drafted = self.pairs[row]
         base = self._bases[drafted]
         above = pruned.variant.layers[0] + 1
-        own = self._data[above:, :, self._own[row], :length]
-        return torch.cat([self._data[:above, :, base, :length], own])
+        above_mask = self._data[above:, :, self._own_slots[row], :length]
+        return torch.cat([self._data[:above, :, base, :length], above_mask])
 
 
 def masked(masks: Masks, index: int, segments: Segments, hidden: Hidden, joined: Joined) -> Changed:

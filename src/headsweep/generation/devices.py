@@ -31,19 +31,33 @@ _SECONDS_BETWEEN_TRIES = 2.0
 class Device(NamedTuple):
     """Where a model is loaded."""
 
-    name: str  # as torch says it, or ``balanced``
+    name: str  # as torch says it, ``balanced``, or ``cuda:0,1`` for GPUs that share a model
     gpus: tuple[str, ...] = ()  # the GPUs that it stands for, by UUID
 
 
-def devices(device: str) -> list[Device]:
-    """Return the device of each worker to load a model; a single "cpu" for any number of them."""
+def devices(device: str, together: int = 1) -> list[Device]:
+    """Return the device of each worker to load a model; a single "cpu" for any number of them.
+
+    With ``auto``, `together` GPUs hold one copy of the model; a rest of fewer stays free.
+
+    Raises:
+        EngineError: there are fewer GPUs than hold a copy, or counting them fails.
+    """
     if device == "cpu":
         return [Device(device)]
     gpus = _visible_gpus()
+    if 0 < len(gpus) < together:
+        raise EngineError(
+            f"tensor_parallel: {together}, but there are {len(gpus)} GPUs here; lower it"
+        )
     match device.partition(":"):
         case "auto", _, _:
-            every = [Device(f"cuda:{number}", (gpu,)) for number, gpu in enumerate(gpus)]
-            return every or [Device("cpu")]
+            groups = []
+            for first in range(0, len(gpus) - together + 1, together):
+                numbers = range(first, first + together)
+                name = "cuda:" + ",".join(map(str, numbers))
+                groups.append(Device(name, tuple(gpus[number] for number in numbers)))
+            return groups or [Device("cpu")]
         case "balanced", _, _:
             return [Device(device, tuple(gpus))]
         case _, _, number:
@@ -101,7 +115,7 @@ def _visible_gpus() -> list[str]:
     child.start()
     theirs.close()
     try:
-        found: list[str] = ours.recv()
+        uuids: list[str] = ours.recv()
     except EOFError:
         child.join()
         raise EngineError(
@@ -109,7 +123,7 @@ def _visible_gpus() -> list[str]:
             f"or set device: cpu"
         ) from None
     child.join()
-    return found
+    return uuids
 
 
 def _tell_gpus(connection: Connection) -> None:
@@ -119,4 +133,4 @@ def _tell_gpus(connection: Connection) -> None:
         connection.send(named[:count])
         return
     properties = map(torch.cuda.get_device_properties, range(count))
-    connection.send([str(found.uuid) for found in properties])
+    connection.send([str(gpu.uuid) for gpu in properties])

@@ -28,7 +28,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from headsweep.errors import ModelError
 from headsweep.generation.attention import avoid_compiling, dense
-from headsweep.generation.batch import Batch, Verifier
+from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.modules import Modules
@@ -36,7 +36,7 @@ from headsweep.generation.requests import Answer, Drafted, NotFiniteError, Reque
 from headsweep.generation.sampling import uniforms
 from headsweep.generation.sizing import PREFILLED, fitting_rows, rows_of, verified_rows
 from headsweep.generation.weights import fast_linear
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights
 from headsweep.variants import BASE, FAMILIES, Variant
 
@@ -96,6 +96,8 @@ class Engine:
         """Rows whose answers have not been handed over, by request."""
         self._begun: dict[Request, list[Row]] = {}
         """Those of them that go on after memory has run out."""
+        self._drafts: dict[Prompt, Sequence[int]] = {}
+        """Greedy answers of the base model: those that `run` was given, and those found since."""
 
     def run(
         self,
@@ -118,7 +120,7 @@ class Engine:
         """
         parts: dict[int, Counter[Request]] = defaultdict(Counter)
         others: dict[Variant, list[Request]] = defaultdict(list)
-        drafts: dict[Prompt, Sequence[int]] = {}
+        self._drafts.clear()
         for request in requests:
             self._loaded.geometry.check(request.variant)
             if not 0 < len(request.prompt) < self._positions:
@@ -132,13 +134,13 @@ class Engine:
                 continue
             parts[request.variant.seed][request] += 1  # of a numeric placebo; else 0
             if self._decoding.greedy and request.question_id in base_answers:
-                drafts[request.prompt] = base_answers[request.question_id]
+                self._drafts[request.prompt] = base_answers[request.question_id]
         for placebo in sorted(parts):
             pending = parts[placebo]
             while pending.total():
                 full = False
                 try:
-                    answers = self._answer(pending.elements(), drafts, placebo)
+                    answers = self._answer(pending.elements(), placebo)
                     for answer in self._check.groups(answers) if self._check else answers:
                         if pending[answer.request]:
                             pending[answer.request] -= 1
@@ -163,8 +165,9 @@ class Engine:
         # Rows of base answers that served as drafts, and that nobody asked for, are left here.
         self._rows.clear()
         self._begun.clear()
-        for variant, asked in others.items():
-            yield from self._with_weights_of(variant, asked)
+        self._drafts.clear()
+        for variant, members in others.items():
+            yield from self._with_weights_of(variant, members)
 
     def _with_weights_of(self, variant: Variant, requests: Sequence[Request]) -> Iterator[Answer]:
         """Answer requests to a model with other weights: rows cannot carry these."""
@@ -242,11 +245,9 @@ class Engine:
         if not rows:
             self._rows.pop(request, None)
 
-    def _answer(
-        self, requests: Iterable[Request], drafts: dict[Prompt, Sequence[int]], placebo: int
-    ) -> Iterator[Answer]:
-        """Answer requests, of one numeric placebo or of none; `drafts` takes base answers found."""
-        ended, requests = self._ended(requests, drafts)
+    def _answer(self, requests: Iterable[Request], placebo: int) -> Iterator[Answer]:
+        """Answer requests, of one numeric placebo or of none."""
+        ended, requests = self._ended(requests)
         yield from ended
         if not requests:
             return
@@ -255,17 +256,17 @@ class Engine:
         if self._on_gpu and not self._size_is_fixed:
             batch_size = rows_of(batch_size, columns, self._decoding)
         size = rows_together(batch_size, placebo) if placebo else batch_size
-        groups, drafted, waiting = self._plan(requests, drafts, placebo, size)
+        groups, drafted, waiting = self._plan(requests, placebo, size)
         verified = verified_rows(batch_size) if self._on_gpu else batch_size
         allocated = columns if self._on_gpu else 0  # on a CPU slots grow
         with fast_linear(self._loaded.model), Modules(self._loaded) as modules:
             forward = self._decoder or modules
-            batch = Batch(forward, self._decoding, size, self._check, allocated)
+            batch = DecodingBatch(forward, self._decoding, size, self._check, allocated)
             verifier = Verifier(forward, verified, self._check, allocated)
             while verifier.ready or groups or drafted or len(batch):
                 answers: list[Answer] = []
                 if verifier.ready and batch.free:
-                    batch.join(verifier.ready)
+                    batch.join(verifier.take_ready(batch.free))
                 elif entering := self._take(groups, batch):
                     answers = batch.enter(entering)
                 elif drafted and batch.free:
@@ -275,13 +276,11 @@ class Engine:
                 for answer in answers:
                     prompt = answer.request.prompt
                     if prompt in waiting and answer.request.variant.is_base:
-                        drafts[prompt] = answer.token_ids
+                        self._drafts[prompt] = answer.token_ids
                         drafted.append(Drafted(answer.token_ids, waiting.pop(prompt)))
                 yield from answers
 
-    def _ended(
-        self, requests: Iterable[Request], drafts: dict[Prompt, Sequence[int]]
-    ) -> tuple[list[Answer], list[Request]]:
+    def _ended(self, requests: Iterable[Request]) -> tuple[list[Answer], list[Request]]:
         """Return answers that were ready when memory ran out, and the requests that are left."""
         answers, left = [], []
         for request in requests:
@@ -294,7 +293,7 @@ class Engine:
             self._rows[request].append(row)
             answers.append(row.answer)
             if self._decoding.greedy and request.variant.is_base:
-                drafts[request.prompt] = row.answer.token_ids
+                self._drafts[request.prompt] = row.answer.token_ids
         return answers, left
 
     def _columns(self, requests: Iterable[Request]) -> int:
@@ -305,7 +304,6 @@ class Engine:
     def _plan(
         self,
         requests: Iterable[Request],
-        drafts: Mapping[Prompt, Sequence[int]],
         placebo: int,
         size: int,
     ) -> tuple[deque[list[Request]], deque[Drafted], dict[Prompt, list[Row]]]:
@@ -322,14 +320,14 @@ class Engine:
         waiting: dict[Prompt, list[Row]] = {}
         for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
             base = variants.pop(BASE, [])
-            known = prompt in drafts
+            has_draft = prompt in self._drafts
             verified = self._decoding.greedy and not placebo and len(variants) > 0
-            if verified and (known or base or len(variants) > 1):
+            if verified and (has_draft or base or len(variants) > 1):
                 every = [request for group in variants.values() for request in group]
                 rows = [self._row(request) for request in every if not self._begun.get(request)]
                 under_way = [[request] for request in every if self._begun.get(request)]
-                if rows and known:
-                    drafted.append(Drafted(drafts[prompt], rows))
+                if rows and has_draft:
+                    drafted.append(Drafted(self._drafts[prompt], rows))
                 elif rows:
                     waiting[prompt] = rows
                     base = base or [Request(rows[0].request.question_id, prompt)]
@@ -348,7 +346,7 @@ class Engine:
             parts += [new[start : start + size] for start in range(0, len(new), size)]
         return parts, deque(drafted), waiting
 
-    def _take(self, groups: deque[list[Request]], batch: Batch) -> list[list[Row]]:
+    def _take(self, groups: deque[list[Request]], batch: DecodingBatch) -> list[list[Row]]:
         """Take whole groups from the queue, if enough of the batch is free."""
         taken = list[list[Row]]()
         free = batch.free

@@ -32,15 +32,15 @@ def read(path: Path) -> list[dict[str, Any]]:
 
     Those of one process are in order.
     """
-    found = list[dict[str, Any]]()
+    records = list[dict[str, Any]]()
     for file in journal_files(path):
         try:
             lines = file.read_bytes().split(b"\n")
         except FileNotFoundError:  # it has just become a table
             continue
         whole = (line[9:] for line in lines if line[:9] == b"%08x " % zlib.crc32(line[9:]))
-        found += map(json.loads, whole)
-    return found
+        records += map(json.loads, whole)
+    return records
 
 
 def sync(path: Path) -> None:

@@ -20,7 +20,7 @@ from transformers.cache_utils import DynamicLayer
 
 from headsweep.generation.decoder import Chunk, Pair
 from headsweep.generation.requests import Drafted, Row
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import HeadMasks
 
 
@@ -57,8 +57,9 @@ class ModuleRows:
         width = max(map(len, texts))
         filler = loaded.pad_token_id
         ids = [[filler] * (width - len(text)) + [*text] for text in texts]
-        known = [[0] * (width - len(text)) + [1] * len(text) for text in texts]
-        tokens, visible = (torch.tensor(each, device=loaded.device) for each in (ids, known))
+        is_text = [[0] * (width - len(text)) + [1] * len(text) for text in texts]
+        tokens = torch.tensor(ids, device=loaded.device)
+        visible = torch.tensor(is_text, device=loaded.device)
         before = self._visible if len(self._visible) else visible[:, :0]
         self._visible = torch.cat([before, visible], dim=1)
         positions = (self._visible.cumsum(1) - 1).clamp(min=0)[:, -width:]
@@ -75,18 +76,18 @@ class ModuleRows:
     def join(self, states: Sequence[ModuleRows]) -> None:
         """Lay other rows behind these."""
         parts = [self, *states] if len(self._visible) else states
-        width = max(each._visible.shape[1] for each in parts)
-        gaps = [width - each._visible.shape[1] for each in parts]
+        widths = [part._visible.shape[1] for part in parts]
+        gaps = [max(widths) - width for width in widths]
 
         def beside(states: Iterable[Tensor]) -> Tensor:
             return torch.cat([pad(s, (0, 0, gap, 0)) for s, gap in zip(states, gaps, strict=True)])
 
         self._cache = DynamicCache(
-            (beside(each.keys for each in layers), beside(each.values for each in layers))
-            for layers in zip(*(each._cache.layers for each in parts), strict=True)
+            (beside(layer.keys for layer in layers), beside(layer.values for layer in layers))
+            for layers in zip(*(part._cache.layers for part in parts), strict=True)
         )
         self._visible = torch.cat(
-            [pad(each._visible, (gap, 0)) for each, gap in zip(parts, gaps, strict=True)]
+            [pad(part._visible, (gap, 0)) for part, gap in zip(parts, gaps, strict=True)]
         )
 
     def keep(self, kept: Sequence[int]) -> None:
@@ -100,15 +101,18 @@ class ModuleRows:
 
     def states(self, row: int, length: int) -> ModuleRows:
         """Return one row of rows without padding, as long as its first tokens."""
-        found = ModuleRows(self._modules)
-        found._cache.layers += [DynamicLayer() for _ in self._cache.layers]
-        self._take(slice(row, row + 1), slice(length), found)
-        return found
+        one_row = ModuleRows(self._modules)
+        one_row._cache.layers += [DynamicLayer() for _ in self._cache.layers]
+        self._take(slice(row, row + 1), slice(length), one_row)
+        return one_row
 
     def _take(self, rows: Any, columns: slice, into: ModuleRows) -> None:
         into._visible = self._visible[rows, columns]
-        for own, layer in zip(self._cache.layers, into._cache.layers, strict=True):
-            layer.keys, layer.values = own.keys[rows, :, columns], own.values[rows, :, columns]
+        for source, layer in zip(self._cache.layers, into._cache.layers, strict=True):
+            layer.keys, layer.values = (
+                source.keys[rows, :, columns],
+                source.values[rows, :, columns],
+            )
 
 
 class WholePass(ModuleRows):

@@ -65,21 +65,21 @@ def prepare_model(config: Config, model: str) -> None:
     section = config.models[model]
     store = Store(config)
     facts: dict[str, Any] = {"model": section.model_dump(mode="json")}
-    own = None  # what is fetched is the hub's to keep whole
+    made_here = None  # what is fetched is the hub's to keep whole
     checkpoint = store.path(paths.CHECKPOINT, model=model)
     folder = source.fetch_model(
         section.source, section.revision, gguf_file=section.gguf_file, or_file=True
     )
     if folder.suffix == gguf.SUFFIX:
         facts["gguf"] = gguf.convert(folder, checkpoint, section.dtype)
-        folder = own = checkpoint
+        folder = made_here = checkpoint
     elif section.source in BUILTIN:  # a store outlives the environment that it was made in
         _copy(folder, checkpoint)
-        folder = own = checkpoint
+        folder = made_here = checkpoint
     source.check_geometry(folder, section)
     output = store.path(paths.MODEL, model=model)
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
-    write_record(output, stopwatch, facts, own)
+    write_record(output, stopwatch, facts, made_here)
     _LOG.info("model %s is ready in %s", model, folder)
 
 
@@ -88,8 +88,8 @@ def _copy(folder: Path, to: Path) -> None:
 
     Modes are not copied: a package may be installed read-only, but its copy is replaced again.
     """
-    for each in (to, *to.rglob("*")) if to.exists() else ():
-        each.chmod(0o700)
+    for path in (to, *to.rglob("*")) if to.exists() else ():
+        path.chmod(0o700)
     shutil.rmtree(to, ignore_errors=True)
     with atomic(to, folder=True) as made:
         for file in folder.iterdir():

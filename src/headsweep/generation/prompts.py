@@ -85,14 +85,14 @@ def prompt_facts(
     tokenizer: PreTrainedTokenizerBase, decoding: Decoding, family: Family
 ) -> dict[str, Any]:
     """Return what a record says of the prompt: its example, and hashes of template and example."""
-    asked = tokenizer, "What is 1 + 1?", decoding, family
-    example = prompt_text(*asked)
+    example_request = tokenizer, "What is 1 + 1?", decoding, family
+    example = prompt_text(*example_request)
     template = tokenizer.chat_template
     return {
         "preset": decoding.prompt,
         "chat_template_sha256": None if template is None else _sha256(str(template)),
         "example": example,
-        "example_tokens": list(encode_prompt(*asked)),
+        "example_tokens": list(encode_prompt(*example_request)),
         "example_sha256": _sha256(example),
     }
 

@@ -1,13 +1,22 @@
 """What is left of a batch of the plan, handed out to the workers of an engine."""
 
+import os
 import time
 from collections import deque
 from typing import Any
 
 from headsweep.generation.locks import Locks
-from headsweep.generation.work import Key, Unit, Work
+from headsweep.generation.unit import Key, Unit
+from headsweep.generation.work import Work
 from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
 from headsweep.variants import BASE, Variant
+
+
+def planned_part(work: Work, variant: Variant) -> str:
+    """Name the part of a batch that one engine answers: all, or a group in a SLURM job."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return "all"
+    return work.batch.groups.get(variant, "not planned")
 
 
 class Schedule:
@@ -64,8 +73,10 @@ class Schedule:
             return None
         self.begun = self.begun or time.monotonic()
         questions = questions_of_unit(len(self._group), self._workers)
-        taken = [self._group.pop(each) for each in list(self._group)[:questions]]
-        return self.work.unit([request for part in taken for request in part], self._base)
+        requests = []
+        for question in list(self._group)[:questions]:
+            requests += self._group.pop(question)
+        return self.work.unit(requests, self._base)
 
     def answered(self, variant: Variant, answer: dict[str, Any]) -> bool:
         """Take note of an answer; tell whether it completes its variant."""
@@ -125,7 +136,8 @@ class Schedule:
         if not self._locks.take(self.work.lock(variant)):
             self.elsewhere.append(variant)
             return False
-        missing = set(self.work.missing(variant))
+        self.work.take_over(variant)
+        missing = set(self.work.unanswered(variant))
         self.total += len(missing) - len(self._pending.get(variant, ()))
         self._pending[variant] = missing
         if variant == BASE and not missing:

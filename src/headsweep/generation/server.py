@@ -28,7 +28,7 @@ from headsweep.errors import EngineError, HeadsweepError
 from headsweep.generation import journal
 from headsweep.generation.client import LINE_LIMIT
 from headsweep.generation.locks import Locks
-from headsweep.generation.schedule import Schedule
+from headsweep.generation.schedule import Schedule, planned_part
 from headsweep.generation.sockets import check_peer
 from headsweep.generation.work import Work
 from headsweep.planning.batches import batches
@@ -100,12 +100,12 @@ class Server:
         def worker_on(device: str) -> Worker:
             return Worker(load(section, self._model, device), section.batch_size)
 
-        found = devices(section.device)
-        if found == [Device("cpu")] and section.backend == "headsweep":
+        places = devices(section.device, section.tensor_parallel)
+        if places == [Device("cpu")] and section.backend == "headsweep":
             worker_on("cpu")
-            found *= cores
+            places *= cores
         context = multiprocessing.get_context("fork")
-        for device in found:
+        for device in places:
             ours, theirs = context.Pipe()
             given = (theirs, partial(worker_on, device.name), os.getpid(), device)
             process = context.Process(target=serve, args=given)
@@ -195,7 +195,7 @@ class Server:
                     process=os.getpid(),
                     model=self._model,
                     workers=len(self._workers),
-                    jobs=sum(each.schedule is not None for each in self._jobs),
+                    jobs=sum(waiting.schedule is not None for waiting in self._jobs),
                     batches={"/".join(k): [s.done, s.total] for k, s in self._schedules.items()},
                 )
             elif message.keys() == {"make_room"}:
@@ -230,9 +230,9 @@ class Server:
                 questions=store.name("questions", questions),
             )
         work = self._works[keys]
-        part = work.part(variant)
+        part = planned_part(work, variant)
         if (batch := (*keys, part)) not in self._schedules:
-            ahead = [each for each in work.lacking if work.part(each) == part]
+            ahead = [other for other in work.lacking if planned_part(work, other) == part]
             self._schedules[batch] = Schedule(work, ahead, len(self._workers), self._locks)
         schedule = self._schedules[batch]
         lacks = schedule.want(variant)
@@ -249,7 +249,7 @@ class Server:
             job.tell(stays=True)
             return
         self._leaving = True
-        for waiting in [each for each in self._jobs if each.schedule is not None]:
+        for waiting in [other for other in self._jobs if other.schedule is not None]:
             waiting.tell(error=_STOPPED)
             self._leave(waiting)
 
@@ -320,8 +320,8 @@ class Server:
 
         Its lock is held, and free afterwards.
         """
-        asked = (schedule, variant)
-        job = next((job for job in self._jobs if (job.schedule, job.variant) == asked), None)
+        waiting = (job for job in self._jobs if job.schedule is schedule)
+        job = next((job for job in waiting if job.variant == variant), None)
         if job is not None:
             try:
                 message: dict[str, Any] = {"complete": schedule.work.write(variant, job.stopwatch)}
@@ -345,7 +345,7 @@ class Server:
                 waits = f"another engine of this store, which answers {job.variant}"
             elif self._workers and all(worker.gpu for worker in self._workers):
                 waits = f"GPU {self._workers[0].gpu}, where another model is loaded"
-            elif not schedule.begun and any(each.begun for each in self._schedules.values()):
+            elif not schedule.begun and any(other.begun for other in self._schedules.values()):
                 waits = f"other answers before these {schedule.total}"
             job.tell(done=schedule.done, total=schedule.total, seconds=seconds, waits=waits)
 

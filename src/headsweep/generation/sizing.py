@@ -9,7 +9,7 @@ import torch
 
 from headsweep.generation.batch import GPU_VERIFIED
 from headsweep.generation.decoder import Decoder
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.planning import rows
 
 if TYPE_CHECKING:

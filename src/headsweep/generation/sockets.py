@@ -35,13 +35,13 @@ def names() -> list[str]:
     A name that no process of this user holds, as far as can be seen, is left out with a warning.
     """
     for _ in range(_LOOKS):
-        found = _inodes()
-        held = _holders(chain.from_iterable(found.values()))
-        ours = [name for name in sorted(found) if not held.keys().isdisjoint(found[name])]
-        if len(ours) == len(found):
+        inodes = _inodes()
+        held = _holders(chain.from_iterable(inodes.values()))
+        ours = [name for name in sorted(inodes) if not held.keys().isdisjoint(inodes[name])]
+        if len(ours) == len(inodes):
             return ours
         time.sleep(_SECONDS_BETWEEN_LOOKS)  # a process that ends lets go of its socket first
-    for name in sorted(found.keys() - ours):
+    for name in sorted(inodes.keys() - ours):
         _LOG.warning(
             "%s is left alone: no process of yours that can be seen from here holds this socket; "
             "it is another user's, or an engine in another container, which `headsweep engine "
@@ -103,18 +103,18 @@ def send_signal(name: str, process: int, number: signal.Signals) -> bool:
 def _inodes() -> dict[str, set[str]]:
     """Return the inodes of the sockets with each name of this folder: listening or connected."""
     lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
-    found = dict[str, set[str]]()
+    inodes = dict[str, set[str]]()
     for line in lines:
         columns, _, name = line.partition(" @")
         if name.startswith(prefix()):
-            found.setdefault(name, set()).add(columns.split()[-1])
-    return found
+            inodes.setdefault(name, set()).add(columns.split()[-1])
+    return inodes
 
 
 def _holders(inodes: Iterable[str]) -> dict[str, list[int]]:
     """Return the processes of this user that hold each of some sockets, by the sockets' inodes."""
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
-    found = dict[str, list[int]]()
+    holders = dict[str, list[int]]()
     for folder in Path("/proc").glob("[0-9]*") if wanted else ():
         with contextlib.suppress(OSError):  # others' processes, and those that end
             if folder.stat().st_uid != os.getuid():
@@ -122,5 +122,5 @@ def _holders(inodes: Iterable[str]) -> dict[str, list[int]]:
             for file in (folder / "fd").iterdir():
                 with contextlib.suppress(FileNotFoundError):  # it is closed by now
                     if inode := wanted.get(str(file.readlink())):
-                        found.setdefault(inode, []).append(int(folder.name))
-    return found
+                        holders.setdefault(inode, []).append(int(folder.name))
+    return holders

@@ -1,45 +1,54 @@
-"""vLLM as a second backend: the interface of the engine, for clusters that have it.
+"""vLLM as a second backend: the interface of the engine, for models larger than a GPU.
 
-vLLM packs the tokens of all rows into one axis, so a head mask holds for a whole pass: variants are
-answered one after the other. The mask is a pre-hook on the output projection, because vLLM repacks
-weights, and editing them afterwards has no effect on a CPU; hooks need `enforce_eager`. Prefixes
-are cached within a variant, never across: keys and values above the pruned layer differ. Samples
-are drawn by vLLM: they are other samples than the engine's, of the same distribution.
+vLLM packs the tokens of all rows into one axis, so a change of the model holds for a whole pass:
+variants are answered one after the other. With `tensor_parallel` the model is spread over several
+GPUs, and each changes what it holds (see `vllm_ranks`). Prefixes are cached within a variant, never
+across: keys and values above the changed layer differ. Samples are drawn by vLLM: they are other
+samples than the engine's, of the same distribution.
 """
 
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
+from headsweep.generation import vllm_ranks
 from headsweep.generation.requests import Answer, Request, StopReason
+from headsweep.generation.vllm_ranks import LayerEdit, RankLayers
 from headsweep.planning.store import digest
-from headsweep.variants import BASE, Variant
-
-_PROJECTION = "model.layers.{layer}.self_attn.o_proj"
+from headsweep.variants import BASE, FAMILIES, IN_VLLM, Variant
 
 
 class VllmModel:
-    """A model in vLLM, any of whose heads can be masked.
+    """A model in vLLM, any of whose heads can be pruned or scaled, and whose layers left out.
 
-    The folder holds it in the hub's format, of a layout that names its output projections as Llama
-    and Qwen2 do. A device ``cuda:N`` is one GPU among several; others are vLLM's own choice.
+    The folder holds it in the hub's format, of a layout that names its projections as Llama and
+    Qwen2 do.
+
+    Args:
+        folder: of the model.
+        dtype: float32, bfloat16 or float16.
+        device: ``cuda:N``, or ``cuda:M,N`` for as many GPUs as ranks; others are vLLM's own choice.
+        tensor_parallel: how many processes, each with a GPU, hold the model together.
 
     Raises:
         ModelError: vLLM is not installed or cannot serve the model.
     """
 
-    def __init__(self, folder: str | Path, dtype: str = "float32", device: str = "auto") -> None:
-        # In this process, so that the hook's mask can be set here.
+    def __init__(
+        self,
+        folder: str | Path,
+        dtype: str = "float32",
+        device: str = "auto",
+        tensor_parallel: int = 1,
+    ) -> None:
+        # The scheduler in this process; a single rank, too.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if device.startswith("cuda:"):
-            number = int(device.removeprefix("cuda:"))
-            names = os.environ.get("CUDA_VISIBLE_DEVICES")  # of the GPUs that this process knows
-            os.environ["CUDA_VISIBLE_DEVICES"] = names.split(",")[number] if names else str(number)
+            os.environ["CUDA_VISIBLE_DEVICES"] = _visible(device.removeprefix("cuda:"))
         try:
             from vllm import LLM, __version__
             from vllm.platforms import current_platform
@@ -51,7 +60,13 @@ class VllmModel:
         self.device = device if device.startswith("cuda:") else str(current_platform.device_type)
         try:
             self.llm = LLM(
-                str(folder), dtype=dtype, enforce_eager=True, skip_tokenizer_init=True, seed=0
+                str(folder),
+                dtype=dtype,
+                tensor_parallel_size=tensor_parallel,
+                # Changes in place would allow captured graphs; on no GPU has that been tried.
+                enforce_eager=True,
+                skip_tokenizer_init=True,
+                seed=0,
             )
         except Exception as error:  # of many kinds, from vLLM and what it calls
             reason = " ".join(str(error).split())[:200]
@@ -61,10 +76,12 @@ class VllmModel:
         from headsweep.models.load import load_tokenizer
 
         self.tokenizer = load_tokenizer(Path(folder))
-        self._pruned: Variant = BASE
-        self._heads: int = self.llm.model_config.hf_text_config.num_attention_heads
-        self.llm.apply_model(self._hook)
-        ends = self.llm.model_config.try_get_generation_config().get("eos_token_id")
+        self._variant: Variant = BASE
+        model_config = self.llm.model_config
+        self._query_heads: int = model_config.hf_text_config.num_attention_heads
+        depth = model_config.hf_text_config.num_hidden_layers
+        self._layers = self._prepared(depth)
+        ends = model_config.try_get_generation_config().get("eos_token_id")
         ends = self.tokenizer.eos_token_id if ends is None else ends
         ends = [ends] if isinstance(ends, int) else ends or []
         self.eos_token_ids = tuple(sorted(ends))
@@ -74,43 +91,61 @@ class VllmModel:
         """Answer as this variant from now on.
 
         Raises:
-            ModelError: a head that the model does not have, or another kind of variant.
+            ModelError: a head or a layer that the model does not have, another kind of variant, or
+                vLLM has kept keys and values of the variant before.
         """
-        if variant.kind not in ("base", "head"):
-            raise ModelError(f"{variant}: vLLM prunes heads and no more; use backend headsweep")
-        if not variant.is_base and (
-            variant.layer not in self._layers or (variant.head or 0) >= self._heads
-        ):
-            raise ModelError(
-                f"{variant} is not in the model: layers with heads are {sorted(self._layers)}, "
-                f"query heads 0 to {self._heads - 1}"
-            )
+        self._check(variant)
         if not self.llm.reset_prefix_cache():
             raise ModelError(
-                f"vLLM has not dropped the keys and values of {self._pruned}; {variant} would be "
+                f"vLLM has not dropped the keys and values of {self._variant}; {variant} would be "
                 f"answered with them: run again, or use backend headsweep"
             )
-        self._pruned = variant
-
-    def _hook(self, model: Any) -> None:
-        modules = dict(model.named_modules())
-        depth = self.llm.model_config.hf_text_config.num_hidden_layers
-        names = {layer: _PROJECTION.format(layer=layer) for layer in range(depth)}
-        self._layers = {layer for layer, name in names.items() if name in modules}
-        if not self._layers:
+        family = FAMILIES[variant.kind]
+        factors = family.edit(variant).factors
+        edits = {layer: LayerEdit(dict(factors), family.skips) for layer in variant.layers}
+        changed = sum(self.llm.collective_rpc(vllm_ranks.edit, args=(edits,)))
+        if changed != len(factors) * len(edits):
             raise ModelError(
-                f"{type(model).__name__} has no {names[0]} to hang a mask on; use backend headsweep"
+                f"{changed} heads were changed for {variant}, by all ranks of vLLM together; "
+                f"use backend headsweep, and please report this"
             )
-        for layer in self._layers:
-            modules[names[layer]].register_forward_pre_hook(partial(self._mask, layer))
+        self._variant = variant
 
-    def _mask(self, layer: int, _: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if self._pruned.layer != layer:
-            return None
-        joined, *rest = inputs  # [tokens, query_heads * head_dim]
-        joined = joined.clone()
-        joined.view(len(joined), self._heads, -1)[:, self._pruned.head] = 0
-        return (joined, *rest)
+    def _prepared(self, depth: int) -> RankLayers:
+        """Make all ranks ready for changes; return the layers in which they can make some."""
+        told: list[RankLayers] = self.llm.collective_rpc(
+            vllm_ranks.prepare, args=(self._query_heads, depth)
+        )
+        layers = told[0]
+        if not layers.with_heads:
+            raise ModelError(
+                f"{layers.model} has no output projection that is named as Llama's is; "
+                f"use backend headsweep"
+            )
+        return layers
+
+    def _check(self, variant: Variant) -> None:
+        if variant.kind not in IN_VLLM:
+            raise ModelError(
+                f"{variant}: vLLM prunes and scales heads and leaves layers out, no more; "
+                f"use backend headsweep"
+            )
+        skips = FAMILIES[variant.kind].skips
+        layers = self._layers.skippable if skips else self._layers.with_heads
+        if not layers.issuperset(variant.layers) or (variant.head or 0) >= self._query_heads:
+            raise ModelError(
+                f"{variant} is not in the model: layers are {sorted(layers)}, "
+                f"query heads 0 to {self._query_heads - 1}"
+            )
+
+
+def _visible(numbers: str) -> str:
+    """Return what CUDA_VISIBLE_DEVICES names these GPUs, of those that this process knows."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not visible:
+        return numbers
+    names = visible.split(",")
+    return ",".join(names[int(number)] for number in numbers.split(","))
 
 
 class VllmEngine:
@@ -129,9 +164,9 @@ class VllmEngine:
             variants[request.variant].append(request)
         for variant, members in variants.items():
             self._model.prune(variant)
-            asked = [{"prompt_token_ids": list(request.prompt)} for request in members]
+            prompts = [{"prompt_token_ids": list(request.prompt)} for request in members]
             params = [self._params(request) for request in members]
-            outputs = self._model.llm.generate(asked, params, use_tqdm=False)
+            outputs = self._model.llm.generate(prompts, params, use_tqdm=False)
             for request, output in zip(members, outputs, strict=True):
                 yield _answer(request, output.outputs[0])
 
@@ -156,6 +191,8 @@ class VllmEngine:
 def _answer(request: Request, output: Any) -> Answer:
     tokens = list(output.token_ids)
     reason: StopReason = "eos" if output.finish_reason == "stop" else "length"
-    choices = (sorted(choice.logprob for choice in each.values()) for each in output.logprobs)
-    margin = min(float(best - second) for *_, second, best in choices)
-    return Answer(request, tuple(tokens[:-1] if reason == "eos" else tokens), reason, margin)
+    gaps = []
+    for choices in output.logprobs:  # at each token: the best, the second, and the chosen one
+        logprobs = sorted(choice.logprob for choice in choices.values())
+        gaps.append(float(logprobs[-1] - logprobs[-2]))
+    return Answer(request, tuple(tokens[:-1] if reason == "eos" else tokens), reason, min(gaps))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.planning.rows import HEAVY
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
@@ -59,8 +59,8 @@ class Linear:
     def __call__(self, states: Tensor, activation: str | None = None) -> Tensor:
         """Return the product, through an activation of `ACTIVATIONS` if one is named."""
         if self._is_small(states):
-            found = plain_linear(states, self._weight, self._bias)
-            return ACTIVATIONS[activation][0](found) if activation else found
+            product = plain_linear(states, self._weight, self._bias)
+            return ACTIVATIONS[activation][0](product) if activation else product
         _, name, kind = ACTIVATIONS[activation] if activation else (None, "none", "")
         return torch.ops.mkldnn._linear_pointwise(states, self._read, self._bias, name, [], kind)
 
@@ -108,10 +108,10 @@ def _prefers_onednn(dtype: torch.dtype, device: str) -> bool:
     weight = torch.arange(6, dtype=dtype).view(2, 3)
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
-        found = torch.ops.mkldnn._linear_pointwise(states, packed, None, "none", [], "")
+        product = torch.ops.mkldnn._linear_pointwise(states, packed, None, "none", [], "")
     except (AttributeError, RuntimeError):
         return False
-    return capable and torch.equal(found, plain_linear(states, weight))
+    return capable and torch.equal(product, plain_linear(states, weight))
 
 
 Norm = Callable[[Tensor], Tensor]

@@ -1,6 +1,6 @@
-"""The work on one question set under one decoding of one model: what is asked, kept, lacking.
+"""Answers of one model to one question set under one decoding: wanted, kept, and missing ones.
 
-Light: no torch, no pandas. A job whose answers are all there loads no more.
+This module imports neither torch nor pandas: a job whose answers are all there needs neither.
 """
 
 import contextlib
@@ -8,7 +8,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +18,11 @@ import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from headsweep import paths
-from headsweep.config import Config, Decoding, Family
+from headsweep.config import Config
 from headsweep.errors import EngineError, TableError
 from headsweep.generation import journal
+from headsweep.generation.second_names import give_second_name
+from headsweep.generation.unit import Key, Unit
 from headsweep.planning.batches import Batch, find_batch
 from headsweep.planning.store import Store, settings, split_key
 from headsweep.record import Stopwatch, record_path, write_record
@@ -28,20 +30,6 @@ from headsweep.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, writ
 from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
-
-Key = tuple[str, int]  # question id and sample: what a variant gives one answer to
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Requests that an engine answers in one run."""
-
-    decoding: Decoding
-    family: Family
-    questions: dict[str, str]  # texts by question id
-    requests: list[tuple[Variant, Key]]
-    base: dict[str, list[int]]
-    """What is known of the base model's answers, by question id: a draft for the others'."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +72,7 @@ class Work:
     @property
     def lacking(self) -> list[Variant]:
         """The variants of the batch whose table is missing."""
-        return [each for each in self.batch.variants if not self.output(each).exists()]
-
-    def part(self, variant: Variant) -> str:
-        """Name the part of the batch that one engine answers: all, or a group in a SLURM job."""
-        if "SLURM_JOB_ID" not in os.environ:
-            return "all"
-        return self.batch.groups.get(variant, "not planned")
+        return [variant for variant in self.batch.variants if not self.output(variant).exists()]
 
     def output(self, variant: Variant) -> Path:
         """Return the path of a variant's table."""
@@ -117,7 +99,7 @@ class Work:
         if self._finished_before(variant):
             return []
         kept = self._kept(variant)[0]
-        return [key for key in self._asked if key not in kept]
+        return [key for key in self._wanted if key not in kept]
 
     def so_far(self, variant: Variant) -> pa.Table:
         """Return a variant's answers so far, as `tables.ANSWERS`: of its table, else its journal.
@@ -133,28 +115,28 @@ class Work:
                 return read_arrow(file, ANSWERS)
         return _table([*kept.values()]) if kept else ANSWERS.schema.empty_table()
 
-    def missing(self, variant: Variant) -> list[Key]:
-        """Return what a variant has not answered, in order; its lock must be held.
+    def take_over(self, variant: Variant) -> None:
+        """Put answers to other draws from the same split into the journal; the lock must be held.
 
-        Answers that the store holds, made for another draw from the same split, are taken over
-        into the journal first.
+        Taken are those that this question set lacks.
         """
-        if left := self.unanswered(variant):
-            found = dict(self._elsewhere(variant))
-            if taken := [found[key] for key in left if key in found]:
-                journal.append(self.journal(variant), taken)
-            left = [key for key in left if key not in found]
-        return left
+        lacking = self.unanswered(variant)
+        if not lacking:
+            return
+        answers = dict(self._elsewhere(variant))
+        reusable = [answers[key] for key in lacking if key in answers]
+        if reusable:
+            journal.append(self.journal(variant), reusable)
 
     def unit(self, requests: list[tuple[Variant, Key]], base: dict[str, list[int]]) -> Unit:
         """Return requests with all that an engine needs to answer them."""
-        asked = {question for _, (question, _) in requests}
+        questions = {question for _, (question, _) in requests}
         return Unit(
             self.config.decodings[self.decoding],
             self.config.questions[self.questions].family,
-            {question: text for question, text in self.texts.items() if question in asked},
+            {question: text for question, text in self.texts.items() if question in questions},
             requests,
-            {question: tokens for question, tokens in base.items() if question in asked},
+            {question: tokens for question, tokens in base.items() if question in questions},
         )
 
     def base(self) -> dict[str, list[int]]:
@@ -178,16 +160,16 @@ class Work:
         """
         output = self.output(variant)
         kept, engine = self._kept(variant)
-        complete = kept.keys() >= set(self._asked)
+        complete = kept.keys() >= set(self._wanted)
         # A run may have been killed between a table and its record, which the journal survives.
         unrecorded = complete and not record_path(output).exists()
         if self._finished_before(variant) and not unrecorded:  # maybe by a twin of the job
-            _link(self.finished(variant), output)
+            give_second_name(self.finished(variant), output)
             journal.remove(self.journal(variant))
-            return len(self._asked)
+            return len(self._wanted)
         if not complete:
             raise EngineError(f"{self.journal(variant)} has lost answers; run again")
-        rows = [kept[key] for key in self._asked]
+        rows = [kept[key] for key in self._wanted]
         facts = {**self.keys, "variant": str(variant), "split": self.split}
         write_table(output, _table(rows), ANSWERS, facts)
         facts |= engine | {
@@ -204,12 +186,12 @@ class Work:
         if prompts := [row["prompt_tokens"] for row in rows if "prompt_tokens" in row]:
             facts["prompt_tokens"] = sum(prompts) / len(prompts)  # not of answers taken over
         write_record(output, stopwatch, facts)
-        _link(output, self.finished(variant))
+        give_second_name(output, self.finished(variant))
         journal.remove(self.journal(variant))
         return len(rows)
 
     @cached_property
-    def _asked(self) -> list[Key]:
+    def _wanted(self) -> list[Key]:
         samples = range(self.config.decodings[self.decoding].samples)
         return [(question, sample) for question in self.texts for sample in samples]
 
@@ -242,41 +224,6 @@ class Work:
                         yield (row["question_id"], row["sample"]), {**row, "reused": True}
             except TableError as error:
                 _LOG.warning("not reused: %s", error)
-
-
-def keep_finished(table: Path) -> None:
-    """Give a table of answers, if it is there, its second name before a run.
-
-    Snakemake removes the output of a job before it starts it, and it starts jobs whose model or
-    question set is made again. The second name brings the answers back.
-    """
-    if table.exists():
-        _link(table, Path(paths.STORE, ".journal", table.relative_to(paths.STORE)))
-
-
-def forget_finished(config: Config, complete: Iterable[Batch]) -> None:
-    """Drop the second names of the tables of batches whose jobs have all ended."""
-    for batch in complete:
-        work = Work(config, **batch.names)
-        folder = work.finished(BASE).parent
-        for file in folder.glob("*.parquet"):
-            if (work.output(BASE).parent / file.name).exists():
-                with contextlib.suppress(OSError):  # the next run tries again
-                    file.unlink()
-        with contextlib.suppress(OSError):  # not there, or not empty: another run is under way
-            folder.rmdir()
-
-
-def _link(file: Path, name: Path) -> None:
-    """Give a file a second name; where the disk knows no hard links, it has just the first."""
-    name.parent.mkdir(parents=True, exist_ok=True)
-    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
-    try:
-        with contextlib.suppress(OSError):
-            os.link(file, temporary)
-            temporary.replace(name)
-    finally:
-        temporary.unlink(missing_ok=True)  # rename leaves it where both name one file
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:

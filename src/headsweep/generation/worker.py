@@ -20,10 +20,10 @@ from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import Device, give_back_memory, held
 from headsweep.generation.engine import Engine, Request
 from headsweep.generation.prompts import encode_prompt, prompt_facts
+from headsweep.generation.unit import Unit
 from headsweep.generation.vllm import VllmEngine, VllmModel
-from headsweep.generation.work import Unit
-from headsweep.models.geometry import LoadedModel
 from headsweep.models.load import load_model
+from headsweep.models.loaded import LoadedModel
 from headsweep.record import read_json
 from headsweep.variants import Variant
 
@@ -75,22 +75,22 @@ class Worker:
         }
         engine = self._engine(unit.decoding)
         told = dict[Variant, Any]()
-        for found in engine.run(requests, unit.base):
-            variant = found.request.variant
-            answer = {
-                "question_id": found.request.question_id,
-                "sample": found.request.sample,
-                "token_ids": found.token_ids,
-                "text": tokenizer.decode(found.token_ids, skip_special_tokens=True),
-                "stop_reason": found.stop_reason,
-                "margin": found.margin,
-                "prompt_tokens": len(found.request.prompt),
+        for answer in engine.run(requests, unit.base):
+            variant = answer.request.variant
+            row = {
+                "question_id": answer.request.question_id,
+                "sample": answer.request.sample,
+                "token_ids": answer.token_ids,
+                "text": tokenizer.decode(answer.token_ids, skip_special_tokens=True),
+                "stop_reason": answer.stop_reason,
+                "margin": answer.margin,
+                "prompt_tokens": len(answer.request.prompt),
             }
             state = engine.facts
             if variant not in told or told[variant].get("falls") != state.get("falls"):
                 told[variant] = state
-                answer["engine"] = facts | state
-            yield variant, answer
+                row["engine"] = facts | state
+            yield variant, row
 
 
 def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
@@ -101,7 +101,7 @@ def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
     """
     folder = read_json(Path(paths.MODEL.format(model=model)))["folder"]
     if section.backend == "vllm":
-        return VllmModel(folder, section.dtype, device)
+        return VllmModel(folder, section.dtype, device, section.tensor_parallel)
     return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)
 
 
@@ -135,8 +135,8 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
                 give_back_memory()
             unit: Unit = connection.recv()
             try:
-                for found in worker.run(unit):
-                    connection.send(("answer", found))
+                for answer in worker.run(unit):
+                    connection.send(("answer", answer))
             except Exception as error:
                 connection.send(("failed", _cause(error)))
 

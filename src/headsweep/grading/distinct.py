@@ -30,10 +30,10 @@ def read(
     """Read texts; workers, as many as pay by default. The options are those of `read_texts`."""
     ordered = sorted(texts)
     workers = workers or _paying(sum(map(len, ordered)) / _CHARACTERS_A_WORKER)
-    found = read_texts(
+    readings = read_texts(
         ordered, family, preset, workers=workers, limits=limits, keep=keep, final=final
     )
-    return dict(zip(ordered, found, strict=True))
+    return dict(zip(ordered, readings, strict=True))
 
 
 def judge(
@@ -50,18 +50,20 @@ def judge(
 
     `keep` is that of `judge_pairs`. `progress` is told how many pairs are judged, of how many.
     """
-    known = {pair: shortcut(*pair) for pair in pairs}
+    shortcuts = {pair: shortcut(*pair) for pair in pairs}
     # Sorted by gold answer, so that a worker parses each gold answer once.
-    hard = sorted((pair for pair in pairs if known[pair] is None), key=lambda pair: pair[::-1])
-    easy = {pair: Judgement("judged", right) for pair, right in known.items() if right is not None}
+    hard = sorted((pair for pair in pairs if shortcuts[pair] is None), key=lambda pair: pair[::-1])
+    easy = {
+        pair: Judgement("judged", right) for pair, right in shortcuts.items() if right is not None
+    }
     workers = workers or _paying(len(hard) / _PAIRS_A_WORKER)
 
-    def told(judged: int) -> None:
+    def report(judged: int) -> None:
         if progress:
             progress(len(easy) + judged, len(pairs))
 
     judged = judge_pairs(
-        hard, family, preset, workers=workers, limits=limits, keep=keep, progress=told
+        hard, family, preset, workers=workers, limits=limits, keep=keep, progress=report
     )
     return easy | dict(zip(hard, judged, strict=True))
 

@@ -128,8 +128,8 @@ def boxed_or_number(text: str) -> str | None:
 
 def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """Return the last match of a pattern in a text."""
-    found = deque(pattern.finditer(text), maxlen=1)
-    return found[0] if found else None
+    last = deque(pattern.finditer(text), maxlen=1)
+    return last[0] if last else None
 
 
 def _closing_brace(text: str, start: int, braces: re.Pattern[str] = _BRACE) -> int | None:
@@ -164,9 +164,9 @@ def within_tolerance(answer: str, gold: str) -> bool:
 def chosen_letter(text: str) -> str | None:
     """Return a multiple-choice letter: boxed, stated, in brackets, or alone in the text."""
     boxed = _LETTER.match(last_boxed(text) or "")
-    found = boxed or last_match(_STATED, text) or last_match(_IN_BRACKETS, text)
-    found = found or _LETTER.match(text)
-    return found[1].upper() if found else None
+    match = boxed or last_match(_STATED, text) or last_match(_IN_BRACKETS, text)
+    match = match or _LETTER.match(text)
+    return match[1].upper() if match else None
 
 
 def same_text(answer: str, gold: str) -> bool:

@@ -45,16 +45,16 @@ def equal(answer: str, gold: str) -> bool:
     itself math-verify takes all small numbers for equal, and some of many digits
     (https://github.com/huggingface/Math-Verify/issues/14).
     """
-    expected, found = _read(gold), _read(answer)
-    same = verify(expected, found, timeout_seconds=None)
-    return same and not _apart(expected[0], found[0])
+    expected, parsed = _read(gold), _read(answer)
+    same = verify(expected, parsed, timeout_seconds=None)
+    return same and not _apart(expected[0], parsed[0])
 
 
 def _apart(a: Any, b: Any) -> bool:
     """Return whether two expressions are real numbers that differ in their first three digits."""
-    if a == b or not all(isinstance(each, sympy.Expr) and each.is_number for each in (a, b)):
+    if a == b or not all(isinstance(part, sympy.Expr) and part.is_number for part in (a, b)):
         return False
-    first, second = (each.doit().evalf(_DIGITS) for each in (a, b))  # 50% is parsed unevaluated
+    first, second = (part.doit().evalf(_DIGITS) for part in (a, b))  # 50% is parsed unevaluated
     if not (first.is_Float and second.is_Float):  # complex, infinite, or zero
         return bool(first.is_zero != second.is_zero)
     return all(abs(first * scale - second) > 1e-3 * abs(second) for scale in (1, 100, 0.01))
@@ -117,8 +117,8 @@ def differ(a: Any, b: Any) -> bool:
 
 def _size(value: Any) -> float:
     """Return the larger of a number's real and imaginary parts; 0 if neither is precise enough."""
-    known = (part for part in value.as_real_imag() if part.is_Float and part._prec >= _KNOWN_BITS)
-    return max((abs(float(part)) for part in known), default=0.0)
+    precise = (part for part in value.as_real_imag() if part.is_Float and part._prec >= _KNOWN_BITS)
+    return max((abs(float(part)) for part in precise), default=0.0)
 
 
 def _symbolically_equal(a: Any, b: Any) -> bool:

@@ -154,8 +154,8 @@ class _Pool:
         outcomes: list[Outcome] = []
         with ThreadPoolExecutor(workers) as threads:
             try:
-                for found in threads.map(performed, _batches(items, workers)):
-                    outcomes += found
+                for batch_outcomes in threads.map(performed, _batches(items, workers)):
+                    outcomes += batch_outcomes
                     if progress:
                         progress(len(outcomes))
             except BaseException:

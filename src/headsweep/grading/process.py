@@ -87,17 +87,17 @@ class Worker:
 
     def perform(self, batch: list[tuple[str, ...]]) -> list[Outcome]:
         """Work on a batch; its end is missing if `end` is called meanwhile."""
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         self.busy = True
         try:
             self.give(batch)
-            while len(found) < len(batch) and not self.ended:
-                found += self._next(batch[len(found) :])
+            while len(outcomes) < len(batch) and not self.ended:
+                outcomes += self._next(batch[len(outcomes) :])
         finally:
             self.busy = False
             if self.ended:  # `end` leaves it open to who reads from it
                 self._close()
-        return found
+        return outcomes
 
     def _next(self, rest: list[tuple[str, ...]]) -> list[Outcome]:
         """Return the outcome of the first item of the rest, if the next reply tells it."""

@@ -77,17 +77,17 @@ def grade(
             raise GradingError(f"pair {place} holds {quoted(wrong)}, which is no text; give texts")
     texts = {answer for answer in answers if answer is not None}
     readings = read(texts, grader, "default", workers, limits=limits, keep=True, final=final)
-    found = [Reading("no_answer") if text is None else readings[text] for text in answers]
+    given_readings = [Reading("no_answer") if text is None else readings[text] for text in answers]
     pairs = [
         None if reading.canonical is None else (reading.canonical, canonical(gold))
-        for reading, gold in zip(found, golds, strict=True)
+        for reading, gold in zip(given_readings, golds, strict=True)
     ]
     distinct = {pair for pair in pairs if pair}
     judged = judge(
         distinct, grader, "default", workers, limits=limits, keep=True, progress=progress
     )
     verdicts = []
-    for reading, pair in zip(found, pairs, strict=True):
+    for reading, pair in zip(given_readings, pairs, strict=True):
         verdict, correct = judged[pair] if pair else (reading.verdict, False)
         cause = "right" if correct else CAUSES.get(verdict, verdict)
         verdicts.append(Verdict(correct, cause, reading.answer, reading.form))

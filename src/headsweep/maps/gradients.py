@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headsweep.maps.scoring import Text
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.variants import Variant
 
 

@@ -18,7 +18,7 @@ from headsweep.generation.decoder import Chunk, Decoder, SharedPass
 from headsweep.generation.modules import Modules, WholePass
 from headsweep.generation.requests import Drafted, Request, Row
 from headsweep.generation.weights import fast_linear
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.variants import Variant
 
 MOST_TOKENS = 8192

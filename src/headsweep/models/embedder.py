@@ -49,9 +49,9 @@ def check_embedder(folder: Path) -> None:
         return
     kind = folder / _KIND
     if kind.is_file():
-        own = read_object(kind, None, _ADVICE).get("model_type", "SentenceTransformer")
-        if own != "SentenceTransformer":
-            raise ModelError(f"{kind}: model_type {quoted(own)} gives no sentences' vectors")
+        model_type = read_object(kind, None, _ADVICE).get("model_type", "SentenceTransformer")
+        if model_type != "SentenceTransformer":
+            raise ModelError(f"{kind}: model_type {quoted(model_type)} gives no sentences' vectors")
     modules = read_json(folder / MODULES, _ADVICE)
     if not isinstance(modules, list) or not modules:
         raise ModelError(f"{folder / MODULES} lists no modules; {_ADVICE}")
@@ -69,8 +69,8 @@ def _described(folder: Path, module: Any) -> tuple[str, Path]:
     if not isinstance(module, dict):
         raise ModelError(f"{file} lists {quoted(module)}, which is no module; {_ADVICE}")
     kind, path = module.get("type"), module.get("path")
-    found = _TYPE.fullmatch(kind) if isinstance(kind, str) else None
-    if found is None or found[1] not in _ALLOWED:
+    match = _TYPE.fullmatch(kind) if isinstance(kind, str) else None
+    if match is None or match[1] not in _ALLOWED:
         raise ModelError(
             f"{file} names the class {quoted(kind)}, whose code is never run; {_ADVICE} (its "
             f"modules may be {', '.join(_ALLOWED)})"
@@ -78,7 +78,7 @@ def _described(folder: Path, module: Any) -> tuple[str, Path]:
     parts = PurePosixPath(path) if isinstance(path, str) else PurePosixPath("/")
     if parts.is_absolute() or ".." in parts.parts:
         raise ModelError(f"{file}: the path {quoted(path)} leads out of the folder; {_ADVICE}")
-    return found[1], folder / parts
+    return match[1], folder / parts
 
 
 def _check_transformer(folder: Path) -> None:
@@ -97,8 +97,8 @@ def _is_harmless(key: str, value: Any) -> bool:
         return bool(value == "feature-extraction")
     if key == "modality_config":
         return isinstance(value, dict) and all(
-            isinstance(each, dict) and _METHOD.fullmatch(str(each.get("method")))
-            for each in value.values()
+            isinstance(method, dict) and _METHOD.fullmatch(str(method.get("method")))
+            for method in value.values()
         )
     return key in _SETTINGS
 

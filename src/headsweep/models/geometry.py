@@ -12,17 +12,15 @@ module names or model types are used.
 
 import inspect
 import itertools
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import Cache, PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headsweep.errors import ModelError
@@ -86,9 +84,9 @@ class HeadGeometry:
         for layer in self.layers:
             if layer.index == index:
                 return layer
-        known = [layer.index for layer in self.layers]
-        whole = known == list(range(known[0], known[-1] + 1))
-        shown = f"{known[0]} to {known[-1]}" if whole else ", ".join(map(str, known))
+        indices = [layer.index for layer in self.layers]
+        whole = indices == list(range(indices[0], indices[-1] + 1))
+        shown = f"{indices[0]} to {indices[-1]}" if whole else ", ".join(map(str, indices))
         raise ModelError(
             f"layer {index} has no heads to prune in this model; layers with heads are {shown}"
         )
@@ -138,26 +136,14 @@ class HeadGeometry:
             if type(weight) is Tensor and weight.is_floating_point() and not weight.is_meta:
                 return (weight.T if isinstance(projection, Conv1D) else weight).double()
         device = next(itertools.chain(projection.parameters(), projection.buffers())).device
-        dtype = next(each.dtype for each in model.parameters() if each.is_floating_point())
+        dtype = next(
+            parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()
+        )
         units = torch.eye(self.layer(layer).width, dtype=dtype)
         nothing = torch.zeros_like(units[:1])  # the bias comes of it
         inputs = torch.cat([units, nothing]).to("cpu" if device.type == "meta" else device)
-        found = projection.forward(inputs).double()
-        return (found[:-1] - found[-1]).T
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A decoder in evaluation mode, and what generation needs besides."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase  # pads on the left
-    geometry: HeadGeometry
-    folder: Path
-    device: torch.device  # of the embeddings, where token ids have to be
-    dtype: torch.dtype
-    pad_token_id: int  # within the embeddings; padding is masked out
-    eos_token_ids: tuple[int, ...]  # that end an answer in `transformers.generate`, ascending
+        outputs = projection.forward(inputs).double()
+        return (outputs[:-1] - outputs[-1]).T
 
 
 def find_heads(model: PreTrainedModel) -> HeadGeometry:
@@ -186,8 +172,8 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
     layer_names, calls, cache = _probe(model, config.num_hidden_layers)
     layers = []
     for index, layer_name in enumerate(layer_names):
-        own = tuple(kept.get(str(index), ()))
-        heads = len(own) or query_heads
+        kept_here = tuple(kept.get(str(index), ()))
+        heads = len(kept_here) or query_heads
         values = None
         if cache is not None:
             values = getattr(cache.layers[index], "values", None) if index < len(cache) else None
@@ -200,7 +186,7 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
                 f"{name}: no output projection joins the {heads} heads of layer {index}; "
                 f"such an architecture cannot be pruned, use another model"
             )
-        layers.append(replace(layer, kept=own))
+        layers.append(replace(layer, kept=kept_here))
     if not layers:
         raise ModelError(f"{name}: no layer with attention was found; use another model")
     return HeadGeometry(tuple(layers), keeps_cache=cache is not None)
@@ -220,16 +206,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(training)
-
-
-def seconds_of(call: Callable[[], Any]) -> float:
-    """Return how long a call takes, to its end on the GPU if there is one."""
-    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    wait()
-    begin = time.perf_counter()
-    call()
-    wait()
-    return time.perf_counter() - begin
 
 
 class _Call(NamedTuple):

@@ -70,7 +70,7 @@ def count_parameters(file: Path) -> int:
 
 def tokenizer_fields(file: Path) -> dict[str, Any]:
     """Return the fields of a file's tokenizer by name, or raise a ModelError."""
-    fields = {name: each for name, each in _read(file).items() if name.startswith("tokenizer.")}
+    fields = {name: value for name, value in _read(file).items() if name.startswith("tokenizer.")}
     if not isinstance(fields.get("tokenizer.ggml.tokens"), list):
         raise ModelError(f"{file} has no tokenizer; name another file")
     return fields
@@ -155,7 +155,7 @@ def _read_once(file: Path, size: int, changed: int) -> dict[str, Any]:
         raise ModelError(f"{file} is truncated or damaged ({error}); fetch it again") from error
     if not tensors or not isinstance(fields.get(_ARCHITECTURE), str):
         raise ModelError(f"{file} holds no model; name another file")
-    fields["types"] = dict(sorted(Counter(each.kind for each in tensors.values()).items()))
+    fields["types"] = dict(sorted(Counter(tensor.kind for tensor in tensors.values()).items()))
     matches = [_BLOCK.match(name) for name in tensors]
     blocks = len({match[0] for match in matches if match})
     layers = fields.get(f"{fields[_ARCHITECTURE]}.block_count")
@@ -164,7 +164,7 @@ def _read_once(file: Path, size: int, changed: int) -> dict[str, Any]:
             f"{file} states {quoted(layers)} layers (block_count), but holds the tensors of "
             f"{blocks}; fetch it again"
         )
-    fields["parameters"] = sum(math.prod(each.shape) for each in tensors.values())
+    fields["parameters"] = sum(math.prod(tensor.shape) for tensor in tensors.values())
     return fields
 
 
@@ -180,12 +180,12 @@ def _end_token_ids(file: Path, fields: dict[str, Any]) -> list[int]:
     tokens, types = (fields.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
     if not isinstance(tokens, list) or not isinstance(types, list) or len(tokens) != len(types):
         raise ModelError(f"{file} has no tokens with a type each; use another file")
-    found = [fields[key] for key in _END_KEYS if key in fields]
-    found += [
+    ends = [fields[key] for key in _END_KEYS if key in fields]
+    ends += [
         number
         for number, (token, kind) in enumerate(zip(tokens, types, strict=True))
         if kind == _CONTROL and _ENDS.fullmatch(str(token))
     ]
-    if not found or not all(number in range(len(tokens)) for number in found):
+    if not ends or not all(number in range(len(tokens)) for number in ends):
         raise ModelError(f"{file} names no token that ends an answer; use another file")
-    return sorted(set(found))
+    return sorted(set(ends))

@@ -211,20 +211,20 @@ def _write(
         writer.add_quantization_version(2)
     add_vocabulary(writer, vocabulary(load_tokenizer(folder), config.vocab_size, folder, tokenizer))
     tensors = list(_tensors(model, geometry, graph, kind))
-    for each in tensors:
-        shape = tuple(each.weight.shape)
+    for tensor in tensors:
+        shape = tuple(tensor.weight.shape)
         byte_shape = None
-        if each.kind == GGMLQuantizationType.Q8_0:
-            byte_shape = quant_shape_to_byte_shape(shape, each.kind)
-        width = {GGMLQuantizationType.F16: 2, GGMLQuantizationType.F32: 4}.get(each.kind, 1)
+        if tensor.kind == GGMLQuantizationType.Q8_0:
+            byte_shape = quant_shape_to_byte_shape(shape, tensor.kind)
+        width = {GGMLQuantizationType.F16: 2, GGMLQuantizationType.F32: 4}.get(tensor.kind, 1)
         size = width * int(np.prod(byte_shape or shape))
         dtype = np.dtype(np.uint8) if byte_shape else np.dtype(f"float{8 * width}")
-        writer.add_tensor_info(each.name, byte_shape or shape, dtype, size, each.kind)
+        writer.add_tensor_info(tensor.name, byte_shape or shape, dtype, size, tensor.kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for each in tensors:
-        writer.write_tensor_data(quantize(each.weight.float().contiguous().numpy(), each.kind))
+    for tensor in tensors:
+        writer.write_tensor_data(quantize(tensor.weight.float().contiguous().numpy(), tensor.kind))
     writer.close()
 
 

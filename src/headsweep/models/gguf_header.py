@@ -102,13 +102,13 @@ class _Reader:
 
     def named(self, count: int, read: Callable[[], Any], what: str) -> dict[str, Any]:
         """Return that many things, each after its name, by name."""
-        found: dict[str, Any] = {}
+        things: dict[str, Any] = {}
         for _ in range(count):
             name = self.string()
-            if name in found:
+            if name in things:
                 raise ValueError(f"the {what} {name!r:.80} is given twice")
-            found[name] = read()
-        return found
+            things[name] = read()
+        return things
 
     def string(self) -> str:
         (length,) = self.numbers("Q")

@@ -72,17 +72,17 @@ def vocabulary(
 def _splitting(stated: Any) -> tuple[str, ...]:
     """Return how a tokenizer splits texts: regular expressions, `_DIGITS` and `_WORDS`."""
     parts = (stated or {}).get("pretokenizers", [stated] if stated else [])
-    found = []
-    for each in parts:
-        if each["type"] == "Split":
-            found.append(each["pattern"].get("Regex", "a text"))
-        elif each["type"] == "Digits":
-            found.append(_DIGITS if each["individual_digits"] else "numbers")
-        elif each["type"] != "ByteLevel" or each["add_prefix_space"]:
-            found.append(each["type"])
-        elif each["use_regex"]:
-            found.append(_WORDS)
-    return tuple(found)
+    splits = []
+    for step in parts:
+        if step["type"] == "Split":
+            splits.append(step["pattern"].get("Regex", "a text"))
+        elif step["type"] == "Digits":
+            splits.append(_DIGITS if step["individual_digits"] else "numbers")
+        elif step["type"] != "ByteLevel" or step["add_prefix_space"]:
+            splits.append(step["type"])
+        elif step["use_regex"]:
+            splits.append(_WORDS)
+    return tuple(splits)
 
 
 def add_vocabulary(writer: Any, fields: Mapping[str, Any]) -> None:

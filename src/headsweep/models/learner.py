@@ -160,10 +160,10 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
 
 def attention_maps(model: PreTrainedModel, maps: Any) -> list[Tensor]:
     """Return the attention weights in a model's output, layer by layer, or raise a ModelError."""
-    found = [attention for attention in maps or () if attention is not None]
-    if not found:
+    weights = [attention for attention in maps or () if attention is not None]
+    if not weights:
         raise no_weights(model)
-    return found
+    return weights
 
 
 def no_weights(model: PreTrainedModel) -> ModelError:

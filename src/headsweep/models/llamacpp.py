@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from headsweep.errors import ModelError
-from headsweep.models.geometry import seconds_of
+from headsweep.models.timing import seconds_of
 
 _PROMPT, _ANSWER, _TURNS = 16, 32, 3
 

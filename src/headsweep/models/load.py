@@ -1,22 +1,14 @@
 """Loading models: a decoder with what generation needs, an encoder, or any other model.
 
-Encoders read word problems: models from the hub with a mask token, or small ones trained from
-scratch. The latter are pre-norm RoBERTas over whole words, saved in the hub's format so that the
-same code loads them.
+Encoders read word problems: they have a mask token, which stands for numbers.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from tokenizers.processors import TemplateProcessing
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
@@ -27,18 +19,16 @@ from transformers import (
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from headsweep.config.compression import Encoder
 from headsweep.errors import ModelError, quoted
 from headsweep.models.checkpoints import read_pretrained
-from headsweep.models.geometry import LoadedModel, find_heads
+from headsweep.models.geometry import find_heads
 from headsweep.models.guard import read_config
+from headsweep.models.loaded import LoadedModel
 from headsweep.models.source import fetch_model
 from headsweep.record import contradicted
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BALANCED = "balanced"
-_SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-_CONTEXT = 512
 _READ = (".safetensors", ".json", ".model", ".txt", ".jinja")
 
 
@@ -84,7 +74,9 @@ def as_loaded(
     embeddings = model.get_input_embeddings()
     choices = (tokenizer.pad_token_id, *ends, 0)
     tokenizer.pad_token_id = next(
-        each for each in choices if each is not None and 0 <= each < embeddings.num_embeddings
+        token_id
+        for token_id in choices
+        if token_id is not None and 0 <= token_id < embeddings.num_embeddings
     )
     return LoadedModel(
         model,
@@ -226,7 +218,7 @@ def load_weights(
 
 def _check_records(folder: Path) -> None:
     """Compare what loading reads in a folder with the records of what a run or a command made."""
-    for file in sorted(each for each in folder.iterdir() if each.suffix in _READ):
+    for file in sorted(path for path in folder.iterdir() if path.suffix in _READ):
         if record := contradicted(file):
             raise ModelError(
                 f"{file} is damaged: its checksum differs from that in {record.name}; remove "
@@ -271,49 +263,3 @@ def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
     positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     return model, tokenizer
-
-
-def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncoder:
-    """Return an untrained encoder over the words of training texts; a seed decides its weights."""
-    # Imported here because it is slow and rarely needed.
-    from transformers import RobertaPreLayerNormConfig, RobertaPreLayerNormModel
-
-    tokenizer = word_tokenizer(texts, settings.min_count)
-    config = RobertaPreLayerNormConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=settings.width,
-        num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads,
-        intermediate_size=settings.intermediate,
-        hidden_dropout_prob=settings.dropout,
-        attention_probs_dropout_prob=settings.dropout,
-        max_position_embeddings=_CONTEXT + tokenizer.pad_token_id + 1,
-        type_vocab_size=1,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.cls_token_id,
-        eos_token_id=tokenizer.sep_token_id,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = RobertaPreLayerNormModel(config, add_pooling_layer=False)
-    return model.eval(), tokenizer
-
-
-def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of words that occur `min_count` times or more, most frequent first."""
-    counts = Counter(word for text in texts for word in text.split())
-    seen = (word for word, n in counts.items() if n >= min_count)
-    words = sorted(seen, key=lambda word: (-counts[word], word))
-    entries = [*_SPECIAL.values(), *(word for word in words if word not in _SPECIAL.values())]
-    tokenizer = Tokenizer(
-        WordLevel({word: place for place, word in enumerate(entries)}, _SPECIAL["unk_token"])
-    )
-    tokenizer.pre_tokenizer = WhitespaceSplit()
-    start, end = _SPECIAL["cls_token"], _SPECIAL["sep_token"]
-    tokenizer.post_processor = TemplateProcessing(
-        single=f"{start} $A {end}",
-        special_tokens=[(start, entries.index(start)), (end, entries.index(end))],
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, model_max_length=_CONTEXT, padding_side="right", **_SPECIAL
-    )

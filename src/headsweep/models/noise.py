@@ -36,9 +36,9 @@ class LayerNoise(NamedTuple):
         self, heads: Float[Tensor, "*tokens query_heads head_dim"]
     ) -> Float[Tensor, "*tokens query_heads"]:
         """Return ‖W_h a_h‖ of each head, float32, from the heads' outputs."""
-        own = heads.float()
-        products = torch.einsum("...hi,hij->...hj", own, self.grams)
-        return (products * own).sum(dim=-1).clamp_min(0).sqrt()  # rounding may go below 0
+        outputs = heads.float()
+        products = torch.einsum("...hi,hij->...hj", outputs, self.grams)
+        return (products * outputs).sum(dim=-1).clamp_min(0).sqrt()  # rounding may go below 0
 
 
 _KNOWN: WeakKeyDictionary[nn.Module, LayerNoise] = WeakKeyDictionary()

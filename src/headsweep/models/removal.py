@@ -217,11 +217,11 @@ def _cut(model: PreTrainedModel, cut: Cut) -> None:
         _take(model.get_submodule(name), readers[:, cut.left].any(1).nonzero()[:, 0], inputs=False)
     for name in {name.rpartition(".")[0] for name in cut.rows}:
         attention = model.get_submodule(name)
-        for own, parameter in list(attention.named_parameters(recurse=False)):
+        for attribute, parameter in list(attention.named_parameters(recurse=False)):
             if parameter.shape == (cut.old.query_heads,):  # an attention sink for each head
-                _set(attention, own, 0, cut.left.to(parameter.device))
-        for own, size in _changed(attention, _sizes(cut.old), _sizes(cut.new)).items():
-            setattr(attention, own, size)
+                _set(attention, attribute, 0, cut.left.to(parameter.device))
+        for attribute, size in _changed(attention, _sizes(cut.old), _sizes(cut.new)).items():
+            setattr(attention, attribute, size)
         if (config := getattr(attention, "config", None)) is not None:
             attention.config = LayerConfig(
                 config, _changed(config, _counts(cut.old), _counts(cut.new))
@@ -275,15 +275,15 @@ class LayerConfig:
 def _own_config(model: PreTrainedModel) -> Any:
     """Give a model its own copy of a config that others may share; return the copy's text part."""
     shared = model.config
-    own = copy.deepcopy(model.config)
-    copies = {id(shared): own, id(shared.get_text_config()): own.get_text_config()}
+    copied = copy.deepcopy(model.config)
+    copies = {id(shared): copied, id(shared.get_text_config()): copied.get_text_config()}
     for module in model.modules():
         config = getattr(module, "config", None)
         if id(config) in copies:
             module.config = copies[id(config)]
         elif isinstance(config, LayerConfig) and id(config.shared) in copies:
             config.shared = copies[id(config.shared)]
-    return own.get_text_config()
+    return copied.get_text_config()
 
 
 def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Readers]:
@@ -295,7 +295,7 @@ def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Re
     outputs = {layer.name: layer for layer in geometry.layers}
     noise = torch.Generator().manual_seed(0)
     leaves: list[tuple[str, Tensor]] = []
-    found: dict[int, Readers] = {}
+    readers: dict[int, Readers] = {}
 
     def put_out_noise(name: str, _: nn.Module, __: Any, output: Tensor) -> Tensor:
         # Unit scale, so that no softmax saturates: its gradients would vanish.
@@ -304,7 +304,7 @@ def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Re
         return leaf.clone()  # some models change a projection's output in place
 
     def watch(layer: AttentionLayer, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        found[layer.index] = _readers(layer, inputs[0], leaves, noise)
+        readers[layer.index] = _readers(layer, inputs[0], leaves, noise)
         leaves.clear()
         return (inputs[0].detach(), *inputs[1:])
 
@@ -322,10 +322,10 @@ def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Re
         head = torch.eye(layer.query_heads, dtype=torch.bool)
         group = head.view(layer.kv_heads, -1, layer.query_heads).any(1)
         owners = torch.cat([head, group])
-        for name, rows in found[layer.index].items():
+        for name, rows in readers[layer.index].items():
             if not (rows[:, None] == owners).all(-1).any(-1).all():
                 raise _cannot_cut(model, f"{name} mixes heads before attention")
-    return found
+    return readers
 
 
 def _readers(

@@ -112,17 +112,17 @@ def fetch_model(
             folder = download(str(source), commit, allow_patterns=[gguf_file]) / gguf_file
             if not folder.is_file():
                 raise ModelError(f"{source} has no file {gguf_file}; correct gguf_file")
-        if stated and (found := gguf.sha256(folder)) != stated:
+        if stated and (actual := gguf.sha256(folder)) != stated:
             raise ModelError(
-                f"{folder} has sha256 {found}, not {stated}; fetch it again, or correct `revision`"
+                f"{folder} has sha256 {actual}, not {stated}; fetch it again, or correct `revision`"
             )
         return folder
     if folder.is_dir():
         check_folder(folder)
-        if revision and (found := fingerprint(folder)) != revision:
+        if revision and (actual := fingerprint(folder)) != revision:
             raise ModelError(
-                f"{folder} has fingerprint {found}, not {revision}; its files have changed: "
-                f"restore them, or write revision: {found}"
+                f"{folder} has fingerprint {actual}, not {revision}; its files have changed: "
+                f"restore them, or write revision: {actual}"
             )
         return folder
     if folder.exists() or local_folder(source):
@@ -141,13 +141,13 @@ def check_folder(folder: Path, *, known: bool = True) -> None:
     check_code(folder, known=known)
     for file in weight_files(folder):
         read_header(file)
-    found = {file.name for file in tokenizer_files(folder)}
-    if not any(found.issuperset(names) for names in _TOKENIZERS):
+    names_there = {file.name for file in tokenizer_files(folder)}
+    if not any(names_there.issuperset(names) for names in _TOKENIZERS):
         raise ModelError(
             f"{folder} has no tokenizer (tokenizer.json, tokenizer.model or vocab files); "
             f"save the tokenizer there with its save_pretrained"
         )
-    for name in sorted(found | {_GENERATION}):
+    for name in sorted(names_there | {_GENERATION}):
         if name.endswith(".json") and (folder / name).is_file():
             read_json(folder / name, "fetch it again")
 
@@ -161,9 +161,9 @@ def weight_files(folder: Path) -> list[Path]:
         files = _shards(folder, index["weight_map"])
     else:
         pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
-        found = f"only {pickles[0]}, which could run code when read" if pickles else "no weights"
+        content = f"only {pickles[0]}, which could run code when read" if pickles else "no weights"
         raise ModelError(
-            f"{folder} has {found}; only safetensors are read ({_WEIGHTS} or {_INDEX}): "
+            f"{folder} has {content}; only safetensors are read ({_WEIGHTS} or {_INDEX}): "
             f"save the model with save_pretrained, or take a revision that has them"
         )
     for file in files:
@@ -191,13 +191,13 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 def check_geometry(folder: Path, model: Model) -> None:
     """Raise a ModelError unless a config states the geometry of a model's folder or GGUF file."""
-    own = stated_geometry(folder)
+    geometry = stated_geometry(folder)
     where = folder if folder.suffix == gguf.SUFFIX else folder / CONFIG
     for name in ("layers", "heads", "kv_heads", "layer_heads"):
         stated = getattr(model, name)
-        found = own.get(name)
-        if stated != found:
-            told = str(list(found) if isinstance(found, tuple) else found)
+        actual = geometry.get(name)
+        if stated != actual:
+            told = str(list(actual) if isinstance(actual, tuple) else actual)
             raise ModelError(
                 f"{name}: {quoted(stated)} is stated, but {where} says {told}; write {name}: {told}"
             )
@@ -213,27 +213,29 @@ def stated_geometry(folder: Path) -> dict[str, Any]:
     config = read_config(folder)
     text = config.get("text_config")  # of a multimodal model
     config = text if isinstance(text, dict) else config
-    own: dict[str, Any] = {
-        name: next((config[each] for each in names if type(config.get(each)) is int), 0)
+    geometry: dict[str, Any] = {
+        name: next((config[key] for key in names if type(config.get(key)) is int), 0)
         for name, names in _NAMES.items()
     }
     if config.get("multi_query") and not config.get("new_decoder_architecture"):
-        own["kv_heads"] = 1
-    own["kv_heads"] = own["kv_heads"] or own["heads"]
-    for name, number in own.items():
+        geometry["kv_heads"] = 1
+    geometry["kv_heads"] = geometry["kv_heads"] or geometry["heads"]
+    for name, number in geometry.items():
         if not number:
             raise ModelError(
                 f"{folder / CONFIG} does not state {name}; use a transformer with attention"
             )
     if kept := config.get("kept_heads"):
-        own["layer_heads"] = _layer_heads(folder, kept, own["layers"], own["heads"])
-    return own
+        geometry["layer_heads"] = _layer_heads(folder, kept, geometry["layers"], geometry["heads"])
+    return geometry
 
 
 def _layer_heads(folder: Path, kept: Any, layers: int, heads: int) -> tuple[int, ...]:
     """Return how many heads each layer has by the `kept_heads` of a pruned model's config."""
     lists = [*kept.values()] if isinstance(kept, dict) else [kept]
-    whole = layers <= _MOST_LAYERS and all(isinstance(each, list) and each for each in lists)
+    whole = layers <= _MOST_LAYERS and all(
+        isinstance(heads_kept, list) and heads_kept for heads_kept in lists
+    )
     if not whole or not isinstance(kept, dict):
         raise ModelError(
             f"{folder / CONFIG} is damaged: kept_heads is {quoted(kept)}; fetch it again"

@@ -143,8 +143,7 @@ def decoded_rows(model: Model, new_tokens: int, card: Card) -> int:
     if model.batch_size is not None:
         return model.batch_size
     if not _is_gpu(card):
-        a_layer = 1e9 * model.billions / model.layers
-        return rows.HEAVY_CPU_ROWS if a_layer > rows.HEAVY else rows.CPU_ROWS
+        return rows.HEAVY_CPU_ROWS if _has_heavy_layers(model) else rows.CPU_ROWS
     total = 1e9 * card.gigabytes
     memory = rows.gpu_memory(total - 1e9 * model.billions * _width(model), total)
     return rows.fitting(memory, _cached(model), new_tokens, rows.GPU_ROWS)
@@ -161,7 +160,7 @@ def generation_request(config: Config, batch: Batch, together: int = 1) -> Reque
     """
     model = config.models[batch.model]
     weights = model.billions * _width(model)  # GB
-    gpus = int(model.device != "cpu")
+    gpus = 0 if model.device == "cpu" else model.tensor_parallel
     if model.device == "balanced":
         gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * ANY_CARD.gigabytes))
     seconds = generation_seconds(config, batch, card_of(model.device, local=False))
@@ -316,8 +315,13 @@ def memory(model: Model, card: Card) -> float:
 
 def _token_seconds(model: Model, card: Card) -> float:
     """Return the seconds of a token's products with all weights, among many tokens."""
-    half = card.half if model.dtype != "float32" else 1.0
-    return 2e9 * model.billions / (card.flops * half)
+    rate = card.flops * (card.half if model.dtype != "float32" else 1.0)
+    rate *= card.heavy if _has_heavy_layers(model) else card.light
+    return 2e9 * model.billions / rate
+
+
+def _has_heavy_layers(model: Model) -> bool:
+    return 1e9 * model.billions / model.layers > rows.HEAVY
 
 
 def _width(model: Model) -> int:

@@ -23,7 +23,7 @@ from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelE
 from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder
 from headsweep.planning.batches import batches, histories
-from headsweep.planning.cards import has_gpu
+from headsweep.planning.cards import gpu_count
 from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import with_chosen_heads
 from headsweep.planning.piloted import with_piloted_backends
@@ -157,7 +157,7 @@ def lacking(config: Config) -> Iterator[ModelError]:
 
     On a login node that is no fault of the config: its jobs run elsewhere.
     """
-    gpu = has_gpu()
+    gpus = gpu_count()
     for name in _needed(config)[2]:
         model = config.models[name]
         if model.backend == "vllm" and find_spec("vllm") is None:
@@ -165,7 +165,12 @@ def lacking(config: Config) -> Iterator[ModelError]:
                 f"models.{name}.backend: vllm is not installed here; install it: "
                 f"pip install 'vllm>=0.20', or write backend: headsweep"
             )
-        if not gpu:
+        if 0 < gpus < model.tensor_parallel:
+            yield ModelError(
+                f"models.{name}.tensor_parallel: {model.tensor_parallel}, but there are {gpus} "
+                f"GPUs here; lower it, or run where there are more"
+            )
+        if not gpus:
             try:
                 _check_without_gpu(f"models.{name}", model)
             except ModelError as error:

@@ -50,11 +50,11 @@ def prove(folder: Path, seed: int | None, cores: int) -> list[Line]:
     commitment = plant(folder, seed)
     print(f"planted; sha256 of the sealed file: {commitment}", flush=True)
     run(folder, cores)
-    found = read(resolve(load(folder / CONFIG)), folder)
+    findings = read(resolve(load(folder / CONFIG)), folder)
     print(read_text(folder / "results" / RUN / "findings.txt"), flush=True)
     secret = opened(folder, commitment)
     print(f"opened: the sealed file has this sha256; its seed is {secret['seed']}")
-    lines = judge(found, secret)
+    lines = judge(findings, secret)
     for line in lines:
         print(f"{'ok ' if line.right else 'NOT'}  {line.planted:<60}  {line.says}")
     return lines

@@ -28,14 +28,14 @@ _WORTH = ["method", "against", "n", "difference", "low", "high"]
 
 
 @dataclass(frozen=True)
-class Found:
+class Findings:
     """What a finished run says, read without knowledge of what was planted."""
 
     heads: dict[str, pd.DataFrame]
     """By model, its table of heads, base first."""
     worth: dict[str, pd.DataFrame]
     """By selector, SPRINT minus what ignores the question, at N = 1 and on average."""
-    asked: dict[str, str]
+    asked_first: dict[str, str]
     """By subject, the head that experts' selector asks first about most of its questions."""
 
     def helping(self, model: str) -> list[str]:
@@ -56,7 +56,7 @@ class Line(NamedTuple):
     right: bool
 
 
-def read(config: Config, folder: Path) -> Found:
+def read(config: Config, folder: Path) -> Findings:
     """Read what the run in a folder found.
 
     Raises:
@@ -74,34 +74,34 @@ def read(config: Config, folder: Path) -> Found:
         ignoring = table["against"].isin([SHUFFLED, COVER]) & table["n"].isin(["1", MEAN])
         worth[name] = table[(table["method"] == SPRINT) & ignoring]
     test = config.selectors[EXPERTS].test
-    asked = read_table(folder / store.path(RANKING, selector=EXPERTS), RANKING)
+    rankings = read_table(folder / store.path(RANKING, selector=EXPERTS), RANKING)
     rows = read_table(folder / store.path(QUESTIONS, questions=test), QUESTIONS)
-    first = asked.set_index("question_id")["heads"].str[0]
+    first = rankings.set_index("question_id")["heads"].str[0]
     by_subject = rows["question_id"].map(first).groupby(rows["subject"])
-    most = {str(subject): str(own.mode().iloc[0]) for subject, own in by_subject}
-    return Found(heads, worth, most)
+    most = {str(subject): str(heads_asked.mode().iloc[0]) for subject, heads_asked in by_subject}
+    return Findings(heads, worth, most)
 
 
-def judge(found: Found, secret: dict[str, Any]) -> list[Line]:
+def judge(findings: Findings, secret: dict[str, Any]) -> list[Line]:
     """Compare what a run found with what was planted: a line each."""
     return [
-        _of_sabotage(found, str(secret[SABOTAGED])),
-        *_of_experts(found, secret[EXPERTS]),
-        _of_coins(found),
+        _of_sabotage(findings, str(secret[SABOTAGED])),
+        *_of_experts(findings, secret[EXPERTS]),
+        _of_coins(findings),
     ]
 
 
-def _of_sabotage(found: Found, planted: str) -> Line:
-    heads = found.heads[SABOTAGED].set_index("variant")
-    cost = found.heads[WHOLE]["accuracy"].iloc[0] - heads["accuracy"].iloc[0]
+def _of_sabotage(findings: Findings, planted: str) -> Line:
+    heads = findings.heads[SABOTAGED].set_index("variant")
+    cost = findings.heads[WHOLE]["accuracy"].iloc[0] - heads["accuracy"].iloc[0]
     gain = float(heads["gain"][planted])
-    named = found.helping(SABOTAGED)
+    named = findings.helping(SABOTAGED)
     right = named == [planted] and min(cost, gain) >= LEAST
     what = f"{planted} sabotaged: base {points(-cost)} points, without it {points(gain)}"
     return Line(what, f"helps when lost: {_listed(named)}", right)
 
 
-def _of_experts(found: Found, planted: dict[str, str]) -> list[Line]:
+def _of_experts(findings: Findings, planted: dict[str, str]) -> list[Line]:
     lines = [
         Line(
             f"{len(planted)} heads that know a subject",
@@ -109,18 +109,20 @@ def _of_experts(found: Found, planted: dict[str, str]) -> list[Line]:
             f"({points(row.low)} to {points(row.high)})",
             bool(row.low > 0),
         )
-        for row in rows_of(found.worth[EXPERTS])
+        for row in rows_of(findings.worth[EXPERTS])
     ]
-    rightly = sum(found.asked[subject] == head for subject, head in planted.items())
+    rightly = sum(findings.asked_first[subject] == head for subject, head in planted.items())
     says = f"asks the subject's head first: {rightly} of {len(planted)} subjects"
     return [*lines, Line("which head knows which subject", says, rightly >= NAMED)]
 
 
-def _of_coins(found: Found) -> Line:
+def _of_coins(findings: Findings) -> Line:
     """Judge the heads that toss coins: two models, as one may show something by chance."""
-    told = [[*found.helping(name), *found.won(name)] for name in COINS]
-    says = f"shown to help: {_listed(told[0])}; in another draw: {_listed(told[1])}"
-    return Line("heads that flip a tenth of the outcomes", says, not all(told))
+    shown_by_world = [[*findings.helping(name), *findings.won(name)] for name in COINS]
+    first, second = shown_by_world
+    says = f"shown to help: {_listed(first)}; in another draw: {_listed(second)}"
+    right = not (first and second)
+    return Line("heads that flip a tenth of the outcomes", says, right)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -70,13 +70,13 @@ def plant(folder: Path, seed: int | None) -> str:
         values = settings(models | dict.fromkeys(worlds, SOURCE), worlds, _QUESTIONS)
         values["sweeps"][WHOLE] |= {"layers": [0], "heads": [0]}  # only its accuracy is asked for
         write_json(Path(CONFIG), values)
-        told = fill(resolve(parse(values)), draw, {EXPERTS})
+        knowing = fill(resolve(parse(values)), draw, {EXPERTS})
         secret = {
             "seed": seed,
             "salt": secrets.token_hex(16),  # or the checksum of few possible files would tell
             SABOTAGED: str(head),
             "strength": strength,
-            EXPERTS: told[EXPERTS],
+            EXPERTS: knowing[EXPERTS],
         }
         write_json(Path(SEALED), secret)
         return hashlib.sha256(Path(SEALED).read_bytes()).hexdigest()
@@ -105,9 +105,9 @@ def settings(models: Mapping[str, str], worlds: Sequence[str], n: int) -> dict[s
     """
     shipped: dict[str, Any] = {"layers": _LAYERS, "heads": _HEADS, "kv_heads": _HEADS}
     shipped |= {"billions": 0.001, "dtype": "float32", "device": "cpu"}
-    asked: dict[str, Any] = {"benchmark": "generated_math", "n": n, "sampling": "first"}
+    questions: dict[str, Any] = {"benchmark": "generated_math", "n": n, "sampling": "first"}
     # With templates of their own, subjects of the test would not be known from training questions.
-    asked["templates"] = "shared"
+    questions["templates"] = "shared"
     learnt: dict[str, Any] = {"train": "train", "test": "test", "embedder": "mean"}
     learnt |= {"layers": "all", "geometry": ["sphere"], "max_n": 8}
     learnt |= {"redraws": 4, "redrawn_setting": "fixed"}
@@ -115,7 +115,7 @@ def settings(models: Mapping[str, str], worlds: Sequence[str], n: int) -> dict[s
     return {
         "run": RUN,
         "models": {name: {**shipped, "source": source} for name, source in models.items()},
-        "questions": {split: {**asked, "split": split} for split in ("test", "train")},
+        "questions": {split: {**questions, "split": split} for split in ("test", "train")},
         "decodings": {"greedy": {"max_new_tokens": _TOKENS}},
         "embedders": {"mean": {"model": worlds[0]}},
         "sweeps": {name: {"model": name, **swept, "title": name} for name in models},
@@ -123,15 +123,17 @@ def settings(models: Mapping[str, str], worlds: Sequence[str], n: int) -> dict[s
     }
 
 
-def fill(config: Config, draw: np.random.Generator, known: Set[str]) -> dict[str, dict[str, str]]:
+def fill(
+    config: Config, draw: np.random.Generator, expert_worlds: Set[str]
+) -> dict[str, dict[str, str]]:
     """Write the planted answers of a config's worlds into the store of the present folder.
 
     Returns:
-        For each of the `known` worlds, the head that knows each subject; others toss coins.
+        For each of the `expert_worlds`, the head that knows each subject; others toss coins.
     """
     mark_version()
     store = Store(config)
-    told = dict[str, dict[str, str]]()
+    knowing = dict[str, dict[str, str]]()
     for name in config.models:  # else making them would have the answers made again
         prepare.prepare_model(config, name)
     for name in config.questions:
@@ -142,14 +144,14 @@ def fill(config: Config, draw: np.random.Generator, known: Set[str]) -> dict[str
         questions = store.read(QUESTIONS, questions=batch.questions)
         subject_of = questions["subject"].tolist()
         heads = list(map(str, batch.variants[1:]))
-        if batch.model in known and batch.model not in told:
+        if batch.model in expert_worlds and batch.model not in knowing:
             subjects = sorted(set(subject_of))
             chosen = draw.choice(heads, len(subjects), replace=False)
-            told[batch.model] = dict(zip(subjects, map(str, chosen), strict=True))
-        its_heads = told.get(batch.model, {})
+            knowing[batch.model] = dict(zip(subjects, map(str, chosen), strict=True))
+        its_heads = knowing.get(batch.model, {})
         knows = {subject: heads.index(head) for subject, head in its_heads.items()}
         _write(store, batch, questions, experts(draw, subject_of, len(heads), knows))
-    return told
+    return knowing
 
 
 def _write(store: Store, batch: Batch, questions: pd.DataFrame, outcomes: Outcomes) -> None:

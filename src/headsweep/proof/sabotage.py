@@ -79,15 +79,15 @@ class Saboteur:
         loaded = self._loaded
         assert head.layer is not None and head.head is not None
         columns = loaded.geometry.weights_that_read(loaded.model, head.layer, head.head)
-        own = columns.clone()
-        noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(seed))
-        noise *= own.norm() / noise.norm()
+        original = columns.clone()
+        noise = torch.randn(original.shape, generator=torch.Generator().manual_seed(seed))
+        noise *= original.norm() / noise.norm()
         whole = self._accuracy()
         low = 0.0
         high = np.inf
         strength = 2.0
         for _ in range(_TRIES):
-            columns.copy_(own + strength * noise)
+            columns.copy_(original + strength * noise)
             drop = whole - self._accuracy()
             if abs(drop - self._drop) <= _NEAR:
                 loaded.model.save_pretrained(folder)
@@ -112,8 +112,10 @@ class Saboteur:
             name: encode_prompt(tokenizer, text, self._decoding, self._grader)
             for name, text in texts
         }
-        asked = [
-            Request(name, prompt, each) for name, prompt in prompts.items() for each in variants
+        requests = [
+            Request(name, prompt, variant)
+            for name, prompt in prompts.items()
+            for variant in variants
         ]
         rows = [
             {
@@ -125,7 +127,7 @@ class Saboteur:
                 "stop_reason": answer.stop_reason,
                 "margin": answer.margin,
             }
-            for answer in Engine(self._loaded, self._decoding, None).run(asked)
+            for answer in Engine(self._loaded, self._decoding, None).run(requests)
         ]
         by_variant = {str(name): part for name, part in pd.DataFrame(rows).groupby("variant")}
         answers = {name: part.drop(columns="variant") for name, part in by_variant.items()}

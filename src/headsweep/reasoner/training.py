@@ -117,7 +117,7 @@ def answers(folder: Path) -> list[dict[str, Any]]:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     questions = generated.generate("generated_math", "test", QUESTIONS, seed=0, apart=False)
-    found = []
+    recorded = []
     for start in range(0, QUESTIONS, _BATCH):
         rows = questions[start : start + _BATCH]
         chats = [[{"role": "user", "content": text}] for text in rows["question"]]
@@ -137,7 +137,7 @@ def answers(folder: Path) -> list[dict[str, Any]]:
         written = out.sequences[:, width:].tolist()
         for question, tokens, gap in zip(rows["question_id"], written, gaps, strict=True):
             length = [*tokens, tokenizer.eos_token_id].index(tokenizer.eos_token_id)
-            found.append(
+            recorded.append(
                 {
                     "question_id": question,
                     "token_ids": tokens[:length],
@@ -145,7 +145,7 @@ def answers(folder: Path) -> list[dict[str, Any]]:
                     "margin": round(gap[: length + 1].min().item(), 6),
                 }
             )
-    return found
+    return recorded
 
 
 def right(answers: Sequence[dict[str, Any]]) -> int:

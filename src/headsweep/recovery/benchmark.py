@@ -38,9 +38,9 @@ def read_benchmark(file: Path, grader: Grader, n: int | None, max_new_tokens: in
     """
     if not file.is_file():
         raise ConfigError(f"{file} is no file; name a .csv or .jsonl file of questions")
-    asked = {"benchmark": "custom", "split": "test", "file": str(file), "grader": grader, "n": n}
+    values = {"benchmark": "custom", "split": "test", "file": str(file), "grader": grader, "n": n}
     try:
-        section = Questions.model_validate(asked)
+        section = Questions.model_validate(values)
     except ValidationError as error:
         raise ConfigError(f"benchmark {file}: {error.errors()[0]['msg']}") from None
     drawn = draw(read_source(section), section, None)

@@ -32,26 +32,26 @@ def prune_as_asked(**options: Any) -> None:
     """
     from headsweep.recovery.texts import read_texts
 
-    asked = Namespace(**options)
-    _check_file(asked)
-    texts = read_texts(asked.text, asked.fields) if asked.text else None
-    done = _recover(asked, texts) if asked.recover else _remove(asked, texts)
+    args = Namespace(**options)
+    _check_file(args)
+    texts = read_texts(args.text, args.fields) if args.text else None
+    done = _recover(args, texts) if args.recover else _remove(args, texts)
     if done is None:  # the first of several processes has the result
         return
     print(done)
-    if asked.gguf:
+    if args.gguf:
         from headsweep.models.gguf_export import export_gguf
 
-        kind = asked.gguf_type or _KIND
-        print(export_gguf(asked.out, asked.gguf, kind=kind, tokenizer=asked.gguf_tokenizer))
+        kind = args.gguf_type or _KIND
+        print(export_gguf(args.out, args.gguf, kind=kind, tokenizer=args.gguf_tokenizer))
 
 
-def _check_file(asked: Namespace) -> None:
+def _check_file(args: Namespace) -> None:
     """Refuse a GGUF file that could not be written in the end."""
-    if asked.gguf is None:
-        if asked.gguf_type:
+    if args.gguf is None:
+        if args.gguf_type:
             raise ConfigError("--gguf-type is the type of a file; name it: --gguf OUT.gguf")
-        if asked.gguf_tokenizer:
+        if args.gguf_tokenizer:
             raise ConfigError(
                 "--gguf-tokenizer is the tokenizer of a file; name it: --gguf OUT.gguf"
             )
@@ -59,75 +59,75 @@ def _check_file(asked: Namespace) -> None:
     from headsweep.models.gguf_export import check_export
     from headsweep.models.source import fetch_model
 
-    folder = fetch_model(asked.source, asked.revision)
-    kind = asked.gguf_type or _KIND
-    check_export(folder, asked.gguf, kind, asked.gguf_tokenizer, uneven=asked.form == "free")
+    folder = fetch_model(args.source, args.revision)
+    kind = args.gguf_type or _KIND
+    check_export(folder, args.gguf, kind, args.gguf_tokenizer, uneven=args.form == "free")
 
 
-def _remove(asked: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
+def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     """Remove heads at once."""
     from headsweep.compression.pruning import prune
 
-    given = [name for name in TRAINING if name in asked]
-    given += [name for name in _MEASURED if getattr(asked, name)]
+    given = [name for name in TRAINING if name in args]
+    given += [name for name in _MEASURED if getattr(args, name)]
     if given:
         name = given[0].replace("_", "-")
         raise ConfigError(f"--{name} is about training; add --recover")
-    if "calibration" in asked and not texts:
+    if "calibration" in args and not texts:
         raise ConfigError("--calibration counts texts; name their file: --text FILE.jsonl")
     plain = [text for text in texts or () if isinstance(text, str)]
     if texts and len(plain) < len(texts):
-        raise ConfigError(f"{asked.text} has messages, which need --recover; name fields of texts")
+        raise ConfigError(f"{args.text} has messages, which need --recover; name fields of texts")
     return prune(
-        asked.source,
-        asked.out,
-        heads=asked.heads,
-        ratio=asked.ratio,
-        form=asked.form,
-        criterion=asked.criterion or "norm",
+        args.source,
+        args.out,
+        heads=args.heads,
+        ratio=args.ratio,
+        form=args.form,
+        criterion=args.criterion or "norm",
         texts=plain,
-        accuracy=asked.accuracy,
-        alpha=asked.alpha,
-        seed=asked.seed,
-        scope=asked.scope,
-        unit=asked.unit,
-        protect=asked.protect,
-        calibration=getattr(asked, "calibration", None),
-        revision=asked.revision,
-        device=asked.device,
+        accuracy=args.accuracy,
+        alpha=args.alpha,
+        seed=args.seed,
+        scope=args.scope,
+        unit=args.unit,
+        protect=args.protect,
+        calibration=getattr(args, "calibration", None),
+        revision=args.revision,
+        device=args.device,
     )
 
 
-def _recover(asked: Namespace, texts: "Sequence[Text] | None") -> "Recovered | None":
+def _recover(args: Namespace, texts: "Sequence[Text] | None") -> "Recovered | None":
     """Remove heads in rounds, and train the rest."""
     from headsweep.recovery.prune import prune_and_recover
     from headsweep.recovery.texts import read_texts
 
     if texts is None:
         raise ConfigError("--recover trains on texts; name their file: --text FILE.jsonl")
-    if asked.heads or asked.accuracy or asked.form == "zeroed":
+    if args.heads or args.accuracy or args.form == "zeroed":
         raise ConfigError(
             "--recover removes a ratio of heads for good; give --ratio, and neither --accuracy "
             "nor --zero"
         )
     return prune_and_recover(
-        asked.source,
-        asked.out,
+        args.source,
+        args.out,
         texts,
-        held_out=read_texts(asked.held_out, asked.fields) if asked.held_out else None,
-        revision=asked.revision,
-        device=asked.device,
-        benchmark=_benchmark(asked.benchmark, asked.grader, asked.n, asked.max_new_tokens),
-        control=asked.control,
-        ratio=asked.ratio,
-        criterion=asked.criterion or Recovery.model_fields["criterion"].default,
-        alpha=asked.alpha,
-        scope=asked.scope,
-        unit=asked.unit,
-        uniform=asked.form == "uniform",
-        protect=asked.protect,
-        seed=asked.seed,
-        **{name: getattr(asked, name) for name in ("calibration", *TRAINING) if name in asked},
+        held_out=read_texts(args.held_out, args.fields) if args.held_out else None,
+        revision=args.revision,
+        device=args.device,
+        benchmark=_benchmark(args.benchmark, args.grader, args.n, args.max_new_tokens),
+        control=args.control,
+        ratio=args.ratio,
+        criterion=args.criterion or Recovery.model_fields["criterion"].default,
+        alpha=args.alpha,
+        scope=args.scope,
+        unit=args.unit,
+        uniform=args.form == "uniform",
+        protect=args.protect,
+        seed=args.seed,
+        **{name: getattr(args, name) for name in ("calibration", *TRAINING) if name in args},
     )
 
 

@@ -15,8 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, PreTrainedModel
 
 from headsweep.compression import footprint
-from headsweep.models.geometry import evaluating, find_heads, seconds_of
+from headsweep.models.geometry import evaluating, find_heads
 from headsweep.models.learner import move, padded
+from headsweep.models.timing import seconds_of
 from headsweep.recovery.benchmark import Right, accuracies
 from headsweep.recovery.texts import Piece
 from headsweep.statistics.intervals import Bootstrap, Estimate, interval_of

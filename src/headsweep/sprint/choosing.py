@@ -123,9 +123,8 @@ def compare(
     shown = np.array([n for n in POINTS if n <= max_n])
     parts = []
     for (method, rule), chosen in rules.items():
-        values, best = (
-            np.mean(of[0], axis=0)[:, shown - 1] for of in (chosen, rules[method, ORACLE])
-        )
+        values = np.mean(chosen[0], axis=0)[:, shown - 1]
+        best = np.mean(rules[method, ORACLE][0], axis=0)[:, shown - 1]
         part = pd.DataFrame({"method": method, "rule": rule, "n": shown})
         part = part.assign(**estimated(values, bootstrap, "accuracy", "low", "high"))
         part["recovered"] = _ratio(values.mean(axis=0), best.mean(axis=0))

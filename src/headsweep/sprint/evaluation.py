@@ -87,12 +87,12 @@ def curves(
     """
     parts = []
     for method, score in scores.items():
-        known = {name: values.mean(axis=0) for name, values in score.items()}
-        known |= estimated(score["pass_at_n"], bootstrap, "pass_at_n", "low", "high")
+        columns = {name: values.mean(axis=0) for name, values in score.items()}
+        columns |= estimated(score["pass_at_n"], bootstrap, "pass_at_n", "low", "high")
         for name, short in (("distinct_answers", "distinct"), ("agreement", "agreement")):
             if name in score:
-                known |= estimated(score[name], bootstrap, name, f"{short}_low", f"{short}_high")
-        part = pd.DataFrame(known).assign(method=method)
+                columns |= estimated(score[name], bootstrap, name, f"{short}_low", f"{short}_high")
+        part = pd.DataFrame(columns).assign(method=method)
         parts.append(part.assign(n=np.arange(1, len(part) + 1)))
     table = pd.concat(parts, ignore_index=True).dropna(subset="pass_at_n")
     table["computed"] += table["prompts"] * prompt_tokens
@@ -121,14 +121,14 @@ def families(
         shuffled: Pass@N with `shuffle`d questions, of each method that uses them.
     """
     passed = outcomes(scores, "pass_at_n")
-    found = {}
+    compared_with = {}
     for method, its_shuffled in shuffled.items():
-        known = passed | {SHUFFLED: its_shuffled}
+        rivals = passed | {SHUFFLED: its_shuffled}
         others = [*passed, SHUFFLED] if method == methods.SPRINT else IGNORING
         left_out = method, methods.ORACLE
-        found[method] = {method: passed[method]}
-        found[method] |= {name: known[name] for name in others if name not in left_out}
-    return found
+        compared_with[method] = {method: passed[method]}
+        compared_with[method] |= {name: rivals[name] for name in others if name not in left_out}
+    return compared_with
 
 
 def shuffle(correct: Z, order: Order, max_n: int) -> Values:
@@ -151,10 +151,10 @@ def shuffle(correct: Z, order: Order, max_n: int) -> Values:
 def compared(compared_with: Mapping[str, Mapping[str, Outcomes]]) -> pd.DataFrame:
     """Return all differences of `families`, as `compare` does; n is 1..max_n and `MEAN`."""
     parts = []
-    for method, known in compared_with.items():
-        pairs = [(method, other) for other in known if other != method]
-        appended = {name: with_mean(passed) for name, passed in known.items()}
-        labels = [*range(1, known[method][0][0].shape[1] + 1), MEAN]
+    for method, passed_by_method in compared_with.items():
+        pairs = [(method, other) for other in passed_by_method if other != method]
+        appended = {name: with_mean(passed) for name, passed in passed_by_method.items()}
+        labels = [*range(1, passed_by_method[method][0][0].shape[1] + 1), MEAN]
         parts.append(compare(appended, pairs, labels))
     return pd.concat(parts, ignore_index=True)
 
@@ -172,9 +172,10 @@ def embedding_worth(
     shown = table["against"].isin(IGNORING) & table["n"].isin([*POINTS, MEAN])
     parts = []
     for (method, against), part in table[shown].groupby(["method", "against"], sort=False):
-        known = compared_with[str(method)]
-        own, other = (_means(known[str(name)]) for name in (method, against))
-        parts.append(part.assign(sprint=part["n"].map(own), other=part["n"].map(other)))
+        passed_by_method = compared_with[str(method)]
+        own_means = _means(passed_by_method[str(method)])
+        other_means = _means(passed_by_method[str(against)])
+        parts.append(part.assign(sprint=part["n"].map(own_means), other=part["n"].map(other_means)))
     whole = pd.concat(parts, ignore_index=True)
     return whole.assign(questions="test", pool=WHOLE_POOL, heads=pool)[WORTH]
 
@@ -187,7 +188,7 @@ def _means(passed: Outcomes) -> dict[int | str, float]:
 
 def paired(
     table: pd.DataFrame,
-    known: Mapping[str, Outcomes],
+    passed_by_method: Mapping[str, Outcomes],
     likeness: Sequence[str],
     bootstrap: Bootstrap,
 ) -> pd.DataFrame:
@@ -196,7 +197,7 @@ def paired(
     Args:
         table: the differences, as `compare` returns them; those at `MEAN` and from shuffled
             questions stand in another table.
-        known: the outcomes of the methods.
+        passed_by_method: the outcomes of the methods.
         likeness: of each question, its degree in `headsweep.sprint.validation.overlap`.
         bootstrap: resamples of the questions, for the band and the peak.
     """
@@ -206,8 +207,8 @@ def paired(
     apart, unknown = (degree == APART_FROM_ALL).to_numpy(), (degree == UNKNOWN).to_numpy()
     parts = []
     for against, rows in table.groupby("against", sort=False):
-        own, other = (np.mean(known[str(name)][0], axis=0) for name in (methods.SPRINT, against))
-        lead = own - other
+        sprint = np.mean(passed_by_method[methods.SPRINT][0], axis=0)
+        lead = sprint - np.mean(passed_by_method[str(against)][0], axis=0)
         half = (rows["high"] - rows["low"]) / 2 * simultaneous(lead, bootstrap)
         middle = (rows["high"] + rows["low"]) / 2
         part = rows.assign(band_low=middle - half, band_high=middle + half)
@@ -218,9 +219,9 @@ def paired(
     whole["unknown"] = unknown.sum()
     whole["resembling"] = (~apart & ~unknown).sum()
     if 1 < apart.sum() < len(apart):
-        others = {name: of_questions(passed, apart) for name, passed in known.items()}
+        others = {name: of_questions(passed, apart) for name, passed in passed_by_method.items()}
         pairs = [(methods.SPRINT, name) for name in whole["method"].unique()]
-        labels = range(1, known[methods.SPRINT][0][0].shape[1] + 1)
+        labels = range(1, passed_by_method[methods.SPRINT][0][0].shape[1] + 1)
         cut = compare(others, pairs, labels)[["against", "n", *TESTED[:3]]]
         cut = cut.set_axis(["method", "n", *APART], axis=1)
         whole = whole.merge(cut, on=["method", "n"], how="left")
@@ -233,11 +234,11 @@ def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
     Ties go to the smallest N. The interval is the percentile interval of the peak over resamples;
     values of N at which the other method is undefined are left out.
     """
-    known = differences[:, ~np.isnan(differences).any(axis=0)]
-    found = bootstrap.means(known).argmax(axis=1) + 1
+    defined = differences[:, ~np.isnan(differences).any(axis=0)]
+    peaks = bootstrap.means(defined).argmax(axis=1) + 1
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    low, high = np.quantile(found, ends, method="inverted_cdf")
-    return int(known.mean(axis=0).argmax()) + 1, int(low), int(high)
+    low, high = np.quantile(peaks, ends, method="inverted_cdf")
+    return int(defined.mean(axis=0).argmax()) + 1, int(low), int(high)
 
 
 def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, Reading]) -> pd.DataFrame:
@@ -294,26 +295,27 @@ def sensitivity(
 
 
 def transfer(
-    own: Outcomes, others: Mapping[str, Outcomes], titles: Mapping[str, str]
+    passed: Outcomes, at_home: Mapping[str, Outcomes], titles: Mapping[str, str]
 ) -> pd.DataFrame:
     """Return what a selector from elsewhere reaches less than those at home, columns `TRANSFER`.
 
     Args:
-        own: its Pass@N.
-        others: those of selectors at home, by name. Where they have fewer answers, seeds or draws,
-            the others count no more.
+        passed: its Pass@N.
+        at_home: those of selectors at home, by name. Where one of all has fewer answers, seeds or
+            draws, the others count no more.
         titles: what the page calls them.
     """
-    every = [own, *others.values()]
-    draws = min(map(len, every))
-    seeds = min(len(passed[0]) for passed in every)
-    most = min(passed[0][0].shape[1] for passed in every)
-    cut = {
-        name: with_mean([[values[:, :most] for values in of[:seeds]] for of in passed[:draws]])
-        for name, passed in {"": own, **others}.items()
-    }
+    itself = ""  # the name of the selector from elsewhere
+    by_name = {itself: passed, **at_home}
+    draws = min(len(by_draw) for by_draw in by_name.values())
+    seeds = min(len(by_draw[0]) for by_draw in by_name.values())
+    most = min(by_draw[0][0].shape[1] for by_draw in by_name.values())
+    cut: dict[str, Outcomes] = {}
+    for name, by_draw in by_name.items():
+        shorter = [[values[:, :most] for values in by_seed[:seeds]] for by_seed in by_draw[:draws]]
+        cut[name] = with_mean(shorter)
     labels = [*range(1, most + 1), MEAN]
-    table = compare(cut, [("", name) for name in others], labels)
+    table = compare(cut, [(itself, name) for name in at_home], labels)
     table = table[table["n"].isin([*POINTS, MEAN])].copy()
     for column, side in (("sprint", "method"), ("other", "against")):
         table[column] = [

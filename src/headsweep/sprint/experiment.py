@@ -56,18 +56,18 @@ class GradedAnswers:
         ids = list(table.index.unique("question_id")) if ids is None else ids
         samples = samples or self._config.decodings[decoding].samples
         cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
-        found = _found(path, table, cells, ["correct", "group", "tokens"])
+        graded = _part(path, table, cells, ["correct", "group", "tokens"])
         depth = self._config.models[self._model].layers
         costs = np.array([costs_of(Variant.parse(name), depth) for name in variants])
 
         def grid(column: str) -> np.ndarray:
-            return found[column].to_numpy().reshape(len(ids), -1)
+            return graded[column].to_numpy().reshape(len(ids), -1)
 
         def of_variants(cost: np.ndarray) -> np.ndarray:
             return np.tile(np.repeat(cost, samples), (len(ids), 1))
 
-        shared, own = map(of_variants, costs.T)
-        return Answers(grid("correct"), grid("group"), grid("tokens"), shared, own)
+        shared, alone = map(of_variants, costs.T)
+        return Answers(grid("correct"), grid("group"), grid("tokens"), shared, alone)
 
     def prompt_tokens(self, decoding: str, questions: str) -> float:
         """Return the mean length of a question's prompt in tokens; NaN if unknown.
@@ -76,12 +76,12 @@ class GradedAnswers:
         variant with the fewest does.
         """
         base = self._path(tables.ANSWERS, decoding, questions, variant=BASE)
-        found = read_record(base)
-        if "prompt_tokens" not in found:
+        record = read_record(base)
+        if "prompt_tokens" not in record:
             others = map(read_record, sorted(base.parent.glob("*.parquet")))
-            known = (each for each in others if "prompt_tokens" in each)
-            found = min(known, key=lambda each: each.get("reused", 0), default={})
-        return float(found.get("prompt_tokens", np.nan))
+            telling = (other for other in others if "prompt_tokens" in other)
+            record = min(telling, key=lambda other: other.get("reused", 0), default={})
+        return float(record.get("prompt_tokens", np.nan))
 
     def _path(self, kind: FileKind, decoding: str, questions: str, **names: object) -> Path:
         names |= {"model": self._model, "decoding": decoding, "questions": questions}
@@ -144,14 +144,15 @@ class Experiment:
     def questions(self, questions: str, ids: Sequence[str] | None = None) -> Questions:
         """Return embeddings and subjects of a question set: of all or those given."""
         texts = self.texts(questions).set_index("question_id")
-        found = {}
+        embeddings = {}
         ids = list(texts.index) if ids is None else ids
         for name in self.options.embedder:
             path = self.store.path(tables.EMBEDDINGS, embedder=name, questions=questions)
             table = tables.read_table(path, tables.EMBEDDINGS).set_index("question_id")
-            found[name] = np.stack(_found(path, table, ids, ["vector"])["vector"].tolist())
+            embeddings[name] = np.stack(_part(path, table, ids, ["vector"])["vector"].tolist())
         subjects = texts["subject"][list(ids)]
-        return Questions(ids, found, [None if pd.isna(each) else str(each) for each in subjects])
+        known_subjects = [None if pd.isna(subject) else str(subject) for subject in subjects]
+        return Questions(ids, embeddings, known_subjects)
 
     def texts(self, questions: str) -> pd.DataFrame:
         """Return a question set, columns `headsweep.tables.QUESTIONS`."""
@@ -163,10 +164,10 @@ class Experiment:
         path = self.store.path(tables.ACCURACY, model=self.options.model, **names)
         table = tables.read_table(path, tables.ACCURACY).set_index("question_id")
         rows = list(table.index)
-        return rows, _found(path, table, rows, self.heads).to_numpy(dtype=bool)
+        return rows, _part(path, table, rows, self.heads).to_numpy(dtype=bool)
 
 
-def _found(path: Path, table: pd.DataFrame, rows: Any, columns: list[str]) -> pd.DataFrame:
+def _part(path: Path, table: pd.DataFrame, rows: Any, columns: list[str]) -> pd.DataFrame:
     try:
         return table.loc[rows, columns]
     except KeyError as error:

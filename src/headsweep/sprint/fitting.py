@@ -45,7 +45,7 @@ from headsweep.config import Selector
 from headsweep.errors import ConfigError
 from headsweep.sprint import validation
 from headsweep.sprint.methods import SPRINT
-from headsweep.sprint.model import HeadSelector, Setting, rank, squared_distances
+from headsweep.sprint.model import HeadSelector, Setting, rank_heads, squared_distances
 from headsweep.sprint.rankers import Questions
 from headsweep.sprint.validation import Order, Rows, Z, reading_of
 
@@ -82,7 +82,7 @@ def separation(
     return (weights * squared_distances(heads, heads)).sum(dim=(-2, -1)) / 2
 
 
-class Fit(NamedTuple):
+class FittedSelector(NamedTuple):
     """A trained selector and how its training went."""
 
     selector: HeadSelector
@@ -98,7 +98,7 @@ def fit(
     z: Z,
     settings: Sequence[Setting],
     seeds: Sequence[int],
-) -> list[Fit]:
+) -> list[FittedSelector]:
     """Train selectors with full-batch AdamW; only the initial weights are random.
 
     They are trained at once, each as it would be alone but for rounding. Embeddings are
@@ -133,13 +133,13 @@ def fit(
     targets = correct[aligned]
 
     selectors = [
-        HeadSelector(embeddings.shape[1], pool, each, seed)
-        for each, seed in zip(settings, seeds, strict=True)
+        HeadSelector(embeddings.shape[1], pool, setting, seed)
+        for setting, seed in zip(settings, seeds, strict=True)
     ]
     stack = deepcopy(selectors[0])
     for name, parameter in stack.named_parameters():
-        parameter.data = torch.stack([each.get_parameter(name).data for each in selectors])
-    diversity = torch.tensor([each.diversity for each in settings])
+        parameter.data = torch.stack([selector.get_parameter(name).data for selector in selectors])
+    diversity = torch.tensor([setting.diversity for setting in settings])
     step = _adamw(stack, settings)
 
     def total() -> Float[Tensor, " selectors"]:
@@ -159,10 +159,11 @@ def fit(
         final = total().tolist()
         stack.theta_weight.div_(scale)
         stack.theta_bias.sub_(stack.theta_weight @ centre)
-        for number, each in enumerate(selectors):
-            each.load_state_dict({name: part[number] for name, part in stack.state_dict().items()})
+        for number, selector in enumerate(selectors):
+            state = {name: stacked[number] for name, stacked in stack.state_dict().items()}
+            selector.load_state_dict(state)
     return [
-        Fit(selector, loss, end > max(_WIDEST, 2 * half) or not np.isfinite(loss))
+        FittedSelector(selector, loss, end > max(_WIDEST, 2 * half) or not np.isfinite(loss))
         for selector, loss, half, end in zip(selectors, final, spread_half, spread(), strict=True)
     ]
 
@@ -173,10 +174,13 @@ def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[
     `torch.optim.AdamW` has one decay for the whole stack, and imports torch's compiler.
     """
     rate = settings[0].learning_rate
-    learnt: list[Tensor] = [each for each in stack.parameters() if each.requires_grad]
-    means, squares = ([torch.zeros_like(each) for each in learnt] for _ in range(2))
+    learnt: list[Tensor] = [
+        parameter for parameter in stack.parameters() if parameter.requires_grad
+    ]
+    means = [torch.zeros_like(parameter) for parameter in learnt]
+    squares = [torch.zeros_like(parameter) for parameter in learnt]
     steps = [torch.tensor(0.0) for _ in learnt]
-    kept = torch.tensor([1 - rate * each.weight_decay for each in settings])[:, None, None]
+    kept = torch.tensor([1 - rate * setting.weight_decay for setting in settings])[:, None, None]
     adam = partial(adamw, lr=rate, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0)
 
     def step(total: Float[Tensor, ""]) -> None:
@@ -217,16 +221,16 @@ def choose(
             Setting(geometry, dimension, diversity, decay, epochs, rate, embedder)
             for diversity, decay in product(options.diversity, options.weight_decay)
         ]
-        own = embeddings[embedder]
+        vectors = embeddings[embedder]
         fits = [
-            fit(own[known], correct[known], alike, [seed] * len(alike))
-            for seed, (known, _) in parts
+            fit(vectors[fit_rows], correct[fit_rows], alike, [seed] * len(alike))
+            for seed, (fit_rows, _) in parts
         ]
         settings += alike
         for setting, of_split in zip(alike, zip(*fits, strict=True), strict=True):
-            for (seed, (_, asked)), trained in zip(parts, of_split, strict=True):
-                order = rank(trained.selector, own[asked])[0]
-                curve = validation.ranked_pass(correct[asked], order, max_n)
+            for (seed, (_, test_rows)), trained in zip(parts, of_split, strict=True):
+                order = rank_heads(trained.selector, vectors[test_rows])[0]
+                curve = validation.ranked_pass(correct[test_rows], order, max_n)
                 row = asdict(setting) | {"seed": seed}
                 row |= {"pass_at_1": curve[0], "pass_at_4": curve[min(4, max_n) - 1]}
                 row["mean_pass"] = curve.mean()
@@ -241,7 +245,7 @@ def choose(
     return settings[best], table.assign(chosen=np.arange(len(rows)) // len(parts) == best)
 
 
-Ranked = tuple[str, str, int, Sequence[str], Order]
+Ranking = tuple[str, str, int, Sequence[str], Order]
 """A ranking: its method, or the name of a reading; the training's name in
 `headsweep.sprint.validation`; its seed; ids of questions, and for each of them the heads, nearest
 first."""
@@ -251,45 +255,45 @@ class _Together(NamedTuple):
     """Selectors that are trained at once, on the same questions with the same embedder."""
 
     rows: Rows
-    asked: Questions
+    test: Questions
     trained: Sequence[tuple[str, str, int, Setting]]
     """Method or reading, name of the training, seed, and setting."""
 
 
 def rank_again(
-    known: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
-) -> Iterator[Ranked]:
+    train: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
+) -> Iterator[Ranking]:
     """Train selectors from every seed, on every redraw and without each fold, and rank with them.
 
     Selectors trained without a fold rank its questions, all others the test questions. On a redraw
     the setting is chosen anew if the options say so. Every reading of the loss is trained from
     every seed on every redraw, too; of its rankings only the first `max_n` heads are kept.
     """
-    together = _again(known, correct, test, setting, options)
-    for rows, asked, trained in chain(together, _readings(correct, test, setting, options)):
+    together = _again(train, correct, test, setting, options)
+    for rows, ranked_for, trained in chain(together, _readings(correct, test, setting, options)):
         seeds = [seed for _, _, seed, _ in trained]
-        settings = [own for _, _, _, own in trained]
+        settings = [trained_setting for _, _, _, trained_setting in trained]
         embedder = settings[0].embedder
-        fits = fit(known.embeddings[embedder][rows], correct[rows], settings, seeds)
-        for (method, name, seed, _), each in zip(trained, fits, strict=True):
-            order = rank(each.selector, asked.embeddings[embedder])[0]
+        fits = fit(train.embeddings[embedder][rows], correct[rows], settings, seeds)
+        for (method, name, seed, _), fitted in zip(trained, fits, strict=True):
+            order = rank_heads(fitted.selector, ranked_for.embeddings[embedder])[0]
             kept = order if method == SPRINT else order[:, : options.max_n]
-            yield method, name, seed, asked.ids, kept
+            yield method, name, seed, ranked_for.ids, kept
 
 
 def _again(
-    known: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
+    train: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
 ) -> Iterator[_Together]:
     for name, rows in validation.redraws(len(correct), options).items():
-        own = setting
+        its_setting = setting
         if name != validation.ALL and options.redrawn_setting == "anew":
-            own, _ = choose(known.of(rows).embeddings, correct[rows], options)
-        yield _Together(rows, test, [(SPRINT, name, seed, own) for seed in options.seeds])
+            its_setting, _ = choose(train.of(rows).embeddings, correct[rows], options)
+        yield _Together(rows, test, [(SPRINT, name, seed, its_setting) for seed in options.seeds])
     whole = np.arange(len(correct))
     first = options.seeds[0]
     for name, fold in validation.folds(len(correct), options).items():
         rows = np.setdiff1d(whole, fold)
-        yield _Together(rows, known.of(fold), [(SPRINT, name, first, setting)])
+        yield _Together(rows, train.of(fold), [(SPRINT, name, first, setting)])
 
 
 def _readings(
@@ -297,14 +301,16 @@ def _readings(
 ) -> Iterator[_Together]:
     alike = defaultdict[tuple[str, str], list[tuple[str, Setting]]](list)
     for name, reading in validation.readings(options, reading_of(asdict(setting))).items():
-        own = replace(
+        its_setting = replace(
             setting,
             geometry=reading.geometry,
             diversity=reading.diversity,
             embedder=reading.embedder,
         )
-        alike[reading.geometry, reading.embedder].append((name, own))
+        alike[reading.geometry, reading.embedder].append((name, its_setting))
     draws = validation.redraws(len(correct), options)
     for (draw, rows), named in product(draws.items(), alike.values()):
-        trained = [(name, draw, seed, own) for name, own in named for seed in options.seeds]
+        trained = [
+            (name, draw, seed, its_setting) for name, its_setting in named for seed in options.seeds
+        ]
         yield _Together(rows, test, trained)

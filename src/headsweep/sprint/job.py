@@ -21,7 +21,7 @@ from headsweep.sprint.card import card
 from headsweep.sprint.experiment import Experiment, GradedAnswers
 from headsweep.sprint.rankers import Questions
 from headsweep.sprint.scores import Trained, mean_over, outcomes
-from headsweep.sprint.scoring import Asked
+from headsweep.sprint.scoring import Inputs
 from headsweep.sprint.validation import reading_of
 from headsweep.statistics.differences import compare
 from headsweep.statistics.intervals import Bootstrap
@@ -61,7 +61,7 @@ def train(config: Config, name: str) -> None:
         "diverged": fit.diverged,
     }
     path = experiment.output(paths.SELECTOR)
-    model.save(path, fit.selector, facts)
+    model.save_selector(path, fit.selector, facts)
     write_record(path, experiment.stopwatch, facts)
     experiment.save(paths.CHOICE, choice, facts)
 
@@ -81,29 +81,29 @@ def rank(config: Config, name: str) -> None:
     experiment = Experiment(config, name)
     options, heads = experiment.options, experiment.heads
     trained = experiment.output(paths.SELECTOR)
-    selector, facts = model.load(trained)
+    selector, facts = model.load_selector(trained)
     if facts["heads"] != heads:
         raise TableError(f"{trained} was trained for another pool of heads; remove it and rerun")
-    asked = experiment.questions(options.test)
-    vectors = asked.embeddings[selector.setting.embedder]
+    test = experiment.questions(options.test)
+    vectors = test.embeddings[selector.setting.embedder]
 
     before, selecting = peak_resident(), Stopwatch()
-    order, distances = model.rank(selector, vectors)
+    order, distances = model.rank_heads(selector, vectors)
     seconds = selecting.seconds
     held = peak_resident() - before
     ranked = {"heads": list(np.array(heads)[order]), "distances": list(distances)}
-    table = pd.DataFrame({"question_id": asked.ids, **ranked})
+    table = pd.DataFrame({"question_id": test.ids, **ranked})
     facts = {**facts, "test": experiment.store.key("questions", options.test)}
     cost = {"selection_seconds": seconds, "selection_bytes": held}
     experiment.save(tables.RANKING, table, facts, **cost)
-    placed = model.points(selector, heads, asked.ids, vectors)
+    placed = model.positions(selector, heads, test.ids, vectors)
     experiment.save(tables.POINTS, placed, facts)
 
-    trainings = _trained_again(experiment, asked, selector.setting)
+    trainings = _trained_again(experiment, test, selector.setting)
     experiment.save(tables.TRAININGS, trainings, facts)
 
 
-def _trained_again(experiment: Experiment, asked: Questions, setting: "Setting") -> pd.DataFrame:
+def _trained_again(experiment: Experiment, test: Questions, setting: "Setting") -> pd.DataFrame:
     """Return how other seeds, other training questions and simpler methods rank the heads.
 
     Columns are those of `headsweep.tables.TRAININGS`.
@@ -112,12 +112,12 @@ def _trained_again(experiment: Experiment, asked: Questions, setting: "Setting")
 
     options = experiment.options
     ids, z = experiment.z(options.train)
-    learnt = experiment.questions(options.train, ids)
-    rankings = list(fitting.rank_again(learnt, z, asked, setting, options))
-    for method, ranker in rankers.rankers(learnt, z, options).items():
+    train = experiment.questions(options.train, ids)
+    rankings = list(fitting.rank_again(train, z, test, setting, options))
+    for method, ranker in rankers.rankers(train, z, options).items():
         for drawn, rows in validation.redraws(len(z), options).items():
-            order = ranker(learnt.of(rows), z[rows], asked)
-            rankings.append((method, drawn, options.seeds[0], asked.ids, order))
+            order = ranker(train.of(rows), z[rows], test)
+            rankings.append((method, drawn, options.seeds[0], test.ids, order))
     table = pd.DataFrame(rankings, columns=["method", "training", "seed", "question_id", "heads"])
     table["heads"] = [list(order.astype(np.int16)) for order in table["heads"]]
     return table.explode(["question_id", "heads"])
@@ -138,12 +138,12 @@ def evaluate(config: Config, name: str) -> None:
     experiment = Experiment(config, name)
     options = experiment.options
     graded = GradedAnswers(config, options.model)
-    asked = scoring.load(config, experiment, graded)
-    scores = scoring.score(asked)
-    bootstrap = Bootstrap(len(asked.questions), options.bootstrap, config.seed)
+    inputs = scoring.load_inputs(config, experiment, graded)
+    scores = scoring.score(inputs)
+    bootstrap = Bootstrap(len(inputs.questions), options.bootstrap, config.seed)
     facts = {
         **tables.read_metadata(experiment.output(tables.RANKING)),
-        "test_questions": len(asked.questions),
+        "test_questions": len(inputs.questions),
         "bootstrap_seed": config.seed,
     }
 
@@ -151,46 +151,46 @@ def evaluate(config: Config, name: str) -> None:
     prompt_tokens = graded.prompt_tokens(options.decoding, options.test)
     curves, diversity = evaluation.curves(means, bootstrap, prompt_tokens)
     alike = validation.overlap(experiment.texts(options.train), experiment.texts(options.test))
-    differences = _differences(asked, scores, facts["setting"], alike, bootstrap)
+    differences = _differences(inputs, scores, facts["setting"], alike, bootstrap)
 
     experiment.save(tables.CURVES, curves, facts)
     for template, table in differences.items():
         experiment.save(template, table, facts)
-    experiment.save(paths.TRANSFER, _transfer(config, experiment, graded, asked), facts)
+    experiment.save(paths.TRANSFER, _transfer(config, experiment, graded, inputs), facts)
     experiment.save(paths.OVERLAP, alike, facts)
     text = card(config, name, facts, curves, alike, differences[paths.PAIRED])
     experiment.save(paths.SELECTOR_CARD, text, facts)
     experiment.save(paths.DIVERSITY, diversity, facts, **_costs(experiment, facts))
-    _log_result(experiment, curves, asked)
+    _log_result(experiment, curves, inputs)
 
 
 def _transfer(
-    config: Config, experiment: Experiment, graded: GradedAnswers, asked: Asked
+    config: Config, experiment: Experiment, graded: GradedAnswers, inputs: Inputs
 ) -> pd.DataFrame:
     """Return the selector's Pass@N beside that of selectors that learnt from the test's benchmark.
 
     It has no rows if this selector learnt from that benchmark itself.
     """
     at_home_passed = {
-        other: scoring.passed(Experiment(config, other), graded, asked.questions)
+        other: scoring.passed(Experiment(config, other), graded, inputs.questions)
         for other in at_home(config, experiment.name)
     }
-    passed = scoring.passed(experiment, graded, asked.questions)
+    passed = scoring.passed(experiment, graded, inputs.questions)
     return evaluation.transfer(passed, at_home_passed, titles(config, "selectors"))
 
 
-def _log_result(experiment: Experiment, curves: pd.DataFrame, asked: Asked) -> None:
+def _log_result(experiment: Experiment, curves: pd.DataFrame, inputs: Inputs) -> None:
     """Log Pass@N with the most answers, of SPRINT and of the best other method."""
-    solved = curves[curves["n"] == asked.max_n].set_index("method")["pass_at_n"]
+    solved = curves[curves["n"] == inputs.max_n].set_index("method")["pass_at_n"]
     rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
     _LOG.log(
         RESULT,
         "selector %s, %s on %d questions of %s: Pass@%d %.1f%%, best other (%s) %.1f%%",
         experiment.name,
         experiment.options.model,
-        len(asked.questions),
+        len(inputs.questions),
         experiment.options.test,
-        asked.max_n,
+        inputs.max_n,
         100 * solved[methods.SPRINT],
         rival,
         100 * solved[rival],
@@ -198,33 +198,33 @@ def _log_result(experiment: Experiment, curves: pd.DataFrame, asked: Asked) -> N
 
 
 def _differences(
-    asked: Asked,
+    inputs: Inputs,
     scores: Mapping[str, Trained],
     setting: Mapping[str, Any],
     alike: pd.DataFrame,
     bootstrap: Bootstrap,
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of paired differences, by the template of their path."""
-    families = evaluation.families(scores, scoring.shuffled(asked))
+    families = evaluation.families(scores, scoring.shuffled(inputs))
     table = evaluation.compared(families)
-    degrees = alike.set_index("question_id")["degree"][list(asked.questions)].tolist()
-    voters = {method: scores[method] for method in (methods.SPRINT, *asked.sampled, methods.BASE)}
+    degrees = alike.set_index("question_id")["degree"][list(inputs.questions)].tolist()
+    voters = {method: scores[method] for method in (methods.SPRINT, *inputs.sampled, methods.BASE)}
     votes = outcomes(voters, "majority")
     pairs = [(methods.SPRINT, method) for method in votes if method != methods.SPRINT]
-    voted = compare(votes, pairs, range(1, asked.max_n + 1))
-    readings = validation.readings(asked.options, reading_of(setting))
-    chosen, held_out = rankers.weigh_shortlists(asked.z, asked.options)
-    by_rule = {method: scores[method] for method in (methods.SPRINT, *asked.sampled)}
+    voted = compare(votes, pairs, range(1, inputs.max_n + 1))
+    readings = validation.readings(inputs.options, reading_of(setting))
+    chosen, held_out = rankers.weigh_shortlists(inputs.z, inputs.options)
+    by_rule = {method: scores[method] for method in (methods.SPRINT, *inputs.sampled)}
     return {
         paths.PAIRED: evaluation.paired(table, families[methods.SPRINT], degrees, bootstrap),
         paths.VOTES: evaluation.paired(voted, votes, degrees, bootstrap),
         paths.EMBEDDING_VALUE: evaluation.embedding_worth(
-            table, families, asked.heads.correct.shape[1]
+            table, families, inputs.heads.correct.shape[1]
         ),
-        paths.ABLATION: evaluation.ablation(scoring.read(asked, readings), readings),
-        paths.SENSITIVITY: evaluation.sensitivity(scoring.shortlisted(asked), held_out, chosen),
+        paths.ABLATION: evaluation.ablation(scoring.by_readings(inputs, readings), readings),
+        paths.SENSITIVITY: evaluation.sensitivity(scoring.shortlisted(inputs), held_out, chosen),
         paths.CHOOSING: choosing.compare(
-            by_rule, {methods.SPRINT: scoring.chosen(asked)}, bootstrap
+            by_rule, {methods.SPRINT: scoring.by_rules(inputs)}, bootstrap
         ),
     }
 
@@ -235,4 +235,4 @@ def _costs(experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
     embedded = experiment.store.path(tables.EMBEDDINGS, **names)
     costs = read_record(experiment.output(tables.RANKING)) | read_record(embedded)
     kinds = "embedding_", "selection_"
-    return {each: value for each, value in costs.items() if each.startswith(kinds)}
+    return {name: value for name, value in costs.items() if name.startswith(kinds)}

@@ -108,7 +108,7 @@ class HeadSelector(nn.Module):
 
 
 @torch.inference_mode()
-def rank(
+def rank_heads(
     selector: HeadSelector, embeddings: Float[np.ndarray, "questions embedding_dim"]
 ) -> tuple[Order, Float[np.ndarray, "questions pool"]]:
     """Return head numbers, nearest first, and their squared distances, ascending.
@@ -122,7 +122,7 @@ def rank(
 
 
 @torch.inference_mode()
-def points(
+def positions(
     selector: HeadSelector,
     heads: Sequence[str],
     questions: Sequence[str],
@@ -135,14 +135,14 @@ def points(
     return pd.DataFrame({"kind": kinds, "name": [*heads, *questions], "vector": vectors})
 
 
-def save(path: Path, selector: HeadSelector, facts: dict[str, Any]) -> None:
+def save_selector(path: Path, selector: HeadSelector, facts: dict[str, Any]) -> None:
     """Write a selector as safetensors, atomically, with its setting and `facts` as metadata."""
     metadata = json.dumps({**facts, "setting": asdict(selector.setting)}, sort_keys=True)
     with atomic(path) as temporary:
         safetensors.torch.save_file(selector.state_dict(), temporary, {_FACTS: metadata})
 
 
-def load(path: Path) -> tuple[HeadSelector, dict[str, Any]]:
+def load_selector(path: Path) -> tuple[HeadSelector, dict[str, Any]]:
     """Read a selector and its facts.
 
     Raises:

@@ -90,10 +90,10 @@ def weigh_shortlists(
     max_n = min(options.max_n, train.shape[1])
     parts = [
         {
-            shortlist: pass_at_n_drawn(train[asked][:, heads], max_n).mean(axis=0)
-            for shortlist, heads in shortlists(train[known], options).items()
+            shortlist: pass_at_n_drawn(train[test_rows][:, heads], max_n).mean(axis=0)
+            for shortlist, heads in shortlists(train[fit_rows], options).items()
         }
-        for known, asked in splits(len(train), options)
+        for fit_rows, test_rows in splits(len(train), options)
     ]
     held_out = {
         shortlist: np.mean([part[shortlist] for part in parts], axis=0) for shortlist in parts[0]
@@ -120,11 +120,11 @@ class Questions(NamedTuple):
 
 
 Ranker = Callable[[Questions, Z, Questions], Order]
-"""Takes known questions with their Z and other questions; ranks the heads for the others, best
+"""Takes training questions with their Z, and test questions; ranks the heads for the latter, best
 first."""
 
 
-def rankers(known: Questions, correct: Z, options: Selector) -> dict[str, Ranker]:
+def rankers(train: Questions, correct: Z, options: Selector) -> dict[str, Ranker]:
     """Return rankers by method, with settings chosen on held-out training questions.
 
     ``cover by subject`` is left out if the subject of a training question is missing.
@@ -133,37 +133,41 @@ def rankers(known: Questions, correct: Z, options: Selector) -> dict[str, Ranker
 
     def score(ranker: Ranker) -> float:
         curves = []
-        for fit, asked in splits(len(correct), options):
-            order = ranker(known.of(fit), correct[fit], known.of(asked))
-            curves.append(ranked_pass(correct[asked], order, max_n))
+        for fit_rows, test_rows in splits(len(correct), options):
+            order = ranker(train.of(fit_rows), correct[fit_rows], train.of(test_rows))
+            curves.append(ranked_pass(correct[test_rows], order, max_n))
         return float(np.mean(curves))
 
     kinds: dict[str, list[Ranker]] = {
-        NEAREST: [partial(by_neighbours, *each) for each in product(known.embeddings, _NEIGHBOURS)],
+        NEAREST: [
+            partial(by_neighbours, embedder, k)
+            for embedder, k in product(train.embeddings, _NEIGHBOURS)
+        ],
         REGRESSION: [
-            partial(by_regression, *each) for each in product(known.embeddings, _PENALTIES)
+            partial(by_regression, embedder, penalty)
+            for embedder, penalty in product(train.embeddings, _PENALTIES)
         ],
     }
     # `max` takes the first of equals.
-    found = {method: max(tried, key=score) for method, tried in kinds.items()}
-    return found if None in known.subjects else found | {BY_SUBJECT: by_subject}
+    best = {method: max(tried, key=score) for method, tried in kinds.items()}
+    return best if None in train.subjects else best | {BY_SUBJECT: by_subject}
 
 
-def by_neighbours(embedder: str, k: int, known: Questions, correct: Z, asked: Questions) -> Order:
-    """Rank by the k known questions of the largest cosine similarity."""
+def by_neighbours(embedder: str, k: int, train: Questions, correct: Z, test: Questions) -> Order:
+    """Rank by the k training questions of the largest cosine similarity."""
     fitted, others = (
         part / np.linalg.norm(part, axis=1, keepdims=True).clip(1e-12)
-        for part in _standardised(known, asked, embedder)
+        for part in _standardised(train, test, embedder)
     )
     nearest = np.argsort(-others @ fitted.T, axis=1, kind="stable")[:, :k]
     return _ranked(correct[nearest].mean(axis=1), correct)
 
 
 def by_regression(
-    embedder: str, penalty: float, known: Questions, correct: Z, asked: Questions
+    embedder: str, penalty: float, train: Questions, correct: Z, test: Questions
 ) -> Order:
     """Rank by one logistic regression for each head, with an L2 penalty on the weights."""
-    fitted, others = _standardised(known, asked, embedder)
+    fitted, others = _standardised(train, test, embedder)
     width, pool = fitted.shape[1], correct.shape[1]
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -178,27 +182,27 @@ def by_regression(
         return float(total), np.append(gradient.ravel(), slope.sum(axis=0))
 
     start = np.zeros(width * pool + pool)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-    return _ranked(others @ found[:-pool].reshape(width, pool) + found[-pool:], correct)
+    solution = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    return _ranked(others @ solution[:-pool].reshape(width, pool) + solution[-pool:], correct)
 
 
-def by_subject(known: Questions, correct: Z, asked: Questions) -> Order:
+def by_subject(train: Questions, correct: Z, test: Questions) -> Order:
     """Rank by the greedy cover of the subject's questions, or of all if the subject is new."""
-    names = np.array(known.subjects)
-    covers = {name: greedy_cover(correct[names == name]) for name in set(known.subjects)}
+    names = np.array(train.subjects)
+    covers = {name: greedy_cover(correct[names == name]) for name in set(train.subjects)}
     whole = greedy_cover(correct)
-    return np.stack([covers.get(subject, whole) for subject in asked.subjects])
+    return np.stack([covers.get(subject, whole) for subject in test.subjects])
 
 
-def _standardised(known: Questions, asked: Questions, embedder: str) -> list[np.ndarray]:
-    """Scale every feature to mean 0 and standard deviation 1 over the known questions."""
-    fitted = known.embeddings[embedder]
+def _standardised(train: Questions, test: Questions, embedder: str) -> list[np.ndarray]:
+    """Scale every feature to mean 0 and standard deviation 1 over the training questions."""
+    fitted = train.embeddings[embedder]
     centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
     scale = np.where(scale <= 1e-6 * np.abs(fitted).max(axis=0), 1.0, scale)
-    return [(part - centre) / scale for part in (fitted, asked.embeddings[embedder])]
+    return [(part - centre) / scale for part in (fitted, test.embeddings[embedder])]
 
 
-def _ranked(scores: Float[np.ndarray, "asked pool"], correct: Z) -> Order:
+def _ranked(scores: Float[np.ndarray, "test pool"], correct: Z) -> Order:
     """Sort heads by score; ties go to the head more accurate on training questions."""
     accuracy = np.broadcast_to(correct.mean(axis=0), scores.shape)
     return np.lexsort((-accuracy, -scores), axis=1)

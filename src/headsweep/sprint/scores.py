@@ -38,13 +38,13 @@ class Answers(NamedTuple):
     shared: Float[np.ndarray, "questions answers"]
     """Share of the model's layers that process the prompt as in the base model: all for the base
     model and its samples, those below the head's own layer for a pruned head."""
-    own: Float[np.ndarray, "questions answers"]
+    alone: Float[np.ndarray, "questions answers"]
     """Share of the layers that process the prompt for this answer alone."""
 
     @property
     def work(self) -> Float[np.ndarray, "questions answers"]:
         """The work of a token as a share of the base model's."""
-        return self.shared + self.own
+        return self.shared + self.alone
 
     def select(self, order: Int[np.ndarray, "*questions chosen"]) -> "Answers":
         """Return the answers in the columns `order`, the same for all questions or one row each."""
@@ -58,8 +58,8 @@ class Answers(NamedTuple):
 
 def ordered(answers: Answers, max_n: int) -> Scores:
     """Score a method that takes answers in the order of their columns."""
-    correct, group, tokens, shared, own = answers
-    passes = np.maximum.accumulate(shared, axis=1) + own.cumsum(axis=1)
+    correct, group, tokens, shared, alone = answers
+    passes = np.maximum.accumulate(shared, axis=1) + alone.cumsum(axis=1)
     return {
         "pass_at_n": together.pass_at_n_ordered(correct, max_n),
         "majority": together.majority_ordered(group, correct, max_n),
@@ -74,10 +74,10 @@ def ordered(answers: Answers, max_n: int) -> Scores:
 
 def drawn(answers: Answers, max_n: int) -> Scores:
     """Score a method that draws answers without replacement; NaN where N exceeds their number."""
-    correct, group, tokens, shared, own = answers
+    correct, group, tokens, shared, alone = answers
     count = np.arange(1, tokens.shape[1] + 1)
 
-    def each(values: np.ndarray) -> Values:
+    def of_draws(values: np.ndarray) -> Values:
         return together.extend(values.mean(axis=1, keepdims=True) * count, max_n)
 
     scores = {
@@ -85,10 +85,10 @@ def drawn(answers: Answers, max_n: int) -> Scores:
         "majority": together.majority_drawn(group, correct, max_n),
         "distinct_answers": together.distinct_drawn(group, max_n),
         "agreement": together.agreement_drawn(group, max_n),
-        "tokens": each(tokens),
-        "computed": each(tokens * answers.work),
+        "tokens": of_draws(tokens),
+        "computed": of_draws(tokens * answers.work),
         "longest": together.largest_drawn(tokens, max_n),
-        "prompts": together.largest_drawn(shared, max_n) + each(own),
+        "prompts": together.largest_drawn(shared, max_n) + of_draws(alone),
     }
     for values in scores.values():
         values[:, len(count) :] = np.nan
@@ -97,7 +97,7 @@ def drawn(answers: Answers, max_n: int) -> Scores:
 
 def mean_over(scores: Sequence[Scores]) -> Scores:
     """Return the mean of a method's scores over its seeds, question by question."""
-    return {name: np.mean([one[name] for one in scores], axis=0) for name in scores[0]}
+    return {name: np.mean([seed[name] for seed in scores], axis=0) for name in scores[0]}
 
 
 def estimated(

@@ -20,7 +20,7 @@ from headsweep.variants import BASE
 
 
 @dataclass(frozen=True)
-class Asked:
+class Inputs:
     """Questions, graded answers and rankings."""
 
     options: Selector
@@ -54,7 +54,7 @@ class Asked:
         return [self.rankings[method][draw] for draw in self.redraws]
 
 
-def load(config: Config, experiment: Experiment, graded: GradedAnswers) -> Asked:
+def load_inputs(config: Config, experiment: Experiment, graded: GradedAnswers) -> Inputs:
     """Read rankings and answers.
 
     Raises:
@@ -64,17 +64,17 @@ def load(config: Config, experiment: Experiment, graded: GradedAnswers) -> Asked
     heads = experiment.heads
     base = [str(BASE)]
     questions, rankings = _rankings(experiment)
-    known, z = experiment.z(options.train)
+    train_ids, z = experiment.z(options.train)
     sampled = {
         method: graded.of(decoding, options.test, base, questions)
         for decoding, method in methods.sampling(config, options.sampling).items()
     }
-    return Asked(
+    return Inputs(
         options=options,
         questions=questions,
         z=z,
         heads=graded.of(options.decoding, options.test, heads, questions),
-        on_train=graded.of(options.decoding, options.train, heads, known),
+        on_train=graded.of(options.decoding, options.train, heads, train_ids),
         sampled=sampled,
         base=graded.of(options.decoding, options.test, base, questions),
         rankings=rankings,
@@ -114,87 +114,94 @@ def passed(experiment: Experiment, graded: GradedAnswers, questions: Sequence[st
     ]
 
 
-def score(asked: Asked) -> dict[str, Trained]:
+def score(inputs: Inputs) -> dict[str, Trained]:
     """Return the scores of every method, in the order in which tables show them."""
-    max_n = asked.max_n
+    max_n = inputs.max_n
 
     def in_order(order: Order) -> Scores:
-        return ordered(asked.heads.select(order[..., :max_n]), max_n)
+        return ordered(inputs.heads.select(order[..., :max_n]), max_n)
 
     def of_draws(method: str) -> Trained:
-        return [[in_order(order) for order in orders] for orders in asked.of_draws(method)]
+        return [[in_order(order) for order in orders] for orders in inputs.of_draws(method)]
 
     random, cover, single = [], [], []
-    for rows in asked.redraws.values():
-        learnt = asked.z[rows]
-        chosen, _ = rankers.weigh_shortlists(learnt, asked.options)
-        shortlist = rankers.shortlists(learnt, asked.options)[chosen]
-        random.append([drawn(asked.heads.select(shortlist), max_n)])
+    for rows in inputs.redraws.values():
+        learnt = inputs.z[rows]
+        best, _ = rankers.weigh_shortlists(learnt, inputs.options)
+        shortlist = rankers.shortlists(learnt, inputs.options)[best]
+        random.append([drawn(inputs.heads.select(shortlist), max_n)])
         cover.append([in_order(rankers.greedy_cover(learnt))])
         single.append([in_order(rankers.accuracy_order(learnt)[:1])])
     # An oracle needs one head a question, so that the ceiling does not depend on N.
-    ceiling = extend(asked.heads.correct.any(axis=1, keepdims=True).astype(float), max_n)
+    ceiling = extend(inputs.heads.correct.any(axis=1, keepdims=True).astype(float), max_n)
     scores: dict[str, Trained] = {
         method: of_draws(method)
         for method in (methods.SPRINT, *methods.RIVALS)
-        if method in asked.rankings
+        if method in inputs.rankings
     }
-    scores |= {methods.RANDOM: random, methods.POOL: [[drawn(asked.heads, max_n)]]}
+    scores |= {methods.RANDOM: random, methods.POOL: [[drawn(inputs.heads, max_n)]]}
     scores |= {methods.COVER: cover, methods.SINGLE: single}
-    scores |= {method: [[drawn(answers, max_n)]] for method, answers in asked.sampled.items()}
-    scores |= {methods.BASE: [[ordered(asked.base, max_n)]]}
+    scores |= {method: [[drawn(answers, max_n)]] for method, answers in inputs.sampled.items()}
+    scores |= {methods.BASE: [[ordered(inputs.base, max_n)]]}
     return scores | {methods.ORACLE: [[{"pass_at_n": ceiling}]]}
 
 
-def shuffled(asked: Asked) -> dict[str, Outcomes]:
+def shuffled(inputs: Inputs) -> dict[str, Outcomes]:
     """Return Pass@N with shuffled questions, of each method that ranks heads for a question."""
     return {
         method: [
-            [shuffle(asked.heads.correct, order, asked.max_n) for order in orders]
-            for orders in asked.of_draws(method)
+            [shuffle(inputs.heads.correct, order, inputs.max_n) for order in orders]
+            for orders in inputs.of_draws(method)
         ]
         for method in (methods.SPRINT, *methods.RIVALS)
-        if method in asked.rankings
+        if method in inputs.rankings
     }
 
 
-def read(asked: Asked, readings: Iterable[str]) -> dict[str, Outcomes]:
+def by_readings(inputs: Inputs, readings: Iterable[str]) -> dict[str, Outcomes]:
     """Return Pass@N of every reading of the loss, by name."""
     return {
         name: [
-            [pass_at_n_ordered(asked.heads.select(order).correct, asked.max_n) for order in orders]
-            for orders in asked.of_draws(name)
+            [
+                pass_at_n_ordered(inputs.heads.select(order).correct, inputs.max_n)
+                for order in orders
+            ]
+            for orders in inputs.of_draws(name)
         ]
         for name in readings
     }
 
 
-def shortlisted(asked: Asked) -> dict[rankers.Shortlist, Outcomes]:
+def shortlisted(inputs: Inputs) -> dict[rankers.Shortlist, Outcomes]:
     """Return Pass@N of heads drawn from every shortlist."""
-    by_draw = [rankers.shortlists(asked.z[rows], asked.options) for rows in asked.redraws.values()]
-    correct = asked.heads.correct
+    by_draw = [
+        rankers.shortlists(inputs.z[rows], inputs.options) for rows in inputs.redraws.values()
+    ]
+    correct = inputs.heads.correct
     return {
-        shortlist: [[pass_at_n_drawn(correct[:, of[shortlist]], asked.max_n)] for of in by_draw]
+        shortlist: [
+            [pass_at_n_drawn(correct[:, heads[shortlist]], inputs.max_n)] for heads in by_draw
+        ]
         for shortlist in by_draw[0]
     }
 
 
-def chosen(asked: Asked) -> dict[str, Outcomes]:
+def by_rules(inputs: Inputs) -> dict[str, Outcomes]:
     """Return whether the answer that a rule learnt to choose is right, by rule, for SPRINT's heads.
 
     Agreement between heads is computed on the questions of each training; the verifier is trained
     on those of their answers that a selector ranked which was trained without their fold.
     """
-    folds = validation.folds(len(asked.z), asked.options)
-    rankings = asked.rankings[methods.SPRINT]
+    folds = validation.folds(len(inputs.z), inputs.options)
+    rankings = inputs.rankings[methods.SPRINT]
     rows = np.concatenate([*folds.values()])
     ranked = np.concatenate([rankings[fold][0] for fold in folds])
-    held_out = asked.on_train.of(rows).select(ranked)
-    found = defaultdict[str, list[list[Values]]](list)
-    for draw, known in asked.redraws.items():
-        own = held_out.of(np.flatnonzero(np.isin(rows, known)))
-        learnt = choosing.learn(asked.on_train.of(known), own, asked.max_n)
-        of_seeds = [learnt.choose(asked.heads, order) for order in rankings[draw]]
+    held_out = inputs.on_train.of(rows).select(ranked)
+    passed_by_rule = defaultdict[str, list[list[Values]]](list)
+    for draw, train_rows in inputs.redraws.items():
+        unseen = held_out.of(np.flatnonzero(np.isin(rows, train_rows)))
+        learnt = choosing.learn(inputs.on_train.of(train_rows), unseen, inputs.max_n)
+        of_seeds = [learnt.choose(inputs.heads, order) for order in rankings[draw]]
         for rule in of_seeds[0]:
-            found[rule].append([rules[rule] for rules in of_seeds])
-    return dict(found)
+            passed_by_rule[rule].append([rules[rule] for rules in of_seeds])
+    return dict(passed_by_rule)

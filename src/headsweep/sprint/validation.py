@@ -73,20 +73,21 @@ def readings(options: Selector, chosen: Reading) -> dict[str, Reading]:
     """
 
     def name(reading: Reading) -> str:
-        told = f"{reading.geometry}, λ = {reading.diversity:g}"
-        return f"{told}, {reading.embedder}" if len(options.embedder) > 1 else told
+        title = f"{reading.geometry}, λ = {reading.diversity:g}"
+        return f"{title}, {reading.embedder}" if len(options.embedder) > 1 else title
 
-    found = {}
+    named_readings = {}
     least = min(options.diversity)
     for geometry, diversity in product(options.geometry, options.diversity):
         reading = chosen._replace(geometry=geometry, diversity=diversity)
         without = name(reading._replace(diversity=least))
-        found[name(reading)] = reading._replace(against="" if diversity == least else without)
+        against = "" if diversity == least else without
+        named_readings[name(reading)] = reading._replace(against=against)
     for embedder in options.embedder:
         if embedder != chosen.embedder:
             reading = chosen._replace(embedder=embedder)
-            found[name(reading)] = reading._replace(against=name(chosen))
-    return found
+            named_readings[name(reading)] = reading._replace(against=name(chosen))
+    return named_readings
 
 
 def splits(questions: int, options: Selector) -> list[tuple[Rows, Rows]]:
@@ -107,11 +108,11 @@ def redraws(questions: int, options: Selector) -> dict[str, Rows]:
     `headsweep.statistics.differences`).
     """
     size = max(2, round(questions * SUBSAMPLE))  # a setting is chosen on a split of them
-    found = {ALL: np.arange(questions)}
+    rows = {ALL: np.arange(questions)}
     for number, name in enumerate(draws(options)[1:]):
         draw = np.random.default_rng([number, questions])
-        found[name] = np.sort(draw.choice(questions, size, replace=False))
-    return found
+        rows[name] = np.sort(draw.choice(questions, size, replace=False))
+    return rows
 
 
 def draws(options: Selector) -> list[str]:
@@ -168,19 +169,19 @@ def overlap(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
     all_known = bool((train["question"] != "").all())
     rows = []
     for question_id, text in zip(test["question_id"], test["question"], strict=True):
-        found = {
+        alike = {
             "same id": same_id.get(question_id),
             "same text": same_text.get(_folded(text)),
             "other numbers": masked.get(_masked(text)),
             "8-grams": _container(_grams(text), holders),
         }
         otherwise = APART_FROM_ALL if text and all_known else UNKNOWN
-        degree = next((degree for degree in found if found[degree] is not None), otherwise)
-        rows.append((question_id, degree, found.get(degree)))
+        degree = next((degree for degree in alike if alike[degree] is not None), otherwise)
+        rows.append((question_id, degree, alike.get(degree)))
     table = pd.DataFrame(rows, columns=LIKENESS[:3])
-    known = table["degree"] != UNKNOWN
-    table["equal"] = table["degree"].isin(_EQUAL).astype("Int8").where(known)
-    table["resembles"] = (table["degree"] != APART_FROM_ALL).astype("Int8").where(known)
+    is_known = table["degree"] != UNKNOWN
+    table["equal"] = table["degree"].isin(_EQUAL).astype("Int8").where(is_known)
+    table["resembles"] = (table["degree"] != APART_FROM_ALL).astype("Int8").where(is_known)
     return table
 
 
@@ -197,15 +198,15 @@ ALL_UNKNOWN = (
 
 def likeness(table: pd.DataFrame) -> str:
     """Say how many test questions resemble training questions, from a table of `overlap`."""
-    known = table.dropna(subset="resembles")
-    if known.empty:
+    rows = table.dropna(subset="resembles")
+    if rows.empty:
         return ALL_UNKNOWN
-    told = LIKE.format(
-        equal=percent(known["equal"].mean()),
-        resembling=percent(known["resembles"].mean()),
-        n=f"{len(known):,}",
+    sentence = LIKE.format(
+        equal=percent(rows["equal"].mean()),
+        resembling=percent(rows["resembles"].mean()),
+        n=f"{len(rows):,}",
     )
-    return told if len(known) == len(table) else f"{told} {SOME_UNKNOWN}"
+    return sentence if len(rows) == len(table) else f"{sentence} {SOME_UNKNOWN}"
 
 
 def _container(grams: set[tuple[str, ...]], holders: dict[tuple[str, ...], set[str]]) -> str | None:

@@ -186,9 +186,13 @@ def pilot(config: Path, *, slurm: bool = False, cores: int | None = None) -> Non
         cores: CPU cores to use (default: all)
     """
     from headsweep.tool.pilot import show
+    from headsweep.tool.pilot_slurm import submit
 
     _end_orderly()
-    show(config, slurm=slurm, cores=cores)
+    if slurm:
+        submit(config)
+    else:
+        show(config, cores)
 
 
 def store(

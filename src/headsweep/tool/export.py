@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-import yaml
-
 from headsweep import paths
 from headsweep.config import Config, load
 from headsweep.errors import ConfigError
@@ -38,13 +36,17 @@ from headsweep.tool.store import files_of
 _NOT_NEEDED = ("models", "sources", "problems", "encoders", "solvers", ".journal")
 """Folders of the store that no table or figure is made from."""
 
-_CARD = """\
----
-{front}---
-
+_TITLE = """\
 # {run}
 
-A run of headsweep: what {models} answered without each of some attention heads, and in whole. The
+A run of headsweep"""
+
+_CARD = """\
+---
+{{ card_data }}
+---
+
+{{ title }}: what {{ models }} answered without each of some attention heads, and in whole. The
 tables of `load_dataset(FOLDER, TABLE)`:
 
 | table | what |
@@ -55,8 +57,8 @@ tables of `load_dataset(FOLDER, TABLE)`:
 | `embeddings-*` | the questions' embeddings |
 | `compression-*` | answers of models without heads, by arm and seed |
 
-Head selectors are in `results/{run}/sprint`. The records beside the files (`*.run.json`) say what
-made them. The questions have the licences of their benchmarks.
+Head selectors are in `results/{{ run }}/sprint`. The records beside the files (`*.run.json`) say
+what made them. The questions have the licences of their benchmarks.
 
 Grading, tables, figures and the report are made again, without model, GPU or network, by
 
@@ -134,18 +136,13 @@ def _check_target(folder: Path, run: str) -> None:
         return
     try:
         card = (folder / "README.md").read_text(encoding="utf-8")
-        if load(folder / "config.json").run == run and _title(run) in card:
+        if load(folder / "config.json").run == run and _TITLE.format(run=run) in card:
             return
     except (OSError, ValueError, ConfigError):  # no export's
         pass
     raise ConfigError(
         f"{folder} holds other files than an earlier export of {run!r}; name a new folder"
     )
-
-
-def _title(run: str) -> str:
-    """Return how an export's card begins below its front matter."""
-    return _CARD.partition("---\n\n")[2].partition("{models}")[0].format(run=run)
 
 
 def _tables(config: Config) -> dict[str, dict[str, Path]]:
@@ -185,6 +182,8 @@ def _of_run(config: Config) -> Iterator[Path]:
 
 def _card(config: Config, tables: dict[str, dict[str, Path]], folder: Path) -> str:
     """Return the dataset's card, in the hub's format; it names the tables that are there."""
+    from huggingface_hub import DatasetCard, DatasetCardData  # slow to import
+
     entries = [
         {
             "config_name": name,
@@ -195,5 +194,11 @@ def _card(config: Config, tables: dict[str, dict[str, Path]], folder: Path) -> s
     ]
     named = config.models.items()
     models = [name if local_folder(model.source) else model.source for name, model in named]
-    front = yaml.safe_dump({"configs": entries}, sort_keys=False)
-    return _CARD.format(front=front, run=config.run, models=", ".join(models or config.solvers))
+    card = DatasetCard.from_template(
+        DatasetCardData(configs=entries),
+        template_str=_CARD,
+        title=_TITLE.format(run=config.run),
+        run=config.run,
+        models=", ".join(models or config.solvers),
+    )
+    return f"{card}\n"

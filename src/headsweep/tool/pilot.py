@@ -94,15 +94,10 @@ class Tried(NamedTuple):
         ]
 
 
-def show(config: Path, *, slurm: bool, cores: int | None) -> None:
-    """Print what a pilot of a config file measures, here or, with `slurm`, in an allocation."""
+def show(config: Path, cores: int | None) -> None:
+    """Print what a pilot of a config file measures here; write what it decides."""
     stated = load(config)
     whole = resolve(stated)
-    if slurm:
-        from headsweep.tool.pilot_slurm import submit
-
-        submit(whole, config)
-        return
     piloted = piloted_batches(whole)
     if not piloted:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")

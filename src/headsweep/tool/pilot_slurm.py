@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 from headsweep import paths
-from headsweep.config import Config
+from headsweep.config import Config, load
 from headsweep.config.files import read_values
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
 from headsweep.planning.cards import card_of
 from headsweep.planning.cost import Request, generation_request, generation_seconds
+from headsweep.planning.inputs import resolve
 from headsweep.tool.pilot import little_config, piloted_batches
 
 _START_MINUTES, _LEAST_MINUTES = 10, 15
@@ -40,11 +41,12 @@ def _minutes(config: Config) -> int:
     return max(_LEAST_MINUTES, math.ceil(total))
 
 
-def submit(config: Config, file: Path) -> None:
-    """Run the pilot in one SLURM allocation, wait for it, and print its output.
+def submit(file: Path) -> None:
+    """Run the pilot of a config file in one SLURM allocation, wait for it, and print its output.
 
-    The largest model of the resolved config decides the requested resources.
+    The largest model of the config decides the requested resources.
     """
+    config = resolve(load(file))
     if not shutil.which("sbatch"):
         raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
     requests = [generation_request(config, batch) for batch in batches(config)]

@@ -77,7 +77,7 @@ class Run:
 
     def selector(self, name: str | None = None) -> tuple[Any, dict[str, Any]]:
         """Return a trained selector (a torch module) and the facts that it was saved with."""
-        from headsweep.sprint.model import load as load_selector
+        from headsweep.sprint.model import load_selector
 
         return load_selector(self.path(paths.SELECTOR, selector=self.one("selectors", name)))
 

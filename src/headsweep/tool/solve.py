@@ -16,13 +16,13 @@ from headsweep import paths
 from headsweep.config import Decoding, Family, Preset
 from headsweep.embeddings import embed, load_embedder
 from headsweep.errors import ConfigError
-from headsweep.generation.work import Unit
+from headsweep.generation.unit import Unit
 from headsweep.generation.worker import Worker
 from headsweep.grading.pool import read_texts
 from headsweep.models.load import load_model
 from headsweep.planning.plan import aligned
 from headsweep.record import read_json
-from headsweep.sprint.model import rank
+from headsweep.sprint.model import rank_heads
 from headsweep.text import json_line, one_line, visible
 from headsweep.tool.run import Run
 from headsweep.variants import BASE, Variant
@@ -153,7 +153,7 @@ class Solver:
             ConfigError: the verifier does not return a number for each text.
         """
         vectors = embed(self._embedder, list(questions))
-        order, _ = rank(self._selector, vectors)
+        order, _ = rank_heads(self._selector, vectors)
         nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
         unit = Unit(
             decoding=self._decoding,

@@ -32,7 +32,7 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.requests import Request
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.generation.worker import load
-from headsweep.models.geometry import LoadedModel
+from headsweep.models.loaded import LoadedModel
 from headsweep.planning.batches import Batch, batches
 from headsweep.planning.forecast import Speed, Worker
 from headsweep.planning.rows import GPU_ROWS
@@ -158,9 +158,13 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
         facts = _checked(probe, batch.variants)
         facts["prompt_tokens"] = fmean(map(len, probe.prompts))
         speeds = _together(workers if on_cpu else 1, lambda: _speed(probe))
-    rows, *_ = (speed.rows for speed in speeds)
-    means = [fmean(values) for values in zip(*(speed[1:] for speed in speeds), strict=True)]
-    return {"speed": Speed(rows, *means)._asdict(), "workers": workers, "facts": facts}
+    speed = Speed(
+        rows=speeds[0].rows,
+        prefill=fmean(speed.prefill for speed in speeds),
+        decode=fmean(speed.decode for speed in speeds),
+        narrow=fmean(speed.narrow for speed in speeds),
+    )
+    return {"speed": speed._asdict(), "workers": workers, "facts": facts}
 
 
 def _prompts(config: Config, batch: Batch, loaded: _Model) -> list[tuple[int, ...]]:

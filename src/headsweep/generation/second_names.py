@@ -1,0 +1,49 @@
+"""Second names of tables of answers, for the time of a run.
+
+Snakemake removes the output of a job before it starts it, and it starts jobs whose model or
+question set is made again. The second name, a hard link, brings the answers back.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.planning.batches import Batch
+from headsweep.planning.store import Store
+from headsweep.tables import ANSWERS
+from headsweep.variants import BASE
+
+
+def give_second_name(file: Path, name: Path) -> None:
+    """Give a file a second name; where the disk knows no hard links, it has just the first."""
+    name.parent.mkdir(parents=True, exist_ok=True)
+    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
+    try:
+        with contextlib.suppress(OSError):
+            os.link(file, temporary)
+            temporary.replace(name)
+    finally:
+        temporary.unlink(missing_ok=True)  # rename leaves it where both name one file
+
+
+def keep_finished(table: Path) -> None:
+    """Give a table of answers, if it is there, its second name before a run."""
+    if table.exists():
+        give_second_name(table, Path(paths.STORE, ".journal", table.relative_to(paths.STORE)))
+
+
+def forget_finished(config: Config, complete: Iterable[Batch]) -> None:
+    """Drop the second names of the tables of batches whose jobs have all ended."""
+    for batch in complete:
+        keys = Store(config).keys(**batch.names)
+        folder = Path(paths.FINISHED.format(variant=BASE, **keys)).parent
+        tables = Path(ANSWERS.path.format(variant=BASE, **keys)).parent
+        for file in folder.glob("*.parquet"):
+            if (tables / file.name).exists():
+                with contextlib.suppress(OSError):  # the next run tries again
+                    file.unlink()
+        with contextlib.suppress(OSError):  # not there, or not empty: another run is under way
+            folder.rmdir()
