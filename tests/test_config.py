@@ -5,7 +5,7 @@ from example_config import STUDIES, VALUES, changed
 from headsweep.config import Config, load, parse
 from headsweep.config.questions import MOST_SAMPLES
 from headsweep.errors import ConfigError
-from headsweep.planning.store import key
+from headsweep.planning.keys import key
 from headsweep.tables import ANSWERS, GRADED
 
 WORDS = "compressions/words"

@@ -13,7 +13,7 @@ import tiny_models
 
 from headsweep import config, paths
 from headsweep.models.load import load_tokenizer
-from headsweep.planning.store import key
+from headsweep.planning.keys import key
 from headsweep.tables import QUESTIONS, write_json, write_table
 
 

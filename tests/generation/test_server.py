@@ -23,7 +23,8 @@ from headsweep import cli, paths
 from headsweep.errors import EngineError
 from headsweep.generation import client, devices, sockets, worker
 from headsweep.generation.work import Work
-from headsweep.planning.store import key, mark_version
+from headsweep.planning.keys import key
+from headsweep.planning.store import mark_version
 from headsweep.record import record_path
 from headsweep.tables import ANSWERS, read_table, write_json
 from headsweep.tool.sweep import answer

@@ -15,7 +15,7 @@ from headsweep.generation.prompts import prompt_text
 from headsweep.models import gguf, source
 from headsweep.models.load import load_model
 from headsweep.planning.inputs import resolve
-from headsweep.planning.store import key
+from headsweep.planning.keys import key
 
 
 def written(file, architecture="llama", tensors=1, **fields: int):

@@ -312,6 +312,18 @@ def test_the_command_says_what_it_read_and_writes_tables_and_a_page(tmp_path, ca
         assert f'data-key="difference@{row.Index}"' in page
 
 
+def test_bare_answers_are_told_from_wrong_ones(tmp_path, capsys):
+    bare = pd.DataFrame({"id": range(7), "answer": list("1234567"), "gold": list("1234789")})
+    files = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for file in files:
+        bare.to_csv(file, index=False)
+    assert main(["compare", *map(str, files)]) == 0
+    assert "no answer is found in 7 of 7: if they are bare, --final" in capsys.readouterr().out
+    assert main(["compare", "--final", *map(str, files)]) == 0
+    said = capsys.readouterr().out
+    assert "no answer is found" not in said and "57.1" in said
+
+
 def test_comparing_loads_no_torch(tmp_path):
     frame = three()["old"]
     for name in "ab":

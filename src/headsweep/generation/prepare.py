@@ -13,7 +13,8 @@ import pandas as pd
 from headsweep import paths
 from headsweep.config import Config
 from headsweep.models.source import BUILTIN
-from headsweep.planning.store import Store, settings, split_key
+from headsweep.planning.keys import settings, split_key
+from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, intact, peak_resident, read_json, write_record
 from headsweep.tables import (
     EMBEDDINGS,

@@ -18,7 +18,7 @@ from headsweep.errors import ModelError
 from headsweep.generation import vllm_ranks
 from headsweep.generation.requests import Answer, Request, StopReason
 from headsweep.generation.vllm_ranks import LayerEdit, RankLayers
-from headsweep.planning.store import digest
+from headsweep.planning.keys import digest
 from headsweep.variants import BASE, FAMILIES, IN_VLLM, Variant
 
 

@@ -24,7 +24,8 @@ from headsweep.generation import journal
 from headsweep.generation.second_names import give_second_name
 from headsweep.generation.unit import Key, Unit
 from headsweep.planning.batches import Batch, find_batch
-from headsweep.planning.store import Store, settings, split_key
+from headsweep.planning.keys import settings, split_key
+from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, record_path, write_record
 from headsweep.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, write_table
 from headsweep.variants import BASE, Variant

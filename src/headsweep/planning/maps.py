@@ -7,7 +7,8 @@ from headsweep import paths
 from headsweep.config import Config, HeadMap, Sweep, TopOfMap
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import Batch, batches, expand
-from headsweep.planning.store import Store, digest, key
+from headsweep.planning.keys import digest, key
+from headsweep.planning.store import Store
 from headsweep.record import read_text
 from headsweep.tables import GRADIENTS, SCORES
 from headsweep.variants import Variant

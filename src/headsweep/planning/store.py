@@ -15,13 +15,7 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import Batch
-
-# Rooms that are not through yet import `digest`, `key`, `settings` and `split_key` from here.
 from headsweep.planning.keys import SECTIONS, VERSION, key_of_wildcard
-from headsweep.planning.keys import digest as digest
-from headsweep.planning.keys import key as key
-from headsweep.planning.keys import settings as settings
-from headsweep.planning.keys import split_key as split_key
 from headsweep.tables import (
     ACCURACY,
     ANSWERS,

@@ -17,7 +17,8 @@ from headsweep.analysis.facts import FORMS, SIGNIFICANCE
 from headsweep.config import load
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
-from headsweep.planning.store import Store, check_version, split_key
+from headsweep.planning.keys import split_key
+from headsweep.planning.store import Store, check_version
 from headsweep.record import read_record
 from headsweep.statistics import intervals
 from headsweep.tables import CURVES, GRADED, read_table, write_csv

@@ -117,7 +117,11 @@ def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:
     each = len(found) // questions
     many = f", {each} answers each" if each > 1 else ""
     many += f", {found['tokens'].mean():,.0f} tokens an answer" if "tokens" in found else ""
-    return found, f"{plain(given)}: {what}, {questions:,} questions{many}, right or wrong {how}"
+    said = f"{plain(given)}: {what}, {questions:,} questions{many}, right or wrong {how}"
+    unfound = 0 if "correct" in rows else int(found["label"].isna().sum())
+    if unfound > len(found) / 2 and not rules.final:
+        said += f"; no answer is found in {unfound:,} of {len(found):,}: if they are bare, --final"
+    return found, said
 
 
 def answers_of(table: pd.DataFrame, of: object, rules: Rules) -> pd.DataFrame:
