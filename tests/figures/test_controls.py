@@ -5,6 +5,7 @@ from scipy import stats
 
 import simulation
 from headsweep.analysis import cut
+from headsweep.analysis.facts import Source
 from headsweep.analysis.gains import (
     _of_all_heads,
     cells,
@@ -16,6 +17,8 @@ from headsweep.analysis.gains import (
 )
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
+from headsweep.report import blocks
+from headsweep.report.sweep_tables import TABLES
 from headsweep.statistics.intervals import paired_interval
 from headsweep.tables import ACCURACY, ANSWERS, write_table
 from headsweep.variants import BASE, Variant, heads, numeric
@@ -64,6 +67,20 @@ def test_heads_that_help_or_ruin_are_named(found, z):
     assert shown(found["heads"], -1)["variant"].iloc[0] == "L04H02"
     heads = found["heads"].set_index("variant")
     assert heads.index[heads["fragile"] > 0].tolist() == ["L01H01"]
+
+
+def test_the_table_of_heads_has_the_mean_length_of_the_answers_of_each(z):
+    table = graded(z)
+    answer = table.groupby("variant").cumcount()
+    table.loc[(table["variant"] == "L03H04") & (answer < 17), "tokens"] = 180  # the others: 90
+    heads = controls(z, table, VARIANTS, [], noise=1e-3, seed=0)["heads"]
+    lengths = heads.set_index("variant")["tokens"]
+    assert lengths["L03H04"] == pytest.approx(100) and (lengths.drop("L03H04") == 90).all()
+    (declared,) = (each for each in TABLES if each.table == "heads")
+    (on_page,) = blocks.table(Source("heads.csv", heads), declared.columns)
+    place = on_page.titles.index("tokens")
+    said = {str(row[0]): str(row[place]) for row in on_page.rows}
+    assert (said["base"], said["L03H04"]) == ("90", "100")
 
 
 def test_the_best_head_is_held_against_as_many_placebos_of_its_layer(found, z):

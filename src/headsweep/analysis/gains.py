@@ -65,7 +65,7 @@ the corrected test would show with probability 0.8 (`headsweep.statistics.power`
 outcomes the head changes. `low` to `high`: the interval of one head; `band_low` to `band_high`:
 that holds for all heads at once. `truncated`: the share of answers cut at the limit of tokens, and
 the columns `headsweep.analysis.cut.UNCUT`. `fragile`: the share of answers with a margin that
-rounding can reverse."""
+rounding can reverse. `tokens`: the mean length of its answers, without the end of sequence."""
 
 FAILURES = ["variant", "accuracy", "gain", "no_answer", "truncated", "loops", "tokens"]
 FAILURES += ["mode", "mode_share", "norm_share", "norm_rank"]
