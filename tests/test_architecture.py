@@ -21,7 +21,7 @@ FLOORS = (
     "frontier maps recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",
-    "record tables variants text arguments paths errors",
+    "record tables variants text arguments paths choices errors",
 )
 """From the top down: a room may import itself, what stands right of it, and lower floors."""
 

@@ -4,13 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from headsweep.choices import Family, Grader
 from headsweep.config.section import DEVICE, SPLIT, Count, NotNegative, Positive, Section, Seed
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k", "custom"]
-Grader = Literal["math", "numeric", "choice", "exact"]
 Preset = Literal["default", "authors"]
-Family = Grader | Literal["gsm8k"]
 Published = Literal[
     "Meta-Llama-3-8B-Instruct",
     "Qwen2.5-Math-1.5B-Instruct",

@@ -4,14 +4,13 @@ The workers stay for the next call. Threads share them; a forked process starts 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
+from headsweep.choices import Family
 from headsweep.errors import GradingError, quoted
 from headsweep.grading.distinct import judge, read
 from headsweep.grading.graders import canonical
 from headsweep.grading.pool import Limits, Reading
-
-Grader = Literal["math", "gsm8k", "numeric", "choice", "exact"]
 
 CAUSES = {"judged": "wrong", "no_answer": "no answer", "timeout": "time"}
 """What `Verdict.cause` calls the pool's verdicts, if an answer is not right; others keep their
@@ -35,7 +34,7 @@ class Verdict(NamedTuple):
 def grade(
     answers: Sequence[str | None],
     golds: Sequence[str],
-    grader: Grader = "math",
+    grader: Family = "math",
     *,
     final: bool = False,
     workers: int | None = None,
@@ -65,7 +64,7 @@ def grade(
         GradingError: the grader is unknown, the lists differ in length, something is no text, or no
             worker can be started.
     """
-    graders = get_args(Grader)
+    graders = get_args(Family)
     if grader not in graders:
         allowed = ", ".join(graders)
         raise GradingError(f"grader {quoted(grader)} is unknown; choose one of {allowed}")

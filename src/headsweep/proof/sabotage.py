@@ -13,8 +13,8 @@ import pandas as pd
 import torch
 from jaxtyping import Int
 
+from headsweep.choices import Grader
 from headsweep.config import Decoding
-from headsweep.config.questions import Grader
 from headsweep.errors import ModelError
 from headsweep.generation.engine import Engine, Request
 from headsweep.generation.prompts import encode_prompt

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from transformers import PreTrainedModel
 
 from headsweep.benchmarks.sources import draw, read_source
+from headsweep.choices import Grader
 from headsweep.compression.decoder import Decoder, to_answer
 from headsweep.config import Decoding, Questions
-from headsweep.config.questions import Grader
 from headsweep.errors import ConfigError
 from headsweep.models.load import as_loaded, load_tokenizer
 from headsweep.statistics.intervals import Estimate, paired_interval, wilson

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from headsweep.config.questions import Grader
+from headsweep.choices import Grader
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
 from headsweep.recovery.settings import TRAINING, Recovery

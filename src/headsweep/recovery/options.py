@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from headsweep.arguments import count, layer_numbers, reading
-from headsweep.config.questions import Grader
+from headsweep.choices import Grader
 from headsweep.models.gguf import Kind
 from headsweep.recovery.command import prune_as_asked
 from headsweep.recovery.settings import TRAINING, Recovery

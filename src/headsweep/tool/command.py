@@ -5,9 +5,10 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from headsweep.arguments import add_command
+from headsweep.choices import Family
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
 from headsweep.tool.head_map import head_map
@@ -269,7 +270,7 @@ def export_gguf(
 def grade(
     file: Path,
     *,
-    grader: Literal["math", "gsm8k", "numeric", "choice", "exact"] = "math",
+    grader: Family = "math",
     answer_column: str = "answer",
     gold_column: str = "gold",
     final: bool = False,

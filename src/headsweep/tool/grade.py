@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from headsweep.choices import Family
 from headsweep.errors import ConfigError, TableError
-from headsweep.grading.verdicts import Grader, Verdict
+from headsweep.grading.verdicts import Verdict
 from headsweep.grading.verdicts import grade as verdicts_of
 from headsweep.tables import write_csv
 from headsweep.text import percent, plain
@@ -19,7 +20,7 @@ _SILENCE = 10.0  # seconds between two lines of progress
 
 def grade(
     file: Path,
-    grader: Grader,
+    grader: Family,
     answer_column: str,
     gold_column: str,
     final: bool,
@@ -63,7 +64,7 @@ def judged(
     of: object,
     answers: list[str | None],
     golds: list[str | None],
-    grader: Grader,
+    grader: Family,
     *,
     final: bool = False,
     workers: int | None = None,

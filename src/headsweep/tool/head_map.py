@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headsweep import paths
+from headsweep.choices import Grader
 from headsweep.config import parse
-from headsweep.config.questions import Dtype, Grader
+from headsweep.config.questions import Dtype
 from headsweep.tool.sweep import answer, begun, described_model, described_questions, once
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headsweep import paths
+from headsweep.choices import Grader
 from headsweep.config import Config, parse
 from headsweep.config.experiments import Placebos
-from headsweep.config.questions import Benchmark, Dtype, Grader
+from headsweep.config.questions import Benchmark, Dtype
 from headsweep.errors import ConfigError
 
 if TYPE_CHECKING:

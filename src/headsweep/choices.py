@@ -1,0 +1,8 @@
+"""Words to choose from that configs, the command line and Python share."""
+
+from typing import Literal
+
+Grader = Literal["math", "numeric", "choice", "exact"]
+"""Graders that a benchmark of one's own may name; see `headsweep.grading.graders`."""
+Family = Literal[Grader, "gsm8k"]
+"""All graders: GSM8K's own questions have one more."""
