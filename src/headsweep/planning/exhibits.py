@@ -19,7 +19,8 @@ Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "fr
 
 Section = Literal["luck", "sampling", "question", "compression", "printed", ""]
 """Where the page shows a figure: in a collapsed section, among the papers' figures ("printed"), or
-nowhere ("": it draws one of its own)."""
+nowhere ("": it draws one of its own). Of every sweep the page has "luck"; "sampling" and "question"
+come with selectors."""
 
 _SHORT = 3  # rounds of fewer epochs have no course that losses could show
 
