@@ -157,7 +157,7 @@ class Config(Section):
         if beyond and model.backend == "vllm":
             raise ValueError(
                 f"{where}.{key}, but models.{entry.model} has backend vllm, which prunes and "
-                f"scales heads and leaves layers out (head, scaled, skip), no more; ask for "
+                f"scales heads and leaves layers out ({', '.join(IN_VLLM[1:])}), no more; ask for "
                 f"these alone, or write backend headsweep"
             )
 
