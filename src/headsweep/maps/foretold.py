@@ -12,16 +12,8 @@ from headsweep.statistics import LEVEL
 from headsweep.variants import BASE
 
 FORETOLD = ["questions", "decoding", "title", "n", "outcome", "estimate", "heads", "correlation"]
-FORETOLD += [
-    "low",
-    "high",
-    "top",
-    "best_hits",
-    "worst_hits",
-    "by_chance",
-    "best_gain",
-    "best_found",
-]
+FORETOLD += ["low", "high", "top", "best_hits", "worst_hits", "by_chance"]
+FORETOLD += ["best_gain", "best_found"]
 """Columns of the table. `estimate` is scored or first order; `top` is a quarter of the heads, and
 the hits count how many of the truly best (worst) so many are among the map's best (worst);
 `by_chance` is the count that luck gives. `best_found` is the largest gain among the map's best,
