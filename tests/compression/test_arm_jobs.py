@@ -66,7 +66,7 @@ def prepare_decoder():
     save_decoder(Path("decoder"))
     prepare.prepare_model(CONFIG, "decoder")
     for name in CONFIG.questions:
-        prepare.read_source(CONFIG, name)
+        prepare.store_split(CONFIG, name)
         prepare.draw_questions(CONFIG, name)
     questions = read_table(Store(CONFIG).path(QUESTIONS, questions="train"), QUESTIONS)
     batch = FULL.answered(CONFIG)

@@ -84,7 +84,10 @@ def test_moments_are_cut_with_the_weights(monkeypatch):
     def noted(run):
         for act in (lambda _: None, take):
             act(run)
-            states = {name: run.optimizer.state.get(one, {}) for name, one in run.named.items()}
+            states = {
+                name: run.optimizer.state.get(one, {})
+                for name, one in run.parameters_by_name.items()
+            }
             seen.append(copy.deepcopy(states))
 
     monkeypatch.setattr(training_module._Run, "take_moments", noted)

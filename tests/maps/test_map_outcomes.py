@@ -90,7 +90,9 @@ def test_what_a_map_foretells_is_counted_against_measured_gains():
     z = pd.DataFrame({"base": [1] * 5 + [0] * 5})
     for name, count in zip(names, right, strict=True):
         z[name] = [1] * count + [0] * (10 - count)
-    table = foretold(heads, {"test": z}, {"test": "Sums, test"}).set_index("estimate")
+    answered = ("test", "greedy")
+    table = foretold(heads, {answered: z}, {answered: "Sums, test"}).set_index("estimate")
+    assert set(table["questions"]) == {"test"} and set(table["decoding"]) == {"greedy"}
     scored, first = table.loc["scored"], table.loc["first order"]
     assert scored["title"] == "Sums, test" and scored["n"] == 10
     assert scored["correlation"] == pytest.approx(spearmanr(change, right).statistic)
@@ -100,8 +102,8 @@ def test_what_a_map_foretells_is_counted_against_measured_gains():
     assert scored["best_found"] == pytest.approx(0.4)
     assert first["best_found"] == pytest.approx(-0.3)
     assert scored["by_chance"] == pytest.approx(0.5)
-    few = {"test": z[["base", *names[:5]]]}
-    assert foretold(heads, few, {"test": "few"}).empty
+    few = {answered: z[["base", *names[:5]]]}
+    assert foretold(heads, few, {answered: "few"}).empty
 
 
 def test_the_interval_of_a_rank_correlation_covers_it():

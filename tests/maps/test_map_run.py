@@ -29,7 +29,7 @@ from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section
 from headsweep.report.maps import mapped
-from headsweep.tables import GRADIENTS, SCORES, write_table
+from headsweep.tables import ACCURACY, GRADIENTS, SCORES, write_table
 from headsweep.tool.store import files_of
 
 HELPS = "L02H05"
@@ -118,6 +118,28 @@ def test_without_an_effect_nothing_is_shown_and_the_verdict_says_so(config):
     assert verdict.mark == "–"
     assert verdict.answer == "No head's loss is shown to favour right answers"
     assert len(str(verdict).split()) <= 40
+
+
+def test_a_map_is_held_against_the_gains_under_every_decoding_of_one_question_set(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    sweep = {"model": "reasoner", "questions": "math_test", "layers": [0, 2, 5]}
+    several = mapping(sweeps={name: {**sweep, "decoding": name} for name in ("greedy", "authors")})
+    simulation.fill(several)
+    put_scores(several)
+    write_tables(several, "known")
+    store = Store(several)
+    table = pd.read_csv(store.path(paths.MAP, map="known", table="foretold"))
+    scored = table.query("outcome == 'preference' and estimate == 'scored'")
+    titles = [f"MATH-like, test, decoding {name}" for name in ("authors", "greedy")]
+    assert sorted(scored["title"]) == titles
+    best = scored.set_index("decoding")["best_gain"]
+    for decoding in ("greedy", "authors"):
+        z = store.read(ACCURACY, model="reasoner", decoding=decoding, questions="math_test")
+        gains = z.filter(regex=r"^L\d\dH").mean() - z["base"].mean()
+        assert best[decoding] == pytest.approx(gains.max(), abs=1e-6)
+    assert best["greedy"] != best["authors"]
 
 
 def test_damaged_scores_are_noticed(config):

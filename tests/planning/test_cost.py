@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from example_config import VALUES, changed, config
+from example_config import STUDIES, VALUES, changed, config
 from headsweep.config import Questions, parse
 from headsweep.config.compression import Importance
 from headsweep.planning import cards, cost
@@ -38,11 +38,25 @@ def test_an_arm_s_time_counts_its_test_and_its_scoring():
     calm = study.method.model_copy(update={"importance": Importance(criterion="random")})
     scored = full - cost.training_seconds(planned, study, calm, card)
     # Four rounds; a pass takes two operations a weight and token, at 13% of the card's rate.
-    tokens = 50 * (35 + 550)
+    # A text has 120 tokens of a prompt and 550 of an answer, cut at the decoding's 64.
+    tokens = 50 * (120 + 64)
     assert scored == pytest.approx(4 * 2 * 1.5e9 * tokens / (0.13 * card.flops))
     minutes = [cost.training_request(planned, study, study.settings[name]).minutes for name in ARMS]
     assert 10 < minutes[0] < minutes[1]
     assert cost.training_request(planned, study).minutes > minutes[0]  # all tests, five times
+
+
+def test_a_model_trains_on_prompts_with_answers_and_a_solver_on_word_problems():
+    values = changed(STUDIES, "decodings/greedy/max_new_tokens", 2048)
+    values = changed(values, "compressions/fetched/arms", ["baseline", "full"])
+    planned = parse(values)
+    own, fetched = planned.compressions["own"], planned.compressions["fetched"]
+    epochs = sum(arm.training.epochs for arm in own.settings.values() if arm.rounds)
+    tokens = cost.training_cost(planned, "own").tokens
+    assert tokens == len(own.seeds) * epochs * 50 * (120 + 550) > 0
+    epochs = planned.solvers["base"].training.epochs + fetched.settings["full"].training.epochs
+    tokens = cost.training_cost(planned, "fetched").tokens
+    assert tokens == len(fetched.seeds) * epochs * 90 * 35
 
 
 def test_the_plan_names_cards_that_cannot_hold_a_model_and_says_what_scoring_it_takes():

@@ -66,7 +66,7 @@ def prepared(values):
     mark_version()
     config = save(values)
     prepare.prepare_model(config, "tiny")
-    prepare.read_source(config, "test")
+    prepare.store_split(config, "test")
     prepare.draw_questions(config, "test")
     return config
 

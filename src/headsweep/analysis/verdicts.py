@@ -21,9 +21,9 @@ from headsweep.config import Config
 from headsweep.config.compression import is_narrow
 from headsweep.maps import outcomes
 from headsweep.planning.titles import title
-from headsweep.sprint import evaluation
+from headsweep.sprint import evaluation, methods
 from headsweep.sprint.evaluation import MEAN, PAIRED
-from headsweep.sprint.methods import COVER, SPRINT, sampling
+from headsweep.sprint.methods import COVER, SPRINT
 from headsweep.statistics.intervals import holm
 from headsweep.variants import BASE
 
@@ -59,19 +59,20 @@ def verdicts(config: Config) -> list[Verdict]:
 
 
 def rival(config: Config, selector: str) -> tuple[str, int]:
-    """Return the method that SPRINT is held against, and SPRINT's largest N.
+    """Return the method that SPRINT is held against, "" if there is none, and SPRINT's largest N.
 
-    It is the selector's `versus`, or else the sampling with the highest Pass@N, a choice that
-    favours sampling; without sampling it is empty.
+    The method is the selector's `versus`, or else the sampling with the highest Pass@N at that N
+    (of equals the last in the table): picked afterwards, which favours sampling.
     """
-    table = Source.read(config, tables.CURVES, selector=selector).rows
-    most = int(table.loc[table["method"] == SPRINT, "n"].max())
+    curves = Source.read(config, tables.CURVES, selector=selector).rows
+    largest_n = int(curves.loc[curves["method"] == SPRINT, "n"].max())
     section = config.selectors[selector]
     if section.versus:
-        return sampling(config, section.sampling).get(section.versus, section.versus), most
-    at = table[(table["n"] == most) & table["method"].str.startswith("sampling")]
-    ranked = at.sort_values("pass_at_n", kind="stable")["method"]
-    return next(reversed(ranked.tolist()), ""), most
+        names = methods.sampling(config, section.sampling)
+        return names.get(section.versus, section.versus), largest_n
+    samplings = curves[(curves["n"] == largest_n) & curves["method"].map(methods.is_sampling)]
+    ranked = samplings.sort_values("pass_at_n", kind="stable")["method"]
+    return next(reversed(ranked.tolist()), ""), largest_n
 
 
 def against_sampling(config: Config, frontier: str) -> tuple[Source, int]:
@@ -176,7 +177,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
             held[row.where(method=method, n=most)] = name, method
     if not held:
         return
-    sampled = all(method.startswith("sampling") for _, method in held.values())
+    sampled = all(methods.is_sampling(method) for _, method in held.values())
     other = "sampling" if sampled else "the other method"
     mark, row, answer = _told(
         list(held),
@@ -234,38 +235,42 @@ def _families(config: Config) -> Iterator[Verdict]:
     for name in config.frontiers:
         table = Source.read(config, paths.FRONTIER, frontier=name, table="paired")
         heads = table.query(_TESTED).where(family="head", outcome="pass")
-        row = heads.where(versus="sampling")
-        if not row:
+        against = heads.where(versus="sampling")
+        if not against:
             continue
-        mark = row.direction("low", "high", "adjusted")
+        mark = against.direction("low", "high", "adjusted")
         answers = {"▲": "Heads beat sampling", "▼": "Sampling beats heads"}
         answer = answers.get(mark, "Heads are not shown to beat sampling")
         named = "{subject}. " if len(config.frontiers) > 1 else ""
-        said = row.say(
+        effect = against.say(
             named + "{budget} answers' tokens: {difference} points.",
             subject=title(config, "frontiers", name),
             budget=Cell("budget", "count"),
             difference=_DIFFERENCE,
         )
         others = heads.query("versus != 'sampling'")
-        won = others.query(f"adjusted < {SIGNIFICANCE} and difference > 0")
-        beaten = won.number("difference", "count", "count") if won else "none"
-        families = others.number("difference", "count", "count") if others else ""
-        so = Sentence("Heads beat {won} of {families} families.", won=beaten, families=families)
+        consequence = Sentence("")
+        if others:
+            beaten = others.query(f"adjusted < {SIGNIFICANCE} and difference > 0")
+            consequence = Sentence(
+                "Heads beat {beaten} of {families} families.",
+                beaten=beaten.number("difference", "count", "count") if beaten else "none",
+                families=others.number("difference", "count", "count"),
+            )
         _, tests = against_sampling(config, name)
-        told = unless_shown(mark, row, so if others else Sentence(""), tests=tests)
-        yield Verdict("families", mark, answer, said, told)
+        consequence = unless_shown(mark, against, consequence, tests=tests)
+        yield Verdict("families", mark, answer, effect, consequence)
 
 
 def _compression(config: Config) -> Iterator[Verdict]:
     if not config.compressions:
         return
     exhibits = ("table1", "variations")
-    methods, variations = (
+    arms, variations = (
         Source.read(config, paths.COMPRESSION_TABLE, ARM_ACCURACY, exhibit=exhibit)
         for exhibit in exhibits
     )
-    for row in methods.where(arm=METHOD):
+    for row in arms.where(arm=METHOD):
         name = row.first["compression"]
         study = config.compressions[name]
         column, beside = control(row.first)

@@ -24,7 +24,10 @@ class Problem(NamedTuple):
 
 
 class Draw:
-    """Random draws for a template at a level, 1 (easy) to 5 (hard)."""
+    """Random draws for a template at a level, 1 (easy) to 5 (hard).
+
+    Templates call it `rng`: it draws as a `Random` does, and by the level.
+    """
 
     def __init__(self, rng: Random, level: int) -> None:
         self.level = level
@@ -36,7 +39,11 @@ class Draw:
         return limits[self.level - 1]
 
     def up_to(self, low: int, *limits: int, negative: bool = False) -> int:
-        """Draw a number from `low` to the level's limit, with a random sign if `negative`."""
+        """Draw a number from `low` to the level's limit, with a random sign if `negative`.
+
+        The first argument is the lower limit, five upper limits follow, one for each level:
+        `up_to(3, 6, 8, 9, 10, 12)` draws from 3 to 6 at level 1, and from 3 to 12 at level 5.
+        """
         value = self.randint(low, self.by_level(*limits))
         return -value if negative and self._random() < 0.5 else value
 

@@ -57,8 +57,8 @@ def check_finite(losses: Mapping[str, float], step: int, remedy: str) -> None:
             )
 
 
-def decayed(parameters: Sequence[Tensor], weight_decay: float) -> list[dict[str, Any]]:
-    """Return an optimiser's groups of parameters: only matrices have a weight decay."""
+def decay_groups(parameters: Sequence[Tensor], weight_decay: float) -> list[dict[str, Any]]:
+    """Return an optimiser's two groups: matrices with the weight decay, others without."""
     matrices = [parameter for parameter in parameters if parameter.ndim > 1]
     others = [parameter for parameter in parameters if parameter.ndim < 2]
     return [

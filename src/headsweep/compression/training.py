@@ -23,7 +23,7 @@ from headsweep.compression.steps import (
     Reports,
     begin_step,
     check_finite,
-    decayed,
+    decay_groups,
     epoch_batches,
     loss_words,
 )
@@ -243,18 +243,21 @@ class _Run:
         return {name: total / steps for name, total in self.sums.items()}
 
     def new_optimizer(self) -> None:
-        self.named = dict(self.model.named_parameters())
-        trained = [parameter for parameter in self.named.values() if parameter.requires_grad]
-        groups = decayed(trained, self.settings.weight_decay)
+        """Make an optimiser without moments for what is trained; keep the names of parameters."""
+        self.parameters_by_name = dict(self.model.named_parameters())
+        trained = [
+            parameter for parameter in self.parameters_by_name.values() if parameter.requires_grad
+        ]
+        groups = decay_groups(trained, self.settings.weight_decay)
         optimizer = torch.optim.AdamW(groups, lr=self.settings.learning_rate, fused=True)
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
 
     def take_moments(self) -> None:
         """Make the optimiser again after parameters were cut; its moments are cut alike."""
         old_moments = self.optimizer.state
-        old_parameters = self.named
+        old_parameters = self.parameters_by_name
         self.new_optimizer()
-        for name, parameter in self.named.items():
+        for name, parameter in self.parameters_by_name.items():
             old = old_parameters[name]
             moments = old_moments.get(old, {})
             if parameter is not old:

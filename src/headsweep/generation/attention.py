@@ -41,7 +41,7 @@ class Segments:
     starts: Sequence[int]  # column of each row's first token in this pass, also its position
     counts: Sequence[int]  # number of tokens of each row in this pass
     device: torch.device
-    keep: Sequence[int]  # of how many last tokens of each row the last layer's output is needed
+    keep: Sequence[int]  # how many last tokens of each row need an output of the last layer
 
     def __post_init__(self) -> None:
         self.ends = [*map(int.__add__, self.starts, self.counts)]
@@ -112,11 +112,11 @@ class Segments:
         return part
 
     def tail(self) -> tuple[Segments, Int[Tensor, " kept"]]:
-        """Return the last tokens of each row that matter, and where they stand among all."""
+        """Return the last `keep` tokens of each row, and where they stand among all tokens."""
         starts = [*map(int.__sub__, self.ends, self.keep)]
-        left = Segments(self.slots, starts, self.keep, self.device, self.keep)
-        begins = [*map(int.__sub__, self.offsets[1:], self.keep)]
-        return left, ranges(begins, self.keep, self.device)
+        kept = Segments(self.slots, starts, self.keep, self.device, self.keep)
+        first_places = [*map(int.__sub__, self.offsets[1:], self.keep)]
+        return kept, ranges(first_places, self.keep, self.device)
 
     def padded(self, tokens: Tensor) -> Tensor:
         """Return what belongs to tokens row by row, rows of fewer tokens with zeros behind."""

@@ -198,7 +198,10 @@ def stop() -> int:
 
 
 def _stop(name: str, stopped: set[int]) -> bool:
-    """Stop an engine, if it listens, and wait for its end; False if its process is not known."""
+    """Stop an engine, if it listens, and wait for its end.
+
+    False only if no signal could be sent.
+    """
     if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
         return True
     with connection, contextlib.suppress(ConnectionError):

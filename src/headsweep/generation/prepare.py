@@ -28,13 +28,16 @@ from headsweep.tables import (
 _LOG = logging.getLogger(__name__)
 
 
-def read_source(config: Config, questions: str) -> None:
-    """Read the split that a question set is drawn from: from the hub, a file, or the generator."""
-    from headsweep.benchmarks import sources
+def store_split(config: Config, questions: str) -> None:
+    """Write the split that a question set is drawn from to the store.
+
+    It comes from the hub, a file, or the generator. Sets of one split share it.
+    """
+    from headsweep.benchmarks.sources import read_source
 
     stopwatch = Stopwatch()
     section = config.questions[questions]
-    rows = sources.read_source(section)
+    rows = read_source(section)
     output = Store(config).path(SOURCE, source=questions)
     write_table(output, rows, SOURCE)
     write_record(output, stopwatch, {"benchmark": section.model_dump(mode="json")})

@@ -173,14 +173,17 @@ class Weights:
 
     def _layer(self, layer: Any, heads: tuple[int, int, int], window: int | None) -> Layer:
         attention = layer.self_attn
-        turned = (attention.q_proj, attention.k_proj)
+        rotary = (attention.q_proj, attention.k_proj)
         values = attention.v_proj
-        weight = torch.cat([*(self._paired(part.weight) for part in turned), values.weight])
+        weight = torch.cat([*(self._rotary_order(part.weight) for part in rotary), values.weight])
         bias = norms = None
         if values.bias is not None:
-            bias = torch.cat([*(self._paired(part.bias) for part in turned), values.bias])
+            bias = torch.cat([*(self._rotary_order(part.bias) for part in rotary), values.bias])
         if hasattr(attention, "q_norm"):
-            norms = self._norm(attention.q_norm, True), self._norm(attention.k_norm, True)
+            norms = (
+                self._norm(attention.q_norm, rotary=True),
+                self._norm(attention.k_norm, rotary=True),
+            )
         parts = (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
         output, gate, up, down = (
             Linear(part.weight, part.bias) for part in (attention.o_proj, *parts)
@@ -189,18 +192,22 @@ class Weights:
         qkv = Linear(weight, bias)
         return Layer(heads, window, norm, qkv, norms, output, mlp_norm, gate, up, down)
 
-    def _paired(self, weight: Tensor) -> Tensor:
+    def _rotary_order(self, weight: Tensor) -> Tensor:
         """Put the rows of each rotary pair of a projection's heads side by side."""
         halves = weight.unflatten(0, (-1, 2, self.head_dim // 2))
         return halves.transpose(1, 2).flatten(0, 2)
 
-    def _norm(self, norm: Any, of_heads: bool = False) -> Norm:
-        """Return a norm by root mean square."""
+    def _norm(self, norm: Any, *, rotary: bool = False) -> Norm:
+        """Return an RMSNorm module as a function.
+
+        `rotary`: it is of queries or keys, and its weights are reordered as these are. Gemma 1 has
+        no such norms.
+        """
         weight = norm.weight.detach()
         if self._gemma:
             # In float32, as Gemma's own: of 1 + w bfloat16 keeps little.
             return partial(_norm_in_float32, weight=1 + weight.float(), epsilon=norm.eps)
-        weight = self._paired(weight) if of_heads else weight
+        weight = self._rotary_order(weight) if rotary else weight
         epsilon = norm.variance_epsilon
         return partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=epsilon)
 

@@ -63,7 +63,11 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process and its first child."""
+        """Start the process, and let its first child begin.
+
+        The process forks its children itself, one after the other, and counts them from 0. A child
+        begins when it reads its number; what stands before that was meant for an earlier one.
+        """
         kept = {key: os.environ[key] for key in _KEPT_ENVIRONMENT if key in os.environ}
         self.process = subprocess.Popen(
             self.command,
@@ -79,10 +83,10 @@ class Worker:
         self.unread = b""
         self.ready = False
         self.starts += 1
-        self.child = 0
+        self.child_number = 0
         self.answered = 0  # items, by the latest child
-        self._write(f"{self.child}")
-        if self.ended:  # meanwhile
+        self._write(f"{self.child_number}")
+        if self.ended:  # by `end` in another thread, which has not seen this process
             self.end()
 
     def perform(self, batch: list[tuple[str, ...]]) -> list[Outcome]:
@@ -114,9 +118,9 @@ class Worker:
                 if state == "gone":
                     self._replace()
                 else:
-                    self.child += 1
+                    self.child_number += 1
                     self.answered = 0
-                    self._write(f"{self.child}")
+                    self._write(f"{self.child_number}")
                 self.give(rest[len(outcomes) :])
         return outcomes
 

@@ -215,7 +215,7 @@ def _watch(folders: tuple[str, ...], event: str, arguments: tuple[object, ...]) 
     elif event == "os.listdir":
         allowed = _is_below(f"{arguments[0]}/", folders)
     elif event == "import":
-        module, file, *_ = arguments  # a compiled module has a file
+        module, file, *_ = arguments  # only an extension module in machine code names its file here
         allowed = str(module).partition(".")[0] in LIBRARIES and file is None
     else:
         allowed = False

@@ -11,8 +11,9 @@ from headsweep.maps.outcomes import TITLE_OF_OUTCOME
 from headsweep.statistics import LEVEL
 from headsweep.variants import BASE
 
-FORETOLD = ["questions", "title", "n", "outcome", "estimate", "heads", "correlation", "low", "high"]
-FORETOLD += ["top", "best_hits", "worst_hits", "by_chance", "best_gain", "best_found"]
+FORETOLD = ["questions", "decoding", "title", "n", "outcome", "estimate", "heads", "correlation"]
+FORETOLD += ["low", "high", "top", "best_hits", "worst_hits", "by_chance"]
+FORETOLD += ["best_gain", "best_found"]
 """Columns of the table. `estimate` is scored or first order; `top` is a quarter of the heads, and
 the hits count how many of the truly best (worst) so many are among the map's best (worst);
 `by_chance` is the count that luck gives. `best_found` is the largest gain among the map's best,
@@ -22,18 +23,20 @@ _FEWEST = 6  # heads, below which a rank correlation says nothing
 
 
 def foretold(
-    heads: pd.DataFrame, measured: Mapping[str, pd.DataFrame], called: Mapping[str, str]
+    heads: pd.DataFrame,
+    measured: Mapping[tuple[str, str], pd.DataFrame],
+    called: Mapping[tuple[str, str], str],
 ) -> pd.DataFrame:
-    """Return columns `FORETOLD`, a row for each question set, outcome and estimate.
+    """Return columns `FORETOLD`, a row for each question set and decoding, outcome and estimate.
 
     Args:
         heads: the map's table, columns `headsweep.maps.outcomes.HEADS`.
-        measured: matrices Z (`headsweep.tables.ACCURACY`), by question set.
-        called: the titles of the question sets.
+        measured: matrices Z (`headsweep.tables.ACCURACY`), by question set and decoding.
+        called: what the report calls each of these.
     """
     rows = []
     pruned = heads[heads["kind"] == "head"]
-    for questions, z in measured.items():
+    for (questions, decoding), z in measured.items():
         present = [name for name in pruned["variant"].unique() if name in z.columns]
         if len(present) < _FEWEST:
             continue
@@ -44,8 +47,15 @@ def foretold(
                 continue
             for estimate, column in (("scored", "change"), ("first order", "first_order")):
                 ranking = _held(of_outcome.loc[present, column], gains)
-                facts = {"questions": questions, "title": called[questions], "n": len(z)}
-                rows.append({**facts, "outcome": outcome, "estimate": estimate, **ranking})
+                facts = {
+                    "questions": questions,
+                    "decoding": decoding,
+                    "title": called[questions, decoding],
+                    "n": len(z),
+                    "outcome": outcome,
+                    "estimate": estimate,
+                }
+                rows.append(facts | ranking)
     return pd.DataFrame(rows, columns=FORETOLD)
 
 

@@ -1,6 +1,7 @@
 """The tables of a map, made from its scores without a model."""
 
 import logging
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from headsweep.config import Config
 from headsweep.errors import RESULT
 from headsweep.maps.foretold import foretold
 from headsweep.maps.outcomes import heads_table, layers_table
-from headsweep.planning.maps import measured, score_files
+from headsweep.planning.maps import head_batches_elsewhere, score_files
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 from headsweep.record import Stopwatch, write_record
@@ -32,11 +33,16 @@ def write_tables(config: Config, name: str) -> None:
     scores = pd.concat([read_table(Path(file), SCORES) for file in files], ignore_index=True)
     estimates = read_table(Path(gradients), GRADIENTS)
     heads = heads_table(scores, estimates, config.seed)
+    measured = head_batches_elsewhere(config, name)
+    decodings = Counter(batch.questions for batch in measured)
     outcomes, called = {}, {}
-    for batch in measured(config, name):
-        outcomes[batch.questions] = store.read(ACCURACY, **batch.names)
+    for batch in measured:
+        answered = batch.questions, batch.decoding
+        outcomes[answered] = store.read(ACCURACY, **batch.names)
         split = config.questions[batch.questions].split
-        called[batch.questions] = f"{title(config, 'questions', batch.questions)}, {split}"
+        called[answered] = f"{title(config, 'questions', batch.questions)}, {split}"
+        if decodings[batch.questions] > 1:
+            called[answered] += f", decoding {batch.decoding}"
     tables = {
         "heads": heads,
         "layers": layers_table(heads),

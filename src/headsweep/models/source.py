@@ -252,10 +252,11 @@ def count_parameters(folder: Path) -> int:
 
 
 def fingerprint(folder: Path) -> str:
-    """Return 16 hex digits that change when a model folder's files do; of a GGUF file its sha256.
+    """Return 16 hex digits that tell a model folder's content; of a GGUF file its sha256.
 
-    Config, tokenizer and weight headers are read in full. Weights are read in full up to 4 MiB a
-    file and in evenly spaced slices above, so that 15 GB take well under a second.
+    Config, tokenizer and weight headers count in full, and weight files of up to 4 MiB. Larger ones
+    count by evenly spaced slices, so that 15 GB take well under a second: a change between slices
+    goes unnoticed.
 
     Raises:
         ModelError: config or weights are missing or damaged.

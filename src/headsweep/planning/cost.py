@@ -56,7 +56,7 @@ _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
 _SAMPLED_TEXTS = 2  # of a question in a map: a right and a wrong sample
 _DISK_BYTES_A_SCORE = 20.0
-_TEXT_TOKENS = 35
+_PROBLEM_TOKENS = 35  # of a solver's word problem
 _PASSES = 4  # of two operations per weight and token: three for the student, one for its teacher
 _DEVELOPMENT = 1.5
 _SOLVING = 10  # passes of the thought head over a problem of the test part
@@ -342,9 +342,14 @@ def _recipe(config: Config, study: Study, settings: Compression) -> Training:
 
 
 def _training_part(config: Config, study: Study) -> tuple[int, int]:
-    """Return the rows of a training part, and the tokens of each."""
+    """Return the rows of a training part, and the mean tokens of each.
+
+    A model learns from a prompt with its answer, a solver from a word problem alone.
+    """
     if study.train is not None:
         questions = config.questions[study.train]
-        return question_count(questions), _TEXT_TOKENS + LENGTHS[questions.benchmark][1]
+        prompt, answer = LENGTHS[questions.benchmark]
+        answer = min(answer, config.decodings[study.decoding].max_new_tokens)
+        return question_count(questions), prompt + answer
     problems = config.problems[str(study.data)]
-    return problems.n or ROWS[problems.dataset], _TEXT_TOKENS
+    return problems.n or ROWS[problems.dataset], _PROBLEM_TOKENS

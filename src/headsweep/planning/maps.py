@@ -87,10 +87,11 @@ def layer_name(layer: int) -> str:
     return f"L{layer:02d}"
 
 
-def measured(config: Config, name: str) -> list[Batch]:
-    """Return the batches whose graded answers say what losing heads of a map's model gained.
+def head_batches_elsewhere(config: Config, name: str) -> list[Batch]:
+    """Return the batches with pruned heads of a map's model, on other questions than the map's.
 
-    Those to the map's own questions are left out.
+    Their graded answers say what losing a head gained. Those to the map's own questions are left
+    out: the map has seen these, so they cannot say what it foretells.
     """
     section = config.maps[name]
     return [

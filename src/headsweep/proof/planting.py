@@ -137,7 +137,7 @@ def fill(
     for name in config.models:  # else making them would have the answers made again
         prepare.prepare_model(config, name)
     for name in config.questions:
-        prepare.read_source(config, name)
+        prepare.store_split(config, name)
         prepare.draw_questions(config, name)
     planted = [batch for batch in batches(config) if batch.model in config.selectors]
     for batch in planted:

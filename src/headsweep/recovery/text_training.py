@@ -25,7 +25,7 @@ from headsweep.compression.steps import (
     Reports,
     begin_step,
     check_finite,
-    decayed,
+    decay_groups,
     epoch_batches,
 )
 from headsweep.errors import ModelError
@@ -104,7 +104,8 @@ def train_round(
     trained = {
         name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
     }
-    optimizer = torch.optim.AdamW(decayed([*trained.values()], _WEIGHT_DECAY), lr=settings.rate)
+    groups = decay_groups([*trained.values()], _WEIGHT_DECAY)
+    optimizer = torch.optim.AdamW(groups, lr=settings.rate)
     if state.exists():
         facts, parts = read_state(state)
         progress.resume(facts)

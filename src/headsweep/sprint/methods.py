@@ -31,6 +31,11 @@ def sampling(config: Config, decodings: Sequence[str]) -> dict[str, str]:
     }
 
 
+def is_sampling(method: str) -> bool:
+    """Return whether a method is one of those that `sampling` names."""
+    return method.startswith(_SAMPLING)
+
+
 def is_baseline(method: str) -> bool:
     """Return whether a method is one of the paper's own baselines: sampling or random heads."""
-    return method.startswith(_SAMPLING) or method == RANDOM
+    return is_sampling(method) or method == RANDOM

@@ -77,7 +77,8 @@ def drawn(answers: Answers, max_n: int) -> Scores:
     correct, group, tokens, shared, alone = answers
     count = np.arange(1, tokens.shape[1] + 1)
 
-    def of_draws(values: np.ndarray) -> Values:
+    def expected_sums(values: np.ndarray) -> Values:
+        """Return expected sums over N drawn answers: N times the mean."""
         return together.extend(values.mean(axis=1, keepdims=True) * count, max_n)
 
     scores = {
@@ -85,10 +86,10 @@ def drawn(answers: Answers, max_n: int) -> Scores:
         "majority": together.majority_drawn(group, correct, max_n),
         "distinct_answers": together.distinct_drawn(group, max_n),
         "agreement": together.agreement_drawn(group, max_n),
-        "tokens": of_draws(tokens),
-        "computed": of_draws(tokens * answers.work),
+        "tokens": expected_sums(tokens),
+        "computed": expected_sums(tokens * answers.work),
         "longest": together.largest_drawn(tokens, max_n),
-        "prompts": together.largest_drawn(shared, max_n) + of_draws(alone),
+        "prompts": together.largest_drawn(shared, max_n) + expected_sums(alone),
     }
     for values in scores.values():
         values[:, len(count) :] = np.nan

@@ -185,7 +185,7 @@ def prepared(config: Config) -> "Store":
     for name in config.models:
         once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
     for name in config.questions:
-        once(store.path(tables.SOURCE, source=name), prepare.read_source, config, name)
+        once(store.path(tables.SOURCE, source=name), prepare.store_split, config, name)
         once(store.path(tables.QUESTIONS, questions=name), prepare.draw_questions, config, name)
     return store
 

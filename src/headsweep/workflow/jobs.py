@@ -92,7 +92,7 @@ def source(config: "Config", source: str) -> None:
     """Read one split, whole."""
     with quick_imports():
         from headsweep.generation import prepare
-    prepare.read_source(config, source)
+    prepare.store_split(config, source)
 
 
 @declare()

@@ -19,9 +19,9 @@ from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.planning.keys import digest, encoder_key
 from headsweep.planning.maps import (
     find_map,
+    head_batches_elsewhere,
     layer_name,
     map_layers,
-    measured,
     score_files,
     texts_key,
 )
@@ -295,7 +295,7 @@ class Rules:
         """Return the matrices Z whose gains a map is held against."""
         return [
             self.store.fill(ACCURACY, **batch.names)
-            for batch in measured(self.config, wildcards.map)
+            for batch in head_batches_elsewhere(self.config, wildcards.map)
         ]
 
     # frontier.smk
