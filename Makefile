@@ -49,6 +49,7 @@ demo: $(INSTALLED)
 
 # Without the model and the questions' texts: headsweep export made results/gallery/$(MODEL).
 MODEL := qwen2.5-coder-0.5b
+MATH := qwen2.5-coder-1.5b-math500
 real: $(INSTALLED)
 	mkdir -p results/real
 	cp -R $(addprefix results/gallery/$(MODEL)/,config.json results) results/real
@@ -143,8 +144,9 @@ figures: $(DEVELOPED) demo
 	HEADSWEEP_NIGHTLY=1 $(PYTEST) tests/nightly
 
 readme: demo real
+	$(AGAIN) real MODEL=$(MATH)
 	$(AGAIN) real MODEL=$(MODEL)-families
-	$(BIN)/python tests/nightly/readme.py results/demo $(addprefix results/real/results/$(MODEL),/ -families/)
+	$(BIN)/python tests/nightly/readme.py results/demo results/real/results/$(MATH) $(addprefix results/real/results/$(MODEL),/ -families/)
 
 suite-3.12 suite-3.13: suite-3.%:
 	@$(PYTHON3$*) -c 'import sys; sys.exit(sys.version_info[:2] != (3, $*))' || \

@@ -42,7 +42,7 @@ class Account(NamedTuple):
         if alike.exists():
             found = [*found, likeness(pd.read_csv(alike))]
         told = "\n".join(f"- {line}" for line in found)
-        return f"{told}\n\n{self._table(run).to_markdown(floatfmt='.1f')}"
+        return f"{told}\n\n{self._table(run).to_markdown(floatfmt='.1f', missingval='–')}"
 
     def stated(self, instead=None):
         """Return what README has of it; put the account of a run in its place, if one is given."""
@@ -73,7 +73,7 @@ class Account(NamedTuple):
 
 
 def by_subject(run, sweep):
-    """Return how many percent are right: without a head's loss, with it, with noise, as printed.
+    """Return how many percent are right: of the whole model, a head less, with noise, as printed.
 
     The printed ones are those of the layer in the paper's table of the model that stands beside.
     """
@@ -91,7 +91,8 @@ def by_subject(run, sweep):
         columns[f"{kind}, least"] = shares.min(axis=1)
         columns[f"{kind}, most"] = shares.max(axis=1)
     columns["printed, whole"] = printed["base"]
-    return pd.DataFrame(columns).reindex(right.index).rename_axis("right, %")
+    table = pd.DataFrame(columns).reindex(right.index).rename_axis("right, %")
+    return table.astype({"questions": int}).astype(object).where(table.notna(), None)
 
 
 MATH = Account("MATH-500 run", "qwen2.5-coder-1.5b-math500", "math")
@@ -114,6 +115,6 @@ def pictures(of, run):
 
 
 if __name__ == "__main__":
-    for told, run in zip((DEMO, REAL, FAMILIES), sys.argv[1:], strict=False):
+    for told, run in zip((DEMO, MATH, REAL, FAMILIES), sys.argv[1:], strict=False):
         told.stated(instead=Path(run))
         pictures(told, Path(run))

@@ -177,7 +177,7 @@ def stated(account):
     topic = {"family": "families", "right, %": "subjects"}.get(title, "Pass@N")
     for name, *cells in rows:
         for column, cell in zip(columns, cells, strict=True):
-            if cell == "nan":
+            if cell == "–":
                 continue
             yield _number(topic, f"{name}, {column}", cell)
 
