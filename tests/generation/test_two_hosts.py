@@ -34,7 +34,7 @@ GROUP = 5
 @pytest.fixture
 def planned(run_config, monkeypatch):
     """A config of the base and 24 heads, which are answered in groups of five."""
-    monkeypatch.setattr(schedule, "_GROUP", GROUP)
+    monkeypatch.setattr(schedule, "UNIT_VARIANTS", GROUP)
     monkeypatch.setattr(subprocess, "run", forked.run)
     monkeypatch.setattr(journal, "append", append)
     sweep = Sweep(model="tiny", questions="large", layers="all")

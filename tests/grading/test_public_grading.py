@@ -177,7 +177,7 @@ def test_progress_counts_distinct_pairs_up_to_all():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((["1"], ["1"], "maths"), "'maths' is unknown; choose one of math, gsm8k"),
+        ((["1"], ["1"], "maths"), "'maths' is unknown; choose one of math, numeric"),
         ((["1", "2"], ["1"]), "2 answers and 1 gold answers"),
         ((["1", 2], ["1", "2"]), "pair 1 holds 2, which is no text"),
         ((["1"], [None]), "pair 0 holds None"),
