@@ -74,6 +74,23 @@ def headsweep_data():
     return Path(folder)
 
 
+@pytest.fixture
+def pretended_gpu(tmp_path, monkeypatch):
+    """A GPU, as the kernel lists it and `nvidia-smi` names it; the program, to be changed."""
+    from headsweep.planning import cards
+
+    devices = tmp_path / "dev"
+    devices.mkdir()
+    (devices / "nvidia0").touch()
+    monkeypatch.setattr(cards, "_DEVICES", devices)
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho Card X\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return program
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport():
     """Fail a test that skips in CI: what CI does not run, nobody runs."""

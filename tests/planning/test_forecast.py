@@ -84,19 +84,10 @@ def test_samples_share_a_prompt_and_other_benchmarks_answers_are_as_much_longer_
 
 
 @pytest.fixture
-def gpu(tmp_path, monkeypatch):
-    """A machine with a GPU, as the kernel lists it and `nvidia-smi` names it."""
+def gpu(pretended_gpu, tmp_path, monkeypatch):
+    """A machine with a GPU, in a folder of its own; what tells its card."""
     monkeypatch.chdir(tmp_path)
-    devices = tmp_path / "dev"
-    devices.mkdir()
-    (devices / "nvidia0").touch()
-    monkeypatch.setattr(cards, "_DEVICES", devices)
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho Card X\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
-    return program
+    return pretended_gpu
 
 
 def of_tiny(**model):

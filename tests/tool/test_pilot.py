@@ -13,7 +13,7 @@ from headsweep import cli
 from headsweep.config import parse
 from headsweep.errors import EngineError
 from headsweep.generation import check, client
-from headsweep.planning import cards, inputs
+from headsweep.planning import inputs
 from headsweep.planning.batches import batches
 from headsweep.planning.forecast import Speed, Worker
 from headsweep.planning.inputs import resolve
@@ -108,17 +108,8 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
 
 
 @pytest.fixture
-def gpu(tmp_path, monkeypatch):
-    """A GPU, as the kernel lists it and `nvidia-smi` names it; vLLM seems to be installed."""
-    devices = tmp_path / "dev"
-    devices.mkdir()
-    (devices / "nvidia0").touch()
-    monkeypatch.setattr(cards, "_DEVICES", devices)
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho Card X\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+def gpu(pretended_gpu, monkeypatch):
+    """A machine with a GPU, on which vLLM seems to be installed."""
     for module in (pilot, inputs):
         monkeypatch.setattr(module, "find_spec", lambda name: name)
 
