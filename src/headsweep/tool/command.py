@@ -4,6 +4,7 @@ import argparse
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,32 +43,31 @@ _COLUMNS = ("question", "answer", "id", "subject", "level")
 
 def add_sweep(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `sweep`, whose columns are options of their own, to a command line."""
-    command = add_command(
-        commands,
-        "sweep",
-        sweep,
-        handler=_sweep,
-        epilog=_EXAMPLES,
-        options=("model", "benchmark"),
-        without=("columns",),
-    )
-    _add_columns(command)
+    _add_with_columns(commands, "sweep", sweep, _sweep, _EXAMPLES)
 
 
 def add_map(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `map`, whose columns are options of their own, to a command line."""
+    _add_with_columns(commands, "map", head_map, _map)
+
+
+def _add_with_columns(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    function: Callable[..., Any],
+    handler: Callable[..., Any],
+    epilog: str | None = None,
+) -> None:
+    """Add a command of a model and a benchmark, of which each column has an option."""
     command = add_command(
         commands,
-        "map",
-        head_map,
-        handler=_map,
+        name,
+        function,
+        handler=handler,
+        epilog=epilog,
         options=("model", "benchmark"),
         without=("columns",),
     )
-    _add_columns(command)
-
-
-def _add_columns(command: argparse.ArgumentParser) -> None:
     for column in _COLUMNS:
         text = f"your own benchmark: column of the {column}"
         command.add_argument(f"--{column}-column", metavar="NAME", help=text)
