@@ -72,6 +72,17 @@ def test_each_request_is_handed_out_once_and_the_base_models_first(run_config):
     assert {variant for variant, _ in units[0].requests} == {BASE, *variants[:24]}
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
+def test_the_lock_of_what_another_engine_has_completed_is_let_go(run_config):
+    batch = ("tiny", "greedy", "small")
+    locks = Locks(Path(paths.STORE_LOCKS))
+    schedule = Schedule(Work(run_config, *batch), [PRUNED], 1, locks)
+    inline.run(run_config, *batch, PRUNED)
+    assert schedule.next() is None
+    with multiprocessing.get_context("fork").Pool(1) as others:
+        assert not others.apply(locks.are_held)
+
+
 @pytest.mark.parametrize("decoding", ["greedy", "T0.6"])
 def test_a_larger_draw_takes_over_finished_answers(run_config, decoding):
     fresh, _ = run(run_config, "large", decoding)
