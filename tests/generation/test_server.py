@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,7 +22,9 @@ import inline
 from comparing import check, same_answers
 from headsweep import cli, paths
 from headsweep.errors import EngineError
-from headsweep.generation import client, devices, sockets, worker
+from headsweep.generation import client, devices, server, sockets, worker
+from headsweep.generation.locks import Locks
+from headsweep.generation.schedule import Schedule
 from headsweep.generation.work import Work
 from headsweep.planning.keys import key
 from headsweep.planning.store import mark_version
@@ -125,6 +128,19 @@ def test_one_engine_answers_all_jobs_and_works_ahead(spawned, capsys):
     ):
         cli.main(["engine", command])
         assert said in capsys.readouterr().out
+
+
+def test_what_a_job_waits_for_goes_before_what_is_worked_ahead(run_config):
+    locks = Locks(Path(paths.STORE_LOCKS))
+    ahead = Schedule(work_on(run_config, "small"), HEADS, 1, locks)
+    wanted = Schedule(work_on(run_config, "large"), HEADS, 1, locks)
+    with socket.socket(socket.AF_UNIX) as listener:
+        engine = server.Server(listener, "tiny", 1.0, "a run")
+        engine._schedules = {("small",): ahead, ("large",): wanted}
+        engine._jobs = {server._Job(Mock(), schedule=wanted)}
+        engine._workers = [server._Worker(Mock(), Mock(), ready=True)]
+        engine._feed()
+    assert engine._workers[0].schedule is wanted
 
 
 def test_a_job_that_finds_an_engine_needs_no_config_class(served):
