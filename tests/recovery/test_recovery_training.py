@@ -253,6 +253,7 @@ def test_intervals_of_perplexity_cover_what_they_claim():
         harder = Losses(nats + 0.1 * tokens + draw.normal(0, 1, size=40), tokens)
         own, ratio = perplexity(Losses(nats, tokens)), perplexity(harder, Losses(nats, tokens))
         assert own.low < own.value < own.high
+        assert own.value == pytest.approx(math.exp(nats.sum() / tokens.sum()))
         assert ratio.value == pytest.approx(perplexity(harder).value / own.value)
         covered += ratio.low <= math.exp(0.1) <= ratio.high
         # The same texts: their difficulty cancels.
