@@ -78,6 +78,7 @@ def test_abbreviated_latex_is_written_out():
         r"\frac12x": r"\frac{1}{2}x",
         r"\text{ 5 }": "5",
         r"\frac1": r"\frac1",
+        "x = .75": "0.75",
     }
     assert {text: hendrycks(text) for text in short} == short
 
