@@ -8,6 +8,7 @@ from headsweep import paths
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
 from headsweep.report.blocks import Section, fill
+from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.sections import look_alikes, sampling
 
 
@@ -46,6 +47,12 @@ def test_a_declared_column_that_a_table_lacks_is_an_error(config, template, colu
     pd.read_csv(file).drop(columns=column).to_csv(file, index=False)
     with pytest.raises(TableError, match=rf"math/{file.name} lacks \['{column}'\]"):
         filled(config, anchor)
+
+
+def test_a_declared_interval_begins_at_its_low_end():
+    cells = [cell for table in PAGE_TABLES for cell in table.columns.values() if cell.low]
+    assert len(cells) > 10
+    assert [cell.high for cell in cells] == [cell.low.replace("low", "high") for cell in cells]
 
 
 def test_a_table_whose_column_is_empty_is_shown_without_it(config):
