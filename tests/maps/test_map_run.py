@@ -224,6 +224,10 @@ def test_files_of_scores_are_named_by_what_decides_them():
     assert len({key, *keys}) == 5
     other = config.model_copy(update={"grading": "authors"})
     assert texts_key(other, "known") != key
+    for name in (config.maps["known"].decoding, *config.maps["known"].sampling):
+        shorter = config.decodings[name].model_copy(update={"max_new_tokens": 5})
+        other = config.model_copy(update={"decodings": config.decodings | {name: shorter}})
+        assert texts_key(other, "known") != key, name
     held = {str(file) for file in files_of(config)}
     assert set(score_files(config, "known")) <= held
     assert [str(each) for each in map_noise(config, "known", 2)] == ["L02N00", "L02N04"]
