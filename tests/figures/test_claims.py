@@ -1,3 +1,4 @@
+import re
 from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,6 +125,8 @@ def test_verdicts_are_those_that_were_written_out_one_by_one(without_run, of_run
     assert found == lacking
     # The numbers that decide stand beside.
     assert "18.7%; removing these heads saves at most 6.8% (ar" in paper.loc[CUT, "published_why"]
+    (share,) = paper.loc[paper.index.str.startswith("Figure 5: pruning a head"), "published_why"]
+    assert re.search(r", and more than \w.* points \(\S+ to \S+\)$", share)
     assert paper.loc[EXAMPLE, "published_value"] == pytest.approx(6 / 38)
     own = local.loc[EXAMPLE]
     assert own["run_value"] == pytest.approx(6 / 38)
