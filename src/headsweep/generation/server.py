@@ -364,7 +364,7 @@ def main() -> None:
     config = parse(order["config"])
     model = order["batch"][0]
     idle = order["idle"]
-    section = config.models[Store(config).name("model", model)]
+    section = config.models[order["model"]]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     # A copy: the socket itself, and with it the engine's name, stays open to the very end.
     with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:

@@ -16,6 +16,7 @@ from headsweep.config import Config
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import Batch
 from headsweep.planning.keys import SECTIONS, VERSION, key_of_wildcard
+from headsweep.record import Stopwatch, write_record
 from headsweep.tables import (
     ACCURACY,
     ANSWERS,
@@ -26,6 +27,7 @@ from headsweep.tables import (
     Table,
     read_table,
     template_of,
+    write_json,
     write_text,
 )
 
@@ -70,6 +72,20 @@ def mark_version(root: Path = Path(), *, upgraded: bool = False) -> None:
     if (root / paths.STORE).resolve().parent != results:
         name = hashlib.sha256(str(results).encode()).hexdigest()[:16]
         write_text(root / paths.STORE_USERS / name, f"{results}\n")
+
+
+def write_config(config: Config) -> None:
+    """Write a resolved config where the jobs of its run read it.
+
+    Beside it stand the names of its models by key: a job that finds an engine at work does not
+    take the time to compute keys.
+    """
+    store = Store(config)
+    file = store.path(paths.CONFIG)
+    names = store.path(paths.MODEL_NAMES)
+    write_json(file, config.model_dump(mode="json"))
+    write_json(names, {store.key("model", name): name for name in config.models})
+    write_record(file, Stopwatch(), {}, together=[file, names])
 
 
 def other_users() -> list[Path]:

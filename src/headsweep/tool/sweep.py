@@ -129,8 +129,7 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     from headsweep.generation import client
     from headsweep.planning.inputs import check_devices, preflight, resolve
     from headsweep.planning.piloted import unpiloted
-    from headsweep.record import Stopwatch, write_record
-    from headsweep.tables import write_json
+    from headsweep.planning.store import write_config
 
     folder = Path(out).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,9 +139,7 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
         check_devices(config)
         for line in unpiloted(config):
             _LOG.warning(line)
-        file = Path(paths.CONFIG.format(run=config.run))
-        write_json(file, config.model_dump(mode="json"))
-        write_record(file, Stopwatch(), {})
+        write_config(config)
         client.begin_run()
         yield config
 

@@ -25,9 +25,9 @@ from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.piloted import unpiloted
-from headsweep.planning.store import journal_files, mark_version
-from headsweep.record import Stopwatch, read_text, write_record
-from headsweep.tables import ANSWERS, QUESTIONS, count_rows, write_json
+from headsweep.planning.store import journal_files, mark_version, write_config
+from headsweep.record import read_text
+from headsweep.tables import ANSWERS, QUESTIONS, count_rows
 from headsweep.workflow.rules import InputFunction, Rules
 
 
@@ -136,9 +136,7 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
             f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
         )
     mark_version()
-    file = rules.store.path(paths.CONFIG)
-    write_json(file, config.model_dump(mode="json"))
-    write_record(file, Stopwatch(), {})
+    write_config(config)
     local = bool(workflow.local_exec)
     for line in unpiloted(config, local=local):
         logger.warning(line)
