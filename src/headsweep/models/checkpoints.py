@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import transformers
 from accelerate import init_empty_weights
-from huggingface_hub import ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
@@ -54,6 +54,36 @@ _LOADING = {
     ),
     "free": "Loads only with headsweep: layers kept different numbers of heads.",
 }
+
+_CARD = """\
+---
+{{ card_data }}
+---
+# {{ name }}
+
+{{ loads }}
+
+```python
+{{ example }}
+```
+
+`{{ source }}`{% if revision %} (revision {{ revision }}){% endif %} without \
+{{ removed | length }} of its attention heads, counted from 0:
+
+{{ removed | join(", ") }}
+
+They were chosen by this criterion: {{ criterion }}.
+
+`{{ file }}` has the same as JSON; its `kept` lists the heads of the unpruned model that each \
+layer still has.
+{% if measured %}
+| measured | |
+|---|---|
+{% for name, value in measured.items() -%}
+| {{ name }} | {{ value }} |
+{% endfor %}
+{{ how }}
+{%- endif %}"""
 
 
 class Pruning(NamedTuple):
@@ -301,27 +331,23 @@ def _no_config(config: PretrainedConfig, geometry: HeadGeometry) -> ModelError:
 
 
 def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
+    """Return the model card of a pruned model of a transformers class, from what is saved of it."""
     source, form = facts["source"], facts["form"]
     data = ModelCardData(
         base_model=None if Path(source).expanduser().is_dir() else source,
         library_name="headsweep" if form == "free" else "transformers",
         tags=["pruned", "attention-heads", form],
     )
-    loading = (
-        "import headsweep\n\nmodel = headsweep.load_model(folder)"
-        if form == "free"
-        else f"from transformers import {kind}\n\nmodel = {kind}.from_pretrained(folder)"
+    example = f"from transformers import {kind}\n\nmodel = {kind}.from_pretrained(folder)"
+    if form == "free":
+        example = "import headsweep\n\nmodel = headsweep.load_model(folder)"
+    card = ModelCard.from_template(
+        data,
+        template_str=_CARD,
+        name=name,
+        loads=_LOADING[form].format(version=transformers.__version__),
+        example=example,
+        file=PRUNED_HEADS,
+        **facts,
     )
-    how = _LOADING[form].format(version=transformers.__version__)
-    revision = f" (revision {facts['revision']})" if facts["revision"] else ""
-    measured = "".join(f"| {key} | {value} |\n" for key, value in facts["measured"].items())
-    table = f"\n| measured | |\n|---|---|\n{measured}\n{facts['how']}" if measured else ""
-    return (
-        f"---\n{data.to_yaml()}\n---\n# {name}\n\n{how}\n\n"
-        f"```python\n{loading}\n```\n\n"
-        f"`{source}`{revision} without {len(facts['removed'])} of its attention heads, counted "
-        f"from 0:\n\n{', '.join(facts['removed'])}\n\n"
-        f"They were chosen by this criterion: {facts['criterion']}.\n\n"
-        f"`{PRUNED_HEADS}` has the same as JSON; its `kept` lists the heads of the unpruned model "
-        f"that each layer still has.\n{table}"
-    )
+    return str(card)
