@@ -201,9 +201,9 @@ def engine(action: Literal["status", "stop"]) -> None:
                 print(f"{stopped} engines stopped")
         return
     engines = status()
-    for each in engines:
-        print("process {process}: {model}, {workers} workers, {jobs} jobs wait".format(**each))
-        for batch, (done, total) in each["batches"].items():
+    for state in engines:
+        print("process {process}: {model}, {workers} workers, {jobs} jobs wait".format(**state))
+        for batch, (done, total) in state["batches"].items():
             print(f"  {batch}: {done} of {total} answers")
     if not engines:
         print(none)

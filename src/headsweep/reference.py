@@ -56,8 +56,8 @@ def _commands(
 ) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield the full name of each command that has no subcommands, and the command."""
     below = [a.choices for a in command._actions if isinstance(a, argparse._SubParsersAction)]
-    for each, own in below[0].items() if below else ():
-        yield from _commands(f"{name} {each}", own)
+    for subcommand, subparser in below[0].items() if below else ():
+        yield from _commands(f"{name} {subcommand}", subparser)
     if not below:
         yield name, command
 
@@ -116,8 +116,8 @@ def _type(value: Any, places: dict[str, list[str]]) -> str:
             named = named or next(iter(value.get("patternProperties", {}).values()), None)
             return _type(named, places) if named else "settings"
         case kind:
-            found = [f"{sign} {value[name]:,}" for name, sign in _SIGNS.items() if name in value]
-            return " ".join([_KINDS.get(kind, "text"), ", ".join(found)]).strip()
+            limits = [f"{sign} {value[name]:,}" for name, sign in _SIGNS.items() if name in value]
+            return " ".join([_KINDS.get(kind, "text"), ", ".join(limits)]).strip()
 
 
 def _default(value: Any) -> str:
@@ -134,7 +134,7 @@ def _cell(text: str) -> str:
 
 def captions(folder: Path) -> dict[Path, str]:
     """Return the captions of all figures for Snakemake's report, by their files in a folder."""
-    return {folder / f"{each.name}.rst": each.caption_file for each in EXHIBITS}
+    return {folder / f"{exhibit.name}.rst": exhibit.caption_file for exhibit in EXHIBITS}
 
 
 if __name__ == "__main__":

@@ -95,8 +95,8 @@ def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFra
             "output_norm": output,
             "noise_norm": noise,
         }
-        for layer, found in sorted(sums.items())
-        for head, (share, norm, output, noise) in enumerate((found / tokens).tolist())
+        for layer, of_layer in sorted(sums.items())
+        for head, (share, norm, output, noise) in enumerate((of_layer / tokens).tolist())
     )
 
 

@@ -23,7 +23,7 @@ from headsweep.errors import EngineError, TableError
 from headsweep.generation import journal
 from headsweep.generation.second_names import give_second_name
 from headsweep.generation.unit import Key, Unit
-from headsweep.planning.batches import Batch, find_batch
+from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, record_path, write_record
@@ -66,7 +66,7 @@ class Work:
         return dict(zip(ids, texts, strict=True))
 
     @cached_property
-    def batch(self) -> Batch:
+    def batch(self) -> PlannedBatch:
         """The batch, with all variants that the config has answer these questions."""
         return find_batch(self.config, self.model, self.decoding, self.questions)
 

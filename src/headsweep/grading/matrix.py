@@ -14,7 +14,7 @@ from headsweep.errors import RESULT, TableError
 from headsweep.grading.distinct import judge, read
 from headsweep.grading.graders import canonical
 from headsweep.grading.pool import Judgement
-from headsweep.planning.batches import Batch, find_batch
+from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.variants import BASE, Variant
@@ -101,7 +101,7 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
 
 
 def grade_batch(
-    config: Config, batch: Batch, preset: str
+    config: Config, batch: PlannedBatch, preset: str
 ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], pd.DataFrame]:
     """Return the question set of a batch, its answers by variant, and these graded."""
     store = Store(config)
@@ -140,7 +140,7 @@ def grade(
     _LOG.log(shown, "%s", _right(batch, graded))
 
 
-def _right(batch: Batch, graded: pd.DataFrame) -> str:
+def _right(batch: PlannedBatch, graded: pd.DataFrame) -> str:
     """Return the result line: accuracy of the base model, and its range over pruned heads."""
     right = 100 * graded.groupby("variant")["correct"].mean()
     pruned = [right[str(variant)] for variant in batch.variants if variant.kind == "head"]
@@ -159,7 +159,7 @@ def compare_prompts(config: Config, comparison: str) -> None:
     reference = None
     counts = []
     for decoding, preset in product(section.decodings, ("default", "authors")):
-        batch = Batch(section.model, decoding, section.questions, (BASE,))
+        batch = PlannedBatch(section.model, decoding, section.questions, (BASE,))
         _, _, graded = grade_batch(config, batch, preset)
         correct = graded["correct"]
         reference = correct if reference is None else reference

@@ -117,12 +117,12 @@ def save_pruned(
     check_target(folder)
     config = _uniform_config(model, geometry) if form == "uniform" else model.config
     with atomic(folder, folder=True) as made:
-        own = model.config
+        config_before = model.config
         model.config = config
         try:
             model.save_pretrained(made)
         finally:
-            model.config = own
+            model.config = config_before
         for file in tokenizer_files(tokenizer) if tokenizer else []:
             shutil.copyfile(file, made / file.name)
         gone = {str(head) for head in pruning.removed} if form == "zeroed" else set()
@@ -293,7 +293,7 @@ def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> Pretraine
     return config
 
 
-def uniform_config(own: PretrainedConfig, geometry: HeadGeometry) -> PretrainedConfig:
+def uniform_config(unpruned: PretrainedConfig, geometry: HeadGeometry) -> PretrainedConfig:
     """Return a model's config with other heads, the same number in every layer.
 
     Raises:
@@ -307,7 +307,7 @@ def uniform_config(own: PretrainedConfig, geometry: HeadGeometry) -> PretrainedC
             f"same number in each; remove equally many, or save it free or zeroed"
         )
     ((query_heads, kv_heads, head_dim),) = counts
-    config = copy.deepcopy(own)
+    config = copy.deepcopy(unpruned)
     text = config.get_text_config()
     text.num_attention_heads, text.head_dim = query_heads, head_dim
     for name in ("num_key_value_heads", "num_kv_heads"):

@@ -50,14 +50,14 @@ def check_code(folder: Path, *, known: bool = True) -> None:
             f"({_OTHER_WEIGHTS}); name them model.safetensors, and remove that key"
         )
     inner = [entry for value in config.values() for entry in _entries(value)]
-    asked = [entry for entry in inner if entry[0] == _CODE]
+    code_entries = [entry for entry in inner if entry[0] == _CODE]
     for key, value in (*config.items(), *inner):
         if key.endswith(_IMPLEMENTATION) and "/" in repr(value):  # a kernel on the hub
-            asked.append((key, value))
+            code_entries.append((key, value))
     if config.get(_CODE) and not (known and _has_classes(config["model_type"])):
-        asked.append((_CODE, config[_CODE]))
-    if asked:
-        key, value = asked[0]
+        code_entries.append((_CODE, config[_CODE]))
+    if code_entries:
+        key, value = code_entries[0]
         raise _runs_code(folder / CONFIG, key, value)
     tokenizer = folder / TOKENIZER_CONFIG
     if tokenizer.is_file():
@@ -71,12 +71,12 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the keys and values of all objects in a JSON value."""
     left = [value]
     while left:
-        each = left.pop()
-        if isinstance(each, dict):
-            yield from each.items()
-            left += each.values()
-        elif isinstance(each, list):
-            left += each
+        entry = left.pop()
+        if isinstance(entry, dict):
+            yield from entry.items()
+            left += entry.values()
+        elif isinstance(entry, list):
+            left += entry
 
 
 def _has_classes(kind: str) -> bool:

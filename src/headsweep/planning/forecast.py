@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 from headsweep.config import Config
-from headsweep.planning.batches import Batch
+from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.cost import answer_length, question_count
 from headsweep.planning.memory import LENGTHS
 from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
@@ -34,8 +34,8 @@ class Speed(NamedTuple):
         if self.rows == 1:
             return 0.0
         wide = self.rows / self.decode
-        each = max(0.0, wide - 1 / self.narrow) / (self.rows - 1)
-        return max(0.0, 1 / self.narrow - each)
+        row_seconds = max(0.0, wide - 1 / self.narrow) / (self.rows - 1)
+        return max(0.0, 1 / self.narrow - row_seconds)
 
 
 class Habits(NamedTuple):
@@ -62,7 +62,7 @@ class Worker(NamedTuple):
 
 
 def model_seconds(
-    config: Config, like: Batch, asked: list[Batch], habits: Habits, worker: Worker
+    config: Config, like: PlannedBatch, batches: list[PlannedBatch], habits: Habits, worker: Worker
 ) -> float:
     """Return the seconds that this machine takes for some batches of one model.
 
@@ -71,14 +71,16 @@ def model_seconds(
     """
     return sum(
         _batch_seconds(config, batch, _scaled(config, like, batch, habits), worker)
-        for batch in asked
+        for batch in batches
     )
 
 
-def _scaled(config: Config, like: Batch, batch: Batch, habits: Habits) -> Habits:
+def _scaled(config: Config, like: PlannedBatch, batch: PlannedBatch, habits: Habits) -> Habits:
     """Return the habits that are expected in a batch."""
     limit = config.decodings[batch.decoding].max_new_tokens
-    prompts = [LENGTHS[config.questions[each.questions].benchmark][0] for each in (like, batch)]
+    prompts = [
+        LENGTHS[config.questions[piloted.questions].benchmark][0] for piloted in (like, batch)
+    ]
     longer = answer_length(config, batch) / answer_length(config, like)
     return habits._replace(
         prompt=habits.prompt * prompts[1] / prompts[0],
@@ -87,7 +89,7 @@ def _scaled(config: Config, like: Batch, batch: Batch, habits: Habits) -> Habits
     )
 
 
-def _batch_seconds(config: Config, batch: Batch, habits: Habits, worker: Worker) -> float:
+def _batch_seconds(config: Config, batch: PlannedBatch, habits: Habits, worker: Worker) -> float:
     questions = question_count(config.questions[batch.questions])
     decoding = config.decodings[batch.decoding]
     layers = config.models[batch.model].layers

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import ConfigError
-from headsweep.planning.batches import Batch
+from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.keys import SECTIONS, VERSION, key_of_wildcard
 from headsweep.record import Stopwatch, write_record
 from headsweep.tables import (
@@ -45,16 +45,16 @@ def check_version(root: Path = Path()) -> None:
     """
     store, file = root / paths.STORE, root / paths.STORE_VERSION
     if file.exists():
-        found = file.read_text(encoding="utf-8").strip()
+        version = file.read_text(encoding="utf-8").strip()
     else:
         held = store.iterdir() if store.is_dir() else ()
-        found = "1" if any(not entry.name.startswith(".") for entry in held) else str(VERSION)
-    if found == str(VERSION):
+        version = "1" if any(not entry.name.startswith(".") for entry in held) else str(VERSION)
+    if version == str(VERSION):
         return
     advice = "update headsweep"
-    if found == "1":
+    if version == "1":
         advice = f"`headsweep store --upgrade`, given in {root.resolve()}, renames what it holds"
-    raise ConfigError(f"{store} is of version {found}; what runs here reads {VERSION}; {advice}")
+    raise ConfigError(f"{store} is of version {version}; what runs here reads {VERSION}; {advice}")
 
 
 def mark_version(root: Path = Path(), *, upgraded: bool = False) -> None:
@@ -131,11 +131,11 @@ class Store:
             ConfigError: this config has no such key.
         """
         section = SECTIONS[wildcard]
-        known = {self.key(wildcard, name): name for name in reversed(getattr(self.config, section))}
-        if given not in known:
-            there = ", ".join(reversed(known)) or "none"
+        names = {self.key(wildcard, name): name for name in reversed(getattr(self.config, section))}
+        if given not in names:
+            there = ", ".join(reversed(names)) or "none"
             raise ConfigError(f"{section}: this config has no {given!r}; it has {there}")
-        return known[given]
+        return names[given]
 
     def path(self, kind: FileKind, /, **names: object) -> Path:
         """Return the path of a file from its kind and config names."""
@@ -167,7 +167,7 @@ class Store:
         names |= {"model": section.model, "decoding": section.decoding, "grading": grading}
         return self.path(kind, **names, questions=section.questions)
 
-    def answers(self, batch: Batch) -> list[str]:
+    def answers(self, batch: PlannedBatch) -> list[str]:
         """Return the files of a batch's answers, one per variant."""
         keys = self.keys(**batch.names)
         return [ANSWERS.path.format(variant=variant, **keys) for variant in batch.variants]

@@ -19,7 +19,7 @@ from headsweep.benchmarks.generated import generate
 from headsweep.config import Config, Decoding, parse
 from headsweep.errors import ConfigError
 from headsweep.generation import prepare
-from headsweep.planning.batches import Batch, batches
+from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, mark_version
 from headsweep.proof.sabotage import SOURCE, Saboteur
@@ -154,7 +154,7 @@ def fill(
     return knowing
 
 
-def _write(store: Store, batch: Batch, questions: pd.DataFrame, outcomes: Outcomes) -> None:
+def _write(store: Store, batch: PlannedBatch, questions: pd.DataFrame, outcomes: Outcomes) -> None:
     """Write texts that are right, the worked solutions, or wrong, as the outcomes say."""
     for file, right in zip(store.answers(batch), outcomes.T, strict=True):
         stopwatch = Stopwatch()

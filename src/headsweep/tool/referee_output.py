@@ -44,13 +44,13 @@ def show(systems: list[str], rules: Rules, common: bool, out: Path | None) -> No
         answers[name], line = read_answers(given, rules)
         print(line)
         lines.append(line)
-    found = matched(answers, common)
-    asked = max(own["question_id"].nunique() for own in answers.values())
-    shared = len(next(iter(found.values())).correct)
-    if shared < asked:
+    compared_answers = matched(answers, common)
+    most = max(table["question_id"].nunique() for table in answers.values())
+    shared = len(next(iter(compared_answers.values())).correct)
+    if shared < most:
         lines.append(f"on the {shared:,} questions that all have")
         print(lines[-1])
-    tables = compared(found)
+    tables = compared(compared_answers)
     print(summary(tables))
     if out:
         write(tables, lines, out)

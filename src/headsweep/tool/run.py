@@ -100,9 +100,9 @@ class Run:
         return "\n  ".join([*lines, f"{len(self.figures)} figures"])
 
     def _of_sweep(self, kind: FileKind, sweep: str | None, **names: object) -> Path:
-        of = Store(self.config).of_sweep
+        file_of = Store(self.config).of_sweep
         run = self.folder.name
-        return self.root / of(self.one("sweeps", sweep), kind, run=run, **names)
+        return self.root / file_of(self.one("sweeps", sweep), kind, run=run, **names)
 
     def one(self, kind: str, name: str | None) -> str:
         """Return the given name of a config section's entry, or by default its only one.

@@ -33,7 +33,7 @@ from headsweep.generation.requests import Request
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.generation.worker import load
 from headsweep.models.loaded import LoadedModel
-from headsweep.planning.batches import Batch, batches
+from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.forecast import Speed, Worker
 from headsweep.planning.rows import GPU_ROWS
 from headsweep.planning.store import Store
@@ -95,7 +95,7 @@ class _Probe:
         return made
 
 
-def attempt(config: Config, batch: Batch, backend: str, cores: int) -> Trial:
+def attempt(config: Config, batch: PlannedBatch, backend: str, cores: int) -> Trial:
     """Try software with a model in a process of its own, and return what that has measured.
 
     Args:
@@ -144,11 +144,11 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
     batch = batches(config)[0]
     section = config.models[batch.model]
     model = Store(config).key("model", batch.model)
-    found = devices(section.device, section.tensor_parallel)
-    on_cpu = found == [Device("cpu")]
-    workers = cores if on_cpu and section.backend == "headsweep" else len(found)
-    with held(found[0], lambda gpu: print(f"waiting for GPU {gpu}", file=sys.stderr)):
-        loaded = load(section, model, found[0].name)
+    places = devices(section.device, section.tensor_parallel)
+    on_cpu = places == [Device("cpu")]
+    workers = cores if on_cpu and section.backend == "headsweep" else len(places)
+    with held(places[0], lambda gpu: print(f"waiting for GPU {gpu}", file=sys.stderr)):
+        loaded = load(section, model, places[0].name)
         probe = _Probe(
             loaded,
             config.decodings[batch.decoding],
@@ -167,7 +167,7 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
     return {"speed": speed._asdict(), "workers": workers, "facts": facts}
 
 
-def _prompts(config: Config, batch: Batch, loaded: _Model) -> list[tuple[int, ...]]:
+def _prompts(config: Config, batch: PlannedBatch, loaded: _Model) -> list[tuple[int, ...]]:
     file = Store(config).path(QUESTIONS, questions=batch.questions)
     texts = read_arrow(file, QUESTIONS).column("question").to_pylist()
     decoding = config.decodings[batch.decoding]

@@ -115,7 +115,7 @@ class _Names:
 
     def replaced(self, text: str) -> str:
         """Return a text with every old key replaced."""
-        return self._old.sub(lambda found: self._new[found[0]], text)
+        return self._old.sub(lambda match: self._new[match[0]], text)
 
     def are_old(self, file: Path) -> bool:
         """Tell whether a path has an old key."""
@@ -171,8 +171,8 @@ def _groups(files: Iterable[Path]) -> Iterator[list[Path]]:
 
 def _checksums(record: Path) -> dict[str, str]:
     """Return what a record says of its files: sha256 by name."""
-    found: dict[str, str] = json.loads(record.read_text(encoding="utf-8")).get("sha256", {})
-    return found
+    checksums: dict[str, str] = json.loads(record.read_text(encoding="utf-8")).get("sha256", {})
+    return checksums
 
 
 def _rename(group: list[Path], names: _Names) -> None:
