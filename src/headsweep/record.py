@@ -4,7 +4,7 @@ Each result ``name.csv`` has a record ``name.csv.run.json``: settings, revisions
 git commit, and, only here, times and hosts. Results that a job makes together may share one. It
 also holds checksums of the result and of the files that belong to it, and its own. Whatever a run
 or the store holds is read by the functions here, which compare it with them; Parquet tables, which
-hold their own checksum, by those of `headsweep.tables`.
+hold their own checksum, by those of `headsweep.safe_files`.
 """
 
 import copy
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headsweep.errors import TableError
-from headsweep.tables import count_rows, unreadable, write_json
+from headsweep.safe_files import count_rows, unreadable, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor

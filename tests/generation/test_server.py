@@ -26,7 +26,8 @@ from headsweep.generation.work import Work
 from headsweep.planning.keys import key
 from headsweep.planning.store import mark_version, write_config
 from headsweep.record import record_path
-from headsweep.tables import ANSWERS, read_table, write_json
+from headsweep.safe_files import read_table, write_json
+from headsweep.tables import ANSWERS
 from headsweep.tool.sweep import answer
 from headsweep.variants import BASE, Variant
 from processes import python, wait_until, working_in

@@ -21,19 +21,8 @@ from headsweep.planning.exhibits import PRINTED_TABLES, RunFiles
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch, read_json, write_record
-from headsweep.tables import (
-    ACTIVATIONS,
-    ANSWERS,
-    GRADED,
-    INT8_OUTCOMES,
-    OUTCOMES,
-    STUDY_OUTCOMES,
-    read_table,
-    write_csv,
-    write_json,
-    write_table,
-    write_text,
-)
+from headsweep.safe_files import read_table, write_csv, write_json, write_table, write_text
+from headsweep.tables import ACTIVATIONS, ANSWERS, GRADED, INT8_OUTCOMES, OUTCOMES, STUDY_OUTCOMES
 
 
 def write_tables(config: Config, sweep: str, published: Path) -> None:

@@ -39,7 +39,7 @@ from headsweep.models.geometry import HeadGeometry, evaluating
 from headsweep.models.learner import JudgedAnswer, move, quantised
 from headsweep.models.load import load_encoder
 from headsweep.record import read_json, read_tensors
-from headsweep.tables import atomic, write_json
+from headsweep.safe_files import atomic, write_json
 
 ACCEPTED_FROM = 0.5
 """The lowest reason probability at which a candidate is accepted."""

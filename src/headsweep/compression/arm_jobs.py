@@ -33,7 +33,8 @@ from headsweep.models.source import fetch_model
 from headsweep.planning.batches import Arm, all_arms, encoders, find, solvers
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, intact, read_facts, read_json, write_facts, write_record
-from headsweep.tables import INT8_OUTCOMES, OUTCOMES, QUESTIONS, read_table, write_json, write_table
+from headsweep.safe_files import read_table, write_json, write_table
+from headsweep.tables import INT8_OUTCOMES, OUTCOMES, QUESTIONS
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)

@@ -26,7 +26,8 @@ from headsweep.models.geometry import AttentionLayer
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.noise import LayerNoise, layer_noise
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import ACTIVATIONS, write_table
+from headsweep.safe_files import write_table
+from headsweep.tables import ACTIVATIONS
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)

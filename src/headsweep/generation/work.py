@@ -27,7 +27,8 @@ from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, record_path, write_record
-from headsweep.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, write_table
+from headsweep.safe_files import read_arrow, read_metadata, write_table
+from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)

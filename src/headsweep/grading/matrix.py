@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headsweep import paths, tables
+from headsweep import paths, safe_files, tables
 from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
 from headsweep.grading.distinct import judge, read
@@ -108,7 +108,7 @@ def grade_batch(
     family = config.questions[batch.questions].family
     rows = store.read(tables.QUESTIONS, questions=batch.questions)
     answers = {
-        str(variant): tables.read_table(Path(file), tables.ANSWERS)
+        str(variant): safe_files.read_table(Path(file), tables.ANSWERS)
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
     }
     return rows, answers, grade_answers(rows, answers, family, preset)
@@ -134,7 +134,7 @@ def grade(
         (tables.ACCURACY, tables.REGRADED_ACCURACY, matrix),
     ):
         file = store.path(regraded if grading else table, **batch.names, grading=rules)
-        tables.write_table(file, content, table, facts)
+        safe_files.write_table(file, content, table, facts)
         write_record(file, stopwatch, noted)
     shown = RESULT if len(batch.variants) > 1 else logging.INFO
     _LOG.log(shown, "%s", _right(batch, graded))
@@ -176,5 +176,5 @@ def compare_prompts(config: Config, comparison: str) -> None:
             }
         )
     output = Store(config).path(paths.COMPARISON, comparison=comparison)
-    tables.write_csv(output, pd.DataFrame(counts))
+    safe_files.write_csv(output, pd.DataFrame(counts))
     write_record(output, stopwatch, {"comparison": section.model_dump(mode="json")})

@@ -24,7 +24,7 @@ from headsweep.models.gguf import Kind
 from headsweep.models.gguf_vocabulary import add_vocabulary, vocabulary
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.source import fetch_model, stated_geometry
-from headsweep.tables import atomic
+from headsweep.safe_files import atomic
 
 _GRAPHS = {
     "LlamaForCausalLM": "llama",

@@ -14,7 +14,7 @@ from headsweep.errors import TableError
 from headsweep.planning.cards import gpu_names, has_gpu
 from headsweep.planning.keys import key
 from headsweep.record import Stopwatch, read_json, write_record
-from headsweep.tables import write_json
+from headsweep.safe_files import write_json
 
 _DEFAULT = "headsweep"
 

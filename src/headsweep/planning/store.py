@@ -17,6 +17,7 @@ from headsweep.errors import ConfigError
 from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.keys import SECTIONS, VERSION, key_of_wildcard
 from headsweep.record import Stopwatch, write_record
+from headsweep.safe_files import read_table, write_json, write_text
 from headsweep.tables import (
     ACCURACY,
     ANSWERS,
@@ -25,10 +26,7 @@ from headsweep.tables import (
     REGRADED_ACCURACY,
     FileKind,
     Table,
-    read_table,
     template_of,
-    write_json,
-    write_text,
 )
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from headsweep.config import Config
 from headsweep.planning.store import Store
 from headsweep.proof.planting import COINS, EXPERTS, SABOTAGED, WHOLE
 from headsweep.proof.sabotage import LEAST
+from headsweep.safe_files import read_table
 from headsweep.sprint.evaluation import MEAN, SHUFFLED
 from headsweep.sprint.methods import COVER, SPRINT
-from headsweep.tables import QUESTIONS, RANKING, read_table
+from headsweep.tables import QUESTIONS, RANKING
 from headsweep.text import points
 
 NAMED = 6

@@ -25,7 +25,8 @@ from headsweep.planning.store import Store, mark_version
 from headsweep.proof.sabotage import SOURCE, Saboteur
 from headsweep.proof.worlds import Outcomes, experts
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import ANSWERS, QUESTIONS, write_json, write_table
+from headsweep.safe_files import write_json, write_table
+from headsweep.tables import ANSWERS, QUESTIONS
 
 RUN = "proof"
 WHOLE, SABOTAGED, EXPERTS = "whole", "sabotaged", "experts"

@@ -17,7 +17,7 @@ from headsweep.models.checkpoints import Form, Pruning, save_pruned
 from headsweep.models.geometry import HeadGeometry
 from headsweep.record import Stopwatch, damaged, read_json, record_path, write_record
 from headsweep.recovery.text_training import Progress
-from headsweep.tables import write_json
+from headsweep.safe_files import write_json
 
 _RESULT = "recovery.json"  # beside a decoder, what is known of it
 

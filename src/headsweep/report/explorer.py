@@ -28,7 +28,8 @@ from headsweep.analysis.trials import METHOD, read_trial
 from headsweep.config import Config
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
-from headsweep.tables import ANSWERS, QUESTIONS, read_table
+from headsweep.safe_files import read_table
+from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.text import plain, points, visible
 from headsweep.variants import BASE
 

@@ -20,8 +20,9 @@ from headsweep.planning.batches import batches
 from headsweep.planning.keys import split_key
 from headsweep.planning.store import Store, check_version
 from headsweep.record import read_record
+from headsweep.safe_files import read_table, write_csv
 from headsweep.statistics import intervals
-from headsweep.tables import CURVES, GRADED, read_table, write_csv
+from headsweep.tables import CURVES, GRADED
 from headsweep.text import plain, short
 from headsweep.variants import Variant
 

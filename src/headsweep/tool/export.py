@@ -17,6 +17,14 @@ from headsweep.planning.batches import batches, histories, seeded_arms
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, check_version, mark_version
 from headsweep.record import intact, record_path, rewrite_checksums
+from headsweep.safe_files import (
+    atomic,
+    read_metadata,
+    read_table,
+    write_json,
+    write_table,
+    write_text,
+)
 from headsweep.tables import (
     ACCURACY,
     EMBEDDINGS,
@@ -24,12 +32,6 @@ from headsweep.tables import (
     OUTCOMES,
     QUESTIONS,
     STUDY_OUTCOMES,
-    atomic,
-    read_metadata,
-    read_table,
-    write_json,
-    write_table,
-    write_text,
 )
 from headsweep.tool.store import files_of
 

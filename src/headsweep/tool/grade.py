@@ -10,7 +10,7 @@ from headsweep.choices import Family
 from headsweep.errors import ConfigError, TableError
 from headsweep.grading.verdicts import Verdict
 from headsweep.grading.verdicts import grade as verdicts_of
-from headsweep.tables import write_csv
+from headsweep.safe_files import write_csv
 from headsweep.text import percent, plain
 from headsweep.tool.foreign import column, read_file, texts
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from headsweep.errors import ConfigError
 from headsweep.report.luck import luck_page
+from headsweep.safe_files import write_text
 from headsweep.statistics.luck import best_by_luck, changed_by_chance
 from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_gain
-from headsweep.tables import write_text
 
 PUBLISHED = Path("config/published")
 """Where the published tables are, below the repository's root."""

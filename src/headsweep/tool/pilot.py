@@ -36,7 +36,8 @@ from headsweep.planning.plan import aligned, duration
 from headsweep.planning.sight import ABOUT, Rates, sight
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_record, versions
-from headsweep.tables import ANSWERS, read_arrow, write_json
+from headsweep.safe_files import read_arrow, write_json
+from headsweep.tables import ANSWERS
 from headsweep.tool.sweep import answer, prepared
 from headsweep.tool.trial import Trial, attempt
 from headsweep.variants import BASE

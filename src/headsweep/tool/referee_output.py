@@ -10,7 +10,7 @@ import pandas as pd
 from headsweep.analysis.facts import FORMS, SIGNIFICANCE, Source
 from headsweep.errors import ConfigError
 from headsweep.report.referee import told_of_best, write_page
-from headsweep.tables import write_csv
+from headsweep.safe_files import write_csv
 from headsweep.text import short
 from headsweep.tool.referee import Rules, Tables, compared, matched, named, read_answers
 

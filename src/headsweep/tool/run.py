@@ -13,7 +13,8 @@ from headsweep.config import load as load_config
 from headsweep.errors import ConfigError
 from headsweep.planning.store import Store, check_version
 from headsweep.record import read_text
-from headsweep.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, FileKind, read_table
+from headsweep.safe_files import read_table
+from headsweep.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, FileKind
 
 
 class Run:

@@ -26,6 +26,7 @@ from headsweep.planning.keys import split_key
 from headsweep.planning.maps import score_files
 from headsweep.planning.plan import aligned
 from headsweep.planning.store import Store, check_version, other_users
+from headsweep.safe_files import read_metadata
 from headsweep.tables import (
     ACTIVATIONS,
     ANSWERS,
@@ -36,7 +37,6 @@ from headsweep.tables import (
     SCORES,
     SOURCE,
     FileKind,
-    read_metadata,
 )
 
 STORE = Path(paths.STORE)

@@ -37,7 +37,8 @@ from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.forecast import Speed, Worker
 from headsweep.planning.rows import GPU_ROWS
 from headsweep.planning.store import Store
-from headsweep.tables import QUESTIONS, read_arrow
+from headsweep.safe_files import read_arrow
+from headsweep.tables import QUESTIONS
 from headsweep.variants import Variant
 
 CHECKED = 8

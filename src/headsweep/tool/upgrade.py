@@ -28,7 +28,7 @@ from headsweep.errors import ConfigError, HeadsweepError, TableError
 from headsweep.planning import store
 from headsweep.planning.inputs import resolve
 from headsweep.record import digest_of, read_facts, replace_record, rewrite_checksums
-from headsweep.tables import atomic, write_arrow, write_json, write_text
+from headsweep.safe_files import atomic, write_arrow, write_json, write_text
 from headsweep.tool import former_keys
 from headsweep.tool.store import (
     STORE,

@@ -27,7 +27,8 @@ from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.piloted import unpiloted
 from headsweep.planning.store import journal_files, mark_version, write_config
 from headsweep.record import read_text
-from headsweep.tables import ANSWERS, QUESTIONS, count_rows
+from headsweep.safe_files import count_rows
+from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.workflow.rules import InputFunction, Rules
 
 
