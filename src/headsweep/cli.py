@@ -1,4 +1,4 @@
-"""The command line: the commands that people type, and `job`, under which the workflow's stand.
+"""The command line: the commands that people type, and `job` with the workflow's commands.
 
 Each command parses its arguments, sets up logging and calls one function. Nothing is computed here,
 and heavy modules are imported only by the command that needs them. Exit status: 0 done, 2 bad input

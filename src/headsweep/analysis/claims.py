@@ -1,13 +1,14 @@
 """Which claims of the papers hold, in their own tables and in a run.
 
-A claim is a row of ``*_claims.csv``. Where one number decides it, the row says which: the rows it
-is about (``table`` and ``filter``), the ``column``, what it states, in percent, and its ``kind``,
-which names the judge. Others have a judge of their own (`headsweep.analysis.judges` and
-`headsweep.analysis.compression_judges`). A claim without either is not judged, only counted.
+A claim is a row of ``*_claims.csv``. If one number decides the claim, the row names it: the rows of
+a table that it is about (``table`` and ``filter``), the ``column``, the value stated, in percent,
+and its ``kind``, which names the judge. Other claims have a judge of their own
+(`headsweep.analysis.judges` and `headsweep.analysis.compression_judges`). A claim without either is
+counted, but not judged.
 
-The tables of the papers' numbers and of a run's have the same form. Numbers are fractions. ``of``
-names what a row is about, alike in the paper's and the run's row. A column may have its interval
-(``_low``, ``_high``) beside it.
+The tables of the papers' numbers and those of a run have the same form. Numbers are fractions.
+``of`` names what a row is about, in the same words for the paper and for the run. A column may have
+an interval beside it (``_low``, ``_high``).
 """
 
 from collections.abc import Mapping, Set

@@ -1,4 +1,4 @@
-"""The jobs that write a run's tables, published numbers beside, and a record of them; no torch."""
+"""The jobs that write a run's tables, with published numbers, and a record; none imports torch."""
 
 from functools import partial
 from pathlib import Path

@@ -1,9 +1,8 @@
 """A run's verdicts, one per question, shown on the page and in the terminal.
 
 A verdict says *helps* or *hurts* only if its test is significant; otherwise it says that no effect
-is shown, and what the interval leaves open. Where a verdict speaks of several entries of the
-config, it is corrected for their number: the chance that any is named without an effect stays at
-5%.
+is shown, and what the interval leaves open. A verdict on several entries of the config is corrected
+for their number: the chance that it names any entry without an effect stays at 5%.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,8 @@
-"""A causal language model as a learner, trained on the unpruned one's own correct answers.
+"""A causal language model as a learner, trained on the unpruned model's own correct answers.
 
-Gold solutions have another style; a model trained on them would also learn that style, and its
-effect could not be separated from that of pruning. With its own answers, a decoder that loses
-nothing has nothing to learn.
+Gold solutions have another style. A model trained on them would also learn that style, and its
+effect could not be separated from that of pruning. If a decoder loses nothing, its own answers
+leave it nothing to learn.
 """
 
 import copy

@@ -1,8 +1,8 @@
-"""What each head contributes: its share of what enters the output projection, and what leaves it.
+"""What each head contributes: its share of the output projection's input, and its output.
 
-The base model reads its own answers once more. A head whose removal ruins the model may be one that
-carries most of its layer, or one that carries little. A noise placebo is as long as its head behind
-the projection; both lengths are measured, so that the table shows it.
+The base model reads its own answers once more. A head whose removal ruins the model may carry most
+of its layer, or only little of it. A noise placebo is as long as its head after the projection;
+both lengths are measured, so that the table shows it.
 """
 
 import logging

@@ -1,13 +1,13 @@
-"""The generate job, and its side of the engine: find it, start it, ask it, stop it.
+"""The generate job's side of the engine: find an engine, start one, ask it, stop it.
 
-One engine process serves one model under the same settings from one folder on one machine, any
-number of jobs. Its name is an abstract Unix socket, which is its lock, too: the kernel lets one
-process have it, and frees it at its death, however it dies; no process id is trusted. A job that
-gets the name starts an engine and leaves it the socket; one that does not finds the engine there.
-Messages are lines of JSON; both ends refuse to talk to another user.
+One engine process serves one model, with the same settings, from one folder on one machine, for any
+number of jobs. Its name is an abstract Unix socket, which is also its lock: the kernel gives a name
+to one process only, and frees it when that process dies, for whatever reason. No process id is
+trusted. A job that gets the name starts an engine and hands the socket to it; a job that does not
+get it connects to the engine. Messages are lines of JSON; both ends refuse to talk to another user.
 
-Most jobs of a sweep find an engine that has worked ahead: this module imports next to nothing, so
-that they take no longer than Python's own start.
+Most jobs of a sweep find that an engine has already done their work. This module imports next to
+nothing, so that such a job takes no longer than Python's own start.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What answering needs, made ready: question sets, models, embedders and their vectors.
+"""Prepares what answering needs: question sets, models, embedders and their vectors.
 
 Each function reads tables, calls one room, and writes tables with a record. Names are config names.
 """

@@ -1,8 +1,9 @@
 """The engine process: loads a model once and answers for many jobs (see `client`).
 
-Its workers share the questions. It hands out units, journals answers as they come, and tells a job
-when it has written its variant's table, not earlier: Snakemake removes what is there before a job.
-When a worker dies, so does the engine: what is journaled is kept, the next job starts another.
+Its workers share the questions. The process hands out units, journals answers as they come, and
+tells a job when its variant's table is written. It does not write a table before a job asks,
+because Snakemake removes a job's output before it starts the job. If a worker dies, the engine
+dies, too: what is journaled is kept, and the next job starts another engine.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Answers of one model to one question set under one decoding: wanted, kept, and missing ones.
+"""The answers of one model to one question set under one decoding: which are wanted, kept, missing.
 
 This module imports neither torch nor pandas: a job whose answers are all there needs neither.
 """

@@ -1,7 +1,7 @@
 """The tokenizer of a decoder in GGUF: byte-level BPE, or copied from another GGUF file.
 
-llama.cpp knows how a text is split before its pairs are merged by name only; `_SPLITS` has the
-names of ways to split that tokenizers state.
+llama.cpp knows only by name how a text is split before its pairs are merged; `_SPLITS` has these
+names, by the splitting rules that tokenizers state.
 """
 
 import json

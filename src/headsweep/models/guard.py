@@ -1,4 +1,4 @@
-"""What a model's folder may ask of a library: to load tensors, and nothing else.
+"""What a model's folder may have a library do: load tensors, and nothing else.
 
 A config can name Python code, in the folder or on the hub, and files elsewhere. No code of a model
 is ever run, so a folder that needs it is refused before a library reads it. This module does not

@@ -1,6 +1,6 @@
 """The work that a config asks for: batches of answers to generate, arms of compressions to run.
 
-Only the config is read. The workflow turns both into jobs, ``headsweep plan`` into an estimate.
+Only the config is read. The workflow turns both into jobs, and ``headsweep plan`` into an estimate.
 """
 
 from collections import Counter

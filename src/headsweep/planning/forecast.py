@@ -1,8 +1,8 @@
-"""Foretell what a config's answers take, from rates that a pilot has measured.
+"""Predict how long a config's answers take, from rates that a pilot has measured.
 
-A step over r rows takes s₀ + s₁ · r: reading the weights, and products of each row. Tokens are
-counted at the rate of a full width; when the last rows of a unit of work run dry, s₀ is spent on
-few of them, which is counted as so many steps more.
+A step over r rows takes s₀ + s₁ · r: reading the weights, and the products of each row. Tokens are
+counted at the rate of a full width. Towards the end of a unit of work fewer rows are left, and each
+step still costs s₀; that is counted as additional steps.
 """
 
 import math

@@ -1,6 +1,4 @@
-"""What the planted run found, read from its own tables; then how that compares with what was
-planted.
-"""
+"""What the run found, read from its own tables, and how it compares with what was planted."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""The planted run: its config, the sabotaged model, and a store that is filled beforehand.
+"""The run with planted effects: its config, the sabotaged model, and a store filled beforehand.
 
-What is planted is drawn from a seed, written to a sealed file, and known to nothing else: the run
-reads models and answers, and who judges it reads its tables.
+What is planted is drawn from a seed and written to a sealed file; nothing else knows it. The run
+reads models and answers, and the judge of the run reads its tables.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""What a recovery keeps until its result is whole: the folder OUT.partial.
+"""What a recovery keeps until its result is complete: the folder OUT.partial.
 
-`call.json` says whose work it is, `removal_N.json` which heads round N removes, `training_N` how
-far its training is, and `round_N` is the decoder after N rounds.
+`call.json` says whose work it is, `removal_N.json` which heads round N removes, and `training_N`
+how far its training is; `round_N` is the decoder after N rounds.
 """
 
 import shutil

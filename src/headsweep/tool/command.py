@@ -1,4 +1,4 @@
-"""The tool's commands; light, so that the command line starts fast."""
+"""The tool's commands. This module imports little, so that the command line starts fast."""
 
 import argparse
 import shlex

@@ -1,7 +1,7 @@
 """Keys as version 1 of the store made them, for `headsweep.tool.upgrade` alone.
 
-They were made of all settings, those at their defaults included; some settings lived on in keys
-after they had gone from the config.
+They were made of all settings, including those at their defaults. Some settings remained in keys
+after they had been removed from the config.
 """
 
 from collections.abc import Collection

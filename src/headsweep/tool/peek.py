@@ -1,11 +1,11 @@
 """`headsweep peek`: the heads of a run's sweeps so far, while it answers.
 
-A look, not a verdict: it makes no test, and says of no head that it helps. It reads tables and
-journals of the store, takes no lock and writes nothing, so engines may be at work.
+It is a look, not a verdict: it makes no test, and says of no head that it helps. It reads tables
+and journals of the store, takes no lock and writes nothing, so engines may be at work.
 
-A group of heads answers together, and the next begins when it is done. Questions that heads of all
-groups have answered would be few whenever a group begins; so finished heads and those under way are
-shown apart, each on the questions that all of them, and the base model, have answered.
+A group of heads answers together, and the next group begins when it is done. When a group has just
+begun, few questions are answered by the heads of all groups. So finished heads and those at work
+are shown apart, each on the questions that all of them, and the base model, have answered.
 """
 
 import contextlib

@@ -1,12 +1,13 @@
 """`headsweep pilot`: measure a small part of a config before hundreds of jobs start.
 
 Each model is tried first (`headsweep.tool.trial`): prefill and decoding at full width are timed
-apart, without the engine's check of itself. On a GPU that check comes first, and where vLLM is
-installed and can answer the whole run, it is tried, too: what fails is dropped, and the faster is
-written into the run's settings (`headsweep.planning.piloted`). Then the base and two pruned heads
-answer 20 questions through the engine of a run: how long answers are, and how much of them repeats
-the base model's, says with the rates what the whole config takes. How often the base model is
-right, and a head changes that, says what the whole config could see.
+separately, without the engine's check of itself. On a GPU that check comes first. If vLLM is
+installed and can answer the whole run, it is tried, too. What fails is dropped, and the faster one
+is written into the run's settings (`headsweep.planning.piloted`). Then the base and two pruned
+heads answer 20 questions through the engine of a run. The lengths of these answers, how much of
+them repeats the base model's, and the measured rates say how long the whole config takes. How often
+the base model is right, and how often a head changes an outcome, say what the whole config could
+show.
 """
 
 import os

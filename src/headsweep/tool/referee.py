@@ -1,10 +1,10 @@
-"""`headsweep.compare`: answers of anyone, read, graded where need be, paired by question.
+"""`headsweep.compare`: anyone's answers, read, graded if need be, and paired by question.
 
 What is compared is a table with a row for each answer: an id of the question (`question_id`, `id`
 or `doc_id`), and either `correct`, or `answer` and `gold`, which are graded here. A column `sample`
-tells several answers to a question apart, a column `tokens` says what each took. Votes are counted
-where answers are graded here, or where there is a column `final_answer`, as `headsweep grade --out`
-writes it.
+tells several answers to a question apart; a column `tokens` gives the length of each. Votes are
+counted if answers are graded here, or if there is a column `final_answer`, as `headsweep grade
+--out` writes it.
 """
 
 import math

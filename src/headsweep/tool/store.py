@@ -1,8 +1,8 @@
-"""`headsweep store`: what the store holds, which configs need it, and what may go.
+"""`headsweep store`: what the store holds, which configs need it, and what may be removed.
 
 A file that no known config needs goes to the store's trash, from which it can be moved back.
-Answers stay as long as a known config could take them over: those to another draw from its split.
-A store that several folders share, by links, is pruned only if the runs of all are known.
+Answers stay as long as a known config could reuse them: those to another draw from its split. A
+store that several folders share by links is pruned only if the runs of all of them are known.
 """
 
 import os

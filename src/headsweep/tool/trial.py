@@ -1,13 +1,14 @@
 """Try one model's software on this machine: `python -m headsweep.tool.trial`.
 
 It reads an order as JSON from standard input (a config of one batch, cores) and prints what it has
-measured as one line of JSON, the last of its output. `attempt` starts it: a process of its own, so
-that software which takes the whole process down with it is only one that failed.
+measured as one line of JSON, the last of its output. `attempt` starts it in a process of its own,
+so that software that crashes the whole process only counts as failed.
 
-First comes the self-check, in half precision and on GPUs: the engine answers a few questions with
-the base and some heads, and holds itself against the model's own modules. Then as many rows as a
-run decodes together take one token, and then some more: prefill, and decoding at full width, apart
-and without the check. Last a single row decodes. On a CPU all workers measure at the same time.
+In half precision and on GPUs the self-check comes first: the engine answers a few questions with
+the base and some heads, and compares itself with the model's own modules. Then as many rows as a
+run decodes together generate one token, and then some more: this times prefill and decoding at full
+width separately, and without the check. At the end a single row decodes. On a CPU all workers
+measure at the same time.
 """
 
 import json

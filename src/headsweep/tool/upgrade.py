@@ -1,12 +1,12 @@
-"""`headsweep store --upgrade`: what version 1 of the store made gets the names of today.
+"""`headsweep store --upgrade`: renames what version 1 of the store made to the names of today.
 
 Version 1 was written while the project was called headroom. Its keys were made of all settings,
-those at their defaults too, and of some that had been settings once; its files carry the former
-name. Here the old keys are computed once more from the configs of the runs, and all that carries
-them is renamed. No answer is generated again, but for noise placebos: their noise was another one.
+including those at their defaults and some that are no settings any more, and its files carry the
+former name. Here the old keys are computed again from the configs of the runs, and everything that
+carries them is renamed. Only noise placebos have to be answered again: their noise was different.
 
-An upgrade that was interrupted goes on when the command is given again: what has a new name is
-whole before the old one goes.
+An interrupted upgrade goes on when the command is given again: a file is complete under its new
+name before the old one goes.
 """
 
 import json

@@ -1,8 +1,8 @@
 """What the rules in workflow/rules read and make, as a config decides it, and their parameters.
 
-The file is long because it has a method for each such question of a rule, under the name of the
-rules' file that asks it: Snakemake knows one object, `RULES`, so that a rule shows where its inputs
-come from. Snakemake's own objects (wildcards, jobs) are untyped.
+The file is long because it has one method for each such question of a rule, in the order of the
+rules' files. Snakemake knows one object, `RULES`, so that each rule shows where its inputs come
+from. Snakemake's own objects (wildcards, jobs) are untyped.
 """
 
 import re
