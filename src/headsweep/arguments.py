@@ -97,6 +97,7 @@ def reading(hint: Any) -> dict[str, Any]:
     """Return the keywords with which argparse reads a value of a type."""
     if get_origin(hint) is list:
         return {"nargs": "*", "type": get_args(hint)[0]}
+    # The types of a union such as int | None, or the hint alone; each without its annotation.
     parts = [hint] if get_origin(hint) is Literal else list(get_args(hint)) or [hint]
     parts = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
     if any(get_origin(part) is Sequence for part in parts):
@@ -105,6 +106,7 @@ def reading(hint: Any) -> dict[str, Any]:
         return {"choices": get_args(parts[0])}
     if hint is bool:
         return {"action": "store_true"}
-    # Of a text or a path the text: a path would lose the "./" that tells a folder from a hub id.
+    # What may be a text or a path is read as a text: a path would lose its "./", by which a folder
+    # is told from a hub id.
     kinds: dict[Any, Any] = {str: str, int: count, float: float, Path: Path}
     return {"type": next((kinds[part] for part in parts if part in kinds), str)}

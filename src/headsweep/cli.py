@@ -36,13 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     job = job_command.parser_of(words[:2])
     options = vars(job.parse_args(words[2:]) if job else parser().parse_args(words))
+    handler = options.pop("handler")
     log = options.pop("log", None)
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
     _set_up_logging(log)
     shown: Any = Visible(sys.stdout)
     try:
         with redirect_stdout(shown):
-            options.pop("handler")(**options)
+            handler(**options)
     except HeadsweepError as error:
         _LOG.error("error: %s", error)
         return 2

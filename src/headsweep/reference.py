@@ -35,7 +35,8 @@ def page() -> str:
     """Return the page: a table for each section of a config and for each command."""
     schema = Config.model_json_schema()
     places: dict[str, list[str]] = {}
-    _walk(schema, "", schema["$defs"], places)
+    for name, place in _sections(schema, schema["$defs"]):
+        places.setdefault(name, []).append(place)
     parts = ["# Reference", "", _ABOUT, "", "## Every key", ""]
     parts.append(_section("A config", schema, places))
     parts += [_section(name, schema["$defs"][name], places) for name in places]
@@ -76,13 +77,16 @@ def _command(name: str, command: argparse.ArgumentParser) -> str:
     return "\n".join([*lines, ""])
 
 
-def _walk(schema: Any, place: str, definitions: Any, places: dict[str, list[str]]) -> None:
-    """Collect the places of each section in a config, in the order of the schema."""
+def _sections(schema: Any, definitions: Any, parent: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each section below a schema, as the name of its class and its place in a config.
+
+    Places are as in ``models.NAME``, in the order of the schema, sections before those in them.
+    """
     for key, value in schema["properties"].items():
-        here = f"{place}{key}{'.NAME' if value.get('type') == 'object' else ''}"
+        place = f"{parent}{key}{'.NAME' if value.get('type') == 'object' else ''}"
         for name in re.findall(r'"#/\$defs/(\w+)"', json.dumps(value)):
-            places.setdefault(name, []).append(here)
-            _walk(definitions[name], f"{here}.", definitions, places)
+            yield name, place
+            yield from _sections(definitions[name], definitions, f"{place}.")
 
 
 def _section(name: str, schema: Any, places: dict[str, list[str]]) -> str:

@@ -84,6 +84,7 @@ def against_sampling(config: Config, frontier: str) -> tuple[Source, int]:
 
 
 def _heads(config: Config) -> Iterator[ReportVerdict]:
+    """Does a sweep show a head that helps when it is lost?"""
     for sweep, section in config.sweeps.items():
         table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         pruned = table.of(table.rows[table.rows["variant"] != str(BASE)])
@@ -120,25 +121,27 @@ def _heads(config: Config) -> Iterator[ReportVerdict]:
 
 
 def _map(config: Config) -> Iterator[ReportVerdict]:
+    """Does a map show a head whose loss makes right answers more likely than wrong ones?"""
     for name in config.maps:
         table = Source.read(config, paths.MAP, outcomes.HEADS, map=name, table="heads")
         pruned = table.where(kind="head")
-        held = pruned.where(outcome=outcomes.PREFERENCE) or pruned.where(outcome=outcomes.SOLUTIONS)
-        if not held:
+        preference = pruned.where(outcome=outcomes.PREFERENCE)
+        changes = preference or pruned.where(outcome=outcomes.SOLUTIONS)
+        if not changes:
             continue
-        helps = held.query(f"adjusted < {SIGNIFICANCE} and change > 0")
-        best = held.of(held.rows.loc[[held.rows["change"].idxmax()]])
-        lost = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {SIGNIFICANCE}")
+        helps = changes.query(f"adjusted < {SIGNIFICANCE} and change > 0")
+        best = changes.of(changes.rows.loc[[changes.rows["change"].idxmax()]])
+        matter = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {SIGNIFICANCE}")
         said = "Best of {heads}: {change} nats, {questions} questions; {matter} matter."
         if len(config.maps) > 1:
             said = "{subject}. " + said
         sentence = best.say(
             said,
             subject=title(config, "maps", name),
-            heads=held.number("variant", "count", "count"),
+            heads=changes.number("variant", "count", "count"),
             change=Cell("change", "nats", "band_low", "band_high"),
             questions=Cell("n", "count"),
-            matter=lost.number("variant", "count", "count"),
+            matter=matter.number("variant", "count", "count"),
         )
         mark = "–"
         answer = "No head's loss is shown to favour right answers"
@@ -168,6 +171,7 @@ def _foretells(config: Config, name: str) -> Sentence:
 
 
 def _sampling(config: Config) -> Iterator[ReportVerdict]:
+    """Does choosing heads beat sampling more answers?"""
     held = {}
     for name in config.selectors:
         method, most = rival(config, name)
@@ -205,6 +209,7 @@ def _sampling(config: Config) -> Iterator[ReportVerdict]:
 
 
 def _question(config: Config) -> Iterator[ReportVerdict]:
+    """Does it matter for which question heads are chosen?"""
     held = {}
     for name in config.selectors:
         table = Source.read(config, paths.EMBEDDING_VALUE, evaluation.WORTH, selector=name)
@@ -231,6 +236,7 @@ def _question(config: Config) -> Iterator[ReportVerdict]:
 
 
 def _families(config: Config) -> Iterator[ReportVerdict]:
+    """Do pruned heads beat sampling, and other families, at equal tokens?"""
     for name in config.frontiers:
         table = Source.read(config, paths.FRONTIER, frontier=name, table="paired")
         heads = table.query(_TESTED).where(family="head", outcome="pass")
@@ -262,6 +268,7 @@ def _families(config: Config) -> Iterator[ReportVerdict]:
 
 
 def _compression(config: Config) -> Iterator[ReportVerdict]:
+    """What does a compression cost in accuracy and in time?"""
     if not config.compressions:
         return
     exhibits = ("table1", "variations")
@@ -303,6 +310,7 @@ def _compression(config: Config) -> Iterator[ReportVerdict]:
 
 
 def _published(config: Config) -> Iterator[ReportVerdict]:
+    """How many of the published gains exceed luck?"""
     wanted = ["pairs", "beyond", "luck", "luck_high", "p"]
     table = Source.read(config, paths.AUDIT_TABLE, wanted, paper="total")
     said = table.say(

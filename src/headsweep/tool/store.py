@@ -138,7 +138,7 @@ def contents(configs: Mapping[str, Config]) -> dict[_Held, list[Path]]:
     files: dict[_Held, list[Path]] = defaultdict(list)
     for file in files_below(STORE):
         kind, key, _ = unit = _unit(file)
-        by = asking.get(unit) or _takers(file, unit, taking)
+        by = asking.get(unit) or _takers(unit, taking)
         files[kind, key, tuple(sorted(by))].append(file)
     order = [*_KINDS, "other"]
     return {
@@ -159,8 +159,8 @@ def _taking_over(configs: Mapping[str, Config]) -> _Taken:
     return taken
 
 
-def _takers(file: Path, unit: _Unit, taking: _Taken) -> set[str]:
-    """Return the configs that could take over the answers in a file, or beside a record."""
+def _takers(unit: _Unit, taking: _Taken) -> set[str]:
+    """Return the configs that could take over a unit's answers; none if it holds no answers."""
     kind, key, variant = unit
     if kind not in ("answers", "answers, unfinished"):
         return set()
