@@ -29,11 +29,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def check_code(folder: Path, *, known: bool = True) -> None:
+def check_code(folder: Path, *, ignore_unneeded: bool = True) -> None:
     """Refuse a folder whose configs name code, or files elsewhere, that loading would take in.
 
-    Code that a config names is not needed where transformers has classes of its own for the type of
-    model or tokenizer; if not `known`, it is refused there, too.
+    Code that a config names is not needed if transformers has classes of its own for the type of
+    model or tokenizer. It is then ignored or, without `ignore_unneeded`, refused, too.
 
     Raises:
         ModelError: a config is damaged, or names what is never loaded.
@@ -54,7 +54,7 @@ def check_code(folder: Path, *, known: bool = True) -> None:
     for key, value in (*config.items(), *inner):
         if key.endswith(_IMPLEMENTATION) and "/" in repr(value):  # a kernel on the hub
             code_entries.append((key, value))
-    if config.get(_CODE) and not (known and _has_classes(config["model_type"])):
+    if config.get(_CODE) and not (ignore_unneeded and _has_classes(config["model_type"])):
         code_entries.append((_CODE, config[_CODE]))
     if code_entries:
         key, value = code_entries[0]
@@ -63,7 +63,7 @@ def check_code(folder: Path, *, known: bool = True) -> None:
     if tokenizer.is_file():
         settings = read_object(tokenizer, None, _ADVICE)
         code = settings.get(_CODE)
-        if code and not (known and _has_tokenizer(settings.get("tokenizer_class"))):
+        if code and not (ignore_unneeded and _has_tokenizer(settings.get("tokenizer_class"))):
             raise _runs_code(tokenizer, _CODE, code)
 
 

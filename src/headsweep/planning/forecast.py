@@ -30,7 +30,7 @@ class Speed(NamedTuple):
 
     @property
     def fixed(self) -> float:
-        """Seconds of a step that do not hang on its rows: s₀."""
+        """Seconds of a step that do not depend on its rows: s₀."""
         if self.rows == 1:
             return 0.0
         wide = self.rows / self.decode
@@ -78,18 +78,21 @@ def model_seconds(
 def _scaled(config: Config, like: PlannedBatch, batch: PlannedBatch, habits: Habits) -> Habits:
     """Return the habits that are expected in a batch."""
     limit = config.decodings[batch.decoding].max_new_tokens
-    prompts = [
-        LENGTHS[config.questions[piloted.questions].benchmark][0] for piloted in (like, batch)
-    ]
+    benchmarks = [config.questions[either.questions].benchmark for either in (like, batch)]
+    piloted_prompt, prompt = (LENGTHS[benchmark][0] for benchmark in benchmarks)
     longer = answer_length(config, batch) / answer_length(config, like)
     return habits._replace(
-        prompt=habits.prompt * prompts[1] / prompts[0],
+        prompt=habits.prompt * prompt / piloted_prompt,
         length=min(limit, habits.length * longer),
         longest=min(limit, habits.longest * longer),
     )
 
 
 def _batch_seconds(config: Config, batch: PlannedBatch, habits: Habits, worker: Worker) -> float:
+    """Return the seconds of one batch: prefill and decoding, and the narrow end of each unit.
+
+    What is verified is fed like a prompt, from the pruned layer on, in place of being decoded.
+    """
     questions = question_count(config.questions[batch.questions])
     decoding = config.decodings[batch.decoding]
     layers = config.models[batch.model].layers

@@ -247,7 +247,7 @@ class Rules:
         return list(dict.fromkeys(files))
 
     def sampled(self, wildcards: Any) -> list[str]:
-        """Return the graded samples that a selector is compared with, a file a temperature."""
+        """Return the graded samples, by temperature, that a selector is compared with."""
         selector = self.config.selectors[wildcards.selector]
         return [
             self.store.fill(
@@ -280,7 +280,7 @@ class Rules:
         return [self.store.fill(QUESTIONS, questions=section.questions)]
 
     def samples_of_texts(self, wildcards: Any) -> list[str]:
-        """Return the graded samples that a map's texts are chosen from, a file a temperature."""
+        """Return the graded samples, by temperature, that a map's texts are chosen from."""
         _, section = find_map(self.config, wildcards.texts)
         return [
             self.store.fill(
