@@ -16,8 +16,9 @@ from headsweep.generation.work import Work
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, mark_version
 from headsweep.record import Stopwatch
+from headsweep.safe_files import read_table, write_json
 from headsweep.statistics.anytime import anytime_interval
-from headsweep.tables import QUESTIONS, read_table, write_json
+from headsweep.tables import QUESTIONS
 from headsweep.variants import BASE, Variant
 from mini import REASONER
 from processes import python

@@ -20,7 +20,8 @@ from headsweep.planning.inputs import resolve
 from headsweep.planning.piloted import settings_file, unpiloted
 from headsweep.planning.sight import Rates
 from headsweep.planning.store import Store, check_version
-from headsweep.tables import ANSWERS, QUESTIONS, read_arrow
+from headsweep.safe_files import read_arrow
+from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.tool import pilot
 from headsweep.tool import trial as trials
 from headsweep.tool.pilot import Answered

@@ -68,10 +68,10 @@ class Model(Section):
     def _possible(self) -> "Model":
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
-        own = self.layer_heads or (self.heads,)
-        if max(own) > self.heads or len(own) not in (1, self.layers):
+        counts = self.layer_heads or (self.heads,)
+        if max(counts) > self.heads or len(counts) not in (1, self.layers):
             raise ValueError(
-                f"layer_heads: {list(own)}; give each of {self.layers} layers 1 to {self.heads}"
+                f"layer_heads: {list(counts)}; give each of {self.layers} layers 1 to {self.heads}"
             )
         if self.backend == "vllm" and self.device == "balanced":
             raise ValueError(

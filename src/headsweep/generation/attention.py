@@ -1,8 +1,9 @@
 """Keys and values of rows in slots, and attention of packed tokens to them.
 
-A row's keys and values lie in its slot, from column 0 on. All rows' tokens of a pass lie one after
-the other without padding; `Segments` says which are whose. `flash` is one call of ATen's operator
-for float16 and bfloat16 on GPUs; `dense` pads queries, masks columns, and serves everything else.
+The keys and values of a row lie in its slot, from column 0 on. The tokens of all rows of a pass lie
+one after the other, without padding; `Segments` says which belong to which row. `flash` is one call
+of ATen's operator for float16 and bfloat16 on GPUs. `dense` pads queries and masks columns; it
+serves everything else.
 """
 
 from __future__ import annotations

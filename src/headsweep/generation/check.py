@@ -215,7 +215,7 @@ class Check:
         for answer in answers:
             logits = self._watched[answer.request]
             self._watched[answer.request] = {}
-            within = {n: each for n, each in logits.items() if n <= len(answer.token_ids)}
+            within = {n: rows for n, rows in logits.items() if n <= len(answer.token_ids)}
             if within:
                 kept[answer] = dict(sorted(within.items()))
         everyone_had_a_turn = len(self._watched) == self._rows and not any(self._watched.values())
@@ -254,7 +254,9 @@ class Check:
             # Texts end at the same place: an answer's first token stands behind its padding.
             begin = longest - len(first[row].token_ids)
             places = torch.tensor(list(kept[answer]), device=exact.device)
-            truth, unpruned = (exact[each][begin:][places] for each in (row, base.get(row, row)))
+            truth, unpruned = (
+                exact[request][begin:][places] for request in (row, base.get(row, row))
+            )
             fast = torch.stack(list(kept[answer].values())).float()
             rounded = scores[answer][places]
             measured = (fast - truth).norm(), (rounded - truth).norm(), (truth - unpruned).norm()

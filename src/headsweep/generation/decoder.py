@@ -1,8 +1,8 @@
 """The one forward pass of Llama-like decoders, on CPU and GPU: tokens of any rows, packed.
 
-All tokens of a pass lie one after the other, without padding; only attention knows which are
-whose. The last layer is computed only where something is chosen. The function is that of the
-model's own modules but for rounding; `Decoder.of` makes sure by a trial.
+All tokens of a pass lie one after the other, without padding; only attention needs to know which
+row a token belongs to. The last layer is computed only at tokens whose next token is chosen. Except
+for rounding, the result is that of the model's own modules; `Decoder.of` checks this by a trial.
 """
 
 from __future__ import annotations

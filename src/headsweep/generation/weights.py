@@ -1,15 +1,15 @@
 """Weights of Llama-like decoders, in the form in which `decoder` reads them.
 
-Served are Llama (SmolLM too), Mistral, Qwen2, Qwen3 and Gemma 1. Queries, keys and values become
-one product. The two parts of a rotary pair are put side by side, in queries and keys and in their
-norms alike, so that no score changes and rotation is one complex product.
+The models are Llama (and SmolLM), Mistral, Qwen2, Qwen3 and Gemma 1. Queries, keys and values
+become one product. The two parts of a rotary pair are put side by side, in queries and keys and in
+their norms, so that no score changes and rotation is one complex product.
 
-PyTorch takes MKL for products in float32, which leaves half of AVX-512 unused where the processor
-is not Intel's. oneDNN does activation, gate and residual sum as it writes a product, and keeps a
-copy of the weights in the order in which it reads them: with few rows that is twice as fast. Its
-operators are those that `torch.compile` puts in the place of a linear layer. Without AVX-512, and
-for small products, MKL is faster. A processor without products in half precision emulates them, six
-times as slowly as those in float32: there products are taken in float32 and rounded.
+For products in float32 PyTorch uses MKL, which leaves half of AVX-512 unused on processors that are
+not Intel's. oneDNN applies activation, gate and residual sum while it writes a product, and keeps a
+copy of the weights in the order in which it reads them: with few rows it is twice as fast. Its
+operators are those by which `torch.compile` replaces a linear layer. Without AVX-512, and for small
+products, MKL is faster. A processor without products in half precision emulates them, six times as
+slowly as it computes in float32; there products are computed in float32 and rounded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What answers: units of requests in, answers out, in this process or in one of its own."""
+"""A worker of the engine: answers units of requests, in this process or in one of its own."""
 
 import ctypes
 import logging

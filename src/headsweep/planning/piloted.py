@@ -1,7 +1,7 @@
 """What a pilot has decided for a run: the software that answers for each model on its card.
 
-`headsweep pilot` writes it into the run's folder; `headsweep.planning.inputs.resolve` takes it from
-there, so that every command and job of the run has the same.
+`headsweep pilot` writes it into the run's folder. `headsweep.planning.inputs.resolve` reads it
+there, so that every command and job of the run uses the same.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from headsweep.errors import TableError
 from headsweep.planning.cards import gpu_names, has_gpu
 from headsweep.planning.keys import key
 from headsweep.record import Stopwatch, read_json, write_record
-from headsweep.tables import write_json
+from headsweep.safe_files import write_json
 
 _DEFAULT = "headsweep"
 

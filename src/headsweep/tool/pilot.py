@@ -1,12 +1,13 @@
 """`headsweep pilot`: measure a small part of a config before hundreds of jobs start.
 
 Each model is tried first (`headsweep.tool.trial`): prefill and decoding at full width are timed
-apart, without the engine's check of itself. On a GPU that check comes first, and where vLLM is
-installed and can answer the whole run, it is tried, too: what fails is dropped, and the faster is
-written into the run's settings (`headsweep.planning.piloted`). Then the base and two pruned heads
-answer 20 questions through the engine of a run: how long answers are, and how much of them repeats
-the base model's, says with the rates what the whole config takes. How often the base model is
-right, and a head changes that, says what the whole config could see.
+separately, without the engine's check of itself. On a GPU that check comes first. If vLLM is
+installed and can answer the whole run, it is tried, too. What fails is dropped, and the faster one
+is written into the run's settings (`headsweep.planning.piloted`). Then the base and two pruned
+heads answer 20 questions through the engine of a run. The lengths of these answers, how much of
+them repeats the base model's, and the measured rates say how long the whole config takes. How often
+the base model is right, and how often a head changes an outcome, say what the whole config could
+show.
 """
 
 import os
@@ -26,7 +27,7 @@ from headsweep.config import Config, load, parse
 from headsweep.errors import ConfigError, EngineError
 from headsweep.generation import client
 from headsweep.grading.matrix import grade_batch
-from headsweep.planning.batches import Batch, batches
+from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.cards import card_of, has_gpu, output_of
 from headsweep.planning.cost import generation_seconds, map_seconds
 from headsweep.planning.forecast import Habits, model_seconds
@@ -36,7 +37,8 @@ from headsweep.planning.plan import aligned, duration
 from headsweep.planning.sight import ABOUT, Rates, sight
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_record, versions
-from headsweep.tables import ANSWERS, read_arrow, write_json
+from headsweep.safe_files import read_arrow, write_json
+from headsweep.tables import ANSWERS
 from headsweep.tool.sweep import answer, prepared
 from headsweep.tool.trial import Trial, attempt
 from headsweep.variants import BASE
@@ -124,9 +126,9 @@ def show(config: Path, cores: int | None) -> None:
         print(aligned(seen, left=1))
 
 
-def piloted_batches(config: Config) -> dict[str, Batch]:
+def piloted_batches(config: Config) -> dict[str, PlannedBatch]:
     """Return the batch that stands for each model: its first greedy one with pruned heads."""
-    piloted: dict[str, Batch] = {}
+    piloted: dict[str, PlannedBatch] = {}
     for batch in batches(config):
         if config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
             piloted.setdefault(batch.model, batch)
@@ -138,7 +140,7 @@ def on_gpu(config: Config, name: str) -> bool:
     return config.models[name].device != "cpu" and has_gpu()
 
 
-def little_config(config: Config, batch: Batch) -> Config:
+def little_config(config: Config, batch: PlannedBatch) -> Config:
     """Return a config of one sweep per piloted head, on the batch's model and first questions.
 
     The heads are the first and the last of the batch.
@@ -166,8 +168,8 @@ def _candidates(config: Config, name: str) -> tuple[list[str], dict[str, str]]:
     for backend in dict.fromkeys([config.models[name].backend, _ENGINE]):
         candidate = _with_backend(config, name, backend)
         store = Store(candidate)
-        asked = [batch for batch in batches(candidate) if batch.model == name]
-        if any(Path(file).exists() for batch in asked for file in store.answers(batch)):
+        planned = [batch for batch in batches(candidate) if batch.model == name]
+        if any(Path(file).exists() for batch in planned for file in store.answers(batch)):
             return [backend], {"others": f"the run has answers by {backend} already"}
     if find_spec("vllm") is None:
         return [_ENGINE], {"vllm": "it is not installed"}
@@ -184,7 +186,11 @@ def _with_backend(config: Config, name: str, backend: str) -> Config:
 
 
 def _try(
-    config: Config, batch: Batch, candidates: Sequence[str], dropped: Mapping[str, str], cores: int
+    config: Config,
+    batch: PlannedBatch,
+    candidates: Sequence[str],
+    dropped: Mapping[str, str],
+    cores: int,
 ) -> Tried:
     """Try software with a model; ask it the pilot's questions, the engine if it works.
 
@@ -240,21 +246,21 @@ def _habits(tables: Sequence[Sequence[Mapping[str, Any]]], prompt: float) -> Hab
     return Habits(prompt, fmean(lengths), max(lengths), fmean(repeated))
 
 
-def _hours(config: Config, batch: Batch, habits: Habits, trial: Trial) -> float:
+def _hours(config: Config, batch: PlannedBatch, habits: Habits, trial: Trial) -> float:
     """Return the hours of all answers of a model in the config, finished ones too, and its maps.
 
     A map takes as much longer than planned as the answers do.
     """
-    asked = [other for other in batches(config) if other.model == batch.model]
-    seconds = model_seconds(config, batch, asked, habits, trial.worker)
+    batches_of_model = [other for other in batches(config) if other.model == batch.model]
+    seconds = model_seconds(config, batch, batches_of_model, habits, trial.worker)
     card = card_of(config.models[batch.model].device)
-    planned = sum(generation_seconds(config, other, card) for other in asked)
+    planned = sum(generation_seconds(config, other, card) for other in batches_of_model)
     maps = [name for name, section in config.maps.items() if section.model == batch.model]
     mapped = sum(map_seconds(config, name, card) for name in maps)
     return seconds * (1 + mapped / planned) / 3600
 
 
-def _rates(config: Config, batch: Batch) -> Rates:
+def _rates(config: Config, batch: PlannedBatch) -> Rates:
     """Return how often the base model is right, and how often a head's loss changes that."""
     _, _, graded = grade_batch(config, batch, config.grading)
     right = graded.pivot(index="question_id", columns="variant", values="correct")
