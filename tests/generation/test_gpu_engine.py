@@ -135,7 +135,7 @@ def test_what_fails_falls_to_dense_attention_then_to_the_modules(
 
     broken_dense.__name__ = "dense"
     if rungs == 2:
-        monkeypatch.setattr(engine, "dense", broken_dense)
+        monkeypatch.setattr(decoder, "dense", broken_dense)
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     wanted = plan(random_prompts((9, 4)), VARIANTS)
     answering = Engine(

@@ -28,6 +28,7 @@ from headsweep.generation.attention import (
     dense,
     ranges,
 )
+from headsweep.generation.graphs import Capture, Steps
 from headsweep.generation.requests import Drafted, Row
 from headsweep.generation.weights import Layer, Weights, serves
 from headsweep.models.loaded import LoadedModel
@@ -68,7 +69,9 @@ class Decoder:
         self._masked: Sequence[Variant] = ()
         self._masks: Masks = {}
         self.falls: list[str] = []
-        """What the trial found wrong with a faster attention."""
+        """Why it goes on in a simpler way than it began."""
+        self.capture: Capture | None = None
+        """What captures decoding steps, by `flash`; None: each is launched anew."""
 
     @staticmethod
     def of(loaded: LoadedModel) -> Decoder | None:
@@ -136,6 +139,20 @@ class Decoder:
         most = _LOGIT_BYTES * (8 if self.on_gpu else 1)
         for part in hidden.split(max(1, most // (4 * len(self.weights.embeddings)))):
             yield self.logits(part)
+
+    @property
+    def path(self) -> str:
+        """What a record says of how this decodes."""
+        attention = getattr(self.attend, "__name__", "")
+        return f"{attention} in graphs" if self.capture else attention
+
+    def step_down(self, cause: str) -> None:
+        """Go on without graphs, or where there are none by dense attention."""
+        before = self.path
+        if self.capture is None:
+            self.attend = dense
+        self.capture = None
+        self.falls.append(f"{before} to {self.path}: {cause}")
 
     @property
     def on_gpu(self) -> bool:
@@ -220,6 +237,7 @@ class SlotRows(Slots):
         if columns:
             self.renew(size, columns)
         self._decoder, self._size = decoder, size
+        self._steps = Steps(decoder, self, size) if decoder.capture else None
         self._lengths: list[int] = []
         """Tokens of each row whose keys and values are there."""
 
@@ -238,8 +256,14 @@ class SlotRows(Slots):
         segments = Segments(slots, starts, counts, device, [1] * len(rows))
         self.reserve(self._size, segments.width)
         self._lengths[first:] = segments.ends
-        change = partial(masked, decoder.masks([row.variant for row in rows]))
-        tokens = torch.tensor([token for text in texts for token in text], device=device)
+        masks = decoder.masks([row.variant for row in rows])
+        fed = [token for text in texts for token in text]
+        if self._steps and first == 0 and segments.most == 1:
+            hidden = self._steps.hidden(fed, starts, masks)
+            if hidden is not None:
+                return decoder.logits(hidden)
+        tokens = torch.tensor(fed, device=device)
+        change = partial(masked, masks)
         return decoder.logits(decoder.forward(tokens, segments, self, change))
 
     def join(self, states: Sequence[States]) -> None:
