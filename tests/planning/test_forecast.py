@@ -107,14 +107,16 @@ MINE = yaml.safe_load(
 
 def test_a_run_takes_what_its_pilot_chose_unless_the_config_states_it_or_has_another_model(gpu):
     before = of_tiny()
-    write_settings(before, {"tiny": "vllm"}, Stopwatch())
+    write_settings(before, {"tiny": {"backend": "vllm", "graphs": "auto"}}, Stopwatch())
     after = of_tiny()
     assert before.models["tiny"].backend == "headsweep"
     assert after.models["tiny"].backend == "vllm"
+    assert (before.models["tiny"].graphs, after.models["tiny"].graphs) == ("off", "auto")
+    assert of_tiny(graphs="off").models["tiny"].graphs == "off"
     assert resolve(after) == after
     assert of_tiny(backend="headsweep").models["tiny"].backend == "headsweep"
     assert of_tiny(dtype="bfloat16").models["tiny"].backend == "headsweep"
-    write_settings(after, {"tiny": "headsweep"}, Stopwatch())  # a second pilot
+    write_settings(after, {"tiny": {"backend": "headsweep"}}, Stopwatch())  # a second pilot
     assert of_tiny().models["tiny"].backend == "headsweep"
     file = settings_file(before)
     file.write_text(file.read_text().replace("headsweep", "vllm"))
@@ -127,7 +129,7 @@ def test_a_run_on_a_gpu_without_a_pilot_says_so_in_one_line(gpu):
     (line,) = unpiloted(planned)
     assert line.startswith("no pilot of run 'mine' has tried tiny on Card X: `headsweep pilot")
     assert [*unpiloted(of_tiny(device="cpu"))] == []
-    write_settings(planned, {"tiny": "headsweep"}, Stopwatch())
+    write_settings(planned, {"tiny": {"backend": "headsweep"}}, Stopwatch())
     assert [*unpiloted(of_tiny())] == []
     assert len([*unpiloted(of_tiny(dtype="bfloat16"))]) == 1
     gpu.write_text("#!/bin/sh\necho Card Y\n")

@@ -99,7 +99,8 @@ class Server:
 
         @cache
         def worker_on(device: str) -> Worker:
-            return Worker(load(section, self._model, device), section.batch_size)
+            loaded = load(section, self._model, device)
+            return Worker(loaded, section.batch_size, graphs=section.graphs == "auto")
 
         places = devices(section.device, section.tensor_parallel)
         if places == [Device("cpu")] and section.backend == "headsweep":

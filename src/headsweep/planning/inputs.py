@@ -26,7 +26,7 @@ from headsweep.planning.batches import batches, histories
 from headsweep.planning.cards import gpu_count
 from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import with_chosen_heads
-from headsweep.planning.piloted import with_piloted_backends
+from headsweep.planning.piloted import with_piloted_settings
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
 from headsweep.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE
@@ -62,7 +62,7 @@ def resolve(config: Config) -> Config:
         if solver.encoder.source is not None:
             encoder = resolved(f"solvers.{name}.encoder", solver.encoder)
             sections["solvers"][name] = solver.model_copy(update={"encoder": encoder})
-    return with_chosen_heads(with_piloted_backends(config.model_copy(update=sections)))
+    return with_chosen_heads(with_piloted_settings(config.model_copy(update=sections)))
 
 
 def preflight(config: Config) -> None:

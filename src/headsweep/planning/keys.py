@@ -30,7 +30,7 @@ same settings give another content, or keys are made otherwise. `headsweep store
 renames what stays valid."""
 
 _SHOWN = {"title", "file", "beside"}  # the content of a file is named by its revision (sha256)
-_SPEED_ONLY = {"device", "batch_size", "billions", "tensor_parallel"}
+_SPEED_ONLY = {"device", "batch_size", "billions", "tensor_parallel", "graphs"}
 _OF_DRAW = {"sampling", "embedder", "clusters"}
 _OF_CUSTOM = {"dataset", "subset", "columns", "grader"}
 _UNUSED = {"random": {"fold"}, "folds": {"ratios"}, "official": {"ratios", "fold", "seed"}}

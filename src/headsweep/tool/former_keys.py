@@ -15,7 +15,7 @@ from headsweep.planning import batches, keys
 from headsweep.planning.keys import digest
 
 _RELEASE = "0.1.0"  # the only one that wrote such keys
-_SINCE = {"templates", "clusters", "layer_heads", "tensor_parallel", "beside"}
+_SINCE = {"templates", "clusters", "layer_heads", "tensor_parallel", "beside", "graphs"}
 """Settings that version 1 did not have."""
 _BACKEND = "headroom"
 """What version 1 called the backend of this package."""

@@ -48,6 +48,8 @@ HEADS = 2
 
 _TITLES = ("answers", "tokens", "cut", "rows", "prefill/s", "decoded/s", "GB", "whole config")
 _ENGINE = "headsweep"  # what answers unless something else is faster
+_PLAIN, _CAPTURED = "flash", "flash in graphs"
+"""How the engine says that it decodes on a GPU: step by step, or by captured steps."""
 
 
 class Answered(NamedTuple):
@@ -76,6 +78,12 @@ class Tried(NamedTuple):
     def backend(self) -> str:
         """The software that answers soonest."""
         return min(self.hours, key=lambda name: self.hours[name])
+
+    @property
+    def decided(self) -> dict[str, str]:
+        """What goes into the run's settings: see `planning.piloted.DECIDED`."""
+        captured = self.trials[self.backend].facts.get("path") == _CAPTURED
+        return {"backend": self.backend, "graphs": "auto" if captured else "off"}
 
     @property
     def cells(self) -> list[str]:
@@ -112,14 +120,16 @@ def show(config: Path, cores: int | None) -> None:
         dropped: dict[str, str] = {}
         if on_gpu(whole, name) and "backend" not in stated.models[name].model_fields_set:
             candidates, dropped = _candidates(whole, name)
+        if on_gpu(whole, name) and "graphs" in stated.models[name].model_fields_set:
+            dropped["graphs"] = f"the config states {whole.models[name].graphs!r}"
         tried[name] = _try(whole, batch, candidates, dropped, usable)
     _print_table(tried)
     for name, model in tried.items():
         for line in _lines(name, model):
             print(line)
-    chosen = {name: model.backend for name, model in tried.items() if on_gpu(whole, name)}
-    if chosen:
-        print(f"what answers in the run: {write_settings(whole, chosen, stopwatch)}")
+    decided = {name: model.decided for name, model in tried.items() if on_gpu(whole, name)}
+    if decided:
+        print(f"what answers in the run: {write_settings(whole, decided, stopwatch)}")
     print(f"for a report of a fault: {_write_bundle(tried)}")
     if seen := sight(whole, {name: model.answered.rates for name, model in tried.items()}):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
@@ -166,7 +176,7 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
 def _candidates(config: Config, name: str) -> tuple[list[str], dict[str, str]]:
     """Return the software to try for a model on a GPU, and why other software is not tried."""
     for backend in dict.fromkeys([config.models[name].backend, _ENGINE]):
-        candidate = _with_backend(config, name, backend)
+        candidate = _with(config, name, backend=backend)
         store = Store(candidate)
         planned = [batch for batch in batches(candidate) if batch.model == name]
         if any(Path(file).exists() for batch in planned for file in store.answers(batch)):
@@ -174,14 +184,15 @@ def _candidates(config: Config, name: str) -> tuple[list[str], dict[str, str]]:
     if find_spec("vllm") is None:
         return [_ENGINE], {"vllm": "it is not installed"}
     try:
-        parse(_with_backend(config, name, "vllm").model_dump(mode="json"))
+        parse(_with(config, name, backend="vllm").model_dump(mode="json"))
     except ConfigError as error:
         return [_ENGINE], {"vllm": f"it cannot answer all of the run: {error}"}
     return [_ENGINE, "vllm"], {}
 
 
-def _with_backend(config: Config, name: str, backend: str) -> Config:
-    model = config.models[name].model_copy(update={"backend": backend})
+def _with(config: Config, name: str, **settings: str) -> Config:
+    """Return a config with some settings of a model changed."""
+    model = config.models[name].model_copy(update=settings)
     return config.model_copy(update={"models": {**config.models, name: model}})
 
 
@@ -198,11 +209,13 @@ def _try(
         ConfigError: none works; what was found is in the bundle.
     """
     little = little_config(config, batch)
+    if "graphs" not in dropped:  # a former pilot's decision is no reason to try nothing else
+        little = _with(little, batch.model, graphs="off")
     preflight(little)
     trials: dict[str, Trial] = {}
     failed: dict[str, str] = {}
     for backend in candidates:
-        tried = _with_backend(little, batch.model, backend)
+        tried = _with(little, batch.model, backend=backend)
         check_devices(tried)
         prepared(tried)
         try:
@@ -215,11 +228,36 @@ def _try(
         raise ConfigError(
             f"models.{batch.model}: nothing answers here: {causes}; please report this with {file}"
         )
-    answered = _answered(_with_backend(little, batch.model, next(iter(trials))), cores)
+    if "graphs" not in dropped and _ENGINE in trials:
+        captured = _with(little, batch.model, backend=_ENGINE, graphs="auto")
+        trials[_ENGINE], why = _faster(captured, trials[_ENGINE], cores)
+        failed |= {"graphs": why} if why else {}
+    answered = _answered(_with(little, batch.model, backend=next(iter(trials))), cores)
     prompt = next(iter(trials.values())).facts["prompt_tokens"]
     habits = _habits(answered.tables, prompt)
     hours = {backend: _hours(config, batch, habits, trial) for backend, trial in trials.items()}
     return Tried(trials, {**dropped, **failed}, hours, answered)
+
+
+def _faster(config: Config, plain: Trial, cores: int) -> tuple[Trial, str | None]:
+    """Try the engine with captured steps, beside a trial without; return the faster of both.
+
+    Besides, return why captured steps are left out. They have a process of their own: what breaks
+    in one may spoil the GPU for the rest of it.
+    """
+    if plain.facts.get("path") != _PLAIN:  # only flash attention is captured
+        return plain, None
+    (batch,) = batches(config)
+    try:
+        tried = attempt(config, batch, _ENGINE, cores)
+    except EngineError as error:
+        return plain, str(error)
+    if tried.facts.get("path") != _CAPTURED:
+        return plain, "; ".join(tried.facts.get("falls", ["they were not used"]))
+    before, after = plain.worker.speed.decode, tried.worker.speed.decode
+    if after <= before:
+        return plain, f"{after:.0f} tokens/s with them, {before:.0f} without"
+    return tried, None
 
 
 def _answered(config: Config, cores: int) -> Answered:

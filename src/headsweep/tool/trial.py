@@ -27,12 +27,13 @@ import torch
 
 from headsweep.config import Config, Decoding, parse
 from headsweep.errors import EngineError, HeadsweepError
+from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import Device, devices, held
 from headsweep.generation.engine import Engine
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.requests import Request
 from headsweep.generation.vllm import VllmEngine, VllmModel
-from headsweep.generation.worker import load
+from headsweep.generation.worker import decoder_of, load
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.forecast import Speed, Worker
@@ -65,6 +66,7 @@ class _Probe:
     """A model as it is measured."""
 
     loaded: _Model
+    decoder: Decoder | None
     decoding: Decoding  # of the run
     batch_size: int | None
     prompts: list[tuple[int, ...]]
@@ -74,7 +76,8 @@ class _Probe:
         decoding = self.decoding.model_copy(update={"max_new_tokens": tokens})
         if isinstance(self.loaded, VllmModel):
             return VllmEngine(self.loaded, decoding)
-        return Engine(self.loaded, decoding, rows or self.batch_size, checked=checked)
+        size = rows or self.batch_size
+        return Engine(self.loaded, decoding, size, self.decoder, checked=checked)
 
     def rows(self) -> int:
         """Return how many rows a run decodes together; vLLM sees to that itself."""
@@ -153,6 +156,9 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
         loaded = load(section, model, places[0].name)
         probe = _Probe(
             loaded,
+            None
+            if isinstance(loaded, VllmModel)
+            else decoder_of(loaded, graphs=section.graphs == "auto"),
             config.decodings[batch.decoding],
             section.batch_size,
             _prompts(config, batch, loaded),
@@ -160,6 +166,9 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
         facts = _checked(probe, batch.variants)
         facts["prompt_tokens"] = fmean(map(len, probe.prompts))
         speeds = _together(workers if on_cpu else 1, lambda: _speed(probe))
+        if probe.decoder is not None:  # it may have failed as late as at full width
+            told = probe.engine(STEPS, None, checked=False).facts
+            facts |= {name: told[name] for name in ("path", "falls") if name in told}
     speed = Speed(
         rows=speeds[0].rows,
         prefill=fmean(speed.prefill for speed in speeds),
