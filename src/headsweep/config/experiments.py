@@ -118,7 +118,7 @@ class Selector(Section):
     bootstrap: Count = 2000
     """Bootstrap resamples of the questions for each interval."""
     versus: str | None = None
-    """Method that the report's verdict holds SPRINT against: one of `sampling`, or greedy cover,
+    """Method that the report's verdict compares SPRINT with: one of `sampling`, or greedy cover,
     best single head, random heads; null: the best of `sampling`, picked afterwards."""
     title: str | None = None
     """What the report calls it; null: what tells it from the others, or else its questions."""

@@ -65,8 +65,8 @@ class Model(Section):
     title: str | None = None
     """What the report calls it; null: its name."""
     beside: Published | None = None
-    """A model of the SPRINT paper whose printed accuracies stand beside those of this one, which is
-    another; null: those of the model of the same name."""
+    """A model of the SPRINT paper whose printed accuracies the page shows beside those of this
+    model, although it is another one; null: the paper's model of the same name."""
 
     @model_validator(mode="after")
     def _possible(self) -> "Model":
