@@ -11,7 +11,8 @@ from headsweep.analysis.published import Encoder
 from headsweep.analysis.trials import MEASUREMENTS, Trial
 from headsweep.config import Study
 from headsweep.config.experiments import ARMS
-from headsweep.tables import STUDY_OUTCOMES, write_csv, write_json, write_table
+from headsweep.safe_files import write_csv, write_json, write_table
+from headsweep.tables import STUDY_OUTCOMES
 
 VARIATIONS = {
     **{f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 20, 30, 40, 60)},

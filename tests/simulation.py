@@ -17,18 +17,9 @@ from headsweep.frontier import compare
 from headsweep.planning.batches import batches, pool
 from headsweep.planning.store import Store, mark_version
 from headsweep.record import RECORD, Stopwatch, described, write_record
+from headsweep.safe_files import write_csv, write_table
 from headsweep.sprint import choosing, evaluation
-from headsweep.tables import (
-    ACCURACY,
-    ACTIVATIONS,
-    ANSWERS,
-    CURVES,
-    GRADED,
-    POINTS,
-    QUESTIONS,
-    write_csv,
-    write_table,
-)
+from headsweep.tables import ACCURACY, ACTIVATIONS, ANSWERS, CURVES, GRADED, POINTS, QUESTIONS
 
 PUBLISHED = Path(__file__).parents[1] / "config" / "published"
 SUBJECTS = ("Algebra", "Counting & Probability", "Geometry", "Intermediate Algebra")

@@ -21,7 +21,7 @@ FLOORS = (
     "frontier maps recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",
-    "record tables variants text arguments paths choices errors",
+    "record safe_files tables variants text arguments paths choices errors",
 )
 """From the top down: a room may import itself, what stands right of it, and lower floors."""
 
@@ -35,11 +35,11 @@ METHODS |= {"ParquetFile", "read_schema", "pq.read_table", "pq.read_metadata"}
 
 OWN_READERS = {
     "record": "the readers: JSON, text, tensors, and records with a checksum of their own",
-    "tables": "the readers: Parquet tables, which hold a checksum",
+    "safe_files": "the readers: Parquet tables, which hold a checksum",
     "analysis/facts": "the reader of CSV",
     "compression/checkpoint": "states of trainings, which hold a checksum",
     "generation/journal": "journals, whose lines hold a checksum each",
-    "generation/client": "the config, of which the engine computes the keys again",
+    "generation/client": "a run's config and model names; the engine computes the keys again",
     "workflow/session": "journals, to count answers for a line of the plan",
     "planning/store": "the store's version and users, which are not results",
     "config/files": "configs: users' own, and those of runs, compared with their records",
@@ -196,7 +196,7 @@ def test_only_the_readers_open_files_of_a_run():
         if (found := sorted({*openings(file)}))
     }
     unknown = {name: found for name, found in opening.items() if name not in OWN_READERS}
-    assert not unknown, "read through record.py, tables.py or facts.read_csv"
+    assert not unknown, "read through record.py, safe_files.py or facts.read_csv"
     assert OWN_READERS.keys() == opening.keys(), "these open nothing any more"
 
 

@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 
 from comparing import assert_same
-from headsweep.tables import ANSWERS, GRADED, write_table
+from headsweep.safe_files import write_table
+from headsweep.tables import ANSWERS, GRADED
 
 FILE = Path("results/store/tiny-0/greedy-0/test-0/base.parquet")
 

@@ -17,8 +17,8 @@ from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, described, write_record
 from headsweep.report.page import write_report
+from headsweep.safe_files import write_json
 from headsweep.sprint import model
-from headsweep.tables import write_json
 from headsweep.tool import export
 from headsweep.tool.compare import compare
 

@@ -10,16 +10,8 @@ import pytest
 from headsweep import paths, tables
 from headsweep.errors import TableError
 from headsweep.record import Stopwatch, intact, read_json, read_record, record_path, write_record
-from headsweep.tables import (
-    ACCURACY,
-    EMBEDDINGS,
-    QUESTIONS,
-    atomic,
-    read_metadata,
-    read_table,
-    write_json,
-    write_table,
-)
+from headsweep.safe_files import atomic, read_metadata, read_table, write_json, write_table
+from headsweep.tables import ACCURACY, EMBEDDINGS, QUESTIONS
 
 
 def questions(n=3):

@@ -13,7 +13,7 @@ from headsweep.config import Questions
 from headsweep.errors import BenchmarkError
 from headsweep.generation import client
 from headsweep.planning.plan import aligned
-from headsweep.tables import write_csv
+from headsweep.safe_files import write_csv
 from headsweep.text import json_line, one_line, visible
 from headsweep.tool.solve import Candidate, Solved, to_json, to_text
 from snakemake_logger_plugin_headsweep.screen import Screen

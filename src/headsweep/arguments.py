@@ -63,25 +63,25 @@ def add_command(
     texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE))
     form = argparse.RawDescriptionHelpFormatter
     command = commands.add_parser(name, description=about, epilog=epilog, formatter_class=form)
-    for each in inspect.signature(function).parameters.values():
-        if each.name in without:
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in without:
             continue
-        required = each.default is each.empty
-        keys = reading(each.annotation)
-        keys["help"] = " ".join(texts[each.name].split()).replace("``", "").replace("%", "%%")
-        if each.kind is each.KEYWORD_ONLY or each.name in options:
-            flags = [f"-{each.name}"] if len(each.name) == 1 else []
-            flags.append(f"--{each.name.replace('_', '-')}")
-            keys |= {"required": True} if required else {"default": each.default}
-            if not required and each.default not in (None, False):
+        required = parameter.default is parameter.empty
+        keys = reading(parameter.annotation)
+        keys["help"] = " ".join(texts[parameter.name].split()).replace("``", "").replace("%", "%%")
+        if parameter.kind is parameter.KEYWORD_ONLY or parameter.name in options:
+            flags = [f"-{parameter.name}"] if len(parameter.name) == 1 else []
+            flags.append(f"--{parameter.name.replace('_', '-')}")
+            keys |= {"required": True} if required else {"default": parameter.default}
+            if not required and parameter.default not in (None, False):
                 keys["help"] += " (default: %(default)s)"
             command.add_argument(*flags, **keys)
         else:
             if not required and "nargs" not in keys:
-                keys |= {"nargs": "?", "default": each.default}
+                keys |= {"nargs": "?", "default": parameter.default}
             if "choices" not in keys:
-                keys["metavar"] = each.name.upper()
-            command.add_argument(each.name, **keys)
+                keys["metavar"] = parameter.name.upper()
+            command.add_argument(parameter.name, **keys)
     command.set_defaults(handler=handler or function)
     return command
 
@@ -97,6 +97,7 @@ def reading(hint: Any) -> dict[str, Any]:
     """Return the keywords with which argparse reads a value of a type."""
     if get_origin(hint) is list:
         return {"nargs": "*", "type": get_args(hint)[0]}
+    # The types of a union such as int | None, or the hint alone; each without its annotation.
     parts = [hint] if get_origin(hint) is Literal else list(get_args(hint)) or [hint]
     parts = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
     if any(get_origin(part) is Sequence for part in parts):
@@ -105,6 +106,7 @@ def reading(hint: Any) -> dict[str, Any]:
         return {"choices": get_args(parts[0])}
     if hint is bool:
         return {"action": "store_true"}
-    # Of a text or a path the text: a path would lose the "./" that tells a folder from a hub id.
+    # What may be a text or a path is read as a text: a path would lose its "./", by which a folder
+    # is told from a hub id.
     kinds: dict[Any, Any] = {str: str, int: count, float: float, Path: Path}
     return {"type": next((kinds[part] for part in parts if part in kinds), str)}

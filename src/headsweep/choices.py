@@ -1,4 +1,4 @@
-"""Words to choose from that configs, the command line and Python share."""
+"""Words that configs, the command line and Python offer to choose from."""
 
 from typing import Literal
 

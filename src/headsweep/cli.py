@@ -1,4 +1,4 @@
-"""The command line: the commands that people type, and `job`, under which the workflow's stand.
+"""The command line: the commands that people type, and `job` with the workflow's commands.
 
 Each command parses its arguments, sets up logging and calls one function. Nothing is computed here,
 and heavy modules are imported only by the command that needs them. Exit status: 0 done, 2 bad input
@@ -36,13 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     job = job_command.parser_of(words[:2])
     options = vars(job.parse_args(words[2:]) if job else parser().parse_args(words))
+    handler = options.pop("handler")
     log = options.pop("log", None)
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
     _set_up_logging(log)
     shown: Any = Visible(sys.stdout)
     try:
         with redirect_stdout(shown):
-            options.pop("handler")(**options)
+            handler(**options)
     except HeadsweepError as error:
         _LOG.error("error: %s", error)
         return 2
@@ -201,9 +202,9 @@ def engine(action: Literal["status", "stop"]) -> None:
                 print(f"{stopped} engines stopped")
         return
     engines = status()
-    for each in engines:
-        print("process {process}: {model}, {workers} workers, {jobs} jobs wait".format(**each))
-        for batch, (done, total) in each["batches"].items():
+    for state in engines:
+        print("process {process}: {model}, {workers} workers, {jobs} jobs wait".format(**state))
+        for batch, (done, total) in state["batches"].items():
             print(f"  {batch}: {done} of {total} answers")
     if not engines:
         print(none)

@@ -32,7 +32,9 @@ class HeadsweepError(Exception):
         line = " ".join(map(str.strip, re.split(r"[\r\n]+", message)))
         if len(line) > _HEAD + _TAIL:
             line = f"{line[:_HEAD]} ... {line[-_TAIL:]}"
-        shown = (each if each.isprintable() else ascii(each)[1:-1] for each in line)
+        shown = (
+            character if character.isprintable() else ascii(character)[1:-1] for character in line
+        )
         super().__init__("".join(shown))
 
     def __str__(self) -> str:

@@ -26,6 +26,7 @@ from headsweep.errors import RESULT
 from headsweep.planning.batches import family_members
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
+from headsweep.safe_files import write_csv
 from headsweep.sprint.experiment import GradedAnswers
 from headsweep.sprint.rankers import greedy_cover
 from headsweep.sprint.scores import Answers, Scores, drawn, estimated, ordered
@@ -33,7 +34,6 @@ from headsweep.statistics.answers import pass_at_n_drawn
 from headsweep.statistics.budget import at_budgets, misses, reaches
 from headsweep.statistics.differences import compare as paired
 from headsweep.statistics.intervals import Bootstrap
-from headsweep.tables import write_csv
 from headsweep.variants import BASE, FAMILIES
 
 _LOG = logging.getLogger(__name__)

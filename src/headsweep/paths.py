@@ -1,8 +1,9 @@
-"""Paths of a run and of the store. Parquet tables are declared in `headsweep.tables`, with their
-columns, and figures in `headsweep.planning.exhibits`.
+"""Paths of a run and of the store.
 
-Templates are written out in full, so that a search for a file name finds them. Wildcards in braces
-are keys (see `headsweep.planning.store`), names from the config, or a variant.
+Parquet tables are declared in `headsweep.tables`, with their columns, and figures in
+`headsweep.planning.exhibits`. Templates are written out in full, so that a search for a file name
+finds them. Wildcards in braces are keys (see `headsweep.planning.keys`), names from the config, or
+a variant.
 """
 
 RESULTS = "results"
@@ -30,6 +31,7 @@ COMPRESSION_JOURNAL = "results/store/.journal/compressed/{subject}/{data}/{arm}/
 
 # A run: everything from grading on. It can be made again from the store, without model or GPU.
 CONFIG = "results/{run}/config.json"
+MODEL_NAMES = "results/{run}/models.json"  # the models' names in the config, by key
 COMPARISON = "results/{run}/comparisons/{comparison}.csv"
 MAP = "results/{run}/maps/{map}/{table}.csv"
 MAP_TABLES = ("heads", "layers", "foretold")

@@ -1,10 +1,10 @@
 """Provenance: how a file was made, and whether it is still as it was made.
 
-Each result ``name.csv`` has a record ``name.csv.run.json``: settings, revisions, versions, seeds,
-git commit, and, only here, times and hosts. Results that a job makes together may share one. It
-also holds checksums of the result and of the files that belong to it, and its own. Whatever a run
-or the store holds is read by the functions here, which compare it with them; Parquet tables, which
-hold their own checksum, by those of `headsweep.tables`.
+Each result ``name.csv`` has a record ``name.csv.run.json``: settings, revisions, versions, seeds
+and git commit. Times and hosts stand only there. Results that a job makes together may share a
+record. It also holds checksums of the result, of the files that belong to it, and of itself. The
+functions here read whatever a run or the store holds and compare it with these checksums; Parquet
+tables, which hold their own, are read by `headsweep.safe_files`.
 """
 
 import copy
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headsweep.errors import TableError
-from headsweep.tables import count_rows, unreadable, write_json
+from headsweep.safe_files import count_rows, unreadable, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -35,7 +35,8 @@ def page() -> str:
     """Return the page: a table for each section of a config and for each command."""
     schema = Config.model_json_schema()
     places: dict[str, list[str]] = {}
-    _walk(schema, "", schema["$defs"], places)
+    for name, place in _sections(schema, schema["$defs"]):
+        places.setdefault(name, []).append(place)
     parts = ["# Reference", "", _ABOUT, "", "## Every key", ""]
     parts.append(_section("A config", schema, places))
     parts += [_section(name, schema["$defs"][name], places) for name in places]
@@ -56,8 +57,8 @@ def _commands(
 ) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield the full name of each command that has no subcommands, and the command."""
     below = [a.choices for a in command._actions if isinstance(a, argparse._SubParsersAction)]
-    for each, own in below[0].items() if below else ():
-        yield from _commands(f"{name} {each}", own)
+    for subcommand, subparser in below[0].items() if below else ():
+        yield from _commands(f"{name} {subcommand}", subparser)
     if not below:
         yield name, command
 
@@ -76,13 +77,16 @@ def _command(name: str, command: argparse.ArgumentParser) -> str:
     return "\n".join([*lines, ""])
 
 
-def _walk(schema: Any, place: str, definitions: Any, places: dict[str, list[str]]) -> None:
-    """Collect the places of each section in a config, in the order of the schema."""
+def _sections(schema: Any, definitions: Any, parent: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each section below a schema, as the name of its class and its place in a config.
+
+    Places are as in ``models.NAME``, in the order of the schema, sections before those in them.
+    """
     for key, value in schema["properties"].items():
-        here = f"{place}{key}{'.NAME' if value.get('type') == 'object' else ''}"
+        place = f"{parent}{key}{'.NAME' if value.get('type') == 'object' else ''}"
         for name in re.findall(r'"#/\$defs/(\w+)"', json.dumps(value)):
-            places.setdefault(name, []).append(here)
-            _walk(definitions[name], f"{here}.", definitions, places)
+            yield name, place
+            yield from _sections(definitions[name], definitions, f"{place}.")
 
 
 def _section(name: str, schema: Any, places: dict[str, list[str]]) -> str:
@@ -116,8 +120,8 @@ def _type(value: Any, places: dict[str, list[str]]) -> str:
             named = named or next(iter(value.get("patternProperties", {}).values()), None)
             return _type(named, places) if named else "settings"
         case kind:
-            found = [f"{sign} {value[name]:,}" for name, sign in _SIGNS.items() if name in value]
-            return " ".join([_KINDS.get(kind, "text"), ", ".join(found)]).strip()
+            limits = [f"{sign} {value[name]:,}" for name, sign in _SIGNS.items() if name in value]
+            return " ".join([_KINDS.get(kind, "text"), ", ".join(limits)]).strip()
 
 
 def _default(value: Any) -> str:
@@ -134,7 +138,7 @@ def _cell(text: str) -> str:
 
 def captions(folder: Path) -> dict[Path, str]:
     """Return the captions of all figures for Snakemake's report, by their files in a folder."""
-    return {folder / f"{each.name}.rst": each.caption_file for each in EXHIBITS}
+    return {folder / f"{exhibit.name}.rst": exhibit.caption_file for exhibit in EXHIBITS}
 
 
 if __name__ == "__main__":

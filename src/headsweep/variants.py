@@ -63,10 +63,10 @@ class Variant:
                 # 'L005H03' would be a second name of 'L05H03', 'L05X03P00' one, too.
                 if str(variant) == name and variant.order()[-1] not in family.idle:
                     return BASE if variant == BASE else variant
-        known = ", ".join(family.example for family in FAMILIES.values())
+        examples = ", ".join(family.example for family in FAMILIES.values())
         raise ConfigError(
             f"variant {name!r} is not known; write 'base' or layer and head as in 'L05H03', "
-            f"or a placebo as in 'L05N03' or 'placebo01'; there are: {known}"
+            f"or a placebo as in 'L05N03' or 'placebo01'; there are: {examples}"
         )
 
     @property
@@ -252,7 +252,7 @@ class NoisyWeights(Family):
     def members(self, pool: Pool, scale: int, count: int, seed: int) -> list[Variant]:
         """Take successive seeds."""
         seeds = range(seed * count, (seed + 1) * count)
-        return [Variant(None, None, self.kind, scale, each) for each in seeds]
+        return [Variant(None, None, self.kind, scale, member_seed) for member_seed in seeds]
 
 
 _ORDERED = (Base, Heads, Noise, Replay, Numeric, Scaled, Skip, NoisyWeights)

@@ -15,7 +15,8 @@ from headsweep.athena.problems import complexity, divide, nesting, operators, re
 from headsweep.athena.solver import lenient, strict
 from headsweep.config.compression import Partition, WordProblems
 from headsweep.errors import BenchmarkError
-from headsweep.tables import PROBLEMS, write_table
+from headsweep.safe_files import write_table
+from headsweep.tables import PROBLEMS
 
 CHINESE = {
     "id": "7",

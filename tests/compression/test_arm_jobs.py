@@ -22,7 +22,8 @@ from headsweep.generation import prepare
 from headsweep.planning.batches import arms
 from headsweep.planning.store import Store
 from headsweep.record import read_record
-from headsweep.tables import ANSWERS, OUTCOMES, QUESTIONS, STUDY_OUTCOMES, read_table, write_table
+from headsweep.safe_files import read_table, write_table
+from headsweep.tables import ANSWERS, OUTCOMES, QUESTIONS, STUDY_OUTCOMES
 
 SEED = 3
 CONFIG = parse(

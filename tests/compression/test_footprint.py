@@ -15,7 +15,7 @@ from headsweep.athena.encoders import word_tokenizer
 from headsweep.compression import footprint
 from headsweep.compression.arm_measurements import narrowed, relative
 from headsweep.compression.calibration import calibrate
-from headsweep.compression.decoder import Example, Question
+from headsweep.compression.decoder import Question, TokenizedQuestion
 from headsweep.compression.distillation import distilled, frozen
 from headsweep.config import Study
 from headsweep.config.compression import Compression, Importance
@@ -191,7 +191,7 @@ def test_training_keeps_what_the_plan_says(tokens, prompt, rows, shape, precisio
 
     ids = torch.arange(tokens).remainder(90).add(5).numpy()
     question = Question("id", "all", "text", "gold")
-    batch = decoder.collate([Example(question, "id", ids, prompt)] * rows)
+    batch = decoder.collate([TokenizedQuestion(question, "id", ids, prompt)] * rows)
     method = Compression(training={"batch_size": rows, "precision": precision})
     teach = distilled(frozen(decoder), decoder.loaded.geometry, method.distillation)
     with (

@@ -19,7 +19,8 @@ from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
-from headsweep.tables import ACCURACY, write_table
+from headsweep.safe_files import write_table
+from headsweep.tables import ACCURACY
 from headsweep.variants import Variant
 
 LAYERS, HEADS, WORDS = 4, 6, [f"w{number}" for number in range(40)]

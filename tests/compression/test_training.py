@@ -21,7 +21,7 @@ from headsweep.compression.training import Between, task, train
 from headsweep.config.compression import Distillation, Partition, Solver, Training
 from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
-from headsweep.models.learner import Verdict, copied, eager_attention
+from headsweep.models.learner import JudgedAnswer, copied, eager_attention
 from headsweep.models.removal import remove_heads
 from headsweep.variants import Variant
 
@@ -112,7 +112,7 @@ def test_patience_ends_training_and_takes_the_best_epoch():
         def verdicts(self, examples):
             right = next(accuracies)
             kept[right] = kept.get(right) or weights(self)
-            return [Verdict("", "low", None, place < right, True) for place in range(10)]
+            return [JudgedAnswer("", "low", None, place < right, True) for place in range(10)]
 
     scripted = Scripted(**vars(solver))
     result = train(scripted, examples, examples[:10], recipe(epochs=9, patience=3), seed=9)

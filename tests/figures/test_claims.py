@@ -29,8 +29,9 @@ from headsweep.analysis.published import (
 )
 from headsweep.planning.batches import pool
 from headsweep.planning.store import Store
+from headsweep.safe_files import write_csv, write_table
 from headsweep.sprint.evaluation import DIVERSITY
-from headsweep.tables import ACCURACY, write_csv, write_table
+from headsweep.tables import ACCURACY
 from simulation import PUBLISHED
 
 SMALL = "Qwen2.5-Math-1.5B-Instruct"

@@ -19,8 +19,9 @@ from headsweep.errors import TableError
 from headsweep.planning.store import Store
 from headsweep.report import blocks
 from headsweep.report.sweep_tables import TABLES
+from headsweep.safe_files import write_table
 from headsweep.statistics.intervals import paired_interval
-from headsweep.tables import ACCURACY, ANSWERS, write_table
+from headsweep.tables import ACCURACY, ANSWERS
 from headsweep.variants import BASE, Variant, heads, numeric
 
 VARIANTS = [BASE, *heads([1, 3, 4], range(5))]

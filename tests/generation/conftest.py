@@ -14,7 +14,8 @@ import tiny_models
 from headsweep import config, paths
 from headsweep.models.load import load_tokenizer
 from headsweep.planning.keys import key
-from headsweep.tables import QUESTIONS, write_json, write_table
+from headsweep.safe_files import write_json, write_table
+from headsweep.tables import QUESTIONS
 
 
 @pytest.fixture(scope="session")

@@ -75,6 +75,37 @@ def test_a_decoding_step_copies_little_and_launches_few_kernels(config, attend, 
     assert not {"sort", "topk", "argsort"} & counts.operators.keys()
 
 
+@pytest.mark.parametrize("config", [QWEN, LLAMA], ids=["1.5B", "8B"])
+@in_a_process
+def test_a_captured_step_copies_tokens_and_columns_and_within_it_nothing(config):
+    inside = []
+
+    def capture(compute):
+        filled = compute()
+
+        def replay():
+            before = len(counts.to_device)
+            filled.copy_(compute())
+            inside.append(len(counts.to_device) - before)
+
+        return replay, filled
+
+    heads = [BASE, *(variant for variant in PRUNED if variant.kind == "head")]
+    with counted(floats=np.zeros) as counts:
+        decoder = Decoder(fake_gpu.loaded_model(config), flash)
+        decoder.capture = capture
+        decoded = DecodingBatch(decoder, Decoding(), 7, columns=200)
+        decoded.enter([[row] for row in rows(heads)])
+        decoded.step()
+        counts.clear()
+        decoded.step()
+    assert inside == [0, 0, 0]  # held against its function, then two steps
+    assert len(counts.to_device) == 1
+    assert counts.to_host == [(2, len(heads))]
+    assert counts.operators["_flash_attention_forward"] == config.num_hidden_layers
+    assert per_layer(counts, config) <= OPERATORS
+
+
 @in_a_process
 def test_masks_of_other_rows_are_copied_once_for_all_layers():
     with counted() as counts:

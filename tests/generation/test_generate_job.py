@@ -23,7 +23,8 @@ from headsweep.generation.work import Work
 from headsweep.planning.batches import batches
 from headsweep.planning.store import journal_files
 from headsweep.record import record_path
-from headsweep.tables import ANSWERS, read_table
+from headsweep.safe_files import read_table
+from headsweep.tables import ANSWERS
 from headsweep.variants import BASE, Variant
 
 PRUNED = Variant(1, 4)

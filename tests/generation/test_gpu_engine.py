@@ -24,7 +24,7 @@ from torch import nn
 
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
-from headsweep.generation import batch, decoder, engine, vllm_ranks
+from headsweep.generation import batch, check, decoder, engine, vllm_ranks
 from headsweep.generation.attention import dense
 from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.check import Check
@@ -135,7 +135,7 @@ def test_what_fails_falls_to_dense_attention_then_to_the_modules(
 
     broken_dense.__name__ = "dense"
     if rungs == 2:
-        monkeypatch.setattr(engine, "dense", broken_dense)
+        monkeypatch.setattr(decoder, "dense", broken_dense)
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     wanted = plan(random_prompts((9, 4)), VARIANTS)
     answering = Engine(
@@ -280,6 +280,33 @@ def test_watching_costs_a_step_nothing_once_rows_are_admitted(monkeypatch):
         decoded.step()
     assert len(list(checked.groups(row.answer for row in rows))) == len(rows)
     assert not checked.watching
+
+
+def test_answers_of_a_slow_model_leave_soon_and_one_in_so_many_is_scored(monkeypatch):
+    group, answered, rounds = 5, 4, 6
+    monkeypatch.setattr(check, "GROUP", group)
+    loaded = loaded_model(build("Qwen2"))
+    checked = Check(loaded)
+    checked._bound = math.inf  # these are no model's answers
+    clock = [0.0]
+    monkeypatch.setattr(check.time, "monotonic", lambda: clock[0])
+    request = requests()[0]
+    arrived = []
+
+    def slowly(count):
+        for number in range(count):
+            clock[0] += 0.6 * check._SECONDS
+            arrived.append(number)
+            yield Answer(request, (3, 4 + number), "length", 1.0)
+
+    list(checked.groups(slowly(answered)))
+    assert checked.facts["audited"] == answered  # all of the first group
+    arrived.clear()
+    waited = [arrived[-1] - left for left, _ in enumerate(checked.groups(slowly(rounds * group)))]
+    assert max(waited) == 2  # the third comes when 1.2 times the time has passed
+    assert checked.facts["audited"] == answered + rounds
+    list(checked.groups(slowly(1)))  # a last group that is not full
+    assert checked.facts["audited"] == answered + rounds + 1
 
 
 def test_answers_are_scored_together_as_far_as_their_logits_fit():

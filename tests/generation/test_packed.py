@@ -6,13 +6,15 @@ from functools import partial
 import pytest
 import tiny_models
 import torch
-from test_engine import answer_all, assert_exact, loaded_model, requests
+from test_engine import NEW_TOKENS, answer_all, assert_exact, loaded_model, requests
 from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 
+from headsweep.config import Decoding
 from headsweep.generation import attention, weights
 from headsweep.generation.attention import Segments, Slots
 from headsweep.generation.decoder import Decoder, masked
-from headsweep.generation.weights import Linear
+from headsweep.generation.engine import Engine
+from headsweep.generation.weights import Weights, WideLinear, linear
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import pruned
 from headsweep.models.removal import remove_heads
@@ -139,9 +141,14 @@ def test_answers_of_a_cut_model_are_those_of_generate(name):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 19])
-@pytest.mark.parametrize("library", ["MKL", "oneDNN", "oneDNN, but for small products"])
-def test_products_are_those_of_double_precision(library, rows, dtype, monkeypatch):
-    if library == "MKL":
+@pytest.mark.parametrize("library", ["MKL", "oneDNN", "oneDNN, but for small products", "emulated"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_products_are_those_of_double_precision(library, packed, rows, dtype, monkeypatch):
+    emulated = library == "emulated" and dtype != torch.float32
+    monkeypatch.setattr(weights, "_emulates", lambda *_: emulated)
+    if library == "emulated":
+        pass
+    elif library == "MKL":
         monkeypatch.setattr(weights, "_prefers_onednn", lambda *_: False)
     elif not weights._prefers_onednn(torch.float32, "cpu"):
         pytest.skip("this processor takes MKL")
@@ -153,7 +160,8 @@ def test_products_are_those_of_double_precision(library, rows, dtype, monkeypatc
     kept = other.clone()
     plain = states.double() @ weight.double().T
     with torch.inference_mode():
-        layer, biased = Linear(weight), Linear(weight, bias)
+        layer, biased = linear(weight, packed=packed), linear(weight, bias, packed=packed)
+        assert isinstance(layer, WideLinear) == emulated
         pairs = [
             (layer(states), plain),
             (biased(states), plain + bias),
@@ -171,9 +179,49 @@ def test_products_are_those_of_double_precision(library, rows, dtype, monkeypatc
     assert torch.equal(other, kept)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("memory", [1 << 40, 1 << 10])
+def test_where_half_precision_is_emulated_a_model_answers_as_elsewhere(dtype, memory, monkeypatch):
+    monkeypatch.setattr(weights, "_emulates", lambda kind, _: kind == dtype)
+    monkeypatch.setattr(weights.os, "sysconf", lambda name: memory if name == "SC_PAGE_SIZE" else 1)
+    loaded = loaded_model(tiny_models.build(tiny_models.named("Qwen2")).to(dtype))
+    output = Weights(loaded).output
+    assert isinstance(output, WideLinear)
+    assert (output._kept is None) == (memory < 1 << 20)
+    engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 7)
+    wanted = requests([BASE, Variant(0, 2), Variant(2, 3)])
+    assert {answer.request for answer in engine.run(wanted)} == set(wanted)
+    assert engine.facts["path"] == "dense"  # it lies within the bound of the model's own modules
+    assert engine.facts["check"]["worst"] <= engine.facts["check"]["bound"]
+
+
+def test_a_product_is_emulated_where_the_processor_has_none(monkeypatch):
+    operators = torch.ops.mkldnn
+    monkeypatch.setattr(operators, "_is_mkldnn_bf16_supported", lambda: False)
+    monkeypatch.setattr(operators, "_is_mkldnn_fp16_supported", lambda: True)
+    emulates = weights._emulates.__wrapped__
+    available = torch.backends.mkldnn.is_available()
+    assert emulates(torch.bfloat16, "cpu") == available
+    assert not emulates(torch.float16, "cpu")
+    assert not emulates(torch.float32, "cpu")
+    assert not emulates(torch.bfloat16, "cuda")
+
+
 @pytest.mark.parametrize(("capability", "wide"), [("AVX2", False), ("AVX512", True)])
 def test_onednn_is_for_the_widest_vectors_only(capability, wide, monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     available = torch.backends.mkldnn.is_available()
     found = weights._prefers_onednn.__wrapped__(torch.float32, "cpu")
     assert found == (wide and available)
+
+
+@pytest.mark.parametrize(("places", "served"), [(1, True), (24, False)])
+def test_a_model_is_served_where_one_place_alone_is_off(places, served):
+    """In half precision the model's own modules may lose one place of a text; not half of them."""
+    loaded = loaded_model(tiny_models.build(tiny_models.named("Qwen2")).bfloat16())
+
+    def off(module, inputs, output):
+        output.logits[0, :places] += output.logits.float().square().mean().sqrt() / 2
+
+    loaded.model.register_forward_hook(off)
+    assert (Decoder.of(loaded) is not None) == served

@@ -27,9 +27,10 @@ from headsweep.generation.locks import Locks
 from headsweep.generation.schedule import Schedule
 from headsweep.generation.work import Work
 from headsweep.planning.keys import key
-from headsweep.planning.store import mark_version
+from headsweep.planning.store import mark_version, write_config
 from headsweep.record import record_path
-from headsweep.tables import ANSWERS, read_table, write_json
+from headsweep.safe_files import read_table, write_json
+from headsweep.tables import ANSWERS
 from headsweep.tool.sweep import answer
 from headsweep.variants import BASE, Variant
 from processes import python, wait_until, working_in
@@ -74,7 +75,8 @@ def of_model(values, **changed):
 
 def asked(values, cores=2, variant=BASE, questions="small"):
     batch = tuple(work_on(values, questions).keys.values())
-    return client.JobRequest(values.model_dump(mode="json"), batch, str(variant), cores, "a run")
+    config = values.model_dump(mode="json")
+    return client.JobRequest(config, "tiny", batch, str(variant), cores, "a run")
 
 
 def connected(values):
@@ -145,7 +147,7 @@ def test_what_a_job_waits_for_goes_before_what_is_worked_ahead(run_config):
 
 def test_a_job_that_finds_an_engine_needs_no_config_class(served):
     config = Path(paths.CONFIG.format(run=served.run))
-    write_json(config, served.model_dump(mode="json"))
+    write_config(served)
     keys = work_on(served).keys
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)  # no engine runs
     run(served, BASE)
@@ -165,6 +167,11 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served):
         assert len(read_table(output, ANSWERS)) == 4
         assert json.loads(record_path(output).read_text())["answers"] == 4
         output.unlink()
+    names = Path(paths.MODEL_NAMES.format(run=served.run))
+    assert json.loads(names.read_bytes()) == {keys["model"]: "tiny"}
+    names.unlink()  # as in a run of before: the job reads the config, then
+    assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
+    write_config(served)
     config.write_text("run: tiny\n", encoding="utf-8")
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
 

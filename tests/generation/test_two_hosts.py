@@ -20,7 +20,8 @@ from headsweep.generation import client, journal, schedule
 from headsweep.generation.locks import Locks
 from headsweep.generation.work import Work
 from headsweep.planning import batches
-from headsweep.tables import ANSWERS, read_table
+from headsweep.safe_files import read_table
+from headsweep.tables import ANSWERS
 from hosts import Host
 from processes import wait_until
 

@@ -20,7 +20,8 @@ from headsweep.grading.matrix import accuracy_matrix, grade, grade_answers
 from headsweep.grading.pool import Limits
 from headsweep.planning.batches import batches
 from headsweep.planning.store import Store
-from headsweep.tables import ACCURACY, ANSWERS, read_table, write_table
+from headsweep.safe_files import read_table, write_table
+from headsweep.tables import ACCURACY, ANSWERS
 from headsweep.tool.solve import count_votes
 
 EQUAL = {

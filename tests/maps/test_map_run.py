@@ -29,7 +29,8 @@ from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section
 from headsweep.report.maps import mapped
-from headsweep.tables import ACCURACY, GRADIENTS, SCORES, write_table
+from headsweep.safe_files import write_table
+from headsweep.tables import ACCURACY, GRADIENTS, SCORES
 from headsweep.tool.store import files_of
 
 HELPS = "L02H05"

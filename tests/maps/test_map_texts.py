@@ -9,7 +9,8 @@ from headsweep.maps.texts import choose_texts
 from headsweep.models.load import load_tokenizer
 from headsweep.models.source import BUILTIN
 from headsweep.planning.store import Store
-from headsweep.tables import ANSWERS, GRADED, QUESTIONS, write_table
+from headsweep.safe_files import write_table
+from headsweep.tables import ANSWERS, GRADED, QUESTIONS
 
 SAMPLES = {
     # Of each question: right?, how it ended, token ids; by decoding.

@@ -6,7 +6,7 @@ from example_config import STUDIES, VALUES, changed, config
 from headsweep.config import Questions, parse
 from headsweep.config.compression import Importance
 from headsweep.planning import cards, cost
-from headsweep.planning.batches import Batch, batches, family_members, find_batch, placebos
+from headsweep.planning.batches import PlannedBatch, batches, family_members, find_batch, placebos
 from headsweep.planning.memory import training_memory
 from headsweep.planning.plan import describe
 from headsweep.planning.sight import Rates, sight
@@ -28,7 +28,7 @@ def test_memory_is_weights_and_rows_and_twice_the_weights_for_each_core_of_a_cpu
 def test_an_arm_s_time_counts_its_test_and_its_scoring():
     planned = config(compressions={"own": {"model": "big", "train": "train", "test": "test"}})
     study, card = planned.compressions["own"], cards.CARDS["H100"]
-    base = Batch("big", "greedy", "test", (BASE,))
+    base = PlannedBatch("big", "greedy", "test", (BASE,))
     test = cost.generation_seconds(planned, base, card)
     baseline, pruned, full = (
         cost.training_seconds(planned, study, study.settings[name], card) for name in study.arms
@@ -142,7 +142,7 @@ def test_a_gpu_decodes_as_many_rows_as_fit_and_its_hours_are_marked():
     small = model.model_copy(update={"billions": 0.001})
     assert cost.decoded_rows(small, 2048, cards.ANY_CORE) == 64
     # Launches of 28 layers, weights' products and keys and values: what the full batch takes.
-    batch = Batch("big", "greedy", "test", (BASE,))
+    batch = PlannedBatch("big", "greedy", "test", (BASE,))
     seconds = cost.generation_seconds(planned, batch, card)
     step = 28 * 2.3e-4 + 471 * 2 * 1.54e9 / (0.5 * 989e12)
     step += 471 * 28672 * (120 + 550 / 2) / (0.6 * 3.35e12)

@@ -7,7 +7,7 @@ from example_config import VALUES, changed, config
 from headsweep.config import parse
 from headsweep.errors import TableError
 from headsweep.planning import cards
-from headsweep.planning.batches import Batch
+from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.forecast import Habits, Speed, Worker, model_seconds
 from headsweep.planning.inputs import resolve
 from headsweep.planning.piloted import settings_file, unpiloted, write_settings
@@ -43,11 +43,11 @@ def test_a_unit_of_work_is_half_of_what_is_left_for_each_worker_and_64_questions
 def test_seconds_are_prompts_and_decoding_less_what_is_verified_and_the_end_of_each_unit():
     shape = {"layers": 28, "heads": 12, "kv_heads": 2}
     planned = config(models={"big": shape}, questions={"test": {"n": 7}})
-    like = Batch("big", "greedy", "test", (Variant.parse("base"),))
+    like = PlannedBatch("big", "greedy", "test", (Variant.parse("base"),))
     worker = Worker(SPEED, 2)
 
     def seconds(*variants, worker=worker):
-        batch = Batch("big", "greedy", "test", tuple(map(Variant.parse, variants)))
+        batch = PlannedBatch("big", "greedy", "test", tuple(map(Variant.parse, variants)))
         return model_seconds(planned, like, [batch], HABITS, worker)
 
     # Units of 4, 2, 1 questions; each ends with 64 - 24 steps of few rows.
@@ -65,16 +65,16 @@ def test_seconds_are_prompts_and_decoding_less_what_is_verified_and_the_end_of_e
 def test_samples_share_a_prompt_and_other_benchmarks_answers_are_as_much_longer_as_planned():
     values = changed(VALUES, "questions/other", {"benchmark": "gsm8k", "split": "test", "n": 5})
     planned = parse(changed(values, "decodings/greedy/max_new_tokens", 2048))
-    like = Batch("big", "greedy", "test", (Variant.parse("base"),))
+    like = PlannedBatch("big", "greedy", "test", (Variant.parse("base"),))
     worker = Worker(SPEED, 1)
-    other = Batch("big", "greedy", "other", like.variants)
+    other = PlannedBatch("big", "greedy", "other", like.variants)
     assert planned.questions["test"].benchmark == "math500"
     length, longest = 24 * 300 / 550, 64 * 300 / 550
     assert questions_of_unit(5, 1) == 5  # one unit
     expected = 5 * (30 / 1000 + length / 40) + (longest - length) * SPEED.fixed
     assert model_seconds(planned, like, [other], HABITS, worker) == pytest.approx(expected)
     sampled = planned.decodings["T0.6"]
-    drawn = Batch("big", "T0.6", "other", like.variants)
+    drawn = PlannedBatch("big", "T0.6", "other", like.variants)
     seconds = model_seconds(planned, like, [drawn], HABITS, worker)
     short = min(length, sampled.max_new_tokens)
     assert sampled.samples > 1
@@ -107,14 +107,16 @@ MINE = yaml.safe_load(
 
 def test_a_run_takes_what_its_pilot_chose_unless_the_config_states_it_or_has_another_model(gpu):
     before = of_tiny()
-    write_settings(before, {"tiny": "vllm"}, Stopwatch())
+    write_settings(before, {"tiny": {"backend": "vllm", "graphs": "auto"}}, Stopwatch())
     after = of_tiny()
     assert before.models["tiny"].backend == "headsweep"
     assert after.models["tiny"].backend == "vllm"
+    assert (before.models["tiny"].graphs, after.models["tiny"].graphs) == ("off", "auto")
+    assert of_tiny(graphs="off").models["tiny"].graphs == "off"
     assert resolve(after) == after
     assert of_tiny(backend="headsweep").models["tiny"].backend == "headsweep"
     assert of_tiny(dtype="bfloat16").models["tiny"].backend == "headsweep"
-    write_settings(after, {"tiny": "headsweep"}, Stopwatch())  # a second pilot
+    write_settings(after, {"tiny": {"backend": "headsweep"}}, Stopwatch())  # a second pilot
     assert of_tiny().models["tiny"].backend == "headsweep"
     file = settings_file(before)
     file.write_text(file.read_text().replace("headsweep", "vllm"))
@@ -127,7 +129,7 @@ def test_a_run_on_a_gpu_without_a_pilot_says_so_in_one_line(gpu):
     (line,) = unpiloted(planned)
     assert line.startswith("no pilot of run 'mine' has tried tiny on Card X: `headsweep pilot")
     assert [*unpiloted(of_tiny(device="cpu"))] == []
-    write_settings(planned, {"tiny": "headsweep"}, Stopwatch())
+    write_settings(planned, {"tiny": {"backend": "headsweep"}}, Stopwatch())
     assert [*unpiloted(of_tiny())] == []
     assert len([*unpiloted(of_tiny(dtype="bfloat16"))]) == 1
     gpu.write_text("#!/bin/sh\necho Card Y\n")

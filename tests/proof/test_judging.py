@@ -11,7 +11,7 @@ from headsweep.proof.judging import Findings, judge
 from headsweep.proof.planting import COINS, EXPERTS, SABOTAGED, SEALED, WHOLE, opened, plant
 from headsweep.proof.worlds import coins, experts, gaining
 from headsweep.record import digest_of
-from headsweep.tables import write_json
+from headsweep.safe_files import write_json
 
 SUBJECTS = {f"subject {number}": f"L0{number}H01" for number in range(6)}
 SECRET = {SABOTAGED: "L03H00", EXPERTS: SUBJECTS}

@@ -16,7 +16,7 @@ from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.report.blocks import Section
 from headsweep.report.sections import families
-from headsweep.tables import write_csv
+from headsweep.safe_files import write_csv
 
 BASE_TOKENS, BUDGET = 50, 4
 # Tokens of an answer, and how many answers the curve has; the nearest to 200 tokens are

@@ -14,7 +14,7 @@ from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.report.blocks import Section
 from headsweep.report.compressions import compression
-from headsweep.tables import write_csv
+from headsweep.safe_files import write_csv
 
 OF_MODEL = {"solver": None, "data": None, "model": "reasoner"}
 OF_MODEL |= {"train": "math_train", "test": "math_test", "seeds": [2], "int8": []}

@@ -18,7 +18,8 @@ from headsweep.planning.batches import batches
 from headsweep.planning.store import Store
 from headsweep.report import explorer
 from headsweep.report.page import write_report
-from headsweep.tables import ANSWERS, read_table, write_table
+from headsweep.safe_files import read_table, write_table
+from headsweep.tables import ANSWERS
 from headsweep.text import points
 
 # Markup, ends of script, direction marks, escapes, a null byte and a quote.

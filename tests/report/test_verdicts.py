@@ -26,8 +26,9 @@ from headsweep.report.compressions import compression
 from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.sections import luck
 from headsweep.report.svg import Scale
+from headsweep.safe_files import write_csv, write_table
 from headsweep.statistics.power import questions_for, smallest_difference, smallest_gain
-from headsweep.tables import ACCURACY, CURVES, GRADED, write_csv, write_table
+from headsweep.tables import ACCURACY, CURVES, GRADED
 
 
 @pytest.fixture

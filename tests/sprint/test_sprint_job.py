@@ -10,18 +10,19 @@ import yaml
 from huggingface_hub import ModelCard
 from simulated_heads import simulate
 
-from headsweep import paths, tables
+from headsweep import paths, safe_files, tables
 from headsweep.config import parse
 from headsweep.errors import TableError
 from headsweep.planning.batches import at_home
 from headsweep.planning.keys import key
 from headsweep.planning.store import Store
 from headsweep.record import record_path
+from headsweep.safe_files import read_table, write_table
 from headsweep.sprint import choosing, evaluation, job, methods, model, validation
 from headsweep.sprint.card import card
 from headsweep.sprint.experiment import Experiment, GradedAnswers
 from headsweep.sprint.scoring import passed
-from headsweep.tables import EMBEDDINGS, GRADED, read_table, write_table
+from headsweep.tables import EMBEDDINGS, GRADED
 from headsweep.text import points
 
 LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9
@@ -304,7 +305,7 @@ def test_a_selector_has_a_model_card(done, curves):
     for part in ("./tiny, revision", "12: L00H00 to L01H05", f"on {TEST} test", shown):
         assert part in written.text, part
     hub = done.models["tiny"].model_copy(update={"source": "some/model", "revision": "0" * 40})
-    facts = tables.read_metadata(output(tables.CURVES))
+    facts = safe_files.read_metadata(output(tables.CURVES))
     of_hub = done.model_copy(update={"models": {"tiny": hub}})
     alike = table_of(paths.OVERLAP)
     assert validation.likeness(alike) in written.text
@@ -369,8 +370,8 @@ def test_the_prompts_length_is_known_from_the_variant_that_took_over_least(tmp_p
         "L00H02": {"reused": 10, "prompt_tokens": 43.5},
     }.items():
         file = Store(config).path(tables.ANSWERS, variant=variant, **GREEDY)
-        tables.write_text(file, "")
-        tables.write_json(record_path(file), facts)
+        safe_files.write_text(file, "")
+        safe_files.write_json(record_path(file), facts)
     assert graded.prompt_tokens("greedy", "test") == 43.5
 
 

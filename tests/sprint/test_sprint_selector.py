@@ -251,18 +251,18 @@ def test_splits_folds_and_redraws_are_disjoint_and_complete():
 def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting):
     data, other = simulate(31, pool=7), simulate(11, pool=7, seed=5)
     narrow = {"e": slice(None), "f": slice(5)}  # the second embedder's are shorter
-    known = Questions(
+    training = Questions(
         range(31), {name: data.embeddings[:, some] for name, some in narrow.items()}, [None] * 31
     )
-    asked = Questions(
+    test = Questions(
         range(11), {name: other.embeddings[:, some] for name, some in narrow.items()}, [None] * 11
     )
     several = {"dimension": (4,), "diversity": (0.0, 0.3), "weight_decay": (0.1,), "epochs": 15}
     several |= {"embedder": ("e", "f"), "max_n": 5}
     given = options(**several, seeds=(2, 9), redraws=2, redrawn_setting=setting)
     kept = Setting("ball", 4, 0.3, 0.1, epochs=15, embedder="e")
-    again = rank_again(known, data.correct, asked, kept, given)
-    found = {(method, *of): (list(ids), order) for method, *of, ids, order in again}
+    again = rank_again(training, data.correct, test, kept, given)
+    rankings = {(method, *of): (list(ids), order) for method, *of, ids, order in again}
     others = {
         f"{geometry}, λ = {value:g}, e": replace(kept, geometry=geometry, diversity=value)
         for geometry, value in product(("sphere", "ball"), (0.0, 0.3))
@@ -270,17 +270,19 @@ def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting)
     others["ball, λ = 0.3, f"] = replace(kept, embedder="f")
     whole, left_out = redraws(31, given), folds(31, given)
     wanted = set(product([SPRINT, *others], whole, (2, 9)))
-    assert set(found) == wanted | {(SPRINT, name, 2) for name in left_out}
-    for (method, name, seed), (ids, order) in found.items():
+    assert set(rankings) == wanted | {(SPRINT, name, 2) for name in left_out}
+    for (method, name, seed), (ids, order) in rankings.items():
         fold = left_out.get(name)
         rows = whole.get(name, np.arange(31)) if fold is None else np.setdiff1d(range(31), fold)
         assert ids == list(range(11) if fold is None else fold)
-        own = others.get(method, kept)
+        trained_with = others.get(method, kept)
         if setting == "anew" and method == SPRINT and name in whole and name != ALL:
-            own, _ = choose(known.of(rows).embeddings, data.correct[rows], given)
-        (trained,) = fit(known.embeddings[own.embedder][rows], data.correct[rows], [own], [seed])
+            trained_with, _ = choose(training.of(rows).embeddings, data.correct[rows], given)
+        vectors = training.embeddings[trained_with.embedder][rows]
+        (trained,) = fit(vectors, data.correct[rows], [trained_with], [seed])
         assert order.shape[1] == (7 if method == SPRINT else 5)  # of readings, max_n heads
-        vectors = (asked if fold is None else known.of(fold)).embeddings[own.embedder]
+        ranked_for = test if fold is None else training.of(fold)
+        vectors = ranked_for.embeddings[trained_with.embedder]
         distances = trained.selector.distances(torch.from_numpy(vectors)).detach().numpy()
         ordered = np.take_along_axis(distances, order, axis=1)
         assert (np.diff(ordered, axis=1) > -1e-3).all()  # near-ties may turn
@@ -291,21 +293,21 @@ KNOWN, ASKED = 83, 19
 
 @pytest.fixture(scope="module")
 def sets():
-    known, asked = (simulate(n, POOL, 3, 13, seed=n) for n in (KNOWN, ASKED))
+    training, test = (simulate(n, POOL, 3, 13, seed=n) for n in (KNOWN, ASKED))
     subjects = [["algebra", "geometry"][row % 3 == 0] for row in range(KNOWN)]
     return (
-        Questions(range(KNOWN), {"e": known.embeddings}, subjects),
-        known.correct,
-        Questions(range(ASKED), {"e": asked.embeddings}, ["geometry"] * 4 + ["new"] * (ASKED - 4)),
+        Questions(range(KNOWN), {"e": training.embeddings}, subjects),
+        training.correct,
+        Questions(range(ASKED), {"e": test.embeddings}, ["geometry"] * 4 + ["new"] * (ASKED - 4)),
     )
 
 
 def test_neighbours_are_those_of_a_plain_loop(sets):
-    known, correct, asked = sets
-    found = rankers.by_neighbours("e", 5, known, correct, asked)
-    fitted = known.embeddings["e"]
+    training, correct, test = sets
+    rankings = rankers.by_neighbours("e", 5, training, correct, test)
+    fitted = training.embeddings["e"]
     centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
-    for row, vector in enumerate((asked.embeddings["e"] - centre) / scale):
+    for row, vector in enumerate((test.embeddings["e"] - centre) / scale):
         cosines = [
             vector @ other / np.linalg.norm(vector) / np.linalg.norm(other)
             for other in (fitted - centre) / scale
@@ -313,34 +315,34 @@ def test_neighbours_are_those_of_a_plain_loop(sets):
         nearest = sorted(range(KNOWN), key=lambda one: -cosines[one])[:5]
         share = correct[nearest].mean(axis=0)
         wanted = sorted(range(POOL), key=lambda head: (-share[head], -correct[:, head].mean()))
-        assert found[row].tolist() == wanted
+        assert rankings[row].tolist() == wanted
 
 
 @pytest.mark.parametrize("penalty", [0.01, 0.3])
 def test_regressions_are_those_of_scikit_learn(sets, penalty):
-    known, correct, asked = sets
-    found = rankers.by_regression("e", penalty, known, correct, asked)
-    fitted = known.embeddings["e"]
+    training, correct, test = sets
+    rankings = rankers.by_regression("e", penalty, training, correct, test)
+    fitted = training.embeddings["e"]
     centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
-    fitted, others = ((one.embeddings["e"] - centre) / scale for one in (known, asked))
+    fitted, others = ((one.embeddings["e"] - centre) / scale for one in (training, test))
     chances = np.empty((ASKED, POOL))
     for head, column in enumerate(correct.T):
         model = LogisticRegression(C=1 / (2 * penalty * KNOWN), tol=1e-8, max_iter=2000)
         chances[:, head] = model.fit(fitted, column).decision_function(others)
-    ordered = np.take_along_axis(chances, found, axis=1)
+    ordered = np.take_along_axis(chances, rankings, axis=1)
     assert (np.diff(ordered, axis=1) < 1e-2).all()  # near-ties may turn
-    assert (found == np.argsort(-chances, axis=1)).mean() > 0.9
+    assert (rankings == np.argsort(-chances, axis=1)).mean() > 0.9
 
 
 def test_a_subject_has_its_own_cover_and_a_new_one_that_of_all(sets):
-    known, correct, asked = sets
-    found = rankers.by_subject(known, correct, asked)
-    geometry = np.array(known.subjects) == "geometry"
-    assert (found[:4] == greedy_cover(correct[geometry])).all()
-    assert (found[4:] == greedy_cover(correct)).all()
+    training, correct, test = sets
+    rankings = rankers.by_subject(training, correct, test)
+    geometry = np.array(training.subjects) == "geometry"
+    assert (rankings[:4] == greedy_cover(correct[geometry])).all()
+    assert (rankings[4:] == greedy_cover(correct)).all()
     given = options(max_n=4, seeds=(1, 2))
-    assert set(rankers.rankers(known, correct, given)) == set(methods.RIVALS)
-    nameless = known._replace(subjects=[None] * KNOWN)
+    assert set(rankers.rankers(training, correct, given)) == set(methods.RIVALS)
+    nameless = training._replace(subjects=[None] * KNOWN)
     assert methods.BY_SUBJECT not in rankers.rankers(nameless, correct, given)
 
 
@@ -367,8 +369,10 @@ def test_a_shortlist_is_chosen_on_held_out_training_questions():
     for (criterion, k), listed in heads.items():
         assert listed.tolist() == rankers.CRITERIA[criterion](train)[:k].tolist()
     passed = []
-    for known, asked in splits(100, given):
-        best = np.argsort(-train[known].sum(axis=0), kind="stable")[:2]
-        passed.append([train[asked][:, best].mean(), train[asked][:, best].any(axis=1).mean()])
-    found = held_out["individual accuracy", 2]
-    assert found[[0, 4]] == pytest.approx(np.mean(passed, axis=0))
+    for fitted, left_out in splits(100, given):
+        best = np.argsort(-train[fitted].sum(axis=0), kind="stable")[:2]
+        passed.append(
+            [train[left_out][:, best].mean(), train[left_out][:, best].any(axis=1).mean()]
+        )
+    scores = held_out["individual accuracy", 2]
+    assert scores[[0, 4]] == pytest.approx(np.mean(passed, axis=0))

@@ -11,7 +11,8 @@ import simulation
 from headsweep import paths
 from headsweep.cli import main
 from headsweep.config import parse
-from headsweep.tables import GRADED, read_table, write_json, write_table
+from headsweep.safe_files import read_table, write_json, write_table
+from headsweep.tables import GRADED
 from headsweep.tool.compare import compare, find
 
 POOL = {"layers": [2, 5], "heads": [0, 3, 5]}

@@ -10,7 +10,7 @@ from headsweep import paths
 from headsweep.errors import ConfigError
 from headsweep.planning.inputs import resolve
 from headsweep.record import RECORD, Stopwatch, write_record
-from headsweep.tables import write_json
+from headsweep.safe_files import write_json
 from headsweep.tool import export as tool
 
 

@@ -16,8 +16,9 @@ from headsweep.generation.work import Work
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, mark_version
 from headsweep.record import Stopwatch
+from headsweep.safe_files import read_table, write_json
 from headsweep.statistics.anytime import anytime_interval
-from headsweep.tables import QUESTIONS, read_table, write_json
+from headsweep.tables import QUESTIONS
 from headsweep.variants import BASE, Variant
 from mini import REASONER
 from processes import python
@@ -55,11 +56,11 @@ def answers(tmp_path_factory):
         work = Work(config, *BATCH)
         loaded = worker.load(config.models["tiny"], work.keys["model"], "cpu")
         requests = [(each, key) for each in work.batch.variants for key in work.unanswered(each)]
-        found = {}
+        by_variant = {}
         for variant, answer in worker.Worker(loaded, 16).run(work.unit(requests, {})):
-            found.setdefault(variant, {})[answer["question_id"]] = answer
+            by_variant.setdefault(variant, {})[answer["question_id"]] = answer
         questions = read_table(Store(config).path(QUESTIONS, questions="test"), QUESTIONS)
-    return found, questions
+    return by_variant, questions
 
 
 def prepared(values):
@@ -76,23 +77,24 @@ def interrupted(answers, tmp_path, monkeypatch):
     """A run whose engine died: a head finished, two under way, one not begun."""
     monkeypatch.chdir(tmp_path)
     config = prepared(CONFIG)
-    work, (found, questions) = Work(config, *BATCH), answers
+    work, (by_variant, questions) = Work(config, *BATCH), answers
     ids = questions["question_id"].tolist()
     for variant in (BASE, FINISHED):
-        finish(work, variant, found)
-    journal.append(work.journal(FIRST), [found[FIRST][each] for each in ids[:8]])
+        finish(work, variant, by_variant)
+    journal.append(work.journal(FIRST), [by_variant[FIRST][question] for question in ids[:8]])
     second = work.journal(SECOND)
-    journal.append(second, [found[SECOND][each] for each in (ids[3], ids[9])])
+    journal.append(second, [by_variant[SECOND][question] for question in (ids[3], ids[9])])
     # Another process has begun this; it was cut off in its last line.
-    own = journal.written_here(second)
-    own.with_name(f"{SECOND}.other.jsonl").write_bytes(own.read_bytes()[:-9])
-    own.unlink()
-    journal.append(second, [found[SECOND][each] for each in ids[1:5]])  # one for the second time
+    written = journal.written_here(second)
+    written.with_name(f"{SECOND}.other.jsonl").write_bytes(written.read_bytes()[:-9])
+    written.unlink()
+    # One of them for the second time.
+    journal.append(second, [by_variant[SECOND][question] for question in ids[1:5]])
     return config
 
 
-def finish(work, variant, found):
-    journal.append(work.journal(variant), found[variant].values())
+def finish(work, variant, by_variant):
+    journal.append(work.journal(variant), by_variant[variant].values())
     work.write(variant, Stopwatch())
 
 
@@ -122,19 +124,21 @@ def is_right(text, gold):
 def rows_of(said, sweep, kind):
     """Return the cells of a table of the page, by variant, and how many questions it is of."""
     part = re.split(r"^sweep ", said, flags=re.MULTILINE)
-    (own,) = [text for text in part if text.startswith(f"{sweep}:")]
-    found = re.search(rf"^{kind}: (\d+) of (\d+) questions.*\n((?:\S.*\n)+)", own, re.MULTILINE)
-    titles, *lines = [re.split(r" {2,}", line) for line in found[3].splitlines()]
+    (block,) = [text for text in part if text.startswith(f"{sweep}:")]
+    match = re.search(rf"^{kind}: (\d+) of (\d+) questions.*\n((?:\S.*\n)+)", block, re.MULTILINE)
+    titles, *lines = [re.split(r" {2,}", line) for line in match[3].splitlines()]
     assert titles == ["variant", "right", "gained", "lost", "gain", "from", "to"]
-    return {line[0]: line[1:] for line in lines}, int(found[1]), int(found[2])
+    return {line[0]: line[1:] for line in lines}, int(match[1]), int(match[2])
 
 
 def expected(answers, ids, variant, heads):
     """Return the cells of a head's row, by another reading of the answers."""
-    found, questions = answers
+    by_variant, questions = answers
     gold = questions.set_index("question_id")["answer"]
     pruned, base = (
-        np.array([is_right(found[each][own]["text"], gold[own]) for own in ids], int)
+        np.array(
+            [is_right(by_variant[each][question]["text"], gold[question]) for question in ids], int
+        )
         for each in (variant, BASE)
     )
     gained, lost = int((pruned > base).sum()), int((pruned < base).sum())
@@ -155,14 +159,16 @@ def test_each_table_is_of_the_questions_that_all_of_its_heads_have_answered(
     assert f"sweep math: tiny, greedy, test: 3 of 4 heads have begun, {share}\n" in said
     assert "sweep later: tiny, greedy, more: its questions are not drawn yet\n" in said
     ids = answers[1]["question_id"].tolist()
-    whole, common, asked = rows_of(said, "math", "finished")
-    assert (common, asked) == (QUESTIONS_ASKED, QUESTIONS_ASKED)
+    whole, common, total = rows_of(said, "math", "finished")
+    assert (common, total) == (QUESTIONS_ASKED, QUESTIONS_ASKED)
     assert whole.pop("base") == [expected(answers, ids, BASE, 4)[0]]
     assert whole == {str(FINISHED): expected(answers, ids, FINISHED, 4)}
-    part, common, asked = rows_of(said, "math", "under way")
-    assert (common, asked) == (4, QUESTIONS_ASKED)
+    part, common, total = rows_of(said, "math", "under way")
+    assert (common, total) == (4, QUESTIONS_ASKED)
     assert part.pop("base") == [expected(answers, ids[1:5], BASE, 4)[0]]
-    assert part == {str(each): expected(answers, ids[1:5], each, 4) for each in (FIRST, SECOND)}
+    assert part == {
+        str(variant): expected(answers, ids[1:5], variant, 4) for variant in (FIRST, SECOND)
+    }
     # One head in the sweep: its interval has to hold for no other.
     alone, _, _ = rows_of(said, "authors", "finished")
     assert alone[str(FINISHED)][4:] == expected(answers, ids, FINISHED, 1)[4:]
@@ -182,7 +188,7 @@ def test_it_changes_nothing_and_waits_for_no_lock(interrupted, capsys):
 
 def test_heads_are_sorted_by_gain_and_the_finished_ones_stay_apart(interrupted, answers, capsys):
     """A head that begins costs no other a line. Each sweep is graded by its own rules."""
-    found, questions = answers
+    by_variant, questions = answers
     work, gold = Work(interrupted, *BATCH), questions.set_index("question_id")["answer"]
     # The authors take the first box, others the last.
     first_right = "\\boxed{{{gold}}} or \\boxed{{no}}"
@@ -192,11 +198,12 @@ def test_heads_are_sorted_by_gain_and_the_finished_ones_stay_apart(interrupted, 
     for variant, text in texts.items():
         journal.remove(work.journal(variant))
         rows = {
-            own: {**row, "text": text.format(gold=gold[own])} for own, row in found[variant].items()
+            question: {**row, "text": text.format(gold=gold[question])}
+            for question, row in by_variant[variant].items()
         }
         finish(work, variant, {variant: rows})
     first = questions["question_id"].iloc[:1]
-    journal.append(work.journal(NOT_BEGUN), [found[NOT_BEGUN][own] for own in first])
+    journal.append(work.journal(NOT_BEGUN), [by_variant[NOT_BEGUN][question] for question in first])
     said = peek(capsys)
     rows, common, _ = rows_of(said, "math", "finished")
     assert (list(rows), common) == (["base", "L01H02", "L01H00", "L01H01"], QUESTIONS_ASKED)

@@ -20,7 +20,8 @@ from headsweep.planning.inputs import resolve
 from headsweep.planning.piloted import settings_file, unpiloted
 from headsweep.planning.sight import Rates
 from headsweep.planning.store import Store, check_version
-from headsweep.tables import ANSWERS, QUESTIONS, read_arrow
+from headsweep.safe_files import read_arrow
+from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.tool import pilot
 from headsweep.tool import trial as trials
 from headsweep.tool.pilot import Answered
@@ -154,6 +155,9 @@ def test_on_a_gpu_what_works_and_is_faster_goes_into_the_run_s_settings(
 
     def attempt(little, batch, backend, _):
         tried.append((backend, little.models["tiny"].backend, len(batch.variants)))
+        if little.models["tiny"].graphs == "auto":
+            tried.pop()
+            raise EngineError(f"{backend}: operation not permitted when stream is capturing")
         if backend not in decode:
             raise EngineError(f"{backend}: CUDA is too old")
         return trial(decode[backend], backend == "headsweep", path="flash", check=CHECK)
@@ -177,7 +181,46 @@ def test_on_a_gpu_what_works_and_is_faster_goes_into_the_run_s_settings(
     assert bundle["cards"] == ["Card X"]
     assert bundle["trials"]["tiny"].keys() == decode.keys()
     assert bundle["trials"]["tiny"][chosen]["decode"] == decode[chosen]
-    assert bundle["dropped"]["tiny"].keys() == {"headsweep", "vllm"} - decode.keys()
+    lacking = {"headsweep", "vllm"} - decode.keys()
+    if "headsweep" in decode:
+        lacking |= {"graphs"}
+        assert "tiny: graphs is left out: headsweep: operation not permitted when" in printed
+    assert run.models["tiny"].graphs == "off"
+    assert bundle["dropped"]["tiny"].keys() == lacking
+
+
+@pytest.mark.parametrize(
+    ("path", "decode", "stated", "graphs", "why"),
+    [
+        ("flash in graphs", 900.0, {}, "auto", None),
+        ("flash in graphs", 400.0, {}, "off", "400 tokens/s with them, 500 without"),
+        ("flash", 900.0, {}, "off", "flash in graphs to flash: other logits"),
+        ("flash in graphs", 900.0, {"graphs": "off"}, "off", "the config states 'off'"),
+    ],
+    ids=["faster", "slower", "fallen", "stated"],
+)
+def test_graphs_are_on_in_a_run_whose_pilot_saw_them_pass_and_be_faster(
+    config, gpu, monkeypatch, capsys, path, decode, stated, graphs, why
+):
+    def attempt(little, _, backend, __):
+        if backend == "vllm":
+            raise EngineError("it is too old")
+        if little.models["tiny"].graphs == "off":
+            return trial(500.0, True, path="flash")
+        falls = {} if path != "flash" else {"falls": ["flash in graphs to flash: other logits"]}
+        return trial(decode, True, path=path, **falls)
+
+    monkeypatch.setattr(pilot, "attempt", attempt)
+    monkeypatch.setattr(pilot, "_answered", answered)
+    asked = {**VALUES, "models": {"tiny": {**REASONER, "device": "auto", **stated}}}
+    config.write_text(yaml.safe_dump(asked))
+    for _ in range(2):  # a second pilot tries both again
+        assert cli.main(["pilot", str(config), "--cores", "1"]) == 0
+        assert resolve(parse(asked)).models["tiny"].graphs == graphs
+        bundle = json.loads(Path("results/pilot/bundle.json").read_text())
+        assert bundle["dropped"]["tiny"].get("graphs") == why
+        assert bundle["trials"]["tiny"]["headsweep"]["decode"] == (500.0 if why else decode)
+    assert (f"tiny: graphs is left out: {why}" in capsys.readouterr().out) == bool(why)
 
 
 def test_what_the_config_states_or_has_answers_by_is_the_only_one_tried(

@@ -13,7 +13,8 @@ from headsweep.planning.batches import arms, histories
 from headsweep.planning.inputs import resolve
 from headsweep.planning.keys import split_key
 from headsweep.planning.store import Store, check_version, mark_version
-from headsweep.tables import ANSWERS, OUTCOMES, write_table
+from headsweep.safe_files import write_table
+from headsweep.tables import ANSWERS, OUTCOMES
 from headsweep.tool.store import STORE, TRASH, contents, files_of
 
 

@@ -21,7 +21,8 @@ from headsweep.planning.batches import batches
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, check_version
 from headsweep.record import intact, read_record
-from headsweep.tables import QUESTIONS, read_metadata, read_table
+from headsweep.safe_files import read_metadata, read_table
+from headsweep.tables import QUESTIONS
 from headsweep.tool import former_keys, upgrade
 from headsweep.tool.export import files_of
 from mini import ROOT, Snakemake, planned

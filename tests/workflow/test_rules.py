@@ -31,7 +31,8 @@ from headsweep.planning.cost import (
 )
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.inputs import resolve
-from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, write_table
+from headsweep.safe_files import write_table
+from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS
 from headsweep.variants import BASE
 from headsweep.workflow import session
 from headsweep.workflow.rules import Rules

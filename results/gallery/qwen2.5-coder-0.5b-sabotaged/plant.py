@@ -25,7 +25,7 @@ from headsweep.config import load
 from headsweep.models import gguf
 from headsweep.proof.planting import SEALED, opened
 from headsweep.proof.sabotage import CHEAP, LEAST, Saboteur
-from headsweep.tables import write_json
+from headsweep.safe_files import write_json
 from headsweep.text import points
 from headsweep.variants import Variant
 

@@ -1,13 +1,14 @@
 """Which claims of the papers hold, in their own tables and in a run.
 
-A claim is a row of ``*_claims.csv``. Where one number decides it, the row says which: the rows it
-is about (``table`` and ``filter``), the ``column``, what it states, in percent, and its ``kind``,
-which names the judge. Others have a judge of their own (`headsweep.analysis.judges` and
-`headsweep.analysis.compression_judges`). A claim without either is not judged, only counted.
+A claim is a row of ``*_claims.csv``. If one number decides the claim, the row names it: the rows of
+a table that it is about (``table`` and ``filter``), the ``column``, the value stated, in percent,
+and its ``kind``, which names the judge. Other claims have a judge of their own
+(`headsweep.analysis.judges` and `headsweep.analysis.compression_judges`). A claim without either is
+counted, but not judged.
 
-The tables of the papers' numbers and of a run's have the same form. Numbers are fractions. ``of``
-names what a row is about, alike in the paper's and the run's row. A column may have its interval
-(``_low``, ``_high``) beside it.
+The tables of the papers' numbers and those of a run have the same form. Numbers are fractions.
+``of`` names what a row is about, in the same words for the paper and for the run. A column may have
+an interval beside it (``_low``, ``_high``).
 """
 
 from collections.abc import Mapping, Set
@@ -46,7 +47,7 @@ Cells = dict[str, Any]
 ``_high``."""
 
 
-class Verdicts(NamedTuple):
+class ClaimVerdicts(NamedTuple):
     """What is said of a claim by the paper's own numbers, and by the run's."""
 
     of_paper: Cells
@@ -79,12 +80,12 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
                 decide = compression_judges.JUDGES[claim.claim]
                 theirs = compression_judges.judged(decide, printed_compressions) or UNMEASURED
                 ours = compression_judges.judged(decide, run_compressions) or UNMEASURED
-                verdicts = Verdicts(theirs.cells(), {NO_RULES: ours.cells()})
+                verdicts = ClaimVerdicts(theirs.cells(), {NO_RULES: ours.cells()})
             elif not pd.isna(claim.kind):
                 about["stated"] = claim.stated / (1 if claim.kind == "no later" else 100)
                 verdicts = _by_numbers(claim, of_paper, measured)
             else:
-                verdicts = Verdicts(UNDECIDED.cells(), {NO_RULES: UNDECIDED.cells()})
+                verdicts = ClaimVerdicts(UNDECIDED.cells(), {NO_RULES: UNDECIDED.cells()})
             about |= {f"published{end}": value for end, value in verdicts.of_paper.items()}
             for (prompt, grading), cells in verdicts.of_run.items():
                 of_rules = {f"run{end}": value for end, value in cells.items()}
@@ -92,7 +93,7 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
     return pd.DataFrame(rows).reindex(columns=COLUMNS)
 
 
-def _by_evidence(decide: Judge, paper: Evidence, of_run: Mapping[Rules, Evidence]) -> Verdicts:
+def _by_evidence(decide: Judge, paper: Evidence, of_run: Mapping[Rules, Evidence]) -> ClaimVerdicts:
     """Return what a judge says of a claim by the paper's numbers, and by the run's."""
     theirs = decide(paper) or UNMEASURED
     ours: dict[Rules, Cells] = {}
@@ -100,10 +101,10 @@ def _by_evidence(decide: Judge, paper: Evidence, of_run: Mapping[Rules, Evidence
         judgement = decide(evidence_of_rules)
         if judgement is not None:
             ours[rules] = judgement.cells()
-    return Verdicts(theirs.cells(), ours or {NO_RULES: UNMEASURED.cells()})
+    return ClaimVerdicts(theirs.cells(), ours or {NO_RULES: UNMEASURED.cells()})
 
 
-def _by_numbers(claim: Any, paper: Evidence, of_run: Mapping[Rules, Evidence]) -> Verdicts:
+def _by_numbers(claim: Any, paper: Evidence, of_run: Mapping[Rules, Evidence]) -> ClaimVerdicts:
     """Return what one column of numbers says of a claim: the paper's, and the run's."""
     printed_rows = _rows_about(paper.tables, claim)
     subjects = set(printed_rows["of"])
@@ -112,7 +113,7 @@ def _by_numbers(claim: Any, paper: Evidence, of_run: Mapping[Rules, Evidence]) -
         measured_rows = _rows_about(evidence_of_rules.tables, claim)
         if len(measured_rows):
             ours[rules] = judge(claim, measured_rows, subjects)
-    return Verdicts(
+    return ClaimVerdicts(
         judge(claim, printed_rows), ours or {NO_RULES: judge(claim, printed_rows.head(0))}
     )
 

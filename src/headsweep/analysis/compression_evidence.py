@@ -1,4 +1,4 @@
-"""What the second paper's claims are judged by: its own tables and a run's, in the same columns."""
+"""The evidence on the second paper's claims: its own tables and a run's, in the same columns."""
 
 from pathlib import Path
 

@@ -1,9 +1,9 @@
 """Judges of the second paper's claims, by the claim's words.
 
-Each judges one compression by its tables (`headsweep.analysis.compressions.COLUMNS`), or the
-paper's own, put into the same columns. Where the claim states numbers of the paper's solvers, these
-are judged on such a solver and the paper's data alone; another solver can only bear out, or
-contradict, the direction.
+Each judges one compression by its tables (`headsweep.analysis.compressions.COLUMNS`), or by the
+paper's own tables in the same columns. A claim that states numbers of the paper's solvers is judged
+only on such a solver and the paper's data. Any other solver can only support or contradict the
+direction.
 """
 
 from collections.abc import Callable, Mapping, Sequence

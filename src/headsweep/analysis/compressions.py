@@ -1,7 +1,7 @@
-"""The second paper's tables of a run's compressions, the paper's numbers beside.
+"""The second paper's tables, made of a run's compressions, with the paper's own numbers.
 
-Tables 1-4, variations, knee, quantisation, speed and cost. Shares are fractions: 0.25 is 25%. Cells
-are empty where nothing was measured or published.
+They are Tables 1-4, variations, knee, quantisation, speed and cost. Shares are fractions: 0.25 is
+25%. Cells are empty if nothing was measured or published.
 """
 
 from collections import defaultdict

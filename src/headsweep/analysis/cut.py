@@ -1,8 +1,8 @@
 """Answers cut at the limit of new tokens: how many, and which gains they could decide.
 
-An answer that is cut counts as wrong, but might have become right. Where the base model's answer to
-a question was cut and the head's was not, the question may count as gained for that alone. Counts
-come from `cut_answers`; `truncated` in tables of heads is their share.
+An answer that is cut counts as wrong, but might have become right. If the base model's answer to a
+question was cut and the head's was not, the question may count as gained for that reason alone.
+Counts come from `cut_answers`; `truncated` in tables of heads is their share.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the SPRINT paper's tables and a run know of its claims, by prompt and grading rules."""
+"""The evidence on the SPRINT paper's claims, of its tables and a run, by prompt and grading."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,11 +1,11 @@
-"""What gains without heads exceed: those without placebos, or else those by chance.
+"""Which gains of heads exceed those of placebos or, without placebos, those by chance.
 
-Every change of a model helps on some questions, so that many heads "gain" where pruning has no
-effect at all. What is counted of heads (`STATISTICS`) is therefore held against the same count of
-as many noise placebos, or, where a sweep has none, against the more generous of two chances. One
-flips the differences of a question together: gained as likely as lost. The other lets the changes
-meet right and wrong answers at random, as a perturbation does that is blind to the answer: it gains
-where the base model is mostly wrong.
+Every change of a model helps on some questions, so many heads "gain" even if pruning has no effect
+at all. Each count of heads (`STATISTICS`) is therefore compared with the same count of as many
+noise placebos. A sweep without placebos is compared with the more generous of two models of chance.
+One flips all differences of a question together: a gain is as likely as a loss. In the other,
+changes meet right and wrong answers at random, as a perturbation does that knows nothing of the
+answer: it gains where the base model is mostly wrong.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -19,7 +19,8 @@ from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_bytes, write_record
-from headsweep.tables import FileKind, Table, unreadable
+from headsweep.safe_files import unreadable
+from headsweep.tables import FileKind, Table
 from headsweep.text import nats, part, percent, plain, points
 
 _LOG = logging.getLogger(__name__)

@@ -23,6 +23,7 @@ from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.batches import placebos, pool
 from headsweep.planning.store import Store
+from headsweep.safe_files import read_table
 from headsweep.statistics.answers import loops
 from headsweep.statistics.intervals import (
     Bootstrap,
@@ -44,7 +45,7 @@ from headsweep.statistics.selection import (
     held_out_gain,
     surely_hurts,
 )
-from headsweep.tables import ACCURACY, ANSWERS, read_table
+from headsweep.tables import ACCURACY, ANSWERS
 from headsweep.variants import BASE, Variant
 
 OVERALL = "Overall"

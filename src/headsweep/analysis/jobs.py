@@ -1,4 +1,4 @@
-"""The jobs that write a run's tables, published numbers beside, and a record of them; no torch."""
+"""The jobs that write a run's tables, with published numbers, and a record; none imports torch."""
 
 from functools import partial
 from pathlib import Path
@@ -21,19 +21,8 @@ from headsweep.planning.exhibits import PRINTED_TABLES, RunFiles
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch, read_json, write_record
-from headsweep.tables import (
-    ACTIVATIONS,
-    ANSWERS,
-    GRADED,
-    INT8_OUTCOMES,
-    OUTCOMES,
-    STUDY_OUTCOMES,
-    read_table,
-    write_csv,
-    write_json,
-    write_table,
-    write_text,
-)
+from headsweep.safe_files import read_table, write_csv, write_json, write_table, write_text
+from headsweep.tables import ACTIVATIONS, ANSWERS, GRADED, INT8_OUTCOMES, OUTCOMES, STUDY_OUTCOMES
 
 
 def write_tables(config: Config, sweep: str, published: Path) -> None:

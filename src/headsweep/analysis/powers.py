@@ -1,6 +1,7 @@
-"""What a run, or a planned one, could see: sentences about `headsweep.statistics.power`.
+"""Sentences about what a run, or a planned one, could show (`headsweep.statistics.power`).
 
-A verdict that shows nothing carries one, so that a reader can tell a null from a blunt instrument.
+A verdict that shows nothing carries such a sentence, so that a reader can tell the absence of an
+effect from a test that is too weak.
 """
 
 import math

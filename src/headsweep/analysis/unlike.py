@@ -1,6 +1,6 @@
-"""What differs between a run and the papers: said beside published numbers.
+"""What differs between a run and the papers, as the page says beside published numbers.
 
-A number beside a published one invites to be read as a replication. It is one only where model,
+A reader takes a number beside a published one for a replication. It is one only if model,
 precision, layers, prompt and grading, or solver and data, are the paper's.
 """
 

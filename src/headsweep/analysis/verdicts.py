@@ -1,9 +1,8 @@
 """A run's verdicts, one per question, shown on the page and in the terminal.
 
 A verdict says *helps* or *hurts* only if its test is significant; otherwise it says that no effect
-is shown, and what the interval leaves open. Where a verdict speaks of several entries of the
-config, it is corrected for their number: the chance that any is named without an effect stays at
-5%.
+is shown, and what the interval leaves open. A verdict on several entries of the config is corrected
+for their number: the chance that it names any entry without an effect stays at 5%.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,7 @@ _TESTED = "order == 'ordered' and adjusted == adjusted"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ReportVerdict:
     """The answer to one question."""
 
     section: str
@@ -48,7 +47,7 @@ class Verdict:
         return f"{self.answer}. {self.effect} {self.so}"
 
 
-def verdicts(config: Config) -> list[Verdict]:
+def verdicts(config: Config) -> list[ReportVerdict]:
     """Return the verdicts of a finished run, in the order of the page.
 
     Raises:
@@ -84,7 +83,8 @@ def against_sampling(config: Config, frontier: str) -> tuple[Source, int]:
     return tested.where(outcome="pass"), len(tested)
 
 
-def _heads(config: Config) -> Iterator[Verdict]:
+def _heads(config: Config) -> Iterator[ReportVerdict]:
+    """Does a sweep show a head that helps when it is lost?"""
     for sweep, section in config.sweeps.items():
         table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         pruned = table.of(table.rows[table.rows["variant"] != str(BASE)])
@@ -108,38 +108,40 @@ def _heads(config: Config) -> Iterator[Verdict]:
             if len(decided):
                 told += " {others} more may come from answers that were cut."
             so = Sentence(told, others=decided.number("variant", "count", "count"))
-            yield Verdict("heads", "▲", f"{many} when lost", said, so)
+            yield ReportVerdict("heads", "▲", f"{many} when lost", said, so)
         elif best.first["cut_decides"]:
             told = "Answers cut at {limit} tokens may make it: {gain} without them."
             so = best.say(told, limit=f"{limit:,}", gain=Cell("uncut_gain", "points"))
-            yield Verdict("heads", "!", "No head is shown to help when lost", said, so)
+            yield ReportVerdict("heads", "!", "No head is shown to help when lost", said, so)
         else:
             bound = pruned.number("band_high", "points", "max")
             told = "Gains above {bound} are unlikely. {seen}"
             so = Sentence(told, bound=bound, seen=seen(pruned))
-            yield Verdict("heads", "–", "No head is shown to help when lost", said, so)
+            yield ReportVerdict("heads", "–", "No head is shown to help when lost", said, so)
 
 
-def _map(config: Config) -> Iterator[Verdict]:
+def _map(config: Config) -> Iterator[ReportVerdict]:
+    """Does a map show a head whose loss makes right answers more likely than wrong ones?"""
     for name in config.maps:
         table = Source.read(config, paths.MAP, outcomes.HEADS, map=name, table="heads")
         pruned = table.where(kind="head")
-        held = pruned.where(outcome=outcomes.PREFERENCE) or pruned.where(outcome=outcomes.SOLUTIONS)
-        if not held:
+        preference = pruned.where(outcome=outcomes.PREFERENCE)
+        changes = preference or pruned.where(outcome=outcomes.SOLUTIONS)
+        if not changes:
             continue
-        helps = held.query(f"adjusted < {SIGNIFICANCE} and change > 0")
-        best = held.of(held.rows.loc[[held.rows["change"].idxmax()]])
-        lost = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {SIGNIFICANCE}")
+        helps = changes.query(f"adjusted < {SIGNIFICANCE} and change > 0")
+        best = changes.of(changes.rows.loc[[changes.rows["change"].idxmax()]])
+        matter = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {SIGNIFICANCE}")
         said = "Best of {heads}: {change} nats, {questions} questions; {matter} matter."
         if len(config.maps) > 1:
             said = "{subject}. " + said
         sentence = best.say(
             said,
             subject=title(config, "maps", name),
-            heads=held.number("variant", "count", "count"),
+            heads=changes.number("variant", "count", "count"),
             change=Cell("change", "nats", "band_low", "band_high"),
             questions=Cell("n", "count"),
-            matter=lost.number("variant", "count", "count"),
+            matter=matter.number("variant", "count", "count"),
         )
         mark = "–"
         answer = "No head's loss is shown to favour right answers"
@@ -147,7 +149,7 @@ def _map(config: Config) -> Iterator[Verdict]:
             mark = "▲"
             many = "1 head's" if len(helps) == 1 else f"{len(helps)} heads'"
             answer = f"{many} loss favours right answers"
-        yield Verdict("heads", mark, answer, sentence, _foretells(config, name))
+        yield ReportVerdict("heads", mark, answer, sentence, _foretells(config, name))
 
 
 def _foretells(config: Config, name: str) -> Sentence:
@@ -168,7 +170,8 @@ def _foretells(config: Config, name: str) -> Sentence:
     return Sentence("That it ranks gains is not shown." if ranked else "")
 
 
-def _sampling(config: Config) -> Iterator[Verdict]:
+def _sampling(config: Config) -> Iterator[ReportVerdict]:
+    """Does choosing heads beat sampling more answers?"""
     held = {}
     for name in config.selectors:
         method, most = rival(config, name)
@@ -202,10 +205,11 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     ends = {"▲": "Choosing heads is worth its training.", "–": "Sampling remains the simpler way."}
     so = ends.get(mark, "If answers can be checked, sample.")
     told = unless_shown(mark, row, Sentence(so if sampled else ""), tests=len(held))
-    yield Verdict("sampling", mark, answer, said, told)
+    yield ReportVerdict("sampling", mark, answer, said, told)
 
 
-def _question(config: Config) -> Iterator[Verdict]:
+def _question(config: Config) -> Iterator[ReportVerdict]:
+    """Does it matter for which question heads are chosen?"""
     held = {}
     for name in config.selectors:
         table = Source.read(config, paths.EMBEDDING_VALUE, evaluation.WORTH, selector=name)
@@ -228,10 +232,11 @@ def _question(config: Config) -> Iterator[Verdict]:
     fixed = held[row].jointly(len(held)).value("low") > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads: no difference shown."
     told = unless_shown(mark, row, Sentence(so), tests=len(held))
-    yield Verdict("question", mark, answer, said, told)
+    yield ReportVerdict("question", mark, answer, said, told)
 
 
-def _families(config: Config) -> Iterator[Verdict]:
+def _families(config: Config) -> Iterator[ReportVerdict]:
+    """Do pruned heads beat sampling, and other families, at equal tokens?"""
     for name in config.frontiers:
         table = Source.read(config, paths.FRONTIER, frontier=name, table="paired")
         heads = table.query(_TESTED).where(family="head", outcome="pass")
@@ -259,10 +264,11 @@ def _families(config: Config) -> Iterator[Verdict]:
             )
         _, tests = against_sampling(config, name)
         consequence = unless_shown(mark, against, consequence, tests=tests)
-        yield Verdict("families", mark, answer, effect, consequence)
+        yield ReportVerdict("families", mark, answer, effect, consequence)
 
 
-def _compression(config: Config) -> Iterator[Verdict]:
+def _compression(config: Config) -> Iterator[ReportVerdict]:
+    """What does a compression cost in accuracy and in time?"""
     if not config.compressions:
         return
     exhibits = ("table1", "variations")
@@ -300,10 +306,11 @@ def _compression(config: Config) -> Iterator[Verdict]:
             so = Sentence("")
         so = unless_shown(mark, row, so, ends=(low, high))
         answer = f"{100 * row.value('ratio'):g}% of heads gone: {told}"
-        yield Verdict("compression", mark, answer, said, so)
+        yield ReportVerdict("compression", mark, answer, said, so)
 
 
-def _published(config: Config) -> Iterator[Verdict]:
+def _published(config: Config) -> Iterator[ReportVerdict]:
+    """How many of the published gains exceed luck?"""
     wanted = ["pairs", "beyond", "luck", "luck_high", "p"]
     table = Source.read(config, paths.AUDIT_TABLE, wanted, paper="total")
     said = table.say(
@@ -315,7 +322,7 @@ def _published(config: Config) -> Iterator[Verdict]:
     many = table.value("beyond") > table.value("luck_high")
     so = "More than luck alone." if many else "Luck may suffice."
     answer = f"Published gains: {table.number('beyond', 'count')} beat chance"
-    yield Verdict("published", "▲" if many else "!", answer, said, Sentence(so))
+    yield ReportVerdict("published", "▲" if many else "!", answer, said, Sentence(so))
 
 
 def _told(rows: Sequence[Source], nothing: str, better: str, worse: str) -> tuple[str, Source, str]:

@@ -20,7 +20,7 @@ Column = Int[np.ndarray, " candidates"]
 
 
 @dataclass(frozen=True)
-class Example:
+class TokenizedProblem:
     """A tokenized problem."""
 
     problem: Problem
@@ -87,7 +87,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ProblemBatch:
     """Problems with their expansions under teacher forcing; targets and answers span all levels."""
 
     texts: Texts
@@ -108,7 +108,7 @@ class Batch:
         return len(self.targets) + len(self.answers)
 
 
-def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
+def collate(examples: Sequence[TokenizedProblem], pad_token_id: int) -> ProblemBatch:
     """Join examples to a batch."""
     plans = [example.schedule for example in examples]
     op, left, right, target, depth = (
@@ -140,7 +140,7 @@ def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
     kept = [np.flatnonzero(target[part]) for part in levels]
     owners = owner[order][target[order]]
     ends = np.cumsum([len(index) for index in kept])
-    return Batch(
+    return ProblemBatch(
         texts=collate_texts(examples, pad_token_id),
         levels=tuple(Level.of(op[part], left[part], right[part], owner[part]) for part in levels),
         accepted=tuple(
@@ -152,7 +152,7 @@ def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
     )
 
 
-def collate_texts(examples: Sequence[Example], pad_token_id: int) -> Texts:
+def collate_texts(examples: Sequence[TokenizedProblem], pad_token_id: int) -> Texts:
     """Pad the texts of examples."""
     places = [example.places for example in examples]
     return Texts(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from headsweep.athena.batches import Batch, Level, Rows, Texts
+from headsweep.athena.batches import Level, ProblemBatch, Rows, Texts
 from headsweep.athena.expressions import MERGES, UNARY, Op
 from headsweep.models.learner import attention_maps
 
@@ -108,7 +108,7 @@ class Judge(nn.Module):
 
 
 @dataclass(frozen=True)
-class Output:
+class SolverOutput:
     """Logits of a batch under teacher forcing, in the order of its `targets` and `answers`."""
 
     reason: Float[Tensor, " candidates"]
@@ -143,7 +143,7 @@ class Athena(nn.Module):
         self.encoder = encoder
         self.head = head
 
-    def forward(self, batch: Batch, *, attentions: bool = False) -> Output:
+    def forward(self, batch: ProblemBatch, *, attentions: bool = False) -> SolverOutput:
         """Judge every candidate and every thought of a batch under teacher forcing.
 
         Raises:
@@ -154,7 +154,7 @@ class Athena(nn.Module):
         for level, (index, rows) in zip(batch.levels, batch.accepted, strict=True):
             reason.append(progress.judge(level))
             progress.accept(index, rows)
-        return Output(torch.cat(reason), progress.answers(), progress.attentions)
+        return SolverOutput(torch.cat(reason), progress.answers(), progress.attentions)
 
 
 class Progress:

@@ -49,7 +49,8 @@ from headsweep.config.compression import MATH23K, Partition, WordProblems
 from headsweep.errors import BenchmarkError
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import PROBLEMS, read_table, write_table
+from headsweep.safe_files import read_table, write_table
+from headsweep.tables import PROBLEMS
 
 _LOG = logging.getLogger(__name__)
 

@@ -19,19 +19,27 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from headsweep.athena.batches import Batch, Example, Level, Rows, collate, collate_texts, starts
+from headsweep.athena.batches import (
+    Level,
+    ProblemBatch,
+    Rows,
+    TokenizedProblem,
+    collate,
+    collate_texts,
+    starts,
+)
 from headsweep.athena.encoders import new_encoder
 from headsweep.athena.equations import NUMBER, Problem
 from headsweep.athena.expressions import Expander, Op, harvest, schedule
-from headsweep.athena.networks import Athena, Output, Progress, ThoughtHead
+from headsweep.athena.networks import Athena, Progress, SolverOutput, ThoughtHead
 from headsweep.athena.problems import complexity
 from headsweep.config.compression import Solver, Training
 from headsweep.errors import BenchmarkError, ModelError, TableError
 from headsweep.models.geometry import HeadGeometry, evaluating
-from headsweep.models.learner import Verdict, move, quantised
+from headsweep.models.learner import JudgedAnswer, move, quantised
 from headsweep.models.load import load_encoder
 from headsweep.record import read_json, read_tensors
-from headsweep.tables import atomic, write_json
+from headsweep.safe_files import atomic, write_json
 
 ACCEPTED_FROM = 0.5
 """The lowest reason probability at which a candidate is accepted."""
@@ -70,7 +78,7 @@ class MathSolver:
         """The part whose heads may be cut."""
         return self.network.encoder
 
-    def prepare(self, problems: Sequence[Problem]) -> list[Example]:
+    def prepare(self, problems: Sequence[Problem]) -> list[TokenizedProblem]:
         """Tokenize problems and compute their expansions.
 
         Raises:
@@ -94,11 +102,11 @@ class MathSolver:
             of_text = [place is not None for place in encoded.sequence_ids(index)]
             goal = int(np.flatnonzero(of_text)[-1])  # the text ends with its question
             plan = schedule(problem.equation, numbers, self.constants, self.settings.depth)
-            examples.append(Example(problem, ids, places, goal, plan))
+            examples.append(TokenizedProblem(problem, ids, places, goal, plan))
         return examples
 
     @torch.inference_mode()
-    def answers(self, examples: Sequence[Example], batch_size: int = 64) -> list[Solution]:
+    def answers(self, examples: Sequence[TokenizedProblem], batch_size: int = 64) -> list[Solution]:
         """Solve problems in evaluation mode, in their order; their schedules are ignored.
 
         At each depth candidates of at least `ACCEPTED_FROM` become thoughts, the most probable
@@ -117,7 +125,7 @@ class MathSolver:
                 solutions.update(zip(places, solved, strict=True))
         return [solutions[place] for place in range(len(examples))]
 
-    def _solved(self, examples: Sequence[Example]) -> list[Solution]:
+    def _solved(self, examples: Sequence[TokenizedProblem]) -> list[Solution]:
         device = self.encoder.device
         texts = collate_texts(examples, self.tokenizer.pad_token_id)
         progress = Progress(self.network, move(texts, device))
@@ -177,22 +185,22 @@ class MathSolver:
             solutions.append(Solution(nodes.text(best), nodes.value(best, example.problem.numbers)))
         return solutions
 
-    def collate(self, examples: Sequence[Example]) -> Batch:
+    def collate(self, examples: Sequence[TokenizedProblem]) -> ProblemBatch:
         """Join examples to a batch."""
         return collate(examples, self.tokenizer.pad_token_id)
 
-    def run(self, batch: Batch, *, attentions: bool = False) -> Output:
+    def run(self, batch: ProblemBatch, *, attentions: bool = False) -> SolverOutput:
         """Judge every candidate and every thought of a batch under teacher forcing."""
         return self.network(batch, attentions=attentions)
 
-    def task_loss(self, output: Output, batch: Batch) -> Float[Tensor, ""]:
+    def task_loss(self, output: SolverOutput, batch: ProblemBatch) -> Float[Tensor, ""]:
         """Return the mean binary cross-entropy of reason and answer logits together."""
         reason = binary_cross_entropy_with_logits(output.reason, batch.targets, reduction="sum")
         answer = binary_cross_entropy_with_logits(output.answer, batch.answers, reduction="sum")
         return (reason + answer) / batch.judged
 
     def response_loss(
-        self, student: Output, teacher: Output, batch: Batch, temperature: float
+        self, student: SolverOutput, teacher: SolverOutput, batch: ProblemBatch, temperature: float
     ) -> Float[Tensor, ""]:
         """Return the divergence of a student's logits from its teacher's (arXiv 2511.17577, eq. 6).
 
@@ -218,10 +226,10 @@ class MathSolver:
     def known_drops(self, geometry: HeadGeometry) -> None:
         """Return None: no sweep measures a solver's heads."""
 
-    def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
+    def verdicts(self, examples: Sequence[TokenizedProblem]) -> list[JudgedAnswer]:
         """Solve problems and grade the values; the stratum is the gold equation's complexity."""
         return [
-            Verdict(
+            JudgedAnswer(
                 example.example_id,
                 complexity(example.problem.equation),
                 expression,

@@ -1,4 +1,4 @@
-"""The arguments of `headsweep bench`; light, so that the command line starts fast."""
+"""The arguments of `headsweep bench`. This module imports little: the command line starts fast."""
 
 import argparse
 from functools import partial

@@ -48,17 +48,19 @@ def run(
     sample = random.Random(seed).sample(range(len(pairs)), min(baseline, len(pairs)))
     begin = _clocks()
     verdicts = [_by_math_verify(*pairs[index]) for index in sample]
-    each = (_clocks() - begin) / len(sample)
+    seconds_a_pair = (_clocks() - begin) / len(sample)
+    by_clock, of_processor = seconds_a_pair
     print(
-        f"math-verify, pair after pair: {1e3 * each[0]:.2f} ms a pair ({1e3 * each[1]:.2f} ms of "
-        f"CPU), {1 / each[0]:,.0f} pairs a second, of {len(sample):,} pairs"
+        f"math-verify, pair after pair: {1e3 * by_clock:.2f} ms a pair "
+        f"({1e3 * of_processor:.2f} ms of CPU), {1 / by_clock:,.0f} pairs a second, of "
+        f"{len(sample):,} pairs"
     )
     begin = _clocks()
     forms = [(canonical(answer), canonical(gold)) for answer, gold in pairs]
     judgements = judge(set(forms), "math", "default", workers)
     judged = [judgements[form] for form in forms]
     seconds = _clocks() - begin
-    wall, processor = each * len(pairs) / seconds
+    wall, processor = seconds_a_pair * len(pairs) / seconds
     differing = sum(
         judged[index].correct not in (verdict, _by_math_verify(*pairs[index], _PATIENCE))
         for index, verdict in zip(sample, verdicts, strict=True)

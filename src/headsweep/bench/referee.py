@@ -1,7 +1,8 @@
-"""How often the intervals of `headsweep compare` hold, and what pairing shows: simulated.
+"""Simulate how often the intervals of `headsweep compare` hold, and what pairing shows.
 
-Two systems answer the same questions. Of these a share changes; a gain g turns (changed + g) / 2 of
-them right and (changed − g) / 2 wrong. All other outcomes are equal.
+Two systems answer the same questions. The outcomes of a share of the questions differ (`changed`):
+at a gain g, (changed + g) / 2 of all questions turn right and (changed − g) / 2 turn wrong. All
+other outcomes are equal.
 """
 
 from collections.abc import Callable

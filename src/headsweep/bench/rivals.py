@@ -1,4 +1,4 @@
-"""One sweep; the ways to answer it: the engine, the published way, others; and its least cost."""
+"""The ways to answer one sweep: the engine, the published way, and others; and its least cost."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext

@@ -114,7 +114,7 @@ class Expansion:
                 )
         self._small, self._large = small, large
         self._group, self._large_group = (
-            each["num_attention_heads"] // each["num_key_value_heads"] for each in (small, large)
+            shape["num_attention_heads"] // shape["num_key_value_heads"] for shape in (small, large)
         )
         larger = all(large[name] >= small[name] for name in _NAMES if name != "num_attention_heads")
         if not larger or self._large_group < self._group:

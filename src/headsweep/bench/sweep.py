@@ -25,7 +25,7 @@ from headsweep.config import Decoding
 from headsweep.errors import ModelError
 from headsweep.generation.prompts import encode_prompt
 from headsweep.models.load import load_model
-from headsweep.tables import write_json
+from headsweep.safe_files import write_json
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
-"""Problems of the generated benchmarks, what templates need to write them, and those like GSM8K's.
+"""What templates of the generated benchmarks share, and the templates of the GSM8K-like one.
 
-Those are word problems with names, things and whole numbers; the level, 1 to 5, sets their size.
+GSM8K-like problems are word problems with names, things and whole numbers; the level, 1 to 5, sets
+their size.
 """
 
 import re

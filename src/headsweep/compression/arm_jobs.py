@@ -27,13 +27,14 @@ from headsweep.config import Config
 from headsweep.errors import RESULT
 from headsweep.grading.matrix import accuracy_matrix, grade_batch
 from headsweep.models.geometry import kept_heads
-from headsweep.models.learner import Learner, Verdict
+from headsweep.models.learner import JudgedAnswer, Learner
 from headsweep.models.load import check_device, load_model
 from headsweep.models.source import fetch_model
 from headsweep.planning.batches import Arm, all_arms, encoders, find, solvers
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, intact, read_facts, read_json, write_facts, write_record
-from headsweep.tables import INT8_OUTCOMES, OUTCOMES, QUESTIONS, read_table, write_json, write_table
+from headsweep.safe_files import read_table, write_json, write_table
+from headsweep.tables import INT8_OUTCOMES, OUTCOMES, QUESTIONS
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)
@@ -195,7 +196,7 @@ def _test(
     kind = INT8_OUTCOMES if quantised else OUTCOMES
     output = Path(arm.file(kind.path, facts["seed"]))
     verdicts = learner.verdicts(learner.prepare(tested_on(config, arm)))
-    outcomes = pd.DataFrame(verdicts, columns=Verdict._fields).assign(quantised=quantised)
+    outcomes = pd.DataFrame(verdicts, columns=JudgedAnswer._fields).assign(quantised=quantised)
     strict = float(outcomes["strict"].mean())
     write_table(output, outcomes, OUTCOMES)
     computed = str(learner.encoder.dtype).removeprefix("torch.")

@@ -20,7 +20,7 @@ from headsweep.models.learner import Learner
 from headsweep.planning.batches import arms
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import write_csv
+from headsweep.safe_files import write_csv
 
 _PAIR = (("baseline", False), ("full", False))  # of whose times the report speaks
 _WARM_UPS = 3  # before a pass is timed

@@ -1,4 +1,4 @@
-"""What is measured of a model's heads on texts: attention statistics, activations; weight norms.
+"""Measurements of a model's heads: attention statistics and activations on texts; weight norms.
 
 A pass holds the attention weights of one layer at a time, and computes no logits.
 """

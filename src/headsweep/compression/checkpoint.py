@@ -16,7 +16,7 @@ from headsweep.errors import ModelError
 from headsweep.models.geometry import kept_heads
 from headsweep.models.learner import Example, Learner
 from headsweep.models.removal import keep_heads
-from headsweep.tables import atomic
+from headsweep.safe_files import atomic
 
 _STATE = "state"  # the one entry of a file's metadata
 

@@ -1,6 +1,6 @@
 """Which heads are removed and when: scores by a criterion, lowest first, and the schedule.
 
-The score of arXiv 2511.17577 (eq. 1 to 4), `mixed`, is S = alpha w + (1 - alpha) H, where w is the
+The score of arXiv 2511.17577 (eq. 1 to 4), `mixed`, is S = alpha w + (1 - alpha) H. Here w is the
 size of a head's projections and H the entropy of its attention; `Importance` documents what the
 equations leave open. To add a criterion, add an entry to `CRITERIA` and its name to
 `Importance.criterion`. Heads are removed in units, so that the remaining ones can still be cut from

@@ -1,8 +1,8 @@
-"""A causal language model as a learner, trained on the unpruned one's own correct answers.
+"""A causal language model as a learner, trained on the unpruned model's own correct answers.
 
-Gold solutions have another style; a model trained on them would also learn that style, and its
-effect could not be separated from that of pruning. With its own answers, a decoder that loses
-nothing has nothing to learn.
+Gold solutions have another style. A model trained on them would also learn that style, and its
+effect could not be separated from that of pruning. If a decoder loses nothing, its own answers
+leave it nothing to learn.
 """
 
 import copy
@@ -31,7 +31,7 @@ from headsweep.generation.requests import Request
 from headsweep.grading.matrix import grade_answers
 from headsweep.models.checkpoints import Pruning, plainest_form, save_pruned
 from headsweep.models.geometry import HeadGeometry, evaluating, find_heads
-from headsweep.models.learner import Verdict, attention_maps, divergence, padded, quantised
+from headsweep.models.learner import JudgedAnswer, attention_maps, divergence, padded, quantised
 from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, Variant
 
@@ -81,7 +81,7 @@ def to_learn(
     return lessons
 
 
-class Example(NamedTuple):
+class TokenizedQuestion(NamedTuple):
     """A question as token ids: the prompt, then the answer to learn if there is one."""
 
     question: Question
@@ -91,7 +91,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Batch:
+class AnswerBatch:
     """Questions with their answers, padded on the right, so that no token attends to padding."""
 
     inputs: dict[str, Int[Tensor, "batch tokens"]]  # the decoder's
@@ -104,7 +104,7 @@ class Batch:
         return len(self.targets)
 
 
-class Output(NamedTuple):
+class DecoderOutput(NamedTuple):
     """A decoder's output for a batch."""
 
     logits: Float[Tensor, "answer_tokens vocabulary"]
@@ -135,7 +135,7 @@ class Decoder:
     encoder = network
     """The whole network: any head may be cut."""
 
-    def prepare(self, rows: Sequence[Question]) -> list[Example]:
+    def prepare(self, rows: Sequence[Question]) -> list[TokenizedQuestion]:
         """Return questions as token ids, prompt and answer."""
         tokenizer, ends = self.loaded.tokenizer, self.loaded.eos_token_ids
         end_token = tokenizer.eos_token_id
@@ -146,10 +146,10 @@ class Decoder:
             prompt = encode_prompt(tokenizer, row.text, self.decoding, self.family)
             ending = end_tokens if row.taught and row.ended else ()
             ids = np.array([*prompt, *row.taught, *ending], dtype=np.int64)
-            examples.append(Example(row, row.question_id, ids, len(prompt)))
+            examples.append(TokenizedQuestion(row, row.question_id, ids, len(prompt)))
         return examples
 
-    def collate(self, examples: Sequence[Example]) -> Batch:
+    def collate(self, examples: Sequence[TokenizedQuestion]) -> AnswerBatch:
         """Join examples that have answers to learn."""
         rows = [example.input_ids for example in examples]
         fill = self.loaded.tokenizer.pad_token_id
@@ -158,9 +158,9 @@ class Decoder:
         prompts = torch.tensor([example.prompt for example in examples])[:, None]
         places = torch.arange(ids.shape[1])
         predicting = (places >= prompts - 1) & (places < mask.sum(1, True) - 1)
-        return Batch(inputs, predicting, ids[:, 1:][predicting[:, :-1]])
+        return AnswerBatch(inputs, predicting, ids[:, 1:][predicting[:, :-1]])
 
-    def run(self, batch: Batch, *, attentions: bool = False) -> Output:
+    def run(self, batch: AnswerBatch, *, attentions: bool = False) -> DecoderOutput:
         """Return the logits that predict the answers' tokens."""
         options: dict[str, object] = {"output_attentions": True} if attentions else {}
         predicting = batch.predicting
@@ -171,14 +171,14 @@ class Decoder:
             predicting = predicting[:, columns]
         output = self.network(**batch.inputs, use_cache=False, **options)
         maps = tuple(attention_maps(self.network, output.attentions)) if attentions else ()
-        return Output(output.logits[predicting], maps)
+        return DecoderOutput(output.logits[predicting], maps)
 
-    def task_loss(self, output: Output, batch: Batch) -> Float[Tensor, ""]:
+    def task_loss(self, output: DecoderOutput, batch: AnswerBatch) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the answers' tokens."""
         return cross_entropy(output.logits.float(), batch.targets)
 
     def response_loss(
-        self, student: Output, teacher: Output, batch: Batch, temperature: float
+        self, student: DecoderOutput, teacher: DecoderOutput, batch: AnswerBatch, temperature: float
     ) -> Float[Tensor, ""]:
         """Return temperature² KL(teacher || student) of the next token, mean over answer tokens."""
         return divergence(student.logits, teacher.logits, temperature)
@@ -192,7 +192,7 @@ class Decoder:
             )
         return accuracy_drops(self.matrix, geometry)
 
-    def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
+    def verdicts(self, examples: Sequence[TokenizedQuestion]) -> list[JudgedAnswer]:
         """Answer questions greedily and grade the answers by one rule, strict and lenient alike."""
         tokens = self.answers(examples)
         texts = self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True)
@@ -204,7 +204,7 @@ class Decoder:
         extracted = graded["answer"].astype(object).where(graded["answer"].notna(), None)
         correct = graded["correct"].tolist()
         return [
-            Verdict(example.example_id, example.question.subject, answer, right, right)
+            JudgedAnswer(example.example_id, example.question.subject, answer, right, right)
             for example, answer, right in zip(examples, extracted, correct, strict=True)
         ]
 
@@ -251,7 +251,7 @@ class Decoder:
         save_pruned(network, geometry, folder, form, pruning, self.loaded.folder)
 
     @torch.inference_mode()
-    def answers(self, examples: Sequence[Example]) -> list[list[int]]:
+    def answers(self, examples: Sequence[TokenizedQuestion]) -> list[list[int]]:
         """Return the token ids of greedy answers, without end tokens."""
         greedy = Decoding(max_new_tokens=self.decoding.max_new_tokens)
         requests = [

@@ -28,7 +28,8 @@ from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads, zero_heads
 from headsweep.models.source import fetch_model, fingerprint
 from headsweep.record import Stopwatch
-from headsweep.tables import ACCURACY, read_table
+from headsweep.safe_files import read_table
+from headsweep.tables import ACCURACY
 from headsweep.variants import Variant
 
 _MEASURED_TOKENS = 128

@@ -1,9 +1,9 @@
-"""What the two trainings share: a step's texts, its seed and rate, what is refused, what is said.
+"""What the two training loops share: a step's texts, its seed and rate, checks and messages.
 
-The loops stay apart. That of learners (`headsweep.compression.training`) counts epochs, keeps the
-best weights, and may lose heads between two steps, in one process. That of decoders on texts
-(`headsweep.recovery.text_training`) counts steps over all rounds, in any number of processes, and
-may train LoRA matrices only. Joined, each step asks for both, and rounds in another order.
+The loops stay apart, because they differ in every step. That of learners
+(`headsweep.compression.training`) runs in one process, counts epochs, keeps the best weights, and
+may lose heads between two steps. That of decoders on texts (`headsweep.recovery.text_training`)
+runs in any number of processes, counts steps over all rounds, and may train LoRA matrices only.
 """
 
 import logging

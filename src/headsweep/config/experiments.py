@@ -118,7 +118,7 @@ class Selector(Section):
     bootstrap: Count = 2000
     """Bootstrap resamples of the questions for each interval."""
     versus: str | None = None
-    """Method that the report's verdict holds SPRINT against: one of `sampling`, or greedy cover,
+    """Method that the report's verdict compares SPRINT with: one of `sampling`, or greedy cover,
     best single head, random heads; null: the best of `sampling`, picked afterwards."""
     title: str | None = None
     """What the report calls it; null: what tells it from the others, or else its questions."""
@@ -251,8 +251,8 @@ class Study(Section):
     @property
     def settings(self) -> dict[str, Compression]:
         """The settings of every arm, by name: arms, then variations."""
-        found = {name: arm(name, self.method) for name in self.arms}
-        return found | {name: self._varied(name) for name in self.variations}
+        settings_of_arms = {name: arm(name, self.method) for name in self.arms}
+        return settings_of_arms | {name: self._varied(name) for name in self.variations}
 
     def pruned(self, settings: Compression) -> Compression:
         """Return the settings whose pruning decides which heads an arm from scratch has."""
@@ -268,37 +268,38 @@ class Study(Section):
     def _one_subject(self) -> "Study":
         if (self.solver is None) == (self.model is None):
             raise ValueError("give either `solver` with `data`, or `model` with `train` and `test`")
-        own = "solver" if self.solver else "model"
-        for name, of in (("data", "solver"), ("train", "model"), ("test", "model")):
-            if (of == own) == (getattr(self, name) is None):
-                raise ValueError(
-                    f"`{own}` needs `{name}`" if of == own else f"`{name}` belongs to `{of}`"
-                )
+        subject = "solver" if self.solver else "model"
+        for name, owner in (("data", "solver"), ("train", "model"), ("test", "model")):
+            is_given = getattr(self, name) is not None
+            if owner == subject and not is_given:
+                raise ValueError(f"`{subject}` needs `{name}`")
+            if owner != subject and is_given:
+                raise ValueError(f"`{name}` belongs to `{owner}`")
         return self
 
     @model_validator(mode="after")
     def _arms_are_known_and_differ(self) -> "Study":
-        own = (*self.arms, *self.variations)
+        arms = (*self.arms, *self.variations)
         seeds = tuple(map(str, self.seeds))
-        for key, names, known in (
+        for key, names, allowed in (
             ("seeds", seeds, seeds),
             ("arms", self.arms, ARMS),
-            ("int8", self.int8, own),
-            ("measured", self.measured or (), own),
+            ("int8", self.int8, arms),
+            ("measured", self.measured or (), arms),
         ):
             for name in names:
                 if names.count(name) > 1:
                     raise ValueError(f"{key}: {name!r} stands twice; name it once")
-                if name not in known:
-                    raise ValueError(f"{key}: {name!r} is not known; there is {', '.join(known)}")
+                if name not in allowed:
+                    raise ValueError(f"{key}: {name!r} is not known; there is {', '.join(allowed)}")
         for name, changes in self.variations.items():
             where = f"variations.{name}"
-            of = changes.get("of", "full")
+            varied_arm = changes.get("of", "full")
             there = ", ".join(ARMS)
             if name in ARMS:
                 raise ValueError(f"{where} is an arm's name; call it anything but {there}")
-            if of not in ARMS:
-                raise ValueError(f"{where}.of: {of!r} is not known; there is {there}")
+            if varied_arm not in ARMS:
+                raise ValueError(f"{where}.of: {varied_arm!r} is not known; there is {there}")
             try:
                 self._varied(name)
             except ValidationError as error:
@@ -317,10 +318,10 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _a_model_learns_from_itself(self) -> "Study":
-        for name, own in self.settings.items() if self.model is not None else ():
-            if own.scratch:
+        for name, settings in self.settings.items() if self.model is not None else ():
+            if settings.scratch:
                 raise ValueError(f"{name}: a model has no recipe from scratch; leave it out")
-            if own.training.patience is not None or own.largest_loss is not None:
+            if settings.training.patience is not None or settings.largest_loss is not None:
                 raise ValueError(
                     f"{name}: a model has no development part; set patience and largest_loss to "
                     f"null"

@@ -6,7 +6,7 @@ from headsweep.config.section import Count, Section
 
 
 class HeadMap(Section):
-    """A map of every head: texts that are known are scored without each head, none is generated."""
+    """A map of every head: known texts are scored without each head; none is generated."""
 
     model: str
     """Name under `models`."""

@@ -58,20 +58,24 @@ class Model(Section):
     The store keeps the answers of both apart."""
     tensor_parallel: Count = 1
     """vllm: how many GPUs hold one copy of the model together, each a part of every layer."""
+    graphs: Literal["auto", "off"] = "off"
+    """auto: on a GPU, with flash attention, decoding steps are captured as CUDA graphs, each held
+    against the plain step first; at any doubt plain steps go on. `headsweep pilot` tries them on
+    the card at hand, and turns them on for the run where they pass and are faster."""
     title: str | None = None
     """What the report calls it; null: its name."""
     beside: Published | None = None
-    """A model of the SPRINT paper whose printed accuracies stand beside those of this one, which is
-    another; null: those of the model of the same name."""
+    """A model of the SPRINT paper whose printed accuracies the page shows beside those of this
+    model, although it is another one; null: the paper's model of the same name."""
 
     @model_validator(mode="after")
     def _possible(self) -> "Model":
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
-        own = self.layer_heads or (self.heads,)
-        if max(own) > self.heads or len(own) not in (1, self.layers):
+        counts = self.layer_heads or (self.heads,)
+        if max(counts) > self.heads or len(counts) not in (1, self.layers):
             raise ValueError(
-                f"layer_heads: {list(own)}; give each of {self.layers} layers 1 to {self.heads}"
+                f"layer_heads: {list(counts)}; give each of {self.layers} layers 1 to {self.heads}"
             )
         if self.backend == "vllm" and self.device == "balanced":
             raise ValueError(

@@ -127,8 +127,8 @@ class Config(Section):
                     f"numbered 0 to {limit - 1}"
                 )
             if key == "heads" and chosen != "all":
-                own = range(model.layers) if entry.layers == "all" else entry.layers
-                fewest = min(own, key=lambda layer: len(model.heads_in(layer)))
+                layers = range(model.layers) if entry.layers == "all" else entry.layers
+                fewest = min(layers, key=lambda layer: len(model.heads_in(layer)))
                 if max(chosen) not in model.heads_in(fewest):
                     raise ValueError(
                         f"{where}.{key}: {list(chosen)}; layer {fewest} of {entry.model} has "
@@ -192,11 +192,11 @@ class Config(Section):
                 )
 
     def _check_families(self, where: str, frontier: Frontier) -> None:
-        known = [kind for kind, family in FAMILIES.items() if family.title]
+        kinds = [kind for kind, family in FAMILIES.items() if family.title]
         for kind in (*frontier.families, *frontier.scales):
-            if kind not in known:
-                raise ValueError(f"{where}: {kind!r} is no family; there are {', '.join(known)}")
-        scalable = [kind for kind in known if any(FAMILIES[kind].scales)]
+            if kind not in kinds:
+                raise ValueError(f"{where}: {kind!r} is no family; there are {', '.join(kinds)}")
+        scalable = [kind for kind in kinds if any(FAMILIES[kind].scales)]
         for kind, scales in frontier.scales.items():
             if kind not in scalable:
                 raise ValueError(f"{where}.scales: {kind!r} has none; {', '.join(scalable)} have")
@@ -286,9 +286,9 @@ _BRANCHES = {"list": "tuple[", "text": "literal['all']", "mapping": "TopOfMap"}
 def _is_meant(problem: Any) -> bool:
     """Tell whether a problem belongs to the branch of `Layers | TopOfMap` that fits the value."""
     kinds: dict[type, str] = {str: "text", dict: "mapping"}
-    own = _BRANCHES[kinds.get(type(problem["input"]), "list")]
+    branch = _BRANCHES[kinds.get(type(problem["input"]), "list")]
     last = str(problem["loc"][-1]) if problem["loc"] else ""
-    return last.startswith(own) or not last.startswith(tuple(_BRANCHES.values()))
+    return last.startswith(branch) or not last.startswith(tuple(_BRANCHES.values()))
 
 
 def _describe(problem: Any) -> str:

@@ -39,7 +39,7 @@ class Section(BaseModel):
         Args:
             default: holds the defaults; by default they are the class's own.
         """
-        found = {}
+        changed = {}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             usual = field.get_default() if default is None else getattr(default, name)
@@ -47,8 +47,8 @@ class Section(BaseModel):
                 continue
             if isinstance(value, Section):
                 value = value.non_defaults(usual if isinstance(usual, type(value)) else None)
-            found[name] = value
-        return found
+            changed[name] = value
+        return changed
 
     def reset(self, *names: str) -> Self:
         """Return the same settings with the named ones at their defaults, and unchecked."""

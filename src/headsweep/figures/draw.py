@@ -24,17 +24,9 @@ from headsweep.maps.outcomes import HEADS as MAPPED
 from headsweep.planning.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch
+from headsweep.safe_files import atomic, read_metadata, read_table, write_csv, write_json
 from headsweep.sprint.evaluation import PAIRED
-from headsweep.tables import (
-    ACCURACY,
-    CURVES,
-    POINTS,
-    atomic,
-    read_metadata,
-    read_table,
-    write_csv,
-    write_json,
-)
+from headsweep.tables import ACCURACY, CURVES, POINTS
 from headsweep.text import short
 
 SUFFIXES = ("pdf", "png", "svg", "csv", "json")

@@ -1,8 +1,8 @@
-"""What each head contributes: its share of what enters the output projection, and what leaves it.
+"""What each head contributes: its share of the output projection's input, and its output.
 
-The base model reads its own answers once more. A head whose removal ruins the model may be one that
-carries most of its layer, or one that carries little. A noise placebo is as long as its head behind
-the projection; both lengths are measured, so that the table shows it.
+The base model reads its own answers once more. A head whose removal ruins the model may carry most
+of its layer, or only little of it. A noise placebo is as long as its head after the projection;
+both lengths are measured, so that the table shows it.
 """
 
 import logging
@@ -26,7 +26,8 @@ from headsweep.models.geometry import AttentionLayer
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.noise import LayerNoise, layer_noise
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import ACTIVATIONS, write_table
+from headsweep.safe_files import write_table
+from headsweep.tables import ACTIVATIONS
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)
@@ -95,8 +96,8 @@ def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFra
             "output_norm": output,
             "noise_norm": noise,
         }
-        for layer, found in sorted(sums.items())
-        for head, (share, norm, output, noise) in enumerate((found / tokens).tolist())
+        for layer, of_layer in sorted(sums.items())
+        for head, (share, norm, output, noise) in enumerate((of_layer / tokens).tolist())
     )
 
 

@@ -1,4 +1,4 @@
-"""A model that is loaded for one job's own measurement, beside no engine on its GPU."""
+"""A model that is loaded for one job's own measurement; no engine shares its GPU meanwhile."""
 
 import logging
 from collections.abc import Callable

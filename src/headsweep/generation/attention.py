@@ -1,8 +1,9 @@
 """Keys and values of rows in slots, and attention of packed tokens to them.
 
-A row's keys and values lie in its slot, from column 0 on. All rows' tokens of a pass lie one after
-the other without padding; `Segments` says which are whose. `flash` is one call of ATen's operator
-for float16 and bfloat16 on GPUs; `dense` pads queries, masks columns, and serves everything else.
+The keys and values of a row lie in its slot, from column 0 on. The tokens of all rows of a pass lie
+one after the other, without padding; `Segments` says which belong to which row. `flash` is one call
+of ATen's operator for float16 and bfloat16 on GPUs. `dense` pads queries and masks columns; it
+serves everything else.
 """
 
 from __future__ import annotations
@@ -148,6 +149,25 @@ class Segments:
         return self._seen[window]
 
 
+class FixedSegments(Segments):
+    """One token of each of the first rows, at columns that only the device knows.
+
+    All numbers of the host stay as they are, whatever the columns: `flash` reads no others.
+    """
+
+    def __init__(self, rows: int, capacity: int, device: torch.device) -> None:
+        ones = [1] * rows
+        super().__init__(range(rows), [0] * rows, ones, device, ones)
+        self._capacity = capacity
+        self.width = capacity
+        self.alike = False  # keys and values are written by index
+        self.bounds(capacity)  # made once
+
+    def begin(self) -> None:
+        """Let a pass begin whose columns have been written."""
+        self.bounds(self._capacity).lengths.copy_(self.columns + 1)
+
+
 def ranges(
     starts: Sequence[int], counts: Sequence[int], device: torch.device
 ) -> Int[Tensor, " numbers"]:
@@ -218,6 +238,19 @@ class Slots:
         """
         keys, values = self._data[layer].flatten(1, 2)
         return keys, values
+
+    def at(self, places: Int[Tensor, "2 tokens"]) -> Tensor:
+        """Return a copy of what is at slots and columns, in all layers."""
+        return self._data[:, :, places[0], places[1]]
+
+    def put(self, places: Int[Tensor, "2 tokens"], states: Tensor) -> None:
+        """Put there what `at` has returned."""
+        self._data[:, :, places[0], places[1]] = states
+
+    @property
+    def memory(self) -> Tensor:
+        """All slots; another tensor after they have grown."""
+        return self._data
 
     @property
     def capacity(self) -> int:

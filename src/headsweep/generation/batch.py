@@ -3,7 +3,8 @@
 Verification feeds the base model's answer to a pruned model in few passes, and compares every token
 with the pruned model's own choice (as in speculative decoding, Leviathan et al., arXiv 2211.17192).
 At the first difference the row takes its own token, and goes on in the batch with the keys and
-values of the pass. Drafts are fed in growing chunks: a row that differs early leaves early.
+values of that pass. Drafts are fed in growing chunks, so that a row that differs early leaves
+early.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ In float32 on a CPU a trial is enough (`Decoder.of`). Elsewhere code may run tha
 before, and rounding hides mistakes. So the first tokens of some first rows are watched: their
 logits are held against the truth, which the modules compute in float32, by the error that the
 modules have themselves in the model's type. A row of the wrong head shows only there: it must lie
-nearer to its own variant's truth than to the base model's. And greedy answers leave in groups,
-after the modules scored one of each again: every token within a bound of the best.
+nearer to its own variant's truth than to the base model's. And of greedy answers the modules score
+one in 64 again: every token within a bound of the best. Answers leave in groups; a wrong one holds
+its group back.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from headsweep.generation.requests import NEAR_TIE, Answer, Request, Row
 from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, Variant
 
-GROUP = 64  # answers that leave together
+GROUP = 64
+"""Most answers that leave together. One of so many is scored."""
+_SECONDS = 20.0
+"""A group waits no longer for answers: those that a slow model has given must outlive a kill."""
 _ROWS = {"cuda": 16, "cpu": 4}
 """How many first rows are watched, and how many answers the first group has."""
 _FIRST_TOKENS = 32  # of a row that is watched
@@ -109,23 +113,49 @@ class Check:
     def groups(self, answers: Iterator[Answer]) -> Iterator[Answer]:
         """Yield answers once their group has been checked.
 
+        All of the first group are scored. Of `GROUP` later ones one is, drawn before they come:
+        some of them may have left by then.
+
         Raises:
             WrongAnswers: some are not the model's; their group is not yielded.
         """
-        size = GROUP if self._scored else self._rows
-        while group := list(islice(answers, size)):
-            begin = time.perf_counter()
-            chosen = group if size == self._rows else [self._random.choice(group)]
-            self._hold(
-                [
-                    answer
-                    for answer in group
-                    if (self._greedy and answer in chosen) or self._watched.get(answer.request)
-                ]
-            )
-            self._seconds += time.perf_counter() - begin
-            yield from group
-            size = GROUP
+        if not self._scored:
+            first = list(islice(answers, self._rows))
+            yield from self._checked(first, first)
+        group: list[Answer] = []
+        scored: list[Answer] = []
+        place = 0  # among as many answers as one is drawn from
+        drawn = self._random.randrange(GROUP)
+        begin = time.monotonic()
+        for answer in answers:
+            if not group:
+                begin = time.monotonic()
+            group.append(answer)
+            if place == drawn:
+                scored.append(answer)
+            place += 1
+            if place == GROUP:
+                place = 0
+                drawn = self._random.randrange(GROUP)
+            if len(group) == GROUP or time.monotonic() - begin >= _SECONDS:
+                yield from self._checked(group, scored)
+                group, scored = [], []
+        if place <= drawn:
+            scored += group[-1:]
+        yield from self._checked(group, scored)
+
+    def _checked(self, group: Sequence[Answer], scored: Sequence[Answer]) -> Sequence[Answer]:
+        """Return a group after it has been held against the modules."""
+        begin = time.perf_counter()
+        self._hold(
+            [
+                answer
+                for answer in group
+                if (self._greedy and answer in scored) or self._watched.get(answer.request)
+            ]
+        )
+        self._seconds += time.perf_counter() - begin
+        return group
 
     def _admits(self, request: Request) -> bool:
         """Tell whether a row of a request is watched, and remember that it is."""
@@ -185,7 +215,7 @@ class Check:
         for answer in answers:
             logits = self._watched[answer.request]
             self._watched[answer.request] = {}
-            within = {n: each for n, each in logits.items() if n <= len(answer.token_ids)}
+            within = {n: rows for n, rows in logits.items() if n <= len(answer.token_ids)}
             if within:
                 kept[answer] = dict(sorted(within.items()))
         everyone_had_a_turn = len(self._watched) == self._rows and not any(self._watched.values())
@@ -224,7 +254,9 @@ class Check:
             # Texts end at the same place: an answer's first token stands behind its padding.
             begin = longest - len(first[row].token_ids)
             places = torch.tensor(list(kept[answer]), device=exact.device)
-            truth, unpruned = (exact[each][begin:][places] for each in (row, base.get(row, row)))
+            truth, unpruned = (
+                exact[request][begin:][places] for request in (row, base.get(row, row))
+            )
             fast = torch.stack(list(kept[answer].values())).float()
             rounded = scores[answer][places]
             measured = (fast - truth).norm(), (rounded - truth).norm(), (truth - unpruned).norm()

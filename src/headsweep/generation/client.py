@@ -1,13 +1,13 @@
-"""The generate job, and its side of the engine: find it, start it, ask it, stop it.
+"""The generate job's side of the engine: find an engine, start one, ask it, stop it.
 
-One engine process serves one model under the same settings from one folder on one machine, any
-number of jobs. Its name is an abstract Unix socket, which is its lock, too: the kernel lets one
-process have it, and frees it at its death, however it dies; no process id is trusted. A job that
-gets the name starts an engine and leaves it the socket; one that does not finds the engine there.
-Messages are lines of JSON; both ends refuse to talk to another user.
+One engine process serves one model, with the same settings, from one folder on one machine, for any
+number of jobs. Its name is an abstract Unix socket, which is also its lock: the kernel gives a name
+to one process only, and frees it when that process dies, for whatever reason. No process id is
+trusted. A job that gets the name starts an engine and hands the socket to it; a job that does not
+get it connects to the engine. Messages are lines of JSON; both ends refuse to talk to another user.
 
-Most jobs of a sweep find an engine that has worked ahead: this module imports next to nothing, so
-that they take no longer than Python's own start.
+Most jobs of a sweep find that an engine has already done their work. This module imports next to
+nothing, so that such a job takes no longer than Python's own start.
 """
 
 import contextlib
@@ -51,6 +51,7 @@ class JobRequest(NamedTuple):
     """What a job asks an engine for."""
 
     config: dict[str, Any]  # the run's, as JSON holds it
+    model: str  # its name in the config
     batch: tuple[str, ...]  # keys of model, decoding and questions
     variant: str
     cores: int  # CPU cores that the engine may use
@@ -59,7 +60,7 @@ class JobRequest(NamedTuple):
     @property
     def section(self) -> dict[str, Any]:
         """The model's section of the config."""
-        section: dict[str, Any] = self.config["models"][self.batch[0].rpartition("-")[0]]
+        section: dict[str, Any] = self.config["models"][self.model]
         return section
 
     @property
@@ -88,8 +89,10 @@ def collect(
         EngineError: the engine's cause in one line. What is answered is kept.
     """
     try:
+        values = json.loads(config.read_bytes())
+        names = json.loads(Path(paths.MODEL_NAMES.format(run=values["run"])).read_bytes())
         batch = (model, decoding, questions)
-        request = JobRequest(json.loads(config.read_bytes()), batch, variant, cores, _this_run())
+        request = JobRequest(values, names[model], batch, variant, cores, _this_run())
         connection = sockets.connect(request.engine)
     except (OSError, ValueError, LookupError, TypeError):
         return False
@@ -139,7 +142,7 @@ def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS
     """
     values = work.config.model_dump(mode="json")
     batch = tuple(work.keys.values())
-    request = JobRequest(values, batch, str(variant), cores, _this_run())
+    request = JobRequest(values, work.model, batch, str(variant), cores, _this_run())
     for _ in range(_TRIES):
         if _ask(_connect(request, idle), request):
             return

@@ -1,8 +1,8 @@
 """The one forward pass of Llama-like decoders, on CPU and GPU: tokens of any rows, packed.
 
-All tokens of a pass lie one after the other, without padding; only attention knows which are
-whose. The last layer is computed only where something is chosen. The function is that of the
-model's own modules but for rounding; `Decoder.of` makes sure by a trial.
+All tokens of a pass lie one after the other, without padding; only attention needs to know which
+row a token belongs to. The last layer is computed only at tokens whose next token is chosen. Except
+for rounding, the result is that of the model's own modules; `Decoder.of` checks this by a trial.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from headsweep.generation.attention import (
     dense,
     ranges,
 )
+from headsweep.generation.graphs import Capture, Steps
 from headsweep.generation.requests import Drafted, Row
 from headsweep.generation.weights import Layer, Weights, serves
 from headsweep.models.loaded import LoadedModel
@@ -68,7 +69,9 @@ class Decoder:
         self._masked: Sequence[Variant] = ()
         self._masks: Masks = {}
         self.falls: list[str] = []
-        """What the trial found wrong with a faster attention."""
+        """Why it goes on in a simpler way than it began."""
+        self.capture: Capture | None = None
+        """What captures decoding steps, by `flash`; None: each is launched anew."""
 
     @staticmethod
     def of(loaded: LoadedModel) -> Decoder | None:
@@ -138,6 +141,20 @@ class Decoder:
             yield self.logits(part)
 
     @property
+    def path(self) -> str:
+        """What a record says of how this decodes."""
+        attention = getattr(self.attend, "__name__", "")
+        return f"{attention} in graphs" if self.capture else attention
+
+    def step_down(self, cause: str) -> None:
+        """Go on without graphs, or where there are none by dense attention."""
+        before = self.path
+        if self.capture is None:
+            self.attend = dense
+        self.capture = None
+        self.falls.append(f"{before} to {self.path}: {cause}")
+
+    @property
     def on_gpu(self) -> bool:
         """Whether the model is on a GPU."""
         return self.weights.device.type != "cpu"
@@ -190,18 +207,23 @@ class Decoder:
 
     @torch.inference_mode()
     def _is_faithful(self, loaded: LoadedModel) -> bool:
-        """Compare logits with those of the model's own modules."""
+        """Compare logits with those of the model's own modules.
+
+        The text's tokens come from the whole vocabulary: a text of its first ones alone, which are
+        often special, may leave little but rounding in half precision.
+        """
         width = min(_TRIAL, loaded.model.config.max_position_embeddings)
-        tokens = torch.arange(2 * width, device=loaded.device) % len(self.weights.embeddings)
+        vocabulary = len(self.weights.embeddings)
+        tokens = torch.arange(2 * width, device=loaded.device) * vocabulary // (2 * width)
         expected = loaded.model(tokens.view(2, width)).logits.float().flatten(0, 1)
         slots = Slots(self.weights)
         slots.reserve(2, width)
         counts = [width, width]
         segments = Segments(range(2), [0, 0], counts, loaded.device, counts)
         logits = self.logits(self.forward(tokens, segments, slots))
-        # Far above rounding, far below what another function gives.
-        tolerance = math.sqrt(torch.finfo(loaded.dtype).eps) * expected.abs().max()
-        return bool((expected - logits).abs().max() <= tolerance)
+        # Far above rounding, which can be large at a single place; far below another function.
+        tolerance = math.sqrt(torch.finfo(loaded.dtype).eps)
+        return bool((expected - logits).norm() <= tolerance * expected.norm())
 
 
 class SlotRows(Slots):
@@ -215,6 +237,7 @@ class SlotRows(Slots):
         if columns:
             self.renew(size, columns)
         self._decoder, self._size = decoder, size
+        self._steps = Steps(decoder, self, size) if decoder.capture else None
         self._lengths: list[int] = []
         """Tokens of each row whose keys and values are there."""
 
@@ -233,8 +256,14 @@ class SlotRows(Slots):
         segments = Segments(slots, starts, counts, device, [1] * len(rows))
         self.reserve(self._size, segments.width)
         self._lengths[first:] = segments.ends
-        change = partial(masked, decoder.masks([row.variant for row in rows]))
-        tokens = torch.tensor([token for text in texts for token in text], device=device)
+        masks = decoder.masks([row.variant for row in rows])
+        fed = [token for text in texts for token in text]
+        if self._steps and first == 0 and segments.most == 1:
+            hidden = self._steps.hidden(fed, starts, masks)
+            if hidden is not None:
+                return decoder.logits(hidden)
+        tokens = torch.tensor(fed, device=device)
+        change = partial(masked, masks)
         return decoder.logits(decoder.forward(tokens, segments, self, change))
 
     def join(self, states: Sequence[States]) -> None:

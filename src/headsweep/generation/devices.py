@@ -1,8 +1,9 @@
 """The devices that models are loaded onto, and the locks of GPUs.
 
-A GPU is one process's, from before a model is loaded until the process ends: an engine takes most
-of the memory, and whatever came second would die. The locks lie on the host's own disk, for all of
-its users: a GPU is another on each host. A container with a `/tmp` of its own has its own locks.
+A GPU belongs to one process, from before a model is loaded until the process ends: an engine takes
+most of the memory, so a second process would fail. The locks lie on the host's own disk and hold
+for all of its users. They are not shared between hosts, nor with a container that has its own
+`/tmp`.
 """
 
 import gc

@@ -27,7 +27,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from headsweep.errors import ModelError
-from headsweep.generation.attention import avoid_compiling, dense
+from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
@@ -190,7 +190,7 @@ class Engine:
 
     @property
     def _path(self) -> str:
-        return getattr(self._decoder.attend, "__name__", "") if self._decoder else "modules"
+        return self._decoder.path if self._decoder else "modules"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class Engine:
         return Check(self._loaded, greedy=self._decoding.greedy)
 
     def _fall(self, cause: str) -> None:
-        """Go on in a simpler way: dense attention, then the model's own modules.
+        """Go on in a simpler way: without graphs, by dense attention, then by the model's modules.
 
         What was answered by the former way, and not handed over, is answered again.
         """
@@ -212,7 +212,7 @@ class Engine:
         if before == "dense":
             self._decoder = self._check = None
         else:
-            self._decoder.attend = dense
+            self._decoder.step_down(cause)
             self._check = self._new_check() if self._check else None
         self._rows.clear()
         self._begun.clear()

@@ -1,9 +1,9 @@
-r"""Answers on disk as they finish: the journal of a table that is not complete yet.
+"""Answers on disk as they finish: the journal of a table that is not complete yet.
 
-One record a line: a newline, the CRC-32 of the rest in hex, a space, JSON. As the newline comes
-first, a record cut short by a crash spoils itself only. Each process has a file of its own: network
-file systems lose what two hosts append to one. All read all of them (`planning.store`). Of a record
-that is there twice one counts.
+Each record is a line: a newline, the CRC-32 of the rest in hex, a space, JSON. The newline comes
+first, so that a record cut short by a crash damages only itself. Each process writes a file of its
+own, because network file systems lose data if two hosts append to one file. Every process reads all
+files (`planning.store`). If a record is there twice, one of the two counts.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
-"""Locks with names, each held by one process until it lets go or dies, however it dies.
+"""Locks with names, each held by one process until it releases it or dies, for whatever reason.
 
-A file, which stays empty, holds any number of them: a name's lock is the byte at the place that its
-hash says. They are POSIX record locks, which other hosts see where the file system passes them on:
-NFS with lockd or of version 4, Lustre mounted with `flock`, GPFS, CephFS. Where it does not, they
-hold between the processes of a host.
+One file, which stays empty, holds any number of locks: a name's lock is the byte at the position
+given by its hash. They are POSIX record locks. Other hosts see them if the file system passes them
+on: NFS with lockd or of version 4, Lustre mounted with `flock`, GPFS, CephFS. Otherwise they hold
+only between the processes of a host.
 """
 
 import contextlib

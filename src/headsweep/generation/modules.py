@@ -1,8 +1,8 @@
-"""All other architectures: passes by transformers' own modules, rows pruned by hooks.
+"""All other architectures: passes by transformers' own modules, with rows pruned by hooks.
 
-Rows of a batch end at the same column, as left-padded rows do: a model needs nothing but an
-ordinary attention mask in two dimensions. Rows that enter are laid beside those that are there,
-the shorter ones with padding in front. Verification runs each row through the whole model.
+The rows of a batch are left-padded, so that all end at the same column: a model needs no more than
+an ordinary attention mask in two dimensions. New rows are added to those that are there, and the
+shorter rows get padding in front. Verification runs each row through the whole model.
 """
 
 from __future__ import annotations

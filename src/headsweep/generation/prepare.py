@@ -1,4 +1,4 @@
-"""What answering needs, made ready: question sets, models, embedders and their vectors.
+"""Prepares what answering needs: question sets, models, embedders and their vectors.
 
 Each function reads tables, calls one room, and writes tables with a record. Names are config names.
 """
@@ -16,14 +16,8 @@ from headsweep.models.source import BUILTIN
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, intact, peak_resident, read_json, write_record
-from headsweep.tables import (
-    EMBEDDINGS,
-    QUESTIONS,
-    SOURCE,
-    atomic,
-    write_json,
-    write_table,
-)
+from headsweep.safe_files import atomic, write_json, write_table
+from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What the engine is asked, what it answers, and a request that is being answered."""
+"""What the engine is asked for, what it answers, and the state of a request in progress."""
 
 import math
 from collections.abc import Sequence

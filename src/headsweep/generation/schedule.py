@@ -1,4 +1,4 @@
-"""What is left of a batch of the plan, handed out to the workers of an engine."""
+"""The rest of a batch of the plan, handed out to the workers of an engine."""
 
 import os
 import time

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headsweep import paths
 from headsweep.config import Config
-from headsweep.planning.batches import Batch
+from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.store import Store
 from headsweep.tables import ANSWERS
 from headsweep.variants import BASE
@@ -35,7 +35,7 @@ def keep_finished(table: Path) -> None:
         give_second_name(table, Path(paths.STORE, ".journal", table.relative_to(paths.STORE)))
 
 
-def forget_finished(config: Config, complete: Iterable[Batch]) -> None:
+def forget_finished(config: Config, complete: Iterable[PlannedBatch]) -> None:
     """Drop the second names of the tables of batches whose jobs have all ended."""
     for batch in complete:
         keys = Store(config).keys(**batch.names)

@@ -1,8 +1,9 @@
 """The engine process: loads a model once and answers for many jobs (see `client`).
 
-Its workers share the questions. It hands out units, journals answers as they come, and tells a job
-when it has written its variant's table, not earlier: Snakemake removes what is there before a job.
-When a worker dies, so does the engine: what is journaled is kept, the next job starts another.
+Its workers share the questions. The process hands out units, journals answers as they come, and
+tells a job when its variant's table is written. It does not write a table before a job asks,
+because Snakemake removes a job's output before it starts the job. If a worker dies, the engine
+dies, too: what is journaled is kept, and the next job starts another engine.
 """
 
 import contextlib
@@ -98,7 +99,8 @@ class Server:
 
         @cache
         def worker_on(device: str) -> Worker:
-            return Worker(load(section, self._model, device), section.batch_size)
+            loaded = load(section, self._model, device)
+            return Worker(loaded, section.batch_size, graphs=section.graphs == "auto")
 
         places = devices(section.device, section.tensor_parallel)
         if places == [Device("cpu")] and section.backend == "headsweep":
@@ -364,7 +366,7 @@ def main() -> None:
     config = parse(order["config"])
     model = order["batch"][0]
     idle = order["idle"]
-    section = config.models[Store(config).name("model", model)]
+    section = config.models[order["model"]]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     # A copy: the socket itself, and with it the engine's name, stays open to the very end.
     with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:

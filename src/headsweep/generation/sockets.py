@@ -1,8 +1,8 @@
 """The engines' sockets: their names in this folder, who holds them, and connections to them.
 
-A name is an abstract Unix socket's. It says whose it is, but anybody may take any name: only what a
-process of this user holds is connected to, and only the process that the kernel names at the other
-end gets a signal, if it is one of those. Jobs import this: it imports next to nothing.
+A name is that of an abstract Unix socket. Anybody may take any name. So this module connects only
+to a socket that a process of this user holds, and signals only such a process, and only the one
+that the kernel names at the other end. Jobs import this module: it imports next to nothing.
 """
 
 import contextlib

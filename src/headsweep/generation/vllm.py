@@ -1,10 +1,10 @@
-"""vLLM as a second backend: the interface of the engine, for models larger than a GPU.
+"""vLLM as a second backend, with the interface of the engine: for models larger than a GPU.
 
 vLLM packs the tokens of all rows into one axis, so a change of the model holds for a whole pass:
 variants are answered one after the other. With `tensor_parallel` the model is spread over several
-GPUs, and each changes what it holds (see `vllm_ranks`). Prefixes are cached within a variant, never
-across: keys and values above the changed layer differ. Samples are drawn by vLLM: they are other
-samples than the engine's, of the same distribution.
+GPUs, and each changes its own part (see `vllm_ranks`). Prefixes are cached within a variant, never
+across variants, because keys and values above the changed layer differ. vLLM draws the samples:
+they differ from the engine's, but have the same distribution.
 """
 
 import os

@@ -1,18 +1,20 @@
 """Weights of Llama-like decoders, in the form in which `decoder` reads them.
 
-Served are Llama (SmolLM too), Mistral, Qwen2, Qwen3 and Gemma 1. Queries, keys and values become
-one product. The two parts of a rotary pair are put side by side, in queries and keys and in their
-norms alike, so that no score changes and rotation is one complex product.
+The models are Llama (and SmolLM), Mistral, Qwen2, Qwen3 and Gemma 1. Queries, keys and values
+become one product. The two parts of a rotary pair are put side by side, in queries and keys and in
+their norms, so that no score changes and rotation is one complex product.
 
-PyTorch takes MKL for products in float32, which leaves half of AVX-512 unused where the processor
-is not Intel's. oneDNN does activation, gate and residual sum as it writes a product, and keeps a
-copy of the weights in the order in which it reads them: with few rows that is twice as fast. Its
-operators are those that `torch.compile` puts in the place of a linear layer. Without AVX-512, and
-for small products, MKL is faster.
+For products in float32 PyTorch uses MKL, which leaves half of AVX-512 unused on processors that are
+not Intel's. oneDNN applies activation, gate and residual sum while it writes a product, and keeps a
+copy of the weights in the order in which it reads them: with few rows it is twice as fast. Its
+operators are those by which `torch.compile` replaces a linear layer. Without AVX-512, and for small
+products, MKL is faster. A processor without products in half precision emulates them, six times as
+slowly as it computes in float32; there products are computed in float32 and rounded.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -76,6 +78,41 @@ class Linear:
         return self._read is None or states.numel() * len(self._weight) < _SMALL
 
 
+class WideLinear:
+    """A linear layer in half precision whose product is taken in float32, then rounded.
+
+    By default a copy of the weight in float32 is kept; of one that may change a copy is made each
+    time.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, packed: bool = True) -> None:
+        self.size = weight.numel()
+        self._weight, self._bias = weight, bias
+        self._kept = self._in_float32(packed=True) if packed else None
+
+    def __call__(self, states: Tensor, activation: str | None = None) -> Tensor:
+        """Return the product, through an activation of `ACTIVATIONS` if one is named."""
+        layer = self._kept or self._in_float32(packed=False)
+        return layer(states.float(), activation).to(states.dtype)
+
+    def then(self, how: Literal["add", "mul"], other: Tensor, states: Tensor) -> Tensor:
+        """Return the product plus, or times, another tensor."""
+        layer = self._kept or self._in_float32(packed=False)
+        return layer.then(how, other.float(), states.float()).to(states.dtype)
+
+    def _in_float32(self, *, packed: bool) -> Linear:
+        bias = None if self._bias is None else self._bias.float()
+        return Linear(self._weight.float(), bias, packed=packed)
+
+
+def linear(
+    weight: Tensor, bias: Tensor | None = None, *, packed: bool = True
+) -> Linear | WideLinear:
+    """Return a linear layer in the form that is fast on the weight's device; see `Linear`."""
+    kind = WideLinear if _emulates(weight.dtype, weight.device.type) else Linear
+    return kind(weight, bias, packed=packed)
+
+
 @contextmanager
 def fast_linear(model: nn.Module) -> Iterator[None]:
     """Let linear layers of a model on the CPU take the faster library inside the block.
@@ -90,9 +127,19 @@ def fast_linear(model: nn.Module) -> Iterator[None]:
                 and module.weight.device.type == "cpu"
                 and "forward" not in vars(module)
             ):
-                fast = Linear(module.weight, module.bias, packed=False)
+                fast = linear(module.weight, module.bias, packed=False)
                 patches.enter_context(patch.object(module, "forward", fast))
         yield
+
+
+@cache
+def _emulates(dtype: torch.dtype, device: str) -> bool:
+    """Tell whether a processor has no products of a type, so that PyTorch emulates them."""
+    if device != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype == torch.float16 and not torch.ops.mkldnn._is_mkldnn_fp16_supported()
 
 
 @cache
@@ -124,13 +171,13 @@ class Layer:
     heads: tuple[int, int, int]  # how many of queries, keys and values
     window: int | None  # how many of the last tokens a query sees, its own included; None: all
     norm: Norm
-    qkv: Linear
+    qkv: Linear | WideLinear
     head_norms: tuple[Norm, Norm] | None  # of queries and keys
-    output: Linear
+    output: Linear | WideLinear
     mlp_norm: Norm
-    gate: Linear
-    up: Linear
-    down: Linear
+    gate: Linear | WideLinear
+    up: Linear | WideLinear
+    down: Linear | WideLinear
 
 
 class Weights:
@@ -150,6 +197,10 @@ class Weights:
         if self._gemma:
             self.scale = torch.tensor(config.hidden_size**0.5, dtype=self.dtype).item()
         self.rotary = model.model.rotary_emb
+        self._packed = True
+        if _emulates(self.dtype, self.device.type):  # a copy in float32, twice as large
+            memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            self._packed = 4 * sum(part.numel() for part in model.parameters()) < memory / 2
         self.activation = _activation(config)
         kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * len(layers)
         window = getattr(config, "sliding_window", None)
@@ -162,7 +213,7 @@ class Weights:
             for layer, heads, kind in zip(model.model.layers, layers, kinds, strict=True)
         ]
         self.norm = self._norm(model.model.norm)
-        self.output = Linear(model.get_output_embeddings().weight)
+        self.output = linear(model.get_output_embeddings().weight, packed=self._packed)
 
     @property
     def is_heavy(self) -> bool:
@@ -186,10 +237,11 @@ class Weights:
             )
         parts = (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
         output, gate, up, down = (
-            Linear(part.weight, part.bias) for part in (attention.o_proj, *parts)
+            linear(part.weight, part.bias, packed=self._packed)
+            for part in (attention.o_proj, *parts)
         )
         norm, mlp_norm = map(self._norm, (layer.input_layernorm, layer.post_attention_layernorm))
-        qkv = Linear(weight, bias)
+        qkv = linear(weight, bias, packed=self._packed)
         return Layer(heads, window, norm, qkv, norms, output, mlp_norm, gate, up, down)
 
     def _rotary_order(self, weight: Tensor) -> Tensor:

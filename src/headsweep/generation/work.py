@@ -1,4 +1,4 @@
-"""Answers of one model to one question set under one decoding: wanted, kept, and missing ones.
+"""The answers of one model to one question set under one decoding: which are wanted, kept, missing.
 
 This module imports neither torch nor pandas: a job whose answers are all there needs neither.
 """
@@ -23,11 +23,12 @@ from headsweep.errors import EngineError, TableError
 from headsweep.generation import journal
 from headsweep.generation.second_names import give_second_name
 from headsweep.generation.unit import Key, Unit
-from headsweep.planning.batches import Batch, find_batch
+from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, record_path, write_record
-from headsweep.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, write_table
+from headsweep.safe_files import read_arrow, read_metadata, write_table
+from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Work:
         return dict(zip(ids, texts, strict=True))
 
     @cached_property
-    def batch(self) -> Batch:
+    def batch(self) -> PlannedBatch:
         """The batch, with all variants that the config has answer these questions."""
         return find_batch(self.config, self.model, self.decoding, self.questions)
 

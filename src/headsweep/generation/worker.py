@@ -1,4 +1,4 @@
-"""What answers: units of requests in, answers out, in this process or in one of its own."""
+"""A worker of the engine: answers units of requests, in this process or in one of its own."""
 
 import ctypes
 import logging
@@ -15,10 +15,12 @@ import torch
 from headsweep import paths
 from headsweep.config import Decoding, Model
 from headsweep.errors import HeadsweepError
+from headsweep.generation.attention import flash
 from headsweep.generation.client import ask_for_room
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import Device, give_back_memory, held
 from headsweep.generation.engine import Engine, Request
+from headsweep.generation.graphs import cuda_graph
 from headsweep.generation.prompts import encode_prompt, prompt_facts
 from headsweep.generation.unit import Unit
 from headsweep.generation.vllm import VllmEngine, VllmModel
@@ -36,10 +38,12 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 class Worker:
     """Answers units with one loaded model."""
 
-    def __init__(self, loaded: LoadedModel | VllmModel, batch_size: int | None) -> None:
+    def __init__(
+        self, loaded: LoadedModel | VllmModel, batch_size: int | None, *, graphs: bool = False
+    ) -> None:
         self._loaded = loaded
         # At once: what is forked later shares its memory.
-        decoder = None if isinstance(loaded, VllmModel) else Decoder.of(loaded)
+        decoder = None if isinstance(loaded, VllmModel) else decoder_of(loaded, graphs=graphs)
 
         def engine(decoding: Decoding) -> Engine | VllmEngine:
             if isinstance(loaded, VllmModel):
@@ -91,6 +95,14 @@ class Worker:
                 told[variant] = state
                 row["engine"] = facts | state
             yield variant, row
+
+
+def decoder_of(loaded: LoadedModel, *, graphs: bool) -> Decoder | None:
+    """Return a model's decoder, which captures its steps if `graphs` and its attention allow it."""
+    decoder = Decoder.of(loaded)
+    if graphs and decoder is not None and decoder.attend is flash:
+        decoder.capture = cuda_graph
+    return decoder
 
 
 def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:

@@ -1,4 +1,4 @@
-"""Each distinct text read once, each distinct pair judged once, by as many workers as pay."""
+"""Reads each distinct text once and judges each distinct pair once, with as many workers as pay."""
 
 import os
 from collections.abc import Callable, Set

@@ -122,6 +122,7 @@ def _size(value: Any) -> float:
 
 
 def _symbolically_equal(a: Any, b: Any) -> bool:
+    """Return whether sympy simplifies a − b to zero, without trying if they clearly differ."""
     try:
         if differ(a, b):
             return False

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headsweep import paths, tables
+from headsweep import paths, safe_files, tables
 from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
 from headsweep.grading.distinct import judge, read
 from headsweep.grading.graders import canonical
 from headsweep.grading.pool import Judgement
-from headsweep.planning.batches import Batch, find_batch
+from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.variants import BASE, Variant
@@ -101,14 +101,14 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
 
 
 def grade_batch(
-    config: Config, batch: Batch, preset: str
+    config: Config, batch: PlannedBatch, preset: str
 ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], pd.DataFrame]:
     """Return the question set of a batch, its answers by variant, and these graded."""
     store = Store(config)
     family = config.questions[batch.questions].family
     rows = store.read(tables.QUESTIONS, questions=batch.questions)
     answers = {
-        str(variant): tables.read_table(Path(file), tables.ANSWERS)
+        str(variant): safe_files.read_table(Path(file), tables.ANSWERS)
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
     }
     return rows, answers, grade_answers(rows, answers, family, preset)
@@ -134,13 +134,13 @@ def grade(
         (tables.ACCURACY, tables.REGRADED_ACCURACY, matrix),
     ):
         file = store.path(regraded if grading else table, **batch.names, grading=rules)
-        tables.write_table(file, content, table, facts)
+        safe_files.write_table(file, content, table, facts)
         write_record(file, stopwatch, noted)
     shown = RESULT if len(batch.variants) > 1 else logging.INFO
     _LOG.log(shown, "%s", _right(batch, graded))
 
 
-def _right(batch: Batch, graded: pd.DataFrame) -> str:
+def _right(batch: PlannedBatch, graded: pd.DataFrame) -> str:
     """Return the result line: accuracy of the base model, and its range over pruned heads."""
     right = 100 * graded.groupby("variant")["correct"].mean()
     pruned = [right[str(variant)] for variant in batch.variants if variant.kind == "head"]
@@ -159,7 +159,7 @@ def compare_prompts(config: Config, comparison: str) -> None:
     reference = None
     counts = []
     for decoding, preset in product(section.decodings, ("default", "authors")):
-        batch = Batch(section.model, decoding, section.questions, (BASE,))
+        batch = PlannedBatch(section.model, decoding, section.questions, (BASE,))
         _, _, graded = grade_batch(config, batch, preset)
         correct = graded["correct"]
         reference = correct if reference is None else reference
@@ -176,5 +176,5 @@ def compare_prompts(config: Config, comparison: str) -> None:
             }
         )
     output = Store(config).path(paths.COMPARISON, comparison=comparison)
-    tables.write_csv(output, pd.DataFrame(counts))
+    safe_files.write_csv(output, pd.DataFrame(counts))
     write_record(output, stopwatch, {"comparison": section.model_dump(mode="json")})

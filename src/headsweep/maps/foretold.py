@@ -1,4 +1,4 @@
-"""Does a map foretell what a sweep measures? Its outcomes held against measured gains of heads."""
+"""Does a map predict what a sweep measures? Compares its outcomes with measured gains of heads."""
 
 import math
 from collections.abc import Mapping

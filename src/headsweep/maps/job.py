@@ -21,7 +21,8 @@ from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import pruned
 from headsweep.planning.maps import find_map, map_heads, map_noise, unchanged
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import GRADIENTS, SCORES, write_table
+from headsweep.safe_files import write_table
+from headsweep.tables import GRADIENTS, SCORES
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """How likely texts are to a model without each head of a layer, by the engine's verification pass.
 
 A text whose tokens are known needs no decoding: the pass that verifies a draft gives the logits of
-all its places. Up to its layer a pruned row is the base model's row, which is computed once.
+all its positions. Below its layer a pruned row equals the base model's row, which is computed once.
 """
 
 from __future__ import annotations

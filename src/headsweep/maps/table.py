@@ -16,7 +16,8 @@ from headsweep.planning.maps import head_batches_elsewhere, score_files
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import ACCURACY, GRADIENTS, SCORES, read_table, write_csv
+from headsweep.safe_files import read_table, write_csv
+from headsweep.tables import ACCURACY, GRADIENTS, SCORES
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """The texts of a map: a right and a wrong sample of each question, and its reference solution.
 
-Right and wrong are drawn alike: both are samples of one decoding, never the greedy answer, whose
-every token is the base model's first choice and which any change makes less likely.
+Right and wrong texts are both samples of one decoding, drawn alike. They are never the greedy
+answer: each of its tokens is the base model's first choice, so any change makes it less likely.
 """
 
 from typing import NamedTuple

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import transformers
 from accelerate import init_empty_weights
-from huggingface_hub import ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
@@ -29,7 +29,7 @@ from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.removal import absent_heads, cut_layers, find_cuts, without
 from headsweep.models.source import tokenizer_files
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import atomic, write_json, write_text
+from headsweep.safe_files import atomic, write_json, write_text
 from headsweep.variants import Variant
 
 Form = Literal["zeroed", "uniform", "free"]
@@ -54,6 +54,36 @@ _LOADING = {
     ),
     "free": "Loads only with headsweep: layers kept different numbers of heads.",
 }
+
+_CARD = """\
+---
+{{ card_data }}
+---
+# {{ name }}
+
+{{ loads }}
+
+```python
+{{ example }}
+```
+
+`{{ source }}`{% if revision %} (revision {{ revision }}){% endif %} without \
+{{ removed | length }} of its attention heads, counted from 0:
+
+{{ removed | join(", ") }}
+
+They were chosen by this criterion: {{ criterion }}.
+
+`{{ file }}` has the same as JSON; its `kept` lists the heads of the unpruned model that each \
+layer still has.
+{% if measured %}
+| measured | |
+|---|---|
+{% for name, value in measured.items() -%}
+| {{ name }} | {{ value }} |
+{% endfor %}
+{{ how }}
+{%- endif %}"""
 
 
 class Pruning(NamedTuple):
@@ -87,12 +117,12 @@ def save_pruned(
     check_target(folder)
     config = _uniform_config(model, geometry) if form == "uniform" else model.config
     with atomic(folder, folder=True) as made:
-        own = model.config
+        config_before = model.config
         model.config = config
         try:
             model.save_pretrained(made)
         finally:
-            model.config = own
+            model.config = config_before
         for file in tokenizer_files(tokenizer) if tokenizer else []:
             shutil.copyfile(file, made / file.name)
         gone = {str(head) for head in pruning.removed} if form == "zeroed" else set()
@@ -263,7 +293,7 @@ def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> Pretraine
     return config
 
 
-def uniform_config(own: PretrainedConfig, geometry: HeadGeometry) -> PretrainedConfig:
+def uniform_config(unpruned: PretrainedConfig, geometry: HeadGeometry) -> PretrainedConfig:
     """Return a model's config with other heads, the same number in every layer.
 
     Raises:
@@ -277,7 +307,7 @@ def uniform_config(own: PretrainedConfig, geometry: HeadGeometry) -> PretrainedC
             f"same number in each; remove equally many, or save it free or zeroed"
         )
     ((query_heads, kv_heads, head_dim),) = counts
-    config = copy.deepcopy(own)
+    config = copy.deepcopy(unpruned)
     text = config.get_text_config()
     text.num_attention_heads, text.head_dim = query_heads, head_dim
     for name in ("num_key_value_heads", "num_kv_heads"):
@@ -301,27 +331,23 @@ def _no_config(config: PretrainedConfig, geometry: HeadGeometry) -> ModelError:
 
 
 def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
+    """Return the model card of a pruned model of a transformers class, from what is saved of it."""
     source, form = facts["source"], facts["form"]
     data = ModelCardData(
         base_model=None if Path(source).expanduser().is_dir() else source,
         library_name="headsweep" if form == "free" else "transformers",
         tags=["pruned", "attention-heads", form],
     )
-    loading = (
-        "import headsweep\n\nmodel = headsweep.load_model(folder)"
-        if form == "free"
-        else f"from transformers import {kind}\n\nmodel = {kind}.from_pretrained(folder)"
+    example = f"from transformers import {kind}\n\nmodel = {kind}.from_pretrained(folder)"
+    if form == "free":
+        example = "import headsweep\n\nmodel = headsweep.load_model(folder)"
+    card = ModelCard.from_template(
+        data,
+        template_str=_CARD,
+        name=name,
+        loads=_LOADING[form].format(version=transformers.__version__),
+        example=example,
+        file=PRUNED_HEADS,
+        **facts,
     )
-    how = _LOADING[form].format(version=transformers.__version__)
-    revision = f" (revision {facts['revision']})" if facts["revision"] else ""
-    measured = "".join(f"| {key} | {value} |\n" for key, value in facts["measured"].items())
-    table = f"\n| measured | |\n|---|---|\n{measured}\n{facts['how']}" if measured else ""
-    return (
-        f"---\n{data.to_yaml()}\n---\n# {name}\n\n{how}\n\n"
-        f"```python\n{loading}\n```\n\n"
-        f"`{source}`{revision} without {len(facts['removed'])} of its attention heads, counted "
-        f"from 0:\n\n{', '.join(facts['removed'])}\n\n"
-        f"They were chosen by this criterion: {facts['criterion']}.\n\n"
-        f"`{PRUNED_HEADS}` has the same as JSON; its `kept` lists the heads of the unpruned model "
-        f"that each layer still has.\n{table}"
-    )
+    return str(card)

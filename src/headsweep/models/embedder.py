@@ -82,7 +82,7 @@ def _described(folder: Path, module: Any) -> tuple[str, Path]:
 
 
 def _check_transformer(folder: Path) -> None:
-    check_folder(folder, known=False)
+    check_folder(folder, ignore_unneeded=False)
     for file in sorted(folder.glob("sentence_*_config.json")):
         for key, value in read_object(file, None, _ADVICE).items():
             if not (_is_harmless(key, value) or value in ({}, None)):

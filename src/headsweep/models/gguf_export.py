@@ -24,7 +24,7 @@ from headsweep.models.gguf import Kind
 from headsweep.models.gguf_vocabulary import add_vocabulary, vocabulary
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.source import fetch_model, stated_geometry
-from headsweep.tables import atomic
+from headsweep.safe_files import atomic
 
 _GRAPHS = {
     "LlamaForCausalLM": "llama",
@@ -97,7 +97,7 @@ def export_gguf(
                 whole.unlink(missing_ok=True)
     from gguf import GGUFReader
 
-    weights = sum(int(each.n_bytes) for each in GGUFReader(out).tensors)
+    weights = sum(int(tensor.n_bytes) for tensor in GGUFReader(out).tensors)
     cache = 2 * 2 * sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
     return Exported(out, graph, kind, weights, cache, llamacpp.tokens_per_second(out))
 
@@ -149,21 +149,21 @@ def _graph(config: PretrainedConfig, *, even: bool, as_wide: bool) -> str:
             f"{name} is not written as GGUF; {', '.join(_GRAPHS)} are: use llama.cpp's own "
             f"convert_hf_to_gguf.py for a zeroed model"
         )
-    own = _GRAPHS[name]
+    graph = _GRAPHS[name]
     rope = (config.rope_parameters or {}).get("rope_type", "default")
     layers = getattr(config, "layer_types", None) or []
     window = getattr(config, "sliding_window", None) if not layers else None
-    for problem, found in (
+    for problem, holds in (
         (f"activation {config.hidden_act}", config.hidden_act != "silu"),
         (f"rotary embedding {rope}", rope not in _ROPES),
-        (f"rotary embedding {rope}", own == "qwen3" and rope != "default"),
+        (f"rotary embedding {rope}", graph == "qwen3" and rope != "default"),
         ("attention in a sliding window", window or {*layers} - {"full_attention"}),
-        ("layers with different numbers of heads (use --uniform)", own == "qwen3" and not even),
+        ("layers with different numbers of heads (use --uniform)", graph == "qwen3" and not even),
     ):
-        if found:
+        if holds:
             raise ModelError(f"llama.cpp has no graph of {name} with {problem}; serve the folder")
-    fits = even and (own != "qwen2" or (as_wide and rope == "default"))
-    return own if fits else _UNEVEN
+    fits = even and (graph != "qwen2" or (as_wide and rope == "default"))
+    return graph if fits else _UNEVEN
 
 
 class _Written(NamedTuple):
@@ -264,6 +264,6 @@ def _frequency_factors(model: PreTrainedModel, head_dim: int) -> Tensor:
     """Return what llama.cpp divides each rotary frequency by [head_dim / 2]."""
     base = model.config.rope_parameters["rope_theta"]
     plain = base ** -(torch.arange(0, head_dim, 2).double() / head_dim)
-    own: Any = model.get_submodule("model.rotary_emb")
-    factors = plain / own.inv_freq.double()
+    rotary: Any = model.get_submodule("model.rotary_emb")
+    factors = plain / rotary.inv_freq.double()
     return torch.where((factors - 1).abs() < 1e-5, 1.0, factors).float()

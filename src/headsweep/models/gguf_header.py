@@ -66,9 +66,9 @@ class _Reader:
         tensors, fields = self.numbers("QQ")
         self.fits(tensors, _LEAST_TENSOR, "tensors")
         self.fits(fields, _LEAST_FIELD, "fields")
-        found = self.named(fields, self.field, "field")
+        values = self.named(fields, self.field, "field")
         described = self.named(tensors, self.tensor, "tensor")
-        alignment = found.get(_ALIGNMENT, 32)
+        alignment = values.get(_ALIGNMENT, 32)
         if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
             raise ValueError(f"{_ALIGNMENT} is {alignment!r:.50}, not a power of two")
         start = -(-self.place // alignment) * alignment
@@ -84,16 +84,16 @@ class _Reader:
             if start + offset + elements // block * block_bytes > len(self.content):
                 raise ValueError(f"the tensor {name!r:.80} ends beyond the file")
             checked[name] = Tensor(title, shape)
-        return Header(found, checked)
+        return Header(values, checked)
 
     def numbers(self, codes: str) -> tuple[Any, ...]:
         """Return the numbers at this place, by `struct`'s codes, and go on behind them."""
         form = struct.Struct(f"<{codes}")
         if self.place + form.size > len(self.content):
             raise ValueError("it ends within its header")
-        found = form.unpack_from(self.content, self.place)
+        unpacked = form.unpack_from(self.content, self.place)
         self.place += form.size
-        return found
+        return unpacked
 
     def fits(self, count: int, least: int, what: str) -> None:
         """Raise a ValueError if so many things of at least so many bytes cannot follow."""

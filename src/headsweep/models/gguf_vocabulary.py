@@ -1,7 +1,7 @@
 """The tokenizer of a decoder in GGUF: byte-level BPE, or copied from another GGUF file.
 
-llama.cpp knows how a text is split before its pairs are merged by name only; `_SPLITS` has the
-names of ways to split that tokenizers state.
+llama.cpp knows only by name how a text is split before its pairs are merged; `_SPLITS` has these
+names, by the splitting rules that tokenizers state.
 """
 
 import json
@@ -50,23 +50,25 @@ def vocabulary(
             f"file of the unpruned model, whose tokenizer is taken: --gguf-tokenizer FILE"
         )
     texts = {number: text for text, number in tokenizer.get_vocab().items()}
-    added = {each["id"]: _CONTROL if each["special"] else _USER for each in state["added_tokens"]}
-    kinds = [added.get(each, _NORMAL if each in texts else _UNUSED) for each in range(size)]
-    own: dict[str, Any] = {
+    added = {
+        token["id"]: _CONTROL if token["special"] else _USER for token in state["added_tokens"]
+    }
+    kinds = [added.get(number, _NORMAL if number in texts else _UNUSED) for number in range(size)]
+    entries: dict[str, Any] = {
         "model": "gpt2",
         "pre": split,
-        "tokens": [texts.get(each, f"[PAD{each}]") for each in range(size)],
+        "tokens": [texts.get(number, f"[PAD{number}]") for number in range(size)],
         "token_type": kinds,
         "merges": [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]],
         "add_bos_token": tokenizer("a").input_ids[:1] == [tokenizer.bos_token_id],
     }
     ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "unk")}
     ids["padding"] = tokenizer.pad_token_id
-    own |= {f"{name}_token_id": each for name, each in ids.items() if each is not None}
-    found = {f"{_PREFIX}ggml.{name}": value for name, value in own.items()}
+    entries |= {f"{name}_token_id": number for name, number in ids.items() if number is not None}
+    metadata = {f"{_PREFIX}ggml.{name}": value for name, value in entries.items()}
     if tokenizer.chat_template is not None:
-        found[f"{_PREFIX}chat_template"] = tokenizer.chat_template
-    return found
+        metadata[f"{_PREFIX}chat_template"] = tokenizer.chat_template
+    return metadata
 
 
 def _splitting(stated: Any) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a model's folder may ask of a library: to load tensors, and nothing else.
+"""What a model's folder may have a library do: load tensors, and nothing else.
 
 A config can name Python code, in the folder or on the hub, and files elsewhere. No code of a model
 is ever run, so a folder that needs it is refused before a library reads it. This module does not
@@ -29,11 +29,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def check_code(folder: Path, *, known: bool = True) -> None:
+def check_code(folder: Path, *, ignore_unneeded: bool = True) -> None:
     """Refuse a folder whose configs name code, or files elsewhere, that loading would take in.
 
-    Code that a config names is not needed where transformers has classes of its own for the type of
-    model or tokenizer; if not `known`, it is refused there, too.
+    Code that a config names is not needed if transformers has classes of its own for the type of
+    model or tokenizer. It is then ignored or, without `ignore_unneeded`, refused, too.
 
     Raises:
         ModelError: a config is damaged, or names what is never loaded.
@@ -50,20 +50,20 @@ def check_code(folder: Path, *, known: bool = True) -> None:
             f"({_OTHER_WEIGHTS}); name them model.safetensors, and remove that key"
         )
     inner = [entry for value in config.values() for entry in _entries(value)]
-    asked = [entry for entry in inner if entry[0] == _CODE]
+    code_entries = [entry for entry in inner if entry[0] == _CODE]
     for key, value in (*config.items(), *inner):
         if key.endswith(_IMPLEMENTATION) and "/" in repr(value):  # a kernel on the hub
-            asked.append((key, value))
-    if config.get(_CODE) and not (known and _has_classes(config["model_type"])):
-        asked.append((_CODE, config[_CODE]))
-    if asked:
-        key, value = asked[0]
+            code_entries.append((key, value))
+    if config.get(_CODE) and not (ignore_unneeded and _has_classes(config["model_type"])):
+        code_entries.append((_CODE, config[_CODE]))
+    if code_entries:
+        key, value = code_entries[0]
         raise _runs_code(folder / CONFIG, key, value)
     tokenizer = folder / TOKENIZER_CONFIG
     if tokenizer.is_file():
         settings = read_object(tokenizer, None, _ADVICE)
         code = settings.get(_CODE)
-        if code and not (known and _has_tokenizer(settings.get("tokenizer_class"))):
+        if code and not (ignore_unneeded and _has_tokenizer(settings.get("tokenizer_class"))):
             raise _runs_code(tokenizer, _CODE, code)
 
 
@@ -71,12 +71,12 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the keys and values of all objects in a JSON value."""
     left = [value]
     while left:
-        each = left.pop()
-        if isinstance(each, dict):
-            yield from each.items()
-            left += each.values()
-        elif isinstance(each, list):
-            left += each
+        entry = left.pop()
+        if isinstance(entry, dict):
+            yield from entry.items()
+            left += entry.values()
+        elif isinstance(entry, list):
+            left += entry
 
 
 def _has_classes(kind: str) -> bool:

@@ -28,7 +28,7 @@ _L = TypeVar("_L", bound="Learner")
 _M = TypeVar("_M", bound=nn.Module)
 
 
-class Verdict(NamedTuple):
+class JudgedAnswer(NamedTuple):
     """A learner's answer to an example, and whether it is right."""
 
     example_id: str
@@ -93,7 +93,7 @@ class Learner(Protocol):
     def answers(self, examples: Sequence[Any]) -> Sequence[Any]:
         """Answer examples in evaluation mode, in order, without judging the answers."""
 
-    def verdicts(self, examples: Sequence[Any]) -> list[Verdict]:
+    def verdicts(self, examples: Sequence[Any]) -> list[JudgedAnswer]:
         """Answer examples in evaluation mode, in order, and judge the answers."""
 
     def with_network(self, network: Any) -> Self:
@@ -136,8 +136,10 @@ def divergence(
 
     The factor keeps the gradient's size when the temperature changes (Hinton et al., 2015).
     """
-    own, target = ((logits.float() / temperature).log_softmax(-1) for logits in (student, teacher))
-    return temperature**2 * kl_div(own, target, reduction="batchmean", log_target=True)
+    predicted, target = (
+        (logits.float() / temperature).log_softmax(-1) for logits in (student, teacher)
+    )
+    return temperature**2 * kl_div(predicted, target, reduction="batchmean", log_target=True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What llama.cpp itself does to a GGUF file, where the package llama-cpp-python is installed."""
+"""What llama.cpp does with a GGUF file, if the package llama-cpp-python is installed."""
 
 import importlib.util
 from functools import cache

@@ -1,11 +1,11 @@
-"""Noise as strong as a head: equally long behind the output projection, at each token.
+"""Noise as strong as a head: at each token it is as long after the output projection.
 
-With W the output projection's weight [outputs, query_heads * head_dim], W_h its columns that read
-head h, and a_h the head's output at a token, pruning the head takes W_h a_h away. Its noise placebo
-adds d ‖W_h a_h‖ / ‖W d‖ before the projection, d a random unit vector fixed by layer and head:
-behind it, that is as long as what pruning takes away, in a random direction. ‖W_h a_h‖² is
-a_hᵀ G_h a_h with G_h = W_hᵀ W_h, so that a token costs head_dim² products a head, and no weight is
-read again.
+Let W be the output projection's weight [outputs, query_heads * head_dim], W_h its columns that read
+head h, and a_h the head's output at a token. Pruning the head removes W_h a_h. Its noise placebo
+adds d ‖W_h a_h‖ / ‖W d‖ before the projection, where d is a random unit vector fixed by layer and
+head. After the projection this is as long as what pruning removes, in a random direction. Since
+‖W_h a_h‖² = a_hᵀ G_h a_h with G_h = W_hᵀ W_h, a token costs head_dim² products for a head, and no
+weight is read again.
 """
 
 from typing import NamedTuple

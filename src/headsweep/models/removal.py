@@ -261,15 +261,15 @@ def _set(module: nn.Module, name: str, axis: int, index: Tensor) -> None:
 class LayerConfig:
     """A view of a model's config for one layer, with its own counts of heads."""
 
-    def __init__(self, config: Any, own: Mapping[str, int]) -> None:
+    def __init__(self, config: Any, counts: Mapping[str, int]) -> None:
         nested = isinstance(config, LayerConfig)
         self.shared = config.shared if nested else config
-        self.own = {**config.own, **own} if nested else dict(own)
+        self.counts = {**config.counts, **counts} if nested else dict(counts)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("shared", "own"):  # `copy` asks before they are set
+        if name.startswith("__") or name in ("shared", "counts"):  # `copy` asks before they are set
             raise AttributeError(name)
-        return self.own[name] if name in self.own else getattr(self.shared, name)
+        return self.counts[name] if name in self.counts else getattr(self.shared, name)
 
 
 def _own_config(model: PreTrainedModel) -> Any:

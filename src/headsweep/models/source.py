@@ -133,12 +133,13 @@ def fetch_model(
     return folder
 
 
-def check_folder(folder: Path, *, known: bool = True) -> None:
+def check_folder(folder: Path, *, ignore_unneeded: bool = True) -> None:
     """Raise a ModelError unless a folder has a config, whole safetensors and a tokenizer.
 
-    It may not name code of its own; see `guard.check_code`.
+    It may not name code of its own, unless that is not needed and `ignore_unneeded`; see
+    `guard.check_code`.
     """
-    check_code(folder, known=known)
+    check_code(folder, ignore_unneeded=ignore_unneeded)
     for file in weight_files(folder):
         read_header(file)
     names_there = {file.name for file in tokenizer_files(folder)}

@@ -1,6 +1,6 @@
 """The work that a config asks for: batches of answers to generate, arms of compressions to run.
 
-Only the config is read. The workflow turns both into jobs, ``headsweep plan`` into an estimate.
+Only the config is read. The workflow turns both into jobs, and ``headsweep plan`` into an estimate.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Batch:
+class PlannedBatch:
     """The variants of one model that answer one question set under one decoding.
 
     Names are config names. Variants are sorted, base first.
@@ -49,13 +49,13 @@ class Batch:
 
         Variants that differ in all layers have one, too. Groups above `GROUP` are divided.
         """
-        found = dict[Variant, str]()
+        group_of = dict[Variant, str]()
         members = Counter[int | None]()
         for variant in self.variants:
             number = members[variant.layer] // GROUP
             members[variant.layer] += 1
-            found[variant] = f"{variant.layer}.{number}" if number else str(variant.layer)
-        return found
+            group_of[variant] = f"{variant.layer}.{number}" if number else str(variant.layer)
+        return group_of
 
 
 def at_home(config: Config, name: str) -> list[str]:
@@ -66,31 +66,32 @@ def at_home(config: Config, name: str) -> list[str]:
     """
 
     def learnt_there(selector: Selector) -> bool:
-        train, test = (config.questions[each] for each in (selector.train, selector.test))
+        train, test = (config.questions[questions] for questions in (selector.train, selector.test))
         return train.family == test.family
 
-    asked = config.selectors[name]
-    if learnt_there(asked):
+    transferred = config.selectors[name]
+    if learnt_there(transferred):
         return []
     return [
         other
         for other, selector in config.selectors.items()
         if learnt_there(selector)
         and (selector.model, selector.decoding, selector.test)
-        == (asked.model, asked.decoding, asked.test)
+        == (transferred.model, transferred.decoding, transferred.test)
     ]
 
 
-def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
+def pool(config: Config, experiment: Sweep | Selector) -> list[Variant]:
     """Return the head-pruned variants of a sweep or selector, sorted."""
-    model = config.models[of.model]
-    layers = sorted({*expand(of.layers, model.layers)})
-    if isinstance(of.heads, TopOfMap):
-        return sorted(map(Variant.parse, of.heads.chosen or ()), key=Variant.order)
+    model = config.models[experiment.model]
+    layers = sorted({*expand(experiment.layers, model.layers)})
+    heads = experiment.heads
+    if isinstance(heads, TopOfMap):
+        return sorted(map(Variant.parse, heads.chosen or ()), key=Variant.order)
     return [
         Variant(layer, head)
         for layer in layers
-        for head in sorted({*(model.heads_in(layer) if of.heads == "all" else of.heads)})
+        for head in sorted({*(model.heads_in(layer) if heads == "all" else heads)})
     ]
 
 
@@ -101,17 +102,18 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     heads are pruned in the layer with most.
     """
     kinds = _PLACEBOS.get(sweep.placebos, (sweep.placebos,))
-    found = list[Variant]()
-    layers = [list(own) for _, own in groupby(pool(config, sweep), key=lambda each: each.layer)]
+    variants = list[Variant]()
+    by_layer = groupby(pool(config, sweep), key=lambda variant: variant.layer)
+    layers = [list(variants_of_layer) for _, variants_of_layer in by_layer]
     for members in layers if "noise" in kinds else ():
         count = min(sweep.noise_placebos or len(members), len(members))
         chosen = (members[i * len(members) // count] for i in range(count))
-        found += [Variant(each.layer, each.head, "noise") for each in chosen]
+        variants += [Variant(head.layer, head.head, "noise") for head in chosen]
     if "replay" in kinds:
-        found += [Variant(members[0].layer, 0, "replay") for members in layers]
+        variants += [Variant(members[0].layer, 0, "replay") for members in layers]
     if "numeric" in kinds:
-        found += numeric(max(map(len, layers)))
-    return found
+        variants += numeric(max(map(len, layers)))
+    return variants
 
 
 def family_members(config: Config, frontier: Frontier) -> dict[tuple[str, int], list[Variant]]:
@@ -126,20 +128,20 @@ def family_members(config: Config, frontier: Frontier) -> dict[tuple[str, int], 
     }
 
 
-def batches(config: Config) -> list[Batch]:
+def batches(config: Config) -> list[PlannedBatch]:
     """Return every batch to generate, each once, in the order of the config."""
     wanted: dict[_Names, set[Variant]] = {}
     for names, variants in _requests(config):
         wanted.setdefault(names, {BASE}).update(variants)
     return [
-        Batch(*names, tuple(sorted(variants, key=Variant.order)))
+        PlannedBatch(*names, tuple(sorted(variants, key=Variant.order)))
         for names, variants in wanted.items()
     ]
 
 
-def find_batch(config: Config, model: str, decoding: str, questions: str) -> Batch:
+def find_batch(config: Config, model: str, decoding: str, questions: str) -> PlannedBatch:
     """Return the batch of the given config names, with all variants that the config requests."""
-    alone = Batch(model, decoding, questions, (BASE,))
+    alone = PlannedBatch(model, decoding, questions, (BASE,))
     return next((batch for batch in batches(config) if batch.names == alone.names), alone)
 
 
@@ -197,8 +199,8 @@ class Arm:
         values = settings.decisive().non_defaults()
         if settings.scratch:
             layout = self.study.pruned(settings).decisive().non_defaults()
-            own = {name: value for name, value in values.items() if name.startswith("scratch")}
-            values = {**own, "epochs": settings.training.epochs, "layout": layout}
+            scratch = {name: value for name, value in values.items() if name.startswith("scratch")}
+            values = {**scratch, "epochs": settings.training.epochs, "layout": layout}
         return f"{self.name}-{digest(values)}"
 
     @property
@@ -216,10 +218,10 @@ class Arm:
             return None
         wanted = self.study.pruned(self.settings)
         every = self.study.settings.items()
-        alike = (name for name, own in every if own.decisive() == wanted.decisive())
+        alike = (name for name, settings in every if settings.decisive() == wanted.decisive())
         return replace(self, name=next(alike, "full"), settings=wanted)
 
-    def answered(self, config: Config) -> Batch:
+    def answered(self, config: Config) -> PlannedBatch:
         """Return the answers to its training questions that a model's arm needs.
 
         Those without each head are among them if they rank the heads.
@@ -229,7 +231,7 @@ class Arm:
         shape = config.models[study.model]
         layers = range(shape.layers) if self.settings.causal else ()
         every = [Variant(layer, head) for layer in layers for head in shape.heads_in(layer)]
-        return Batch(study.model, study.decoding, study.train, (BASE, *every))
+        return PlannedBatch(study.model, study.decoding, study.train, (BASE, *every))
 
 
 def arms(config: Config, compression: str) -> list[Arm]:
@@ -249,12 +251,12 @@ def all_arms(config: Config) -> dict[tuple[str, str, str], Arm]:
 
 def seeded_arms(config: Config) -> list[tuple[Arm, int]]:
     """Return every arm with each of its seeds, once each: equal arms may have different seeds."""
-    found = {
+    trainings = {
         (arm.subject, arm.data, arm.key, seed): (arm, seed)
         for arm in _asked_arms(config)
         for seed in arm.study.seeds
     }
-    return [*found.values()]
+    return [*trainings.values()]
 
 
 def _asked_arms(config: Config) -> list[Arm]:
@@ -277,16 +279,16 @@ def solvers(config: Config) -> dict[tuple[str, str], Study]:
 
 def encoders(config: Config) -> dict[str, Encoder]:
     """Return the pretrained encoders of solvers, by key."""
-    found = [solver.encoder for solver in config.solvers.values()]
-    return {encoder_key(encoder): encoder for encoder in found if encoder.source is not None}
+    every = [solver.encoder for solver in config.solvers.values()]
+    return {encoder_key(encoder): encoder for encoder in every if encoder.source is not None}
 
 
-def find(known: Mapping[Any, _T], key: object) -> _T:
+def find(compressed: Mapping[Any, _T], key: object) -> _T:
     """Return what `all_arms`, `solvers` or `encoders` of a config have under a key.
 
     Raises:
         ConfigError: there is nothing.
     """
-    if key not in known:
-        raise ConfigError(f"no compression of this config has {key}; there is {[*known]}")
-    return known[key]
+    if key not in compressed:
+        raise ConfigError(f"no compression of this config has {key}; there is {[*compressed]}")
+    return compressed[key]

@@ -53,7 +53,7 @@ ANY_CORE = Card(0, 1e10, 3e10, launch=3e-5, training=0.7, training_launch=0.05)
 
 CPU_SHARE = 0.7
 """Of the rate of a single-threaded product, assumed for this CPU."""
-_WITH_BF16, _WITHOUT_BF16 = 2.0, 0.5
+_WITH_BF16, _WITHOUT_BF16 = 2.0, 0.93
 """Rate of products in half precision over single, on a CPU that has bfloat16 and without."""
 
 _LIGHT, _HEAVY = 1.4, 2.1

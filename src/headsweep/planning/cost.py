@@ -25,7 +25,7 @@ from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression, Training
 from headsweep.errors import HeadsweepError
 from headsweep.planning import rows
-from headsweep.planning.batches import Batch, expand
+from headsweep.planning.batches import PlannedBatch, expand
 from headsweep.planning.cards import ANY_CARD, ANY_CORE, CARDS, Card, card_of
 from headsweep.planning.memory import (
     HEAD_DIM,
@@ -113,7 +113,7 @@ def question_count(questions: Questions) -> int:
     return _UNKNOWN_SIZE
 
 
-def generation_cost(config: Config, batch: Batch) -> Cost:
+def generation_cost(config: Config, batch: PlannedBatch) -> Cost:
     """Estimate what generating one batch costs."""
     decoding, questions = config.decodings[batch.decoding], config.questions[batch.questions]
     answers = question_count(questions) * decoding.samples * len(batch.variants)
@@ -121,7 +121,7 @@ def generation_cost(config: Config, batch: Batch) -> Cost:
     return Cost(len(batch.variants), answers, tokens, tokens * _DISK_BYTES_A_TOKEN / 1e9)
 
 
-def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> float:
+def generation_seconds(config: Config, batch: PlannedBatch, card: Card = ANY_CARD) -> float:
     """Return the seconds that a card takes to generate a batch, without job starts."""
     model = config.models[batch.model]
     length = answer_length(config, batch)
@@ -133,8 +133,8 @@ def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> f
     step = max(together * token, model.billions * 1e9 * _width(model) / card.bandwidth)
     step += together * _cached(model) * (prompt + length / 2) / card.bandwidth
     step += model.layers * card.launch
-    asked = question_count(config.questions[batch.questions])  # samples share a prompt's pass
-    passes = asked * (1 + _SHARE_OF_LAYERS * (len(batch.variants) - 1))
+    questions = question_count(config.questions[batch.questions])  # samples share a prompt's pass
+    passes = questions * (1 + _SHARE_OF_LAYERS * (len(batch.variants) - 1))
     return passes * prompt * token + answers * length / together * step
 
 
@@ -153,7 +153,7 @@ def _is_gpu(card: Card) -> bool:
     return card in CARDS.values()
 
 
-def generation_request(config: Config, batch: Batch, together: int = 1) -> Request:
+def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -> Request:
     """Return the resources that one job of a batch requests from a cluster.
 
     So many jobs share an allocation, which loads the model once; their minutes are added.
@@ -174,10 +174,10 @@ def scored_texts(config: Config, name: str) -> Texts:
     """Return the texts that a map scores: at most so many, each of a mean length."""
     section = config.maps[name]
     questions = config.questions[section.questions]
-    asked = question_count(questions)
-    asked = min(asked, section.n or asked)
+    count = question_count(questions)
+    count = min(count, section.n or count)
     kinds = _SAMPLED_TEXTS + 1 if section.sampling else 1  # and a reference solution
-    return Texts(asked * kinds, sum(LENGTHS[questions.benchmark]))
+    return Texts(count * kinds, sum(LENGTHS[questions.benchmark]))
 
 
 def scoring_cost(config: Config, name: str) -> Cost:
@@ -235,7 +235,7 @@ def scoring_request(config: Config, name: str) -> Request:
     return Request(gpus, int(4000 + 2500 * weights), minutes)
 
 
-def answer_length(config: Config, batch: Batch) -> int:
+def answer_length(config: Config, batch: PlannedBatch) -> int:
     """Return the assumed mean length of a batch's answers, in tokens."""
     _, length = LENGTHS[config.questions[batch.questions].benchmark]
     return min(length, config.decodings[batch.decoding].max_new_tokens)
@@ -244,7 +244,11 @@ def answer_length(config: Config, batch: Batch) -> int:
 def training_cost(config: Config, compression: str) -> Cost:
     """Estimate what the trainings of a compression cost: its solvers and all arms."""
     study = config.compressions[compression]
-    epochs = [_recipe(config, study, own).epochs for own in study.settings.values() if own.rounds]
+    epochs = [
+        _recipe(config, study, settings).epochs
+        for settings in study.settings.values()
+        if settings.rounds
+    ]
     epochs += [config.solver_of(study).training.epochs] if study.solver is not None else []
     jobs = len(study.seeds) * len(epochs)
     tokens = len(study.seeds) * sum(epochs) * math.prod(_training_part(config, study))
@@ -269,18 +273,18 @@ def training_seconds(
         return trained(config.solver_of(study).training)
     tested = _SOLVING * rows * a_pass
     if study.model is not None:
-        batch = Batch(study.model, study.decoding, str(study.test), (BASE,))
+        batch = PlannedBatch(study.model, study.decoding, str(study.test), (BASE,))
         tested = generation_seconds(config, batch, card)
     if settings is None:
         arms = study.settings if study.measured is None else study.measured
         return _TEST_TURNS * len(arms) * tested
     seconds = tested + (trained(_recipe(config, study, settings)) if settings.rounds else 0)
-    own = settings.importance
-    scored = min(rows, own.calibration or rows)
-    if own.criterion == "causal" and study.solver is not None:  # on the development part
+    importance = settings.importance
+    scored = min(rows, importance.calibration or rows)
+    if importance.criterion == "causal" and study.solver is not None:  # on the development part
         encoder = config.solver_of(study).encoder
         scored = encoder.layers * encoder.heads * (rows // 10)
-    elif own.criterion in ("random", "causal"):
+    elif importance.criterion in ("random", "causal"):
         scored = 0  # a model's causal scores are a sweep's accuracies
     removals = settings.rounds if settings.schedule == "rounds" else 1
     return seconds + (removals * scored * a_pass if settings.ratio else 0)
@@ -336,9 +340,9 @@ def _cached(model: Model) -> int:
 def _recipe(config: Config, study: Study, settings: Compression) -> Training:
     if not settings.scratch:
         return settings.training
-    own = config.solver_of(study).training
-    epochs = settings.scratch_times * (own.epochs + settings.training.epochs)
-    return own.model_copy(update={"epochs": epochs})
+    teacher = config.solver_of(study).training
+    epochs = settings.scratch_times * (teacher.epochs + settings.training.epochs)
+    return teacher.model_copy(update={"epochs": epochs})
 
 
 def _training_part(config: Config, study: Study) -> tuple[int, int]:

@@ -42,9 +42,9 @@ class Exhibit(NamedTuple):
     title: str
     caption: str
 
-    def template(self, run: str, of: str, layer: int = 0) -> str:
+    def template(self, run: str, subject: str, layer: int = 0) -> str:
         """Return the path of its files with only the suffix left open."""
-        parts = {"run": [], "layer": [of, f"L{layer:02d}"]}.get(self.per, [of])
+        parts = {"run": [], "layer": [subject, f"L{layer:02d}"]}.get(self.per, [subject])
         return f"results/{run}/figures/{'_'.join([self.name, *parts])}.{{suffix}}"
 
     def words(self, of: str, facts: Mapping[str, object]) -> tuple[str, str]:
@@ -222,7 +222,7 @@ SELECTOR_FILES = (
 
 def find_exhibit(name: str) -> Exhibit:
     """Return a figure by its name."""
-    return next(each for each in EXHIBITS if each.name == name)
+    return next(exhibit for exhibit in EXHIBITS if exhibit.name == name)
 
 
 class RunFiles:
@@ -253,7 +253,7 @@ class RunFiles:
                 return self.study_files(name)
             case "frontier":
                 tables = ("curves", "paired", "families")
-                return [fill(paths.FRONTIER, frontier=name, table=each) for each in tables]
+                return [fill(paths.FRONTIER, frontier=name, table=table) for table in tables]
         return []
 
     def layers(self, sweep: str) -> list[int]:

@@ -1,15 +1,15 @@
-"""Foretell what a config's answers take, from rates that a pilot has measured.
+"""Predict how long a config's answers take, from rates that a pilot has measured.
 
-A step over r rows takes s₀ + s₁ · r: reading the weights, and products of each row. Tokens are
-counted at the rate of a full width; when the last rows of a unit of work run dry, s₀ is spent on
-few of them, which is counted as so many steps more.
+A step over r rows takes s₀ + s₁ · r: reading the weights, and the products of each row. Tokens are
+counted at the rate of a full width. Towards the end of a unit of work fewer rows are left, and each
+step still costs s₀; that is counted as additional steps.
 """
 
 import math
 from typing import NamedTuple
 
 from headsweep.config import Config
-from headsweep.planning.batches import Batch
+from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.cost import answer_length, question_count
 from headsweep.planning.memory import LENGTHS
 from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
@@ -30,12 +30,12 @@ class Speed(NamedTuple):
 
     @property
     def fixed(self) -> float:
-        """Seconds of a step that do not hang on its rows: s₀."""
+        """Seconds of a step that do not depend on its rows: s₀."""
         if self.rows == 1:
             return 0.0
         wide = self.rows / self.decode
-        each = max(0.0, wide - 1 / self.narrow) / (self.rows - 1)
-        return max(0.0, 1 / self.narrow - each)
+        row_seconds = max(0.0, wide - 1 / self.narrow) / (self.rows - 1)
+        return max(0.0, 1 / self.narrow - row_seconds)
 
 
 class Habits(NamedTuple):
@@ -62,7 +62,7 @@ class Worker(NamedTuple):
 
 
 def model_seconds(
-    config: Config, like: Batch, asked: list[Batch], habits: Habits, worker: Worker
+    config: Config, like: PlannedBatch, batches: list[PlannedBatch], habits: Habits, worker: Worker
 ) -> float:
     """Return the seconds that this machine takes for some batches of one model.
 
@@ -71,23 +71,28 @@ def model_seconds(
     """
     return sum(
         _batch_seconds(config, batch, _scaled(config, like, batch, habits), worker)
-        for batch in asked
+        for batch in batches
     )
 
 
-def _scaled(config: Config, like: Batch, batch: Batch, habits: Habits) -> Habits:
+def _scaled(config: Config, like: PlannedBatch, batch: PlannedBatch, habits: Habits) -> Habits:
     """Return the habits that are expected in a batch."""
     limit = config.decodings[batch.decoding].max_new_tokens
-    prompts = [LENGTHS[config.questions[each.questions].benchmark][0] for each in (like, batch)]
+    benchmarks = [config.questions[either.questions].benchmark for either in (like, batch)]
+    piloted_prompt, prompt = (LENGTHS[benchmark][0] for benchmark in benchmarks)
     longer = answer_length(config, batch) / answer_length(config, like)
     return habits._replace(
-        prompt=habits.prompt * prompts[1] / prompts[0],
+        prompt=habits.prompt * prompt / piloted_prompt,
         length=min(limit, habits.length * longer),
         longest=min(limit, habits.longest * longer),
     )
 
 
-def _batch_seconds(config: Config, batch: Batch, habits: Habits, worker: Worker) -> float:
+def _batch_seconds(config: Config, batch: PlannedBatch, habits: Habits, worker: Worker) -> float:
+    """Return the seconds of one batch: prefill and decoding, and the narrow end of each unit.
+
+    What is verified is fed like a prompt, from the pruned layer on, in place of being decoded.
+    """
     questions = question_count(config.questions[batch.questions])
     decoding = config.decodings[batch.decoding]
     layers = config.models[batch.model].layers

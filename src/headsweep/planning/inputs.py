@@ -26,7 +26,7 @@ from headsweep.planning.batches import batches, histories
 from headsweep.planning.cards import gpu_count
 from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import with_chosen_heads
-from headsweep.planning.piloted import with_piloted_backends
+from headsweep.planning.piloted import with_piloted_settings
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
 from headsweep.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE
@@ -53,16 +53,16 @@ def resolve(config: Config) -> Config:
     def resolved(where: str, section: Any) -> Any:
         return section.model_copy(update={"revision": _revision(where, section)})
 
-    found: dict[str, dict[str, object]] = {
-        kind: {n: resolved(f"{kind}.{n}", each) for n, each in getattr(config, kind).items()}
+    sections: dict[str, dict[str, object]] = {
+        kind: {n: resolved(f"{kind}.{n}", entry) for n, entry in getattr(config, kind).items()}
         for kind in ("models", "embedders", "questions", "problems")
     }
-    found["solvers"] = {**config.solvers}
+    sections["solvers"] = {**config.solvers}
     for name, solver in config.solvers.items():
         if solver.encoder.source is not None:
             encoder = resolved(f"solvers.{name}.encoder", solver.encoder)
-            found["solvers"][name] = solver.model_copy(update={"encoder": encoder})
-    return with_chosen_heads(with_piloted_backends(config.model_copy(update=found)))
+            sections["solvers"][name] = solver.model_copy(update={"encoder": encoder})
+    return with_chosen_heads(with_piloted_settings(config.model_copy(update=sections)))
 
 
 def preflight(config: Config) -> None:
@@ -259,11 +259,11 @@ def _content(where: str, section: _Source, local: Path) -> str:
                 f"source {section.source} is missing; put it there, or write its `revision` if "
                 f"the store holds all that is made from it"
             )
-        found = source.fingerprint(local)
+        fingerprint = source.fingerprint(local)
         if not isinstance(section, Embedder):
-            return found
+            return fingerprint
         # Pooling settings are in subfolders, which a model's fingerprint leaves out.
-        digest = hashlib.sha256(found.encode())
+        digest = hashlib.sha256(fingerprint.encode())
         for file in sorted(local.rglob("*.json")):
             digest.update(f"\0{file.relative_to(local)}\0".encode() + file.read_bytes())
         return digest.hexdigest()[:16]
@@ -274,12 +274,12 @@ def _check_revision(where: str, section: _Source) -> Path | None:
     local = _local(section)
     if local is None:
         return None
-    if (found := _content(where, section, local)) != section.revision:
+    if (present := _content(where, section, local)) != section.revision:
         data = isinstance(section, Questions | WordProblems)
         kind, error = ("sha256", BenchmarkError) if data else ("fingerprint", ModelError)
         raise error(
-            f"{where}.revision: {local} has {kind} {found}, not {section.revision}; restore it, or "
-            f"remove `revision`"
+            f"{where}.revision: {local} has {kind} {present}, not {section.revision}; restore it, "
+            f"or remove `revision`"
         )
     if isinstance(section, Embedder):
         with _at(where):

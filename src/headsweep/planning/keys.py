@@ -30,7 +30,7 @@ same settings give another content, or keys are made otherwise. `headsweep store
 renames what stays valid."""
 
 _SHOWN = {"title", "file", "beside"}  # the content of a file is named by its revision (sha256)
-_SPEED_ONLY = {"device", "batch_size", "billions", "tensor_parallel"}
+_SPEED_ONLY = {"device", "batch_size", "billions", "tensor_parallel", "graphs"}
 _OF_DRAW = {"sampling", "embedder", "clusters"}
 _OF_CUSTOM = {"dataset", "subset", "columns", "grader"}
 _UNUSED = {"random": {"fold"}, "folds": {"ratios"}, "official": {"ratios", "fold", "seed"}}
@@ -148,8 +148,8 @@ def _deciding(config: Config, kind: str, name: str, values: _Values) -> dict[str
                 idle |= {"seed"}
             partition = section.partition.reset(*_UNUSED[section.partition.protocol])
             section = section.model_copy(update={"partition": partition})
-    found = _without_place(section, values)
-    kept = {setting: value for setting, value in found.items() if setting not in idle}
+    values_of_section = _without_place(section, values)
+    kept = {setting: value for setting, value in values_of_section.items() if setting not in idle}
     for setting, (other, referred) in references.items():
         kept[setting] = _deciding(config, other, referred, values)
     return kept
@@ -161,10 +161,10 @@ def _keyed(section: Section) -> dict[str, Any]:
 
 def _without_place(section: Section, values: _Values) -> dict[str, Any]:
     """Return a section's values, without a local folder, whose content its revision names."""
-    found = values(section)
-    if found.get("source") and local_folder(found["source"]):
-        del found["source"]
-    return found
+    kept = values(section)
+    if kept.get("source") and local_folder(kept["source"]):
+        del kept["source"]
+    return kept
 
 
 def key_of_wildcard(config: Config, wildcard: str, name: str) -> str:

@@ -6,7 +6,7 @@ import logging
 from headsweep import paths
 from headsweep.config import Config, HeadMap, Sweep, TopOfMap
 from headsweep.errors import ConfigError
-from headsweep.planning.batches import Batch, batches, expand
+from headsweep.planning.batches import PlannedBatch, batches, expand
 from headsweep.planning.keys import digest, key
 from headsweep.planning.store import Store
 from headsweep.record import read_text
@@ -33,7 +33,7 @@ def map_noise(config: Config, name: str, layer: int) -> list[Variant]:
     heads = map_heads(config, name, layer)
     count = min(config.maps[name].noise_placebos, len(heads))
     chosen = [heads[place * len(heads) // count] for place in range(count)]
-    return [Variant(layer, each.head, "noise") for each in chosen]
+    return [Variant(layer, variant.head, "noise") for variant in chosen]
 
 
 def unchanged(layer: int) -> Variant:
@@ -54,7 +54,7 @@ def texts_key(config: Config, name: str) -> str:
         "model": key(config, "models", section.model),
         "questions": key(config, "questions", section.questions),
         "decoding": key(config, "decodings", section.decoding),
-        "sampling": [key(config, "decodings", each) for each in section.sampling],
+        "sampling": [key(config, "decodings", decoding) for decoding in section.sampling],
         "grading": config.grading,
     }
     return f"{name}-{digest(values)}"
@@ -87,7 +87,7 @@ def layer_name(layer: int) -> str:
     return f"L{layer:02d}"
 
 
-def head_batches_elsewhere(config: Config, name: str) -> list[Batch]:
+def head_batches_elsewhere(config: Config, name: str) -> list[PlannedBatch]:
     """Return the batches with pruned heads of a map's model, on other questions than the map's.
 
     Their graded answers say what losing a head gained. Those to the map's own questions are left
@@ -112,11 +112,11 @@ def with_chosen_heads(config: Config) -> Config:
         ConfigError: none of a map's highest heads is in a sweep's layers.
         TableError: a map's table is damaged.
     """
-    found: dict[str, Sweep] = {}
+    sweeps: dict[str, Sweep] = {}
     for name, sweep in config.sweeps.items():
         wanted = sweep.heads
         if not isinstance(wanted, TopOfMap) or wanted.chosen is not None:
-            found[name] = sweep
+            sweeps[name] = sweep
             continue
         file = Store(config).path(paths.MAP, map=wanted.map, table="heads")
         if not file.exists():
@@ -142,5 +142,5 @@ def with_chosen_heads(config: Config) -> Config:
         rows.sort(key=lambda row: -float(row["change"]))
         chosen = tuple(row["variant"] for row in rows[: wanted.top])
         heads = wanted.model_copy(update={"chosen": chosen})
-        found[name] = sweep.model_copy(update={"heads": heads})
-    return config.model_copy(update={"sweeps": found})
+        sweeps[name] = sweep.model_copy(update={"heads": heads})
+    return config.model_copy(update={"sweeps": sweeps})

@@ -111,10 +111,10 @@ def training_memory(config: Config, study: Study, settings: Compression) -> Trai
     size, shape = parameters(config, study), _shape(config, study)
     rows = math.ceil(recipe.batch_size / recipe.micro_batches)
     tokens = _LONG_PROBLEM
-    asked = 0
+    new_tokens = 0
     if study.model is not None:
         tokens = longest_text(config, study)
-        asked = config.decodings[study.decoding].max_new_tokens
+        new_tokens = config.decodings[study.decoding].max_new_tokens
     a_weight = _TRAINED_BYTES
     a_map = 8
     share = 1.0
@@ -129,5 +129,5 @@ def training_memory(config: Config, study: Study, settings: Compression) -> Trai
     elif distillation.feature == "none":
         maps = 0.0
     a_token = shape.layers * (_SAVED_WIDE * shape.width + _SAVED_INNER * shape.inner)
-    states = share * tokens * a_token + _SAVED_LOGITS * asked * shape.vocabulary
+    states = share * tokens * a_token + _SAVED_LOGITS * new_tokens * shape.vocabulary
     return TrainingMemory(1e-9 * a_weight * size, teacher, maps, 4e-9 * rows * states)

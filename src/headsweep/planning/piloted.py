@@ -1,7 +1,7 @@
-"""What a pilot has decided for a run: the software that answers for each model on its card.
+"""What a pilot has decided for a run: what answers for each model on its card, and how.
 
-`headsweep pilot` writes it into the run's folder; `headsweep.planning.inputs.resolve` takes it from
-there, so that every command and job of the run has the same.
+`headsweep pilot` writes it into the run's folder. `headsweep.planning.inputs.resolve` reads it
+there, so that every command and job of the run uses the same.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,9 +14,11 @@ from headsweep.errors import TableError
 from headsweep.planning.cards import gpu_names, has_gpu
 from headsweep.planning.keys import key
 from headsweep.record import Stopwatch, read_json, write_record
-from headsweep.tables import write_json
+from headsweep.safe_files import write_json
 
 _DEFAULT = "headsweep"
+DECIDED = ("backend", "graphs")
+"""Settings of a model that a pilot decides, where the config does not state them."""
 
 
 def settings_file(config: Config) -> Path:
@@ -24,33 +26,34 @@ def settings_file(config: Config) -> Path:
     return Path(paths.RESULTS, config.run, "pilot.json")
 
 
-def write_settings(config: Config, backends: Mapping[str, str], stopwatch: Stopwatch) -> Path:
-    """Write what answers for each model of a resolved config, by name; return the file.
+def write_settings(
+    config: Config, decided: Mapping[str, Mapping[str, str]], stopwatch: Stopwatch
+) -> Path:
+    """Write the settings of `DECIDED` of each model of a resolved config, by name; return the file.
 
     Models that another pilot of this run has decided keep their entries.
     """
     file = settings_file(config)
     models = dict(_entries(config))
-    for name, backend in backends.items():
-        models[name] = {"model": _key(config, name), "cards": gpu_names(), "backend": backend}
+    for name, values in decided.items():
+        models[name] = {"model": _key(config, name), "cards": gpu_names(), **values}
     write_json(file, {"models": models})
     write_record(file, stopwatch, {"run": config.run})
     return file
 
 
-def with_piloted_backends(config: Config) -> Config:
-    """Return a config whose models have the software that a pilot of its run has chosen.
+def with_piloted_settings(config: Config) -> Config:
+    """Return a config whose models have the settings that a pilot of its run has decided.
 
-    A `backend` that the config states stays. So does everything if a model is another than was
-    piloted.
+    What the config states stays. So does everything if a model is another than was piloted.
     """
     models = {**config.models}
     for name, entry in _entries(config).items():
         section = models.get(name)
-        if section is None or "backend" in section.model_fields_set:
+        if section is None or entry["model"] != _key(config, name):
             continue
-        if entry["model"] == _key(config, name):
-            models[name] = section.model_copy(update={"backend": entry["backend"]})
+        left = {*DECIDED} & {*entry} - section.model_fields_set
+        models[name] = section.model_copy(update={setting: entry[setting] for setting in left})
     return config.model_copy(update={"models": models})
 
 

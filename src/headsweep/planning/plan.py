@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from headsweep.config import Config
 from headsweep.config.compression import SCORED_AT_ONCE
 from headsweep.planning import cost, memory
-from headsweep.planning.batches import Batch, batches
+from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.cards import CARDS, CPU_SHARE, this_cpu
 from headsweep.planning.cost import Cost
 from headsweep.planning.sight import ABOUT, ASSUMED, sight
@@ -19,16 +19,20 @@ def describe(config: Config) -> str:
 
     All of it is counted, whether or not the store already holds it.
     """
-    asked = batches(config)
-    costs = [(tuple(batch.names.values()), cost.generation_cost(config, batch)) for batch in asked]
+    planned = batches(config)
+    costs = [
+        (tuple(batch.names.values()), cost.generation_cost(config, batch)) for batch in planned
+    ]
     costs += [((name, "map", ""), cost.scoring_cost(config, name)) for name in config.maps]
     costs += [
         ((name, "training", ""), cost.training_cost(config, name)) for name in config.compressions
     ]
-    total = Cost(*map(sum, zip(Cost(0, 0, 0, 0), *(each for _, each in costs), strict=True)))
+    total = Cost(
+        *map(sum, zip(Cost(0, 0, 0, 0), *(batch_cost for _, batch_cost in costs), strict=True))
+    )
     costs.append((("total", "", ""), total))
     trainings = {name: _trained(config, name) for name in config.compressions}
-    answer_lengths = sorted({cost.answer_length(config, batch) for batch in asked})
+    answer_lengths = sorted({cost.answer_length(config, batch) for batch in planned})
     lengths = ", ".join(map(str, answer_lengths)) or "no"
     measured = this_cpu().flops / CPU_SHARE / 1e9
     starts = total.jobs * _START_SECONDS / 3600
@@ -37,7 +41,7 @@ run {config.run!r} (counts everything; what the store already holds is not made 
 
 {aligned(_amounts(costs), left=3)}
 
-{aligned(_hours(config, asked, trainings), left=1)}
+{aligned(_hours(config, planned, trainings), left=1)}
 {_scoring(config)}{_training(config, trainings)}{_sight(config)}
 Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
 in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
@@ -52,21 +56,25 @@ def _amounts(costs: Sequence[tuple[tuple[str, ...], Cost]]) -> list[tuple[str, .
     rows: list[tuple[str, ...]] = [
         ("model", "decoding", "questions", "jobs", "answers", "M tokens", "disk GB")
     ]
-    for names, each in costs:
-        amounts = (f"{each.jobs:,}", f"{each.answers:,}", f"{each.tokens / 1e6:,.1f}")
-        rows.append((*names, *amounts, f"{each.disk_gigabytes:,.2f}"))
+    for names, batch_cost in costs:
+        amounts = (
+            f"{batch_cost.jobs:,}",
+            f"{batch_cost.answers:,}",
+            f"{batch_cost.tokens / 1e6:,.1f}",
+        )
+        rows.append((*names, *amounts, f"{batch_cost.disk_gigabytes:,.2f}"))
     return rows
 
 
 def _hours(
-    config: Config, asked: Sequence[Batch], trainings: Mapping[str, memory.TrainingMemory]
+    config: Config, planned: Sequence[PlannedBatch], trainings: Mapping[str, memory.TrainingMemory]
 ) -> list[tuple[str, ...]]:
     """Return a row for each card: hours of answers, maps and training, memory, and what fits."""
     rows: list[tuple[str, ...]] = [
         ("card", "generation", "maps", "training", "rates", "GB", "fits")
     ]
     for name, card in {**CARDS, "this CPU": this_cpu()}.items():
-        generated = sum(cost.generation_seconds(config, batch, card) for batch in asked)
+        generated = sum(cost.generation_seconds(config, batch, card) for batch in planned)
         mapped = sum(cost.map_seconds(config, map_name, card) for map_name in config.maps)
         trained = 0.0
         for study in config.compressions.values():
@@ -74,9 +82,9 @@ def _hours(
             for settings in (*study.settings.values(), *of_teacher):
                 seconds = cost.training_seconds(config, study, settings, card)
                 trained += len(study.seeds) * seconds
-        needed = {each: cost.memory(model, card) for each, model in config.models.items()}
-        needed |= {f"training {each}": sum(peak) for each, peak in trainings.items()}
-        too_large = [each for each, size in needed.items() if size > 0.9 * card.gigabytes]
+        needed = {wanted_by: cost.memory(model, card) for wanted_by, model in config.models.items()}
+        needed |= {f"training {wanted_by}": sum(peak) for wanted_by, peak in trainings.items()}
+        too_large = [wanted_by for wanted_by, size in needed.items() if size > 0.9 * card.gigabytes]
         fits = f"not {', '.join(too_large)}" if too_large else "yes"
         most = f"{max(needed.values(), default=0):.0f}"
         basis = "unmeasured" if name in CARDS else "timed now"

@@ -1,4 +1,4 @@
-"""How many rows are decoded together, and in what units: what the engine does and plans assume."""
+"""How many rows are decoded together, and in what units: the engine and the plans use the same."""
 
 import math
 

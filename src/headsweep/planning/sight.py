@@ -1,4 +1,4 @@
-"""What a planned sweep could see: the smallest gain that its test would show."""
+"""What a planned sweep could show: the smallest gain that its test would detect."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import ConfigError
-from headsweep.planning.batches import Batch
+from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.keys import SECTIONS, VERSION, key_of_wildcard
+from headsweep.record import Stopwatch, write_record
+from headsweep.safe_files import read_table, write_json, write_text
 from headsweep.tables import (
     ACCURACY,
     ANSWERS,
@@ -24,9 +26,7 @@ from headsweep.tables import (
     REGRADED_ACCURACY,
     FileKind,
     Table,
-    read_table,
     template_of,
-    write_text,
 )
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ def check_version(root: Path = Path()) -> None:
     """
     store, file = root / paths.STORE, root / paths.STORE_VERSION
     if file.exists():
-        found = file.read_text(encoding="utf-8").strip()
+        version = file.read_text(encoding="utf-8").strip()
     else:
         held = store.iterdir() if store.is_dir() else ()
-        found = "1" if any(not entry.name.startswith(".") for entry in held) else str(VERSION)
-    if found == str(VERSION):
+        version = "1" if any(not entry.name.startswith(".") for entry in held) else str(VERSION)
+    if version == str(VERSION):
         return
     advice = "update headsweep"
-    if found == "1":
+    if version == "1":
         advice = f"`headsweep store --upgrade`, given in {root.resolve()}, renames what it holds"
-    raise ConfigError(f"{store} is of version {found}; what runs here reads {VERSION}; {advice}")
+    raise ConfigError(f"{store} is of version {version}; what runs here reads {VERSION}; {advice}")
 
 
 def mark_version(root: Path = Path(), *, upgraded: bool = False) -> None:
@@ -70,6 +70,20 @@ def mark_version(root: Path = Path(), *, upgraded: bool = False) -> None:
     if (root / paths.STORE).resolve().parent != results:
         name = hashlib.sha256(str(results).encode()).hexdigest()[:16]
         write_text(root / paths.STORE_USERS / name, f"{results}\n")
+
+
+def write_config(config: Config) -> None:
+    """Write a resolved config where the jobs of its run read it.
+
+    Beside it stand the names of its models by key: a job that finds an engine at work does not
+    take the time to compute keys.
+    """
+    store = Store(config)
+    file = store.path(paths.CONFIG)
+    names = store.path(paths.MODEL_NAMES)
+    write_json(file, config.model_dump(mode="json"))
+    write_json(names, {store.key("model", name): name for name in config.models})
+    write_record(file, Stopwatch(), {}, together=[file, names])
 
 
 def other_users() -> list[Path]:
@@ -115,11 +129,11 @@ class Store:
             ConfigError: this config has no such key.
         """
         section = SECTIONS[wildcard]
-        known = {self.key(wildcard, name): name for name in reversed(getattr(self.config, section))}
-        if given not in known:
-            there = ", ".join(reversed(known)) or "none"
+        names = {self.key(wildcard, name): name for name in reversed(getattr(self.config, section))}
+        if given not in names:
+            there = ", ".join(reversed(names)) or "none"
             raise ConfigError(f"{section}: this config has no {given!r}; it has {there}")
-        return known[given]
+        return names[given]
 
     def path(self, kind: FileKind, /, **names: object) -> Path:
         """Return the path of a file from its kind and config names."""
@@ -151,7 +165,7 @@ class Store:
         names |= {"model": section.model, "decoding": section.decoding, "grading": grading}
         return self.path(kind, **names, questions=section.questions)
 
-    def answers(self, batch: Batch) -> list[str]:
+    def answers(self, batch: PlannedBatch) -> list[str]:
         """Return the files of a batch's answers, one per variant."""
         keys = self.keys(**batch.names)
         return [ANSWERS.path.format(variant=variant, **keys) for variant in batch.variants]

@@ -35,8 +35,8 @@ def title(config: Config, section: str, name: str) -> str:
     if section == "models":
         return short(name, 28)
     kind = entry.dataset if section == "problems" else entry.benchmark
-    own = entry.file or (section == "questions" and entry.dataset) or name
-    return _KNOWN.get(kind, short(Path(own).stem.replace("_", " "), 24))
+    words = entry.file or (section == "questions" and entry.dataset) or name
+    return _KNOWN.get(kind, short(Path(words).stem.replace("_", " "), 24))
 
 
 def titles(config: Config, section: str) -> dict[str, str]:
@@ -53,14 +53,14 @@ def titles(config: Config, section: str) -> dict[str, str]:
     several = [
         key
         for key in (*_SUBJECTS, *_CONDITIONS)
-        if len({own[key] for own in facts.values() if key in own}) > 1
+        if len({entry[key] for entry in facts.values() if key in entry}) > 1
     ]
     parts: dict[str, list[str]] = {}
-    for name, own in facts.items():
-        told = [key for key in several if own.get(key)]
+    for name, facts_of_entry in facts.items():
+        told = [key for key in several if facts_of_entry.get(key)]
         if not set(told) & set(_SUBJECTS):
             told.insert(0, "questions")
-        parts[name] = [own[key] for key in told]
+        parts[name] = [facts_of_entry[key] for key in told]
     derived = [name for name, entry in entries.items() if entry.title is None]
     for key in _DETAILS:
         alike = defaultdict[str, list[str]](list)
@@ -84,10 +84,10 @@ def check_titles(config: Config) -> None:
     """
     for section in EXPERIMENTS:
         first: dict[str, str] = {}
-        for name, own in titles(config, section).items():
-            if (other := first.setdefault(own, name)) != name:
+        for name, called in titles(config, section).items():
+            if (other := first.setdefault(called, name)) != name:
                 raise ConfigError(
-                    f"{section}.{other} and {section}.{name} are both called {own!r} in the "
+                    f"{section}.{other} and {section}.{name} are both called {called!r} in the "
                     f"report; write a `title` in {section}.{name} that says what differs"
                 )
 
@@ -97,39 +97,39 @@ def _facts(config: Config, section: str, entry: Any) -> dict[str, str]:
 
     A key that does not apply is left out; a text is empty where there is nothing to tell.
     """
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     if getattr(entry, "solver", None):
-        found["solver"] = short(entry.solver, 28)
-        found["questions"] = title(config, "problems", entry.data)
-        return found
-    found["model"] = title(config, "models", entry.model)
+        facts["solver"] = short(entry.solver, 28)
+        facts["questions"] = title(config, "problems", entry.data)
+        return facts
+    facts["model"] = title(config, "models", entry.model)
     if section in ("sweeps", "maps", "comparisons"):
-        found["questions"] = title(config, "questions", entry.questions)
+        facts["questions"] = title(config, "questions", entry.questions)
     else:
-        found["questions"] = title(config, "questions", entry.test)
+        facts["questions"] = title(config, "questions", entry.test)
         how = "tuned on" if section == "frontiers" else "trained on"
-        found["learnt"] = f"{how} {title(config, 'questions', entry.train)}"
+        facts["learnt"] = f"{how} {title(config, 'questions', entry.train)}"
         sets = (config.questions[entry.train].benchmark, config.questions[entry.test].benchmark)
-        elsewhere = len({_TRAIN_PART_OF.get(each, each) for each in sets}) > 1
-        found["transfer"] = found["learnt"] if elsewhere else ""
+        elsewhere = len({_TRAIN_PART_OF.get(questions, questions) for questions in sets}) > 1
+        facts["transfer"] = facts["learnt"] if elsewhere else ""
     if section == "comparisons":
-        found["decoding"] = " against ".join(entry.decodings)
+        facts["decoding"] = " against ".join(entry.decodings)
     else:
-        found["decoding"] = f"decoding {entry.decoding}"
-        found["prompt"] = f"{_RULES[config.decodings[entry.decoding].prompt]} prompt"
+        facts["decoding"] = f"decoding {entry.decoding}"
+        facts["prompt"] = f"{_RULES[config.decodings[entry.decoding].prompt]} prompt"
     if isinstance(entry, Sweep):
-        found["questions"] += " questions"
-        found["grading"] = f"{_RULES[entry.grading or config.grading]} grading"
+        facts["questions"] += " questions"
+        facts["grading"] = f"{_RULES[entry.grading or config.grading]} grading"
     if section == "selectors":
-        found["embedder"] = f"embedder {' or '.join(entry.embedder)}"
+        facts["embedder"] = f"embedder {' or '.join(entry.embedder)}"
     for key in ("layers", "heads"):
         if hasattr(entry, key):
             chosen = getattr(entry, key)
             if isinstance(chosen, TopOfMap):
-                found[key] = f"top {chosen.top} of map {chosen.map}"
+                facts[key] = f"top {chosen.top} of map {chosen.map}"
             else:
-                found[key] = _numbered(key, chosen)
-    return found
+                facts[key] = _numbered(key, chosen)
+    return facts
 
 
 def _numbered(what: str, chosen: Literal["all"] | Sequence[int]) -> str:

@@ -1,1 +1,1 @@
-"""Does the instrument see? Effects are planted; a run that does not know them looks for them."""
+"""Would effects be found? They are planted, and a run that does not know them looks for them."""

@@ -1,7 +1,7 @@
 """``python -m headsweep.proof``: plant effects, run the workflow, compare its verdicts with them.
 
-Blind: what is planted stands in a sealed file. Its sha256 is printed first; only the last step
-opens it, after the verdicts have been read from the run's own tables.
+The run is blind: what is planted is written to a sealed file, whose sha256 is printed first. Only
+the last step opens it, after the verdicts have been read from the run's own tables.
 """
 
 import argparse

@@ -1,6 +1,4 @@
-"""What the planted run found, read from its own tables; then how that compares with what was
-planted.
-"""
+"""What the run found, read from its own tables, and how it compares with what was planted."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,9 +14,10 @@ from headsweep.config import Config
 from headsweep.planning.store import Store
 from headsweep.proof.planting import COINS, EXPERTS, SABOTAGED, WHOLE
 from headsweep.proof.sabotage import LEAST
+from headsweep.safe_files import read_table
 from headsweep.sprint.evaluation import MEAN, SHUFFLED
 from headsweep.sprint.methods import COVER, SPRINT
-from headsweep.tables import QUESTIONS, RANKING, read_table
+from headsweep.tables import QUESTIONS, RANKING
 from headsweep.text import points
 
 NAMED = 6

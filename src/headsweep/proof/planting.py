@@ -1,7 +1,7 @@
-"""The planted run: its config, the sabotaged model, and a store that is filled beforehand.
+"""The run with planted effects: its config, the sabotaged model, and a store filled beforehand.
 
-What is planted is drawn from a seed, written to a sealed file, and known to nothing else: the run
-reads models and answers, and who judges it reads its tables.
+What is planted is drawn from a seed and written to a sealed file; nothing else knows it. The run
+reads models and answers, and the judge of the run reads its tables.
 """
 
 import hashlib
@@ -19,13 +19,14 @@ from headsweep.benchmarks.generated import generate
 from headsweep.config import Config, Decoding, parse
 from headsweep.errors import ConfigError
 from headsweep.generation import prepare
-from headsweep.planning.batches import Batch, batches
+from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, mark_version
 from headsweep.proof.sabotage import SOURCE, Saboteur
 from headsweep.proof.worlds import Outcomes, experts
 from headsweep.record import Stopwatch, write_record
-from headsweep.tables import ANSWERS, QUESTIONS, write_json, write_table
+from headsweep.safe_files import write_json, write_table
+from headsweep.tables import ANSWERS, QUESTIONS
 
 RUN = "proof"
 WHOLE, SABOTAGED, EXPERTS = "whole", "sabotaged", "experts"
@@ -154,7 +155,7 @@ def fill(
     return knowing
 
 
-def _write(store: Store, batch: Batch, questions: pd.DataFrame, outcomes: Outcomes) -> None:
+def _write(store: Store, batch: PlannedBatch, questions: pd.DataFrame, outcomes: Outcomes) -> None:
     """Write texts that are right, the worked solutions, or wrong, as the outcomes say."""
     for file, right in zip(store.answers(batch), outcomes.T, strict=True):
         stopwatch = Stopwatch()

@@ -1,7 +1,8 @@
 """A model with one attention head sabotaged, so that losing the head helps.
 
-Random columns are added to those of the head in the output projection: whatever the head attends
-to, it writes noise into the stream. Without the head, the model is the original without it.
+Random columns are added to the head's columns of the output projection: whatever the head attends
+to, it writes noise into the residual stream. Without the head, the model is the original model
+without that head.
 """
 
 import shutil

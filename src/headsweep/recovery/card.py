@@ -1,4 +1,4 @@
-"""What the model card of a recovered decoder says: how heads were chosen, what was measured how."""
+"""What a recovered decoder's model card says: how heads were chosen, how it was measured."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a decoder allows of a recovery, said before anything is trained."""
+"""What a decoder allows in a recovery, checked before anything is trained."""
 
 import logging
 from collections.abc import Sequence

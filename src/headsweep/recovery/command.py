@@ -1,4 +1,4 @@
-"""`headsweep prune`, done as a command line asks.
+"""`headsweep prune`: does what its command line asks for.
 
 Heavy modules are imported where they are needed, so that the command line starts fast.
 """

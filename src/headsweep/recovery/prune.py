@@ -1,7 +1,7 @@
-"""`headsweep prune --recover`: heads removed in rounds, the rest trained after each, all measured.
+"""`headsweep prune --recover`: removes heads in rounds, trains the rest after each, measures all.
 
-Source: arXiv 2511.17577, Alg. 1 and 2. What a round makes is kept beside the result until that is
-whole, so that an interrupted run goes on where it was.
+Source: arXiv 2511.17577, Alg. 1 and 2. What a round makes is kept beside the result until the
+result is complete, so that an interrupted run continues where it was.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""What a recovery keeps until its result is whole: the folder OUT.partial.
+"""What a recovery keeps until its result is complete: the folder OUT.partial.
 
-`call.json` says whose work it is, `removal_N.json` which heads round N removes, `training_N` how
-far its training is, and `round_N` is the decoder after N rounds.
+`call.json` says whose work it is, `removal_N.json` which heads round N removes, and `training_N`
+how far its training is; `round_N` is the decoder after N rounds.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from headsweep.models.checkpoints import Form, Pruning, save_pruned
 from headsweep.models.geometry import HeadGeometry
 from headsweep.record import Stopwatch, damaged, read_json, record_path, write_record
 from headsweep.recovery.text_training import Progress
-from headsweep.tables import write_json
+from headsweep.safe_files import write_json
 
 _RESULT = "recovery.json"  # beside a decoder, what is known of it
 

@@ -1,4 +1,4 @@
-"""The page's section on heads that go for good: what that costs, and what it saves."""
+"""The page's section on heads that are removed for good: what that costs, and what it saves."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain

@@ -1,11 +1,11 @@
 """The explorer's data: what every head did by groups of questions, and questions with answers.
 
 They are embedded in the page as JSON, within a budget. Counts by group are those of all questions.
-The questions that are shown have the outcomes of all heads, as bits; where not all questions fit,
-those go first on which a head and the base model differ, in a random order. A changed answer is
-stored as the length of its common start with the base model's answer and the rest. What questions
-leave of the budget is spent on the changed answers of the heads with the largest gains; the other
-heads have outcomes only.
+For the questions that are shown, the outcomes of all heads are stored as bits. If not all questions
+fit, those come first on which a head and the base model differ, in a random order. A changed answer
+is stored as the length of its common start with the base model's answer, and the rest. The budget
+that is left goes to the changed answers of the heads with the largest gains; for the other heads
+only outcomes are stored.
 """
 
 import base64
@@ -28,7 +28,8 @@ from headsweep.analysis.trials import METHOD, read_trial
 from headsweep.config import Config
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
-from headsweep.tables import ANSWERS, QUESTIONS, read_table
+from headsweep.safe_files import read_table
+from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.text import plain, points, visible
 from headsweep.variants import BASE
 

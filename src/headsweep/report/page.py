@@ -28,7 +28,8 @@ from headsweep.record import Stopwatch, read_record
 from headsweep.report import explorer
 from headsweep.report.blocks import Block, as_printed, bounded
 from headsweep.report.sections import first_figure, look_alikes, sections
-from headsweep.tables import GRADED, write_text
+from headsweep.safe_files import write_text
+from headsweep.tables import GRADED
 
 _ASSETS = Path(__file__).with_name("assets")
 

@@ -13,7 +13,7 @@ from headsweep.analysis.facts import LEAST_P, SIGNIFICANCE, Cell, Sentence, Sour
 from headsweep.report.blocks import Block, Section, marks, table
 from headsweep.report.declarations import DIFFERENCE, difference_marks
 from headsweep.report.page import render
-from headsweep.tables import write_text
+from headsweep.safe_files import write_text
 from headsweep.text import short
 
 _HEADING = "Which answers are better?"

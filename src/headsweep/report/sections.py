@@ -1,4 +1,4 @@
-"""What each section of the report says and draws, beside the tables that it declares."""
+"""What each section of the report says and draws, besides the tables that it declares."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

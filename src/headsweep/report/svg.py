@@ -1,7 +1,7 @@
 """Figures of the page as inline SVG: x in percent of the width, y in pixels.
 
-So one copy fits every width without scaling its text, and style sheets colour it for both themes.
-`page.css` styles the classes named here.
+In this way one copy fits every width without scaling its text, and style sheets colour it for both
+themes. `page.css` styles the classes named here.
 """
 
 import math

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from huggingface_hub import ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 
 from headsweep.config import Config, Questions
 from headsweep.models.source import local_folder
@@ -14,33 +14,33 @@ from headsweep.text import points
 
 _CARD = """\
 ---
-{data}
+{{ card_data }}
 ---
-# {name}
+# {{ name }}
 
 Ranks the attention heads of a language model for a question: the nearest are those whose removal \
 is expected to help to answer it (SPRINT, [arXiv 2506.03978](https://arxiv.org/abs/2506.03978), \
 section 4).
 
-{facts}
+{{ facts }}
 
 To answer a question with it:
 
 ```sh
-headsweep solve --run results/{run} --selector {name} "What is 3 times 7?"
+headsweep solve --run results/{{ run }} --selector {{ name }} "What is 3 times 7?"
 ```
 
-Pass@N on {n} test questions, in percent, with 95% bootstrap intervals over questions: a question \
-counts as solved if any of N answers is right. Heads answer greedily, of at most \
-{tokens:,} tokens; grading: {grading}. {likeness}
+Pass@N on {{ n }} test questions, in percent, with 95% bootstrap intervals over questions: a \
+question counts as solved if any of N answers is right. Heads answer greedily, of at most \
+{{ tokens }} tokens; grading: {{ grading }}. {{ likeness }}
 
-{passes}
+{{ passes }}
 
-SPRINT minus each method with {most} answers, in points, with 95% intervals over questions, seeds \
-and draws of training questions, and p after Holm's correction; apart: on questions that resemble \
-no training question.
+SPRINT minus each method with {{ most }} answers, in points, with 95% intervals over questions, \
+seeds and draws of training questions, and p after Holm's correction; apart: on questions that \
+resemble no training question.
 
-{leads}
+{{ leads }}
 """
 
 
@@ -79,19 +79,21 @@ def card(
         percents = 100 * of_method[["pass_at_n", "low", "high"]].to_numpy()
         cells = [f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in percents]
         passes.append([str(method), *cells])
-    return _CARD.format(
-        data=data.to_yaml(),
+    written = ModelCard.from_template(
+        data,
+        template_str=_CARD,
         name=name,
         run=config.run,
         facts=_markdown(["", ""], list(shown.items())),
         n=facts["test_questions"],
-        tokens=config.decodings[options.decoding].max_new_tokens,
+        tokens=f"{config.decodings[options.decoding].max_new_tokens:,}",
         grading=config.grading,
         likeness=likeness(alike),
         passes=_markdown(["", *(f"N = {n}" for n in rows["n"].unique())], passes),
         most=paired["n"].max(),
         leads=_leads(paired[paired["n"] == paired["n"].max()]),
     )
+    return f"{written}\n"
 
 
 def _leads(paired: pd.DataFrame) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep import tables
+from headsweep import safe_files, tables
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.batches import pool
@@ -29,7 +29,7 @@ class GradedAnswers:
         self._model = model
         self._store = Store(config)
         keys = ["question_id", "variant", "sample"]
-        self._read = cache(lambda path: tables.read_table(path, tables.GRADED).set_index(keys))
+        self._read = cache(lambda path: safe_files.read_table(path, tables.GRADED).set_index(keys))
 
     def of(
         self,
@@ -134,11 +134,11 @@ class Experiment:
         """
         path = self.output(kind)
         if isinstance(content, str):
-            tables.write_text(path, content)
+            safe_files.write_text(path, content)
         elif isinstance(kind, Table):
-            tables.write_table(path, content, kind, facts)
+            safe_files.write_table(path, content, kind, facts)
         else:
-            tables.write_csv(path, content, 6)
+            safe_files.write_csv(path, content, 6)
         write_record(path, self.stopwatch, {**facts, **measured})
 
     def questions(self, questions: str, ids: Sequence[str] | None = None) -> Questions:
@@ -148,7 +148,7 @@ class Experiment:
         ids = list(texts.index) if ids is None else ids
         for name in self.options.embedder:
             path = self.store.path(tables.EMBEDDINGS, embedder=name, questions=questions)
-            table = tables.read_table(path, tables.EMBEDDINGS).set_index("question_id")
+            table = safe_files.read_table(path, tables.EMBEDDINGS).set_index("question_id")
             embeddings[name] = np.stack(_part(path, table, ids, ["vector"])["vector"].tolist())
         subjects = texts["subject"][list(ids)]
         known_subjects = [None if pd.isna(subject) else str(subject) for subject in subjects]
@@ -162,7 +162,7 @@ class Experiment:
         """Return ids of a question set, and the pool's columns of its accuracy matrix."""
         names = {"decoding": self.options.decoding, "questions": questions}
         path = self.store.path(tables.ACCURACY, model=self.options.model, **names)
-        table = tables.read_table(path, tables.ACCURACY).set_index("question_id")
+        table = safe_files.read_table(path, tables.ACCURACY).set_index("question_id")
         rows = list(table.index)
         return rows, _part(path, table, rows, self.heads).to_numpy(dtype=bool)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headsweep import paths, tables
+from headsweep import paths, safe_files, tables
 from headsweep.config import Config
 from headsweep.errors import RESULT, TableError
 from headsweep.planning.batches import at_home
@@ -142,7 +142,7 @@ def evaluate(config: Config, name: str) -> None:
     scores = scoring.score(inputs)
     bootstrap = Bootstrap(len(inputs.questions), options.bootstrap, config.seed)
     facts = {
-        **tables.read_metadata(experiment.output(tables.RANKING)),
+        **safe_files.read_metadata(experiment.output(tables.RANKING)),
         "test_questions": len(inputs.questions),
         "bootstrap_seed": config.seed,
     }

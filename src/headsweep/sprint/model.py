@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from headsweep.config.experiments import Geometry
 from headsweep.errors import TableError
 from headsweep.record import read_tensors
+from headsweep.safe_files import atomic
 from headsweep.sprint.validation import Order
-from headsweep.tables import atomic
 
 _FACTS = "headsweep"  # a single metadata entry, as safetensors writes several in no fixed order
 

@@ -76,7 +76,7 @@ def _estimated(
     differences: Real[np.ndarray, "questions columns"], components: Sequence[tuple[Values, int]]
 ) -> tuple[Values, Values, Values]:
     """Return mean, standard error and degrees of freedom of each column, as `paired_interval`."""
-    total = len(differences) + 2
+    total = len(differences) + 2  # with a gained and a lost question, which add 2 to the squares
     mean = differences.sum(axis=0) / total
     variance = ((np.square(differences).sum(axis=0) + 2) / total - mean**2) / total
     if not components:
@@ -84,7 +84,7 @@ def _estimated(
     parts = [(variance, total - 1), *components]
     for part, _ in components:
         variance = variance + part
-    freedom = variance**2 / sum(part**2 / freedom for part, freedom in parts)
+    freedom = variance**2 / sum(part**2 / part_freedom for part, part_freedom in parts)
     return mean, np.sqrt(variance), freedom
 
 

@@ -1,4 +1,4 @@
-"""The tool's commands; light, so that the command line starts fast."""
+"""The tool's commands. This module imports little, so that the command line starts fast."""
 
 import argparse
 import shlex
@@ -82,9 +82,11 @@ def _with_columns(options: dict[str, Any]) -> dict[str, Any]:
 def _map(**options: Any) -> None:
     _end_orderly()
     table = head_map(**_with_columns(options))
-    for outcome, own in table[table["kind"] == "head"].groupby("outcome", sort=False):
-        ranked = own.sort_values("change", ascending=False, kind="stable")
-        print(f"{outcome}, {own['n'].iloc[0]} questions, {(own['adjusted'] < 0.05).sum()} shown")
+    for outcome, scores in table[table["kind"] == "head"].groupby("outcome", sort=False):
+        ranked = scores.sort_values("change", ascending=False, kind="stable")
+        print(
+            f"{outcome}, {scores['n'].iloc[0]} questions, {(scores['adjusted'] < 0.05).sum()} shown"
+        )
         print("without head   change  95% over all heads     p corrected")
         lines = [
             f"{head.variant:<12}  {head.change:>+7.3f}  "
@@ -215,8 +217,8 @@ def store(
     """
     from headsweep.tool import store as tool
 
-    asked = {"--prune": prune, "--empty-trash": empty_trash, "--upgrade": upgrade}
-    if len(chosen := [option for option, given in asked.items() if given]) > 1:
+    actions = {"--prune": prune, "--empty-trash": empty_trash, "--upgrade": upgrade}
+    if len(chosen := [option for option, given in actions.items() if given]) > 1:
         raise ConfigError(f"{' and '.join(chosen)} are given; give one of them")
     if upgrade:
         from headsweep.tool.upgrade import upgrade as upgraded

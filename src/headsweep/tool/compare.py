@@ -20,8 +20,9 @@ from headsweep.planning.batches import batches
 from headsweep.planning.keys import split_key
 from headsweep.planning.store import Store, check_version
 from headsweep.record import read_record
+from headsweep.safe_files import read_table, write_csv
 from headsweep.statistics import intervals
-from headsweep.tables import CURVES, GRADED, read_table, write_csv
+from headsweep.tables import CURVES, GRADED
 from headsweep.text import plain, short
 from headsweep.variants import Variant
 
@@ -46,10 +47,10 @@ def find(given: str) -> Path:
         if (folder / _CONFIG).is_file():
             check_version(folder.absolute().parent.parent)
             return folder
-    found = sorted(each.parent.name for each in Path(paths.RESULTS).glob(f"*/{_CONFIG}"))
+    runs = sorted(file.parent.name for file in Path(paths.RESULTS).glob(f"*/{_CONFIG}"))
     raise ConfigError(
         f"{given!r} is not a run: neither it nor {folder} is a folder with a {_CONFIG}; "
-        f"give a run's folder, or its name under {paths.RESULTS}/: {', '.join(found) or 'none'}"
+        f"give a run's folder, or its name under {paths.RESULTS}/: {', '.join(runs) or 'none'}"
     )
 
 
@@ -74,10 +75,10 @@ def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
     one, two = _parts(first), _parts(second)
     left_out: list[str] = []
     read: list[Path] = []
-    found: dict[str, list[pd.DataFrame]] = {"variants": [], "pass_at_n": []}
+    tables_of_kind: dict[str, list[pd.DataFrame]] = {"variants": [], "pass_at_n": []}
     for kind, name in (key for key in one if key in two):
         (split, file), (other, beside) = one[kind, name], two[kind, name]
-        missing = [str(each) for each in (file, beside) if not each.exists()]
+        missing = [str(path) for path in (file, beside) if not path.exists()]
         if split != other:
             left_out.append(f"{name}: questions of different splits")
         elif missing:
@@ -85,7 +86,7 @@ def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
         else:
             table = (_variants if kind == "variants" else _pass_at_n)(file, beside)
             table.insert(0, "of", name)
-            found[kind].append(table)
+            tables_of_kind[kind].append(table)
             read = read or [file, beside]
     if not read:
         has = [" | ".join([name for _, name in parts][:3]) for parts in (one, two)]
@@ -97,7 +98,9 @@ def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
     sides = ["first", "second"]
     settings = pd.concat(map(_settings, (first, second), read), axis=1, keys=sides).fillna("")
     settings = settings[settings["first"] != settings["second"]].rename_axis("setting")
-    tables = {name: pd.concat(parts, ignore_index=True) for name, parts in found.items() if parts}
+    tables = {
+        name: pd.concat(parts, ignore_index=True) for name, parts in tables_of_kind.items() if parts
+    }
     return {"settings": settings.reset_index(), **tables}, left_out
 
 
@@ -107,16 +110,16 @@ def _parts(run: Path) -> dict[tuple[str, str], tuple[str, Path]]:
     Sampled answers cannot be paired; Pass@N compares them.
     """
     config = load(run / _CONFIG)
-    found = {}
+    files = {}
     for batch in batches(config):
         if config.decodings[batch.decoding].greedy:
             file = GRADED.path.format(run="", **Store(config).keys(**batch.names))
-            found["variants", ", ".join(batch.names.values())] = batch.questions, file
+            files["variants", ", ".join(batch.names.values())] = batch.questions, file
     for name, selector in config.selectors.items():
-        found["pass_at_n", name] = selector.test, CURVES.path.format(run="", selector=name)
+        files["pass_at_n", name] = selector.test, CURVES.path.format(run="", selector=name)
     return {
         key: (split_key(config, questions), run / file.removeprefix("results//"))
-        for key, (questions, file) in found.items()
+        for key, (questions, file) in files.items()
     }
 
 
@@ -131,14 +134,14 @@ def base_answers(given: str) -> tuple[pd.DataFrame, str]:
         TableError: the table is missing or damaged.
     """
     run = find(given)
-    found = {name: file for (kind, name), (_, file) in _parts(run).items() if kind == "variants"}
-    if len(found) != 1:
-        several = "; ".join(f"{name}: {file}" for name, file in found.items()) or "none"
+    tables = {name: file for (kind, name), (_, file) in _parts(run).items() if kind == "variants"}
+    if len(tables) != 1:
+        several = "; ".join(f"{name}: {file}" for name, file in tables.items()) or "none"
         raise ConfigError(
-            f"{run} has {len(found)} batches of greedy answers ({several}); compare two runs "
+            f"{run} has {len(tables)} batches of greedy answers ({several}); compare two runs "
             "alone, or write one batch as CSV"
         )
-    ((name, file),) = found.items()
+    ((name, file),) = tables.items()
     rows = read_table(file, GRADED)
     rows = rows[rows["variant"] == "base"].rename(columns={"answer": "final_answer"})
     columns = ["question_id", "correct", "final_answer", "tokens"]
@@ -166,9 +169,13 @@ def _variants(*files: Path) -> pd.DataFrame:
     change = second.astype(int) - first.astype(int)
     low, high = intervals.paired_interval(change.to_numpy())
     p = intervals.mcnemar(change.to_numpy())
-    found = {"n": len(change), "first": first.mean(), "second": second.mean()}
-    found |= {"gained": (change > 0).sum(), "lost": (change < 0).sum(), "difference": change.mean()}
-    table = pd.DataFrame(found).assign(low=low, high=high, p=p, q=intervals.false_discovery(p))
+    columns = {"n": len(change), "first": first.mean(), "second": second.mean()}
+    columns |= {
+        "gained": (change > 0).sum(),
+        "lost": (change < 0).sum(),
+        "difference": change.mean(),
+    }
+    table = pd.DataFrame(columns).assign(low=low, high=high, p=p, q=intervals.false_discovery(p))
     return table.assign(changed=answers[0].ne(answers[1]).mean()).reset_index()
 
 
@@ -176,11 +183,11 @@ def _pass_at_n(*files: Path) -> pd.DataFrame:
     """Return Pass@N of the methods that both runs have, with unpaired intervals."""
     one, two = (read_table(file, CURVES).set_index(["method", "n"]) for file in files)
     one, two = one.align(two, join="inner", axis=0)
-    first, second = (own["pass_at_n"].to_numpy() for own in (one, two))
-    ends, others = ((own["low"].to_numpy(), own["high"].to_numpy()) for own in (one, two))
+    first, second = (curves["pass_at_n"].to_numpy() for curves in (one, two))
+    ends, others = ((curves["low"].to_numpy(), curves["high"].to_numpy()) for curves in (one, two))
     low, high = intervals.unpaired_difference(first, ends, second, others)
-    found = {"first": first, "second": second, "difference": second - first}
-    return pd.DataFrame({**found, "low": low, "high": high}, one.index).reset_index()
+    columns = {"first": first, "second": second, "difference": second - first}
+    return pd.DataFrame({**columns, "low": low, "high": high}, one.index).reset_index()
 
 
 def summary(tables: Tables, left_out: list[str]) -> str:

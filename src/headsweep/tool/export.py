@@ -17,6 +17,14 @@ from headsweep.planning.batches import batches, histories, seeded_arms
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, check_version, mark_version
 from headsweep.record import intact, record_path, rewrite_checksums
+from headsweep.safe_files import (
+    atomic,
+    read_metadata,
+    read_table,
+    write_json,
+    write_table,
+    write_text,
+)
 from headsweep.tables import (
     ACCURACY,
     EMBEDDINGS,
@@ -24,12 +32,6 @@ from headsweep.tables import (
     OUTCOMES,
     QUESTIONS,
     STUDY_OUTCOMES,
-    atomic,
-    read_metadata,
-    read_table,
-    write_json,
-    write_table,
-    write_text,
 )
 from headsweep.tool.store import files_of
 
@@ -91,9 +93,9 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     here = run.resolve().parents[1]
     check_version(here)
     store = Store(config)
-    needed = [each for batch in batches(config) for each in store.answers(batch)]
-    needed += [each for name in config.compressions for each in histories(config, name)]
-    missing = [each for each in needed if not (here / each).exists()]
+    needed = [path for batch in batches(config) for path in store.answers(batch)]
+    needed += [path for name in config.compressions for path in histories(config, name)]
+    missing = [path for path in needed if not (here / path).exists()]
     if missing:
         raise ConfigError(
             f"{missing[0]} and {len(missing) - 1} more files of answers are missing; run "
@@ -104,13 +106,13 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     # First: an export that is killed is known as one, and goes on.
     write_json(folder / "config.json", config.model_dump(mode="json"))
     write_text(folder / "README.md", _card(config, tables, folder))
-    stored = [each for each in files_of(config) if each.parts[2] not in _NOT_NEEDED]
+    stored = [path for path in files_of(config) if path.parts[2] not in _NOT_NEEDED]
     listed = [file for files in tables.values() for file in files.values()]
     every = dict.fromkeys([*stored, *listed, *_of_run(config)])
-    wanted = [each for each in every if (here / each).exists()]
-    for each in wanted:
-        intact(here / each)
-        for source in (here / each, record_path(here / each)):
+    wanted = [path for path in every if (here / path).exists()]
+    for path in wanted:
+        intact(here / path)
+        for source in (here / path, record_path(here / path)):
             if source.exists():
                 _copy(source, folder / source.relative_to(here))
     for questions in config.questions if without_texts else ():
@@ -119,7 +121,7 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
         write_table(kept, table, QUESTIONS, read_metadata(kept))
         rewrite_checksums(kept)
     write_text(folder / "README.md", _card(config, tables, folder))
-    return [folder / each for each in (*wanted, Path("config.json"), Path("README.md"))]
+    return [folder / path for path in (*wanted, Path("config.json"), Path("README.md"))]
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -148,25 +150,25 @@ def _check_target(folder: Path, run: str) -> None:
 def _tables(config: Config) -> dict[str, dict[str, Path]]:
     """Return the tables of the dataset: files by split, by the table's name."""
     store = Store(config)
-    found = dict[str, dict[str, Path]]()
+    tables = dict[str, dict[str, Path]]()
     path = store.path
     part = {name: questions.split for name, questions in config.questions.items()}
     for name, split in part.items():
-        found[f"questions-{name}"] = {split: path(QUESTIONS, questions=name)}
-        for each in config.embedders:
-            file = path(EMBEDDINGS, embedder=each, questions=name)
-            found[f"embeddings-{each}-{name}"] = {split: file}
+        tables[f"questions-{name}"] = {split: path(QUESTIONS, questions=name)}
+        for embedder in config.embedders:
+            file = path(EMBEDDINGS, embedder=embedder, questions=name)
+            tables[f"embeddings-{embedder}-{name}"] = {split: file}
     for batch in batches(config):
         files = map(Path, store.answers(batch))
         which = "-".join(batch.names.values())
-        found[f"answers-{which}"] = dict(zip(map(str, batch.variants), files, strict=True))
-        found[f"accuracy-{which}"] = {part[batch.questions]: path(ACCURACY, **batch.names)}
+        tables[f"answers-{which}"] = dict(zip(map(str, batch.variants), files, strict=True))
+        tables[f"accuracy-{which}"] = {part[batch.questions]: path(ACCURACY, **batch.names)}
     for name, sweep in config.sweeps.items():
         if config.grading_of(name) != config.grading:
-            found[f"accuracy-{name}"] = {part[sweep.questions]: store.of_sweep(name)}
+            tables[f"accuracy-{name}"] = {part[sweep.questions]: store.of_sweep(name)}
     for name in config.compressions:
-        found[f"compression-{name}"] = {"test": path(STUDY_OUTCOMES, compression=name)}
-    return found
+        tables[f"compression-{name}"] = {"test": path(STUDY_OUTCOMES, compression=name)}
+    return tables
 
 
 def _of_run(config: Config) -> Iterator[Path]:

@@ -1,7 +1,7 @@
 """Keys as version 1 of the store made them, for `headsweep.tool.upgrade` alone.
 
-They were made of all settings, those at their defaults included; some settings lived on in keys
-after they had gone from the config.
+They were made of all settings, including those at their defaults. Some settings remained in keys
+after they had been removed from the config.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from headsweep.planning import batches, keys
 from headsweep.planning.keys import digest
 
 _RELEASE = "0.1.0"  # the only one that wrote such keys
-_SINCE = {"templates", "clusters", "layer_heads", "tensor_parallel", "beside"}
+_SINCE = {"templates", "clusters", "layer_heads", "tensor_parallel", "beside", "graphs"}
 """Settings that version 1 did not have."""
 _BACKEND = "headroom"
 """What version 1 called the backend of this package."""
@@ -30,24 +30,24 @@ _KINDS = ("models", "questions", "decodings", "embedders", "problems")
 
 def renamed(config: Config) -> dict[str, str]:
     """Return today's keys of a config, by those of version 1."""
-    found = {
+    new_names = {
         _key(config, kind, name): keys.key(config, kind, name)
         for kind in _KINDS
         for name in getattr(config, kind)
     }
     for name, questions in config.questions.items():
-        found[_split_key(config, name)] = keys.split_key(config, name)
+        new_names[_split_key(config, name)] = keys.split_key(config, name)
         size = questions.n if questions.generated else None
-        found[_split_key(config, name, n=size)] = keys.source_key(config, name)
+        new_names[_split_key(config, name, n=size)] = keys.source_key(config, name)
     for name, encoder in batches.encoders(config).items():
-        found[_encoder_key(encoder)] = name
+        new_names[_encoder_key(encoder)] = name
     for study in config.compressions.values():
         today = keys.study_keys(config, study)
         for kind, before in _study_keys(config, study).items():
-            found[before] = today[kind]
+            new_names[before] = today[kind]
     for arm in batches.all_arms(config).values():
-        found[_arm_key(arm)] = arm.key
-    return found
+        new_names[_arm_key(arm)] = arm.key
+    return new_names
 
 
 def _key(config: Config, kind: str, name: str) -> str:
@@ -134,8 +134,8 @@ def _arm_key(arm: batches.Arm) -> str:
     values = _decisive(arm.settings)
     if settings.scratch:
         layout = _decisive(arm.study.pruned(settings))
-        own = {name: value for name, value in values.items() if name.startswith("scratch")}
-        values = {**own, "epochs": settings.training.epochs, "layout": layout}
+        scratch = {name: value for name, value in values.items() if name.startswith("scratch")}
+        values = {**scratch, "epochs": settings.training.epochs, "layout": layout}
     return f"{arm.name}-{digest(_without_optional(values))}"
 
 

@@ -10,7 +10,7 @@ from headsweep.choices import Family
 from headsweep.errors import ConfigError, TableError
 from headsweep.grading.verdicts import Verdict
 from headsweep.grading.verdicts import grade as verdicts_of
-from headsweep.tables import write_csv
+from headsweep.safe_files import write_csv
 from headsweep.text import percent, plain
 from headsweep.tool.foreign import column, read_file, texts
 
@@ -40,10 +40,10 @@ def grade(
     answers = texts(column(table, file, answer_column, "--answer-column"))
     golds = texts(column(table, file, gold_column, "--gold-column"))
     begin = time.monotonic()
-    found = judged(file, answers, golds, grader, final=final, workers=workers)
+    verdicts = judged(file, answers, golds, grader, final=final, workers=workers)
     seconds = time.monotonic() - begin
     if out:
-        columns = pd.DataFrame(found)[["correct", "cause", "answer"]]
+        columns = pd.DataFrame(verdicts)[["correct", "cause", "answer"]]
         columns = columns.rename(columns={"answer": "final_answer"})
         try:
             write_csv(out, table.drop(columns=columns, errors="ignore").join(columns))
@@ -51,17 +51,17 @@ def grade(
             raise ConfigError(
                 f"--out {out} cannot be written ({error.strerror}); name another file"
             ) from None
-    counts = pd.Series([verdict.cause for verdict in found]).value_counts()
+    counts = pd.Series([verdict.cause for verdict in verdicts]).value_counts()
     told = ", ".join(f"{count:,} {cause}" for cause, count in counts.items())
-    right = percent(counts.get("right", 0) / len(found))
+    right = percent(counts.get("right", 0) / len(verdicts))
     return (
-        f"{plain(str(file))}: {right} of {len(found):,} answers are right ({told})\n"
-        f"{grader} grader, {seconds:.1f} s, {len(found) / seconds:,.0f} answers a second"
+        f"{plain(str(file))}: {right} of {len(verdicts):,} answers are right ({told})\n"
+        f"{grader} grader, {seconds:.1f} s, {len(verdicts) / seconds:,.0f} answers a second"
     )
 
 
 def judged(
-    of: object,
+    origin: object,
     answers: list[str | None],
     golds: list[str | None],
     grader: Family,
@@ -74,16 +74,16 @@ def judged(
     Raises:
         TableError: a gold answer is missing.
     """
-    known = [gold for gold in golds if gold]
-    if len(known) < len(golds):
+    present_golds = [gold for gold in golds if gold]
+    if len(present_golds) < len(golds):
         row = next(place for place, gold in enumerate(golds, 1) if not gold)
-        raise TableError(f"{of} has no gold answer in row {row}; give one for each answer")
+        raise TableError(f"{origin} has no gold answer in row {row}; give one for each answer")
     last = time.monotonic()
 
     def told(done: int, count: int) -> None:
         nonlocal last
         if time.monotonic() - last > _SILENCE:
             last = time.monotonic()
-            _LOG.info("%s: %d of %d distinct pairs are judged", of, done, count)
+            _LOG.info("%s: %d of %d distinct pairs are judged", origin, done, count)
 
-    return verdicts_of(answers, known, grader, final=final, workers=workers, progress=told)
+    return verdicts_of(answers, present_golds, grader, final=final, workers=workers, progress=told)

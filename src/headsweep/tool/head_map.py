@@ -84,15 +84,15 @@ def head_map(
     from headsweep.tables import GRADIENTS, SCORES
 
     described = described_model(str(model), revision, dtype, device)
-    asked = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
-    asked |= {"revision": benchmark_revision}
+    about_questions = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
+    about_questions |= {"revision": benchmark_revision}
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
     mapped = {"model": MODEL, "questions": QUESTIONS, "sampling": [SAMPLES], "layers": layers}
     config = parse(
         {
             "run": RUN,
             "models": {MODEL: described},
-            "questions": {QUESTIONS: described_questions(str(benchmark), asked)},
+            "questions": {QUESTIONS: described_questions(str(benchmark), about_questions)},
             "decodings": {
                 "greedy": {"max_new_tokens": max_new_tokens},
                 SAMPLES: {**sampled, "max_new_tokens": max_new_tokens},

@@ -102,7 +102,7 @@ def _all_answers(file: Path, rows: pd.DataFrame) -> pd.DataFrame:
     if missing := [name for name in (ANSWERS, "target") if name not in rows]:
         raise TableError(f"{file} lacks {missing}, which has the answers; name a metric instead")
     rows = rows[rows["filter"] == rows["filter"].iloc[0]]  # each filter repeats them
-    found = []
+    all_answers = []
     for row in rows.itertuples():
         answers = _texts(row.resps)
         if not answers:
@@ -111,14 +111,14 @@ def _all_answers(file: Path, rows: pd.DataFrame) -> pd.DataFrame:
                 "choice; name a metric instead"
             )
         gold = str(row.target).rpartition(_BEFORE_GOLD)[2]
-        found += [(row.doc_id, sample, answer, gold) for sample, answer in enumerate(answers)]
-    return pd.DataFrame(found, columns=["question_id", "sample", "answer", "gold"])
+        all_answers += [(row.doc_id, sample, answer, gold) for sample, answer in enumerate(answers)]
+    return pd.DataFrame(all_answers, columns=["question_id", "sample", "answer", "gold"])
 
 
 def _texts(answers: Any) -> list[str]:
     """Return the texts of a cell of ``resps``; none if it holds anything else."""
     repeats = answers[0] if isinstance(answers, list) and len(answers) == 1 else []
-    is_text = isinstance(repeats, list) and all(isinstance(each, str) for each in repeats)
+    is_text = isinstance(repeats, list) and all(isinstance(text, str) for text in repeats)
     return repeats if is_text else []
 
 
@@ -136,12 +136,14 @@ def _version(file: Path, time: str) -> str:
     return str(version)
 
 
-def _chosen(file: Path, what: str, asked: str | None, there: Any) -> str:
+def _chosen(file: Path, what: str, wanted: str | None, there: Any) -> str:
     """Return the metric or filter that is asked for, or the only one."""
-    known = list(map(str, there))
-    if asked is not None and asked in known:
-        return asked
-    if asked is None and len(known) == 1:
-        return known[0]
-    found = f"{what} {quoted(asked)} is not in" if asked else f"there are {len(known)} {what}s in"
-    raise TableError(f"{found} {file}; name one by --{what}: {', '.join(known)}")
+    names = list(map(str, there))
+    if wanted is not None and wanted in names:
+        return wanted
+    if wanted is None and len(names) == 1:
+        return names[0]
+    problem = (
+        f"{what} {quoted(wanted)} is not in" if wanted else f"there are {len(names)} {what}s in"
+    )
+    raise TableError(f"{problem} {file}; name one by --{what}: {', '.join(names)}")

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from headsweep.errors import ConfigError
 from headsweep.report.luck import luck_page
+from headsweep.safe_files import write_text
 from headsweep.statistics.luck import best_by_luck, changed_by_chance
 from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_gain
-from headsweep.tables import write_text
 
 PUBLISHED = Path("config/published")
 """Where the published tables are, below the repository's root."""
@@ -76,35 +76,35 @@ def told(k: int, n: int, base: float, changed: float | None, best: float | None)
     Raises:
         ConfigError: as `lucky`.
     """
-    found = lucky(k, n, base, changed, best)
+    luck = lucky(k, n, base, changed, best)
     lines = [
         f"{k:,} tries, {n:,} questions, {base:.1%} right without; each changes "
-        f"{found.changed:.1%} of the outcomes.",
-        f"By luck alone the best gains {100 * found.expected:+.1f} points on average, and at most "
-        f"{100 * found.most:+.1f} in 95 of 100 draws.",
+        f"{luck.changed:.1%} of the outcomes.",
+        f"By luck alone the best gains {100 * luck.expected:+.1f} points on average, and at most "
+        f"{100 * luck.most:+.1f} in 95 of 100 draws.",
     ]
-    if found.gain is None:
-        lines.append(_seen(found, k))
+    if luck.gain is None:
+        lines.append(_seen(luck, k))
     else:
         lines.append(
-            f"The best one seen gains {100 * found.gain:+.1f}: luck alone gives so much or more "
-            f"with p = {found.p:.3f}."
+            f"The best one seen gains {100 * luck.gain:+.1f}: luck alone gives so much or more "
+            f"with p = {luck.p:.3f}."
         )
-        if found.settles is not None:
+        if luck.settles is not None:
             lines.append(
-                f"{found.settles:,} fresh questions, asked of it and the base alone, would show "
+                f"{luck.settles:,} fresh questions, asked of it and the base alone, would show "
                 f"such a gain with probability {POWER:g}."
             )
     return "\n".join(lines)
 
 
-def _seen(found: Lucky, k: int) -> str:
+def _seen(luck: Lucky, k: int) -> str:
     """Return what these questions could show, and how many a small gain takes."""
-    needed = f"{questions_for(GAIN, found.changed, k):,} questions show {100 * GAIN:g}"
-    if found.shows != found.shows:
+    needed = f"{questions_for(GAIN, luck.changed, k):,} questions show {100 * GAIN:g}"
+    if luck.shows != luck.shows:
         return f"These questions can show no gain, corrected over all tries; {needed}."
     return (
-        f"Corrected over all tries, these questions show a gain from {100 * found.shows:.1f} "
+        f"Corrected over all tries, these questions show a gain from {100 * luck.shows:.1f} "
         f"points on with probability {POWER:g}; {needed}."
     )
 

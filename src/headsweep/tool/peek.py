@@ -1,11 +1,11 @@
 """`headsweep peek`: the heads of a run's sweeps so far, while it answers.
 
-A look, not a verdict: it makes no test, and says of no head that it helps. It reads tables and
-journals of the store, takes no lock and writes nothing, so engines may be at work.
+It is a look, not a verdict: it makes no test, and says of no head that it helps. It reads tables
+and journals of the store, takes no lock and writes nothing, so engines may be at work.
 
-A group of heads answers together, and the next begins when it is done. Questions that heads of all
-groups have answered would be few whenever a group begins; so finished heads and those under way are
-shown apart, each on the questions that all of them, and the base model, have answered.
+A group of heads answers together, and the next group begins when it is done. When a group has just
+begun, few questions are answered by the heads of all groups. So finished heads and those at work
+are shown apart, each on the questions that all of them, and the base model, have answered.
 """
 
 import contextlib
@@ -22,8 +22,9 @@ from headsweep.generation.work import Work
 from headsweep.grading.matrix import accuracy_matrix, grade_answers
 from headsweep.planning.batches import pool
 from headsweep.planning.plan import aligned
+from headsweep.safe_files import read_table
 from headsweep.statistics.anytime import anytime_interval
-from headsweep.tables import QUESTIONS, read_table
+from headsweep.tables import QUESTIONS
 from headsweep.text import percent, points
 from headsweep.tool.compare import find
 from headsweep.variants import BASE, Variant
@@ -115,18 +116,18 @@ def _sweep(config: Config, name: str) -> str:
     for kind, members in (("finished", finished), ("under way", under_way)):
         if not members:
             continue
-        own = {variant: answers[variant] for variant in (BASE, *members)}
-        common = set.intersection(*(set(found["question_id"]) for found in own.values()))
-        asked = questions[questions["question_id"].isin(common)]
+        compared = {variant: answers[variant] for variant in (BASE, *members)}
+        common = set.intersection(*(set(table["question_id"]) for table in compared.values()))
+        common_questions = questions[questions["question_id"].isin(common)]
         lines.append(
-            f"\n{kind}: {len(asked):,} of {len(questions):,} questions, which the base model and "
-            f"all heads below have answered"
+            f"\n{kind}: {len(common_questions):,} of {len(questions):,} questions, which the base "
+            f"model and all heads below have answered"
         )
-        if asked.empty:
+        if common_questions.empty:
             lines.append(", ".join(map(str, members)))
             continue
         rules = config.grading_of(name)
-        z = _right(asked, own, config.questions[work.questions].family, rules)
+        z = _right(common_questions, compared, config.questions[work.questions].family, rules)
         lines.append(_table(z, len(heads)))
     return "\n".join(lines)
 
@@ -136,8 +137,8 @@ def _right(
 ) -> pd.DataFrame:
     """Return who has which question right: 0 or 1, a row a question, a column a variant."""
     given = {
-        str(variant): found[found["question_id"].isin(questions["question_id"])]
-        for variant, found in answers.items()
+        str(variant): table[table["question_id"].isin(questions["question_id"])]
+        for variant, table in answers.items()
     }
     return accuracy_matrix(grade_answers(questions, given, family, preset), questions)[[*given]]
 
@@ -148,9 +149,9 @@ def _table(z: pd.DataFrame, heads: int) -> str:
     change = z[pruned].sub(z[base], axis=0)
     gained, lost = (change > 0).sum(), (change < 0).sum()
     low, high = anytime_interval(gained.to_numpy(), lost.to_numpy(), len(z), heads)
-    found = pd.DataFrame({"gained": gained, "lost": lost, "gain": change.mean()})
-    found = found.assign(right=z[pruned].mean(), low=low, high=high)
-    ordered: Any = found.sort_values("gain", ascending=False, kind="stable").itertuples()
+    table = pd.DataFrame({"gained": gained, "lost": lost, "gain": change.mean()})
+    table = table.assign(right=z[pruned].mean(), low=low, high=high)
+    ordered: Any = table.sort_values("gain", ascending=False, kind="stable").itertuples()
     rows = [_TITLES, (base, percent(z[base].mean()), *[""] * 5)]
     for head in ordered:
         counts = (f"{head.gained:,}", f"{head.lost:,}")

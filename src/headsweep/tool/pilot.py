@@ -1,12 +1,13 @@
 """`headsweep pilot`: measure a small part of a config before hundreds of jobs start.
 
 Each model is tried first (`headsweep.tool.trial`): prefill and decoding at full width are timed
-apart, without the engine's check of itself. On a GPU that check comes first, and where vLLM is
-installed and can answer the whole run, it is tried, too: what fails is dropped, and the faster is
-written into the run's settings (`headsweep.planning.piloted`). Then the base and two pruned heads
-answer 20 questions through the engine of a run: how long answers are, and how much of them repeats
-the base model's, says with the rates what the whole config takes. How often the base model is
-right, and a head changes that, says what the whole config could see.
+separately, without the engine's check of itself. On a GPU that check comes first. If vLLM is
+installed and can answer the whole run, it is tried, too. What fails is dropped, and the faster one
+is written into the run's settings (`headsweep.planning.piloted`). Then the base and two pruned
+heads answer 20 questions through the engine of a run. The lengths of these answers, how much of
+them repeats the base model's, and the measured rates say how long the whole config takes. How often
+the base model is right, and how often a head changes an outcome, say what the whole config could
+show.
 """
 
 import os
@@ -26,7 +27,7 @@ from headsweep.config import Config, load, parse
 from headsweep.errors import ConfigError, EngineError
 from headsweep.generation import client
 from headsweep.grading.matrix import grade_batch
-from headsweep.planning.batches import Batch, batches
+from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.cards import card_of, has_gpu, output_of
 from headsweep.planning.cost import generation_seconds, map_seconds
 from headsweep.planning.forecast import Habits, model_seconds
@@ -36,7 +37,8 @@ from headsweep.planning.plan import aligned, duration
 from headsweep.planning.sight import ABOUT, Rates, sight
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_record, versions
-from headsweep.tables import ANSWERS, read_arrow, write_json
+from headsweep.safe_files import read_arrow, write_json
+from headsweep.tables import ANSWERS
 from headsweep.tool.sweep import answer, prepared
 from headsweep.tool.trial import Trial, attempt
 from headsweep.variants import BASE
@@ -46,6 +48,8 @@ HEADS = 2
 
 _TITLES = ("answers", "tokens", "cut", "rows", "prefill/s", "decoded/s", "GB", "whole config")
 _ENGINE = "headsweep"  # what answers unless something else is faster
+_PLAIN, _CAPTURED = "flash", "flash in graphs"
+"""How the engine says that it decodes on a GPU: step by step, or by captured steps."""
 
 
 class Answered(NamedTuple):
@@ -74,6 +78,12 @@ class Tried(NamedTuple):
     def backend(self) -> str:
         """The software that answers soonest."""
         return min(self.hours, key=lambda name: self.hours[name])
+
+    @property
+    def decided(self) -> dict[str, str]:
+        """What goes into the run's settings: see `planning.piloted.DECIDED`."""
+        captured = self.trials[self.backend].facts.get("path") == _CAPTURED
+        return {"backend": self.backend, "graphs": "auto" if captured else "off"}
 
     @property
     def cells(self) -> list[str]:
@@ -110,23 +120,25 @@ def show(config: Path, cores: int | None) -> None:
         dropped: dict[str, str] = {}
         if on_gpu(whole, name) and "backend" not in stated.models[name].model_fields_set:
             candidates, dropped = _candidates(whole, name)
+        if on_gpu(whole, name) and "graphs" in stated.models[name].model_fields_set:
+            dropped["graphs"] = f"the config states {whole.models[name].graphs!r}"
         tried[name] = _try(whole, batch, candidates, dropped, usable)
     _print_table(tried)
     for name, model in tried.items():
         for line in _lines(name, model):
             print(line)
-    chosen = {name: model.backend for name, model in tried.items() if on_gpu(whole, name)}
-    if chosen:
-        print(f"what answers in the run: {write_settings(whole, chosen, stopwatch)}")
+    decided = {name: model.decided for name, model in tried.items() if on_gpu(whole, name)}
+    if decided:
+        print(f"what answers in the run: {write_settings(whole, decided, stopwatch)}")
     print(f"for a report of a fault: {_write_bundle(tried)}")
     if seen := sight(whole, {name: model.answered.rates for name, model in tried.items()}):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
         print(aligned(seen, left=1))
 
 
-def piloted_batches(config: Config) -> dict[str, Batch]:
+def piloted_batches(config: Config) -> dict[str, PlannedBatch]:
     """Return the batch that stands for each model: its first greedy one with pruned heads."""
-    piloted: dict[str, Batch] = {}
+    piloted: dict[str, PlannedBatch] = {}
     for batch in batches(config):
         if config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
             piloted.setdefault(batch.model, batch)
@@ -138,7 +150,7 @@ def on_gpu(config: Config, name: str) -> bool:
     return config.models[name].device != "cpu" and has_gpu()
 
 
-def little_config(config: Config, batch: Batch) -> Config:
+def little_config(config: Config, batch: PlannedBatch) -> Config:
     """Return a config of one sweep per piloted head, on the batch's model and first questions.
 
     The heads are the first and the last of the batch.
@@ -164,27 +176,32 @@ def little_config(config: Config, batch: Batch) -> Config:
 def _candidates(config: Config, name: str) -> tuple[list[str], dict[str, str]]:
     """Return the software to try for a model on a GPU, and why other software is not tried."""
     for backend in dict.fromkeys([config.models[name].backend, _ENGINE]):
-        candidate = _with_backend(config, name, backend)
+        candidate = _with(config, name, backend=backend)
         store = Store(candidate)
-        asked = [batch for batch in batches(candidate) if batch.model == name]
-        if any(Path(file).exists() for batch in asked for file in store.answers(batch)):
+        planned = [batch for batch in batches(candidate) if batch.model == name]
+        if any(Path(file).exists() for batch in planned for file in store.answers(batch)):
             return [backend], {"others": f"the run has answers by {backend} already"}
     if find_spec("vllm") is None:
         return [_ENGINE], {"vllm": "it is not installed"}
     try:
-        parse(_with_backend(config, name, "vllm").model_dump(mode="json"))
+        parse(_with(config, name, backend="vllm").model_dump(mode="json"))
     except ConfigError as error:
         return [_ENGINE], {"vllm": f"it cannot answer all of the run: {error}"}
     return [_ENGINE, "vllm"], {}
 
 
-def _with_backend(config: Config, name: str, backend: str) -> Config:
-    model = config.models[name].model_copy(update={"backend": backend})
+def _with(config: Config, name: str, **settings: str) -> Config:
+    """Return a config with some settings of a model changed."""
+    model = config.models[name].model_copy(update=settings)
     return config.model_copy(update={"models": {**config.models, name: model}})
 
 
 def _try(
-    config: Config, batch: Batch, candidates: Sequence[str], dropped: Mapping[str, str], cores: int
+    config: Config,
+    batch: PlannedBatch,
+    candidates: Sequence[str],
+    dropped: Mapping[str, str],
+    cores: int,
 ) -> Tried:
     """Try software with a model; ask it the pilot's questions, the engine if it works.
 
@@ -192,11 +209,13 @@ def _try(
         ConfigError: none works; what was found is in the bundle.
     """
     little = little_config(config, batch)
+    if "graphs" not in dropped:  # a former pilot's decision is no reason to try nothing else
+        little = _with(little, batch.model, graphs="off")
     preflight(little)
     trials: dict[str, Trial] = {}
     failed: dict[str, str] = {}
     for backend in candidates:
-        tried = _with_backend(little, batch.model, backend)
+        tried = _with(little, batch.model, backend=backend)
         check_devices(tried)
         prepared(tried)
         try:
@@ -209,11 +228,36 @@ def _try(
         raise ConfigError(
             f"models.{batch.model}: nothing answers here: {causes}; please report this with {file}"
         )
-    answered = _answered(_with_backend(little, batch.model, next(iter(trials))), cores)
+    if "graphs" not in dropped and _ENGINE in trials:
+        captured = _with(little, batch.model, backend=_ENGINE, graphs="auto")
+        trials[_ENGINE], why = _faster(captured, trials[_ENGINE], cores)
+        failed |= {"graphs": why} if why else {}
+    answered = _answered(_with(little, batch.model, backend=next(iter(trials))), cores)
     prompt = next(iter(trials.values())).facts["prompt_tokens"]
     habits = _habits(answered.tables, prompt)
     hours = {backend: _hours(config, batch, habits, trial) for backend, trial in trials.items()}
     return Tried(trials, {**dropped, **failed}, hours, answered)
+
+
+def _faster(config: Config, plain: Trial, cores: int) -> tuple[Trial, str | None]:
+    """Try the engine with captured steps, beside a trial without; return the faster of both.
+
+    Besides, return why captured steps are left out. They have a process of their own: what breaks
+    in one may spoil the GPU for the rest of it.
+    """
+    if plain.facts.get("path") != _PLAIN:  # only flash attention is captured
+        return plain, None
+    (batch,) = batches(config)
+    try:
+        tried = attempt(config, batch, _ENGINE, cores)
+    except EngineError as error:
+        return plain, str(error)
+    if tried.facts.get("path") != _CAPTURED:
+        return plain, "; ".join(tried.facts.get("falls", ["they were not used"]))
+    before, after = plain.worker.speed.decode, tried.worker.speed.decode
+    if after <= before:
+        return plain, f"{after:.0f} tokens/s with them, {before:.0f} without"
+    return tried, None
 
 
 def _answered(config: Config, cores: int) -> Answered:
@@ -240,21 +284,21 @@ def _habits(tables: Sequence[Sequence[Mapping[str, Any]]], prompt: float) -> Hab
     return Habits(prompt, fmean(lengths), max(lengths), fmean(repeated))
 
 
-def _hours(config: Config, batch: Batch, habits: Habits, trial: Trial) -> float:
+def _hours(config: Config, batch: PlannedBatch, habits: Habits, trial: Trial) -> float:
     """Return the hours of all answers of a model in the config, finished ones too, and its maps.
 
     A map takes as much longer than planned as the answers do.
     """
-    asked = [other for other in batches(config) if other.model == batch.model]
-    seconds = model_seconds(config, batch, asked, habits, trial.worker)
+    batches_of_model = [other for other in batches(config) if other.model == batch.model]
+    seconds = model_seconds(config, batch, batches_of_model, habits, trial.worker)
     card = card_of(config.models[batch.model].device)
-    planned = sum(generation_seconds(config, other, card) for other in asked)
+    planned = sum(generation_seconds(config, other, card) for other in batches_of_model)
     maps = [name for name, section in config.maps.items() if section.model == batch.model]
     mapped = sum(map_seconds(config, name, card) for name in maps)
     return seconds * (1 + mapped / planned) / 3600
 
 
-def _rates(config: Config, batch: Batch) -> Rates:
+def _rates(config: Config, batch: PlannedBatch) -> Rates:
     """Return how often the base model is right, and how often a head's loss changes that."""
     _, _, graded = grade_batch(config, batch, config.grading)
     right = graded.pivot(index="question_id", columns="variant", values="correct")

@@ -35,7 +35,8 @@ def _minutes(config: Config) -> int:
         little = little_config(config, batch)
         device = config.models[batch.model].device
         card = card_of(device, local=False)
-        seconds = sum(generation_seconds(little, each, card) for each in batches(little))
+        few = batches(little)
+        seconds = sum(generation_seconds(little, few_questions, card) for few_questions in few)
         trials = 1 if device == "cpu" else _ON_A_GPU
         total += _START_MINUTES + trials * _TRIAL_MINUTES + 2 * seconds / 60
     return max(_LEAST_MINUTES, math.ceil(total))
@@ -50,13 +51,13 @@ def submit(file: Path) -> None:
     if not shutil.which("sbatch"):
         raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
     requests = [generation_request(config, batch) for batch in batches(config)]
-    asked = Request(*map(max, zip(Request(0, 4000, 5), *requests, strict=True)))
+    request = Request(*map(max, zip(Request(0, 4000, 5), *requests, strict=True)))
     log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     options = {"job-name": "headsweep-pilot", "output": log, "cpus-per-task": 8}
-    options |= {"mem": f"{asked.megabytes}M", "time": _minutes(config)}
-    if asked.gpus:
-        options["gpus"] = asked.gpus  # as the profile's executor asks for a run's
+    options |= {"mem": f"{request.megabytes}M", "time": _minutes(config)}
+    if request.gpus:
+        options["gpus"] = request.gpus  # as the profile's executor asks for a run's
     if _PROFILE.exists():
         defaults = read_values(_PROFILE).get("default-resources") or {}
         for option in ("partition", "account"):

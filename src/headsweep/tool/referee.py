@@ -1,10 +1,10 @@
-"""`headsweep.compare`: answers of anyone, read, graded where need be, paired by question.
+"""`headsweep.compare`: anyone's answers, read, graded if need be, and paired by question.
 
 What is compared is a table with a row for each answer: an id of the question (`question_id`, `id`
 or `doc_id`), and either `correct`, or `answer` and `gold`, which are graded here. A column `sample`
-tells several answers to a question apart, a column `tokens` says what each took. Votes are counted
-where answers are graded here, or where there is a column `final_answer`, as `headsweep grade --out`
-writes it.
+tells several answers to a question apart; a column `tokens` gives the length of each. Votes are
+counted if answers are graded here, or if there is a column `final_answer`, as `headsweep grade
+--out` writes it.
 """
 
 import math
@@ -83,12 +83,12 @@ def compare(
 
 def named(given: list[str]) -> dict[str, str]:
     """Return what is given by short names: the file's own, or all of it where two are equal."""
-    short = [Path(each).name.removesuffix(Path(each).suffix) for each in given]
-    names = [one if short.count(one) == 1 else each for one, each in zip(short, given, strict=True)]
-    found = dict(zip(names, given, strict=True))
-    if len(found) < len(given):
+    short = [Path(path).name.removesuffix(Path(path).suffix) for path in given]
+    names = [one if short.count(one) == 1 else path for one, path in zip(short, given, strict=True)]
+    files = dict(zip(names, given, strict=True))
+    if len(files) < len(given):
         raise ConfigError(f"{given} names something twice; name each once")
-    return found
+    return files
 
 
 def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:
@@ -111,20 +111,22 @@ def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:
     else:
         rows = read_file(place)
         what = place.suffix.removeprefix(".")
-    found = answers_of(rows, place, rules)
+    answers = answers_of(rows, place, rules)
     how = "as given" if "correct" in rows else f"graded here, {rules.grader}"
-    questions = found["question_id"].nunique()
-    each = len(found) // questions
-    many = f", {each} answers each" if each > 1 else ""
-    many += f", {found['tokens'].mean():,.0f} tokens an answer" if "tokens" in found else ""
+    questions = answers["question_id"].nunique()
+    samples = len(answers) // questions
+    many = f", {samples} answers each" if samples > 1 else ""
+    many += f", {answers['tokens'].mean():,.0f} tokens an answer" if "tokens" in answers else ""
     said = f"{plain(given)}: {what}, {questions:,} questions{many}, right or wrong {how}"
-    unfound = 0 if "correct" in rows else int(found["label"].isna().sum())
-    if unfound > len(found) / 2 and not rules.final:
-        said += f"; no answer is found in {unfound:,} of {len(found):,}: if they are bare, --final"
-    return found, said
+    unfound = 0 if "correct" in rows else int(answers["label"].isna().sum())
+    if unfound > len(answers) / 2 and not rules.final:
+        said += (
+            f"; no answer is found in {unfound:,} of {len(answers):,}: if they are bare, --final"
+        )
+    return answers, said
 
 
-def answers_of(table: pd.DataFrame, of: object, rules: Rules) -> pd.DataFrame:
+def answers_of(table: pd.DataFrame, origin: object, rules: Rules) -> pd.DataFrame:
     """Return the answers of a table, graded if need be, as `read_answers`.
 
     Raises:
@@ -135,58 +137,62 @@ def answers_of(table: pd.DataFrame, of: object, rules: Rules) -> pd.DataFrame:
     if ids is None:
         there = ", ".join(map(str, table))
         raise TableError(
-            f"{of} has no column {' or '.join(_IDS)}, only {there}; rename the right one"
+            f"{origin} has no column {' or '.join(_IDS)}, only {there}; rename the right one"
         )
-    found = pd.DataFrame({"question_id": texts(table[ids])})
-    found["sample"] = texts(table["sample"]) if "sample" in table else "0"
+    graded = pd.DataFrame({"question_id": texts(table[ids])})
+    graded["sample"] = texts(table["sample"]) if "sample" in table else "0"
     label: list[str | None] | None = None
     if "correct" in table:
-        found["correct"] = [_truth(cell, of) for cell in table["correct"]]
+        graded["correct"] = [_truth(cell, origin) for cell in table["correct"]]
         if "final_answer" in table:
-            label = [canonical(each) if each else None for each in texts(table["final_answer"])]
+            label = [
+                canonical(answer) if answer else None for answer in texts(table["final_answer"])
+            ]
     elif {"answer", "gold"} <= {*table}:
         answers, golds = texts(table["answer"]), texts(table["gold"])
-        verdicts = judged(of, answers, golds, rules.grader, final=rules.final)
-        found["correct"] = [verdict.correct for verdict in verdicts]
+        verdicts = judged(origin, answers, golds, rules.grader, final=rules.final)
+        graded["correct"] = [verdict.correct for verdict in verdicts]
         label = [verdict.form for verdict in verdicts]
     else:
         there = ", ".join(map(str, table))
         raise TableError(
-            f"{of} has neither `correct` nor `answer` and `gold`, only {there}; add one"
+            f"{origin} has neither `correct` nor `answer` and `gold`, only {there}; add one"
         )
     if "tokens" in table:
-        found["tokens"] = [_count(cell, of) for cell in table["tokens"]]
+        graded["tokens"] = [_count(cell, origin) for cell in table["tokens"]]
     if label is not None:
-        found["label"] = pd.Series(label, dtype=object)
-    twice = found[found.duplicated(["question_id", "sample"])]
+        graded["label"] = pd.Series(label, dtype=object)
+    twice = graded[graded.duplicated(["question_id", "sample"])]
     if len(twice):
         raise TableError(
-            f"{of} has question {quoted(twice['question_id'].iloc[0])} twice; remove one, or tell "
-            "samples apart by a column `sample`"
+            f"{origin} has question {quoted(twice['question_id'].iloc[0])} twice; remove one, or "
+            "tell samples apart by a column `sample`"
         )
-    counts = found["question_id"].value_counts()
+    counts = graded["question_id"].value_counts()
     if counts.nunique() > 1:
         raise TableError(
-            f"{of} has {counts.max()} answers to question {quoted(counts.index[0])}, but "
+            f"{origin} has {counts.max()} answers to question {quoted(counts.index[0])}, but "
             f"{counts.min()} to {quoted(counts.index[-1])}; give as many to each"
         )
-    return found
+    return graded
 
 
-def _truth(cell: Any, of: object) -> bool:
-    known = _TRUTH.get(str(cell).strip().lower())
-    if known is None:
-        raise TableError(f"{of}: `correct` holds {quoted(cell)}; write true or false, or 1 or 0")
-    return known
+def _truth(cell: Any, origin: object) -> bool:
+    value = _TRUTH.get(str(cell).strip().lower())
+    if value is None:
+        raise TableError(
+            f"{origin}: `correct` holds {quoted(cell)}; write true or false, or 1 or 0"
+        )
+    return value
 
 
-def _count(cell: Any, of: object) -> float:
+def _count(cell: Any, origin: object) -> float:
     try:
         number = float(cell)
     except (TypeError, ValueError):
         number = -1.0
     if not 0 <= number < math.inf:
-        raise TableError(f"{of}: `tokens` holds {quoted(cell)}; write a number, 0 or more")
+        raise TableError(f"{origin}: `tokens` holds {quoted(cell)}; write a number, 0 or more")
     return number
 
 
@@ -198,10 +204,10 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
     """
     if len(answers) < 2:
         raise ConfigError(f"{len(answers)} system is given; name two or more to compare")
-    asked = {name: {*own["question_id"]} for name, own in answers.items()}
-    shared = set.intersection(*asked.values())
-    for name, own in asked.items():
-        if not common and (alone := sorted(own - shared)):
+    questions = {name: {*table["question_id"]} for name, table in answers.items()}
+    shared = set.intersection(*questions.values())
+    for name, answered in questions.items():
+        if not common and (alone := sorted(answered - shared)):
             raise ConfigError(
                 f"{name} has {len(alone)} questions that not all have, as "
                 f"{', '.join(alone[:_NAMED])}; give --common to compare on the {len(shared)} that "
@@ -209,11 +215,11 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
             )
     if not shared:
         raise ConfigError("no question is in all; the ids must be equal, letter by letter")
-    return {name: _arrays(own, shared) for name, own in answers.items()}
+    return {name: _arrays(table, shared) for name, table in answers.items()}
 
 
-def _arrays(own: pd.DataFrame, shared: set[str]) -> Answered:
-    rows = own[own["question_id"].isin(shared)].sort_values(["question_id", "sample"])
+def _arrays(table: pd.DataFrame, shared: set[str]) -> Answered:
+    rows = table[table["question_id"].isin(shared)].sort_values(["question_id", "sample"])
     shape = len(shared), len(rows) // len(shared)
     correct = rows["correct"].to_numpy(dtype=bool).reshape(shape)
     tokens = rows["tokens"].to_numpy(dtype=float).reshape(shape) if "tokens" in rows else None

@@ -10,7 +10,7 @@ import pandas as pd
 from headsweep.analysis.facts import FORMS, SIGNIFICANCE, Source
 from headsweep.errors import ConfigError
 from headsweep.report.referee import told_of_best, write_page
-from headsweep.tables import write_csv
+from headsweep.safe_files import write_csv
 from headsweep.text import short
 from headsweep.tool.referee import Rules, Tables, compared, matched, named, read_answers
 
@@ -44,13 +44,13 @@ def show(systems: list[str], rules: Rules, common: bool, out: Path | None) -> No
         answers[name], line = read_answers(given, rules)
         print(line)
         lines.append(line)
-    found = matched(answers, common)
-    asked = max(own["question_id"].nunique() for own in answers.values())
-    shared = len(next(iter(found.values())).correct)
-    if shared < asked:
+    compared_answers = matched(answers, common)
+    most = max(table["question_id"].nunique() for table in answers.values())
+    shared = len(next(iter(compared_answers.values())).correct)
+    if shared < most:
         lines.append(f"on the {shared:,} questions that all have")
         print(lines[-1])
-    tables = compared(found)
+    tables = compared(compared_answers)
     print(summary(tables))
     if out:
         write(tables, lines, out)

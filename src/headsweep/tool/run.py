@@ -13,7 +13,8 @@ from headsweep.config import load as load_config
 from headsweep.errors import ConfigError
 from headsweep.planning.store import Store, check_version
 from headsweep.record import read_text
-from headsweep.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, FileKind, read_table
+from headsweep.safe_files import read_table
+from headsweep.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, FileKind
 
 
 class Run:
@@ -100,9 +101,9 @@ class Run:
         return "\n  ".join([*lines, f"{len(self.figures)} figures"])
 
     def _of_sweep(self, kind: FileKind, sweep: str | None, **names: object) -> Path:
-        of = Store(self.config).of_sweep
+        file_of = Store(self.config).of_sweep
         run = self.folder.name
-        return self.root / of(self.one("sweeps", sweep), kind, run=run, **names)
+        return self.root / file_of(self.one("sweeps", sweep), kind, run=run, **names)
 
     def one(self, kind: str, name: str | None) -> str:
         """Return the given name of a config section's entry, or by default its only one.

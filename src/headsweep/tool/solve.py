@@ -69,8 +69,8 @@ def count_votes(
         members = [index for index, group in enumerate(groups) if group == first]
         votes = 0 if answers[first] is None else len(members)
         score = None if scores is None else max(scores[index] for index in members)
-        own = [heads[index] for index in members]
-        candidates.append(Candidate(answers[first], votes, own, texts[first], score))
+        pruned = [heads[index] for index in members]
+        candidates.append(Candidate(answers[first], votes, pruned, texts[first], score))
     # The sort is stable, so the nearest head breaks ties.
     candidates.sort(key=lambda c: (c.answer is not None, c.score or 0, c.votes), reverse=True)
     agreeing = [
@@ -120,22 +120,22 @@ class Solver:
         n: int | None = None,
         verifier: str | Verifier | None = None,
     ) -> None:
-        found = Run(run)
-        config = found.config
-        self._selector, facts = found.selector(selector)
+        finished = Run(run)
+        config = finished.config
+        self._selector, facts = finished.selector(selector)
         self._heads = [Variant.parse(name) for name in facts["heads"]]
         self._n = min(_HEADS, len(self._heads)) if n is None else n
         if self._n > len(self._heads):
             raise ConfigError(f"n: {n} heads are requested; the pool has {len(self._heads)}")
-        section = config.selectors[found.one("selectors", selector)]
+        section = config.selectors[finished.one("selectors", selector)]
         self._decoding: Decoding = config.decodings[section.decoding]
         self._grading = config.questions[section.train].family, config.grading
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
         embedder = self._selector.setting.embedder or section.embedder[0]
-        self._embedder = load_embedder(_folder(found, paths.EMBEDDER, embedder=embedder))
+        self._embedder = load_embedder(_folder(finished, paths.EMBEDDER, embedder=embedder))
         loaded = load_model(
-            str(_folder(found, paths.MODEL, model=section.model)),
+            str(_folder(finished, paths.MODEL, model=section.model)),
             dtype=model.dtype,
             device=model.device,
             attention=model.attention,
@@ -197,10 +197,10 @@ def to_json(solved: Solved) -> str:
 def to_text(solved: Solved) -> str:
     """Return a result as readable text: a table of answers with heads and votes."""
     rows = [("answer", "heads pruned, nearest first", "votes", "score")]
-    for found in solved.candidates:
-        score = "" if found.score is None else f"{found.score:.3g}"
-        answer = found.answer or "(no answer)"
-        rows.append((answer, ", ".join(found.heads), f"{found.votes}", score))
+    for candidate in solved.candidates:
+        score = "" if candidate.score is None else f"{candidate.score:.3g}"
+        answer = candidate.answer or "(no answer)"
+        rows.append((answer, ", ".join(candidate.heads), f"{candidate.votes}", score))
     if not any(score for *_, score in rows[1:]):
         rows = [row[:3] for row in rows]  # type: ignore[misc]
     lines = [visible(solved.question), "", aligned(rows, left=2), ""]
@@ -222,10 +222,10 @@ def _folder(run: Run, template: str, **names: str) -> Path:
 def _import(name: str) -> Verifier:
     module, _, attribute = name.partition(":")
     try:
-        found: Verifier = getattr(importlib.import_module(module), attribute)
+        verifier: Verifier = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"verifier {name!r} cannot be imported ({error}); write module:function, with the "
             f"module on PYTHONPATH"
         ) from None
-    return found
+    return verifier

@@ -1,8 +1,8 @@
-"""`headsweep store`: what the store holds, which configs need it, and what may go.
+"""`headsweep store`: what the store holds, which configs need it, and what may be removed.
 
 A file that no known config needs goes to the store's trash, from which it can be moved back.
-Answers stay as long as a known config could take them over: those to another draw from its split.
-A store that several folders share, by links, is pruned only if the runs of all are known.
+Answers stay as long as a known config could reuse them: those to another draw from its split. A
+store that several folders share by links is pruned only if the runs of all of them are known.
 """
 
 import os
@@ -26,6 +26,7 @@ from headsweep.planning.keys import split_key
 from headsweep.planning.maps import score_files
 from headsweep.planning.plan import aligned
 from headsweep.planning.store import Store, check_version, other_users
+from headsweep.safe_files import read_metadata
 from headsweep.tables import (
     ACTIVATIONS,
     ANSWERS,
@@ -36,7 +37,6 @@ from headsweep.tables import (
     SCORES,
     SOURCE,
     FileKind,
-    read_metadata,
 )
 
 STORE = Path(paths.STORE)
@@ -76,12 +76,12 @@ _Taken = dict[tuple[str, str, str, str], set[str]]
 def show(configs: Sequence[Path]) -> None:
     """Print what the store of this folder holds, and which configs need it."""
     check_version()
-    known, unread = _configs(configs)
-    held = contents(known)
+    configs_by_run, unread = _configs(configs)
+    held = contents(configs_by_run)
     _print(held, unread)
     idle = _idle(held)
-    found = f"no config needs {_amount(idle)}" if idle else "nothing to prune"
-    print(f"{_megabytes(chain(*held.values()))} MB in all; {found}")
+    words = f"no config needs {_amount(idle)}" if idle else "nothing to prune"
+    print(f"{_megabytes(chain(*held.values()))} MB in all; {words}")
     if trash := list(_walk(TRASH)):
         print(f"{TRASH} holds {_amount(trash)}; `headsweep store --empty-trash` removes them")
 
@@ -93,9 +93,9 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
         ConfigError: it is not known what is needed, or a run is under way.
     """
     check_version()
-    known, unread = _configs(configs)
-    _refuse_unknown(known, unread, configs)
-    held = contents(known)
+    configs_by_run, unread = _configs(configs)
+    _refuse_unknown(configs_by_run, unread, configs)
+    held = contents(configs_by_run)
     going = {which: files for which, files in held.items() if which[0] != "other" and not which[2]}
     idle = _idle(held)
     if not idle:
@@ -106,7 +106,7 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
     if not yes and not _agreed(f"Move {amount} to {TRASH}?"):
         print("nothing is moved")
         return
-    _refuse_unknown(known, unread, configs)  # a run may have started since
+    _refuse_unknown(configs_by_run, unread, configs)  # a run may have started since
     move_to_trash(idle)
     print(f"moved to {TRASH}: {amount}; `headsweep store --empty-trash` removes them")
 
@@ -135,32 +135,32 @@ def contents(configs: Mapping[str, Config]) -> dict[_Held, list[Path]]:
         for file in files_of(config):
             asking[_unit(file)].add(name)
     taking = _taking_over(configs)
-    found: dict[_Held, list[Path]] = defaultdict(list)
+    files: dict[_Held, list[Path]] = defaultdict(list)
     for file in files_below(STORE):
         kind, key, _ = unit = _unit(file)
-        by = asking.get(unit) or _takers(file, unit, taking)
-        found[kind, key, tuple(sorted(by))].append(file)
+        by = asking.get(unit) or _takers(unit, taking)
+        files[kind, key, tuple(sorted(by))].append(file)
     order = [*_KINDS, "other"]
     return {
-        which: found[which]
-        for which in sorted(found, key=lambda which: (order.index(which[0]), *which[1:]))
+        which: files[which]
+        for which in sorted(files, key=lambda which: (order.index(which[0]), *which[1:]))
     }
 
 
 def _taking_over(configs: Mapping[str, Config]) -> _Taken:
     """Return the configs that could take over answers, by model, decoding, split and variant."""
-    found: _Taken = defaultdict(set)
+    taken: _Taken = defaultdict(set)
     for name, config in configs.items():
         for batch in batches(config):
             keys = Store(config).keys(**batch.names)
             split = split_key(config, batch.questions)
             for variant in batch.variants:
-                found[keys["model"], keys["decoding"], split, str(variant)].add(name)
-    return found
+                taken[keys["model"], keys["decoding"], split, str(variant)].add(name)
+    return taken
 
 
-def _takers(file: Path, unit: _Unit, taking: _Taken) -> set[str]:
-    """Return the configs that could take over the answers in a file, or beside a record."""
+def _takers(unit: _Unit, taking: _Taken) -> set[str]:
+    """Return the configs that could take over a unit's answers; none if it holds no answers."""
     kind, key, variant = unit
     if kind not in ("answers", "answers, unfinished"):
         return set()
@@ -274,22 +274,22 @@ def move_to_trash(files: Iterable[Path]) -> None:
 
 def remove_empty(folder: Path) -> None:
     """Remove a folder of results, and those around it, as far as they are empty."""
-    for each in (folder, *folder.parents):
-        if each in (STORE, Path(paths.RESULTS)) or any(each.iterdir()):
+    for parent in (folder, *folder.parents):
+        if parent in (STORE, Path(paths.RESULTS)) or any(parent.iterdir()):
             return
-        each.rmdir()
+        parent.rmdir()
 
 
 def _configs(named: Iterable[Path]) -> tuple[dict[str, Config], list[str]]:
     """Return the configs of runs and the named ones, and the errors of runs' unreadable ones."""
-    known = {}
+    configs_by_run = {}
     unread = []
     for file in sorted(Path(paths.RESULTS).glob("*/config.json")):
         try:
-            known[file.parent.name] = resolve(load(file))
+            configs_by_run[file.parent.name] = resolve(load(file))
         except HeadsweepError as error:
             unread.append(f"{file}: {error}")
-    return known | {str(file): resolve(load(file)) for file in named}, unread
+    return configs_by_run | {str(file): resolve(load(file)) for file in named}, unread
 
 
 def refuse_while_running(option: str) -> None:
@@ -316,7 +316,9 @@ def refuse_while_running(option: str) -> None:
         )
 
 
-def _refuse_unknown(known: dict[str, Config], unread: list[str], named: Sequence[Path]) -> None:
+def _refuse_unknown(
+    configs_by_run: dict[str, Config], unread: list[str], named: Sequence[Path]
+) -> None:
     """Refuse to prune while something runs, or while it is unknown what is needed."""
     refuse_while_running("--prune")
     if unread:
@@ -324,7 +326,7 @@ def _refuse_unknown(known: dict[str, Config], unread: list[str], named: Sequence
             f"--prune: what a run needs is not known: {unread[0]}; repair its config.json by "
             f"running it again, or remove the run's folder"
         )
-    if not known:
+    if not configs_by_run:
         raise ConfigError(
             f"--prune: no config is known, so everything would go; name configs whose files are "
             f"to stay (runs in {paths.RESULTS}/ count by their config.json)"

@@ -96,14 +96,14 @@ def sweep(
     from headsweep.grading.matrix import grade
 
     described = described_model(str(model), revision, dtype, device)
-    asked = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
-    asked |= {"revision": benchmark_revision}
+    about_questions = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
+    about_questions |= {"revision": benchmark_revision}
     pruned = {"layers": layers, "heads": heads, "placebos": placebos}
     config = parse(
         {
             "run": RUN,
             "models": {MODEL: {**described, "batch_size": batch_size}},
-            "questions": {QUESTIONS: described_questions(str(benchmark), asked)},
+            "questions": {QUESTIONS: described_questions(str(benchmark), about_questions)},
             "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
             "sweeps": {SWEEP: {"model": MODEL, "questions": QUESTIONS, **pruned}},
         },
@@ -129,8 +129,7 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     from headsweep.generation import client
     from headsweep.planning.inputs import check_devices, preflight, resolve
     from headsweep.planning.piloted import unpiloted
-    from headsweep.record import Stopwatch, write_record
-    from headsweep.tables import write_json
+    from headsweep.planning.store import write_config
 
     folder = Path(out).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,9 +139,7 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
         check_devices(config)
         for line in unpiloted(config):
             _LOG.warning(line)
-        file = Path(paths.CONFIG.format(run=config.run))
-        write_json(file, config.model_dump(mode="json"))
-        write_record(file, Stopwatch(), {})
+        write_config(config)
         client.begin_run()
         yield config
 
@@ -233,8 +230,8 @@ def described_questions(benchmark: str, given: Mapping[str, Any]) -> dict[str, A
         return {**section, "benchmark": "custom", "file": file}
     if re.fullmatch(r"[\w.-]+/[\w.-]+", benchmark):
         return {**section, "benchmark": "custom", "dataset": benchmark}
-    known = ", ".join(name for name in get_args(Benchmark) if name != "custom")
+    names = ", ".join(name for name in get_args(Benchmark) if name != "custom")
     raise ConfigError(
-        f"benchmark {benchmark!r} is not known; choose {known}, a .csv or .jsonl file, or a "
+        f"benchmark {benchmark!r} is not known; choose {names}, a .csv or .jsonl file, or a "
         f"dataset on the hub (owner/name)"
     )

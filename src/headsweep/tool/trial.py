@@ -1,13 +1,14 @@
 """Try one model's software on this machine: `python -m headsweep.tool.trial`.
 
 It reads an order as JSON from standard input (a config of one batch, cores) and prints what it has
-measured as one line of JSON, the last of its output. `attempt` starts it: a process of its own, so
-that software which takes the whole process down with it is only one that failed.
+measured as one line of JSON, the last of its output. `attempt` starts it in a process of its own,
+so that software that crashes the whole process only counts as failed.
 
-First comes the self-check, in half precision and on GPUs: the engine answers a few questions with
-the base and some heads, and holds itself against the model's own modules. Then as many rows as a
-run decodes together take one token, and then some more: prefill, and decoding at full width, apart
-and without the check. Last a single row decodes. On a CPU all workers measure at the same time.
+In half precision and on GPUs the self-check comes first: the engine answers a few questions with
+the base and some heads, and compares itself with the model's own modules. Then as many rows as a
+run decodes together generate one token, and then some more: this times prefill and decoding at full
+width separately, and without the check. At the end a single row decodes. On a CPU all workers
+measure at the same time.
 """
 
 import json
@@ -26,18 +27,20 @@ import torch
 
 from headsweep.config import Config, Decoding, parse
 from headsweep.errors import EngineError, HeadsweepError
+from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import Device, devices, held
 from headsweep.generation.engine import Engine
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.requests import Request
 from headsweep.generation.vllm import VllmEngine, VllmModel
-from headsweep.generation.worker import load
+from headsweep.generation.worker import decoder_of, load
 from headsweep.models.loaded import LoadedModel
-from headsweep.planning.batches import Batch, batches
+from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.forecast import Speed, Worker
 from headsweep.planning.rows import GPU_ROWS
 from headsweep.planning.store import Store
-from headsweep.tables import QUESTIONS, read_arrow
+from headsweep.safe_files import read_arrow
+from headsweep.tables import QUESTIONS
 from headsweep.variants import Variant
 
 CHECKED = 8
@@ -63,6 +66,7 @@ class _Probe:
     """A model as it is measured."""
 
     loaded: _Model
+    decoder: Decoder | None
     decoding: Decoding  # of the run
     batch_size: int | None
     prompts: list[tuple[int, ...]]
@@ -72,7 +76,8 @@ class _Probe:
         decoding = self.decoding.model_copy(update={"max_new_tokens": tokens})
         if isinstance(self.loaded, VllmModel):
             return VllmEngine(self.loaded, decoding)
-        return Engine(self.loaded, decoding, rows or self.batch_size, checked=checked)
+        size = rows or self.batch_size
+        return Engine(self.loaded, decoding, size, self.decoder, checked=checked)
 
     def rows(self) -> int:
         """Return how many rows a run decodes together; vLLM sees to that itself."""
@@ -95,7 +100,7 @@ class _Probe:
         return made
 
 
-def attempt(config: Config, batch: Batch, backend: str, cores: int) -> Trial:
+def attempt(config: Config, batch: PlannedBatch, backend: str, cores: int) -> Trial:
     """Try software with a model in a process of its own, and return what that has measured.
 
     Args:
@@ -144,13 +149,16 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
     batch = batches(config)[0]
     section = config.models[batch.model]
     model = Store(config).key("model", batch.model)
-    found = devices(section.device, section.tensor_parallel)
-    on_cpu = found == [Device("cpu")]
-    workers = cores if on_cpu and section.backend == "headsweep" else len(found)
-    with held(found[0], lambda gpu: print(f"waiting for GPU {gpu}", file=sys.stderr)):
-        loaded = load(section, model, found[0].name)
+    places = devices(section.device, section.tensor_parallel)
+    on_cpu = places == [Device("cpu")]
+    workers = cores if on_cpu and section.backend == "headsweep" else len(places)
+    with held(places[0], lambda gpu: print(f"waiting for GPU {gpu}", file=sys.stderr)):
+        loaded = load(section, model, places[0].name)
         probe = _Probe(
             loaded,
+            None
+            if isinstance(loaded, VllmModel)
+            else decoder_of(loaded, graphs=section.graphs == "auto"),
             config.decodings[batch.decoding],
             section.batch_size,
             _prompts(config, batch, loaded),
@@ -158,6 +166,9 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
         facts = _checked(probe, batch.variants)
         facts["prompt_tokens"] = fmean(map(len, probe.prompts))
         speeds = _together(workers if on_cpu else 1, lambda: _speed(probe))
+        if probe.decoder is not None:  # it may have failed as late as at full width
+            told = probe.engine(STEPS, None, checked=False).facts
+            facts |= {name: told[name] for name in ("path", "falls") if name in told}
     speed = Speed(
         rows=speeds[0].rows,
         prefill=fmean(speed.prefill for speed in speeds),
@@ -167,7 +178,7 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
     return {"speed": speed._asdict(), "workers": workers, "facts": facts}
 
 
-def _prompts(config: Config, batch: Batch, loaded: _Model) -> list[tuple[int, ...]]:
+def _prompts(config: Config, batch: PlannedBatch, loaded: _Model) -> list[tuple[int, ...]]:
     file = Store(config).path(QUESTIONS, questions=batch.questions)
     texts = read_arrow(file, QUESTIONS).column("question").to_pylist()
     decoding = config.decodings[batch.decoding]

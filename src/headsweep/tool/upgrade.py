@@ -1,12 +1,12 @@
-"""`headsweep store --upgrade`: what version 1 of the store made gets the names of today.
+"""`headsweep store --upgrade`: renames what version 1 of the store made to the names of today.
 
 Version 1 was written while the project was called headroom. Its keys were made of all settings,
-those at their defaults too, and of some that had been settings once; its files carry the former
-name. Here the old keys are computed once more from the configs of the runs, and all that carries
-them is renamed. No answer is generated again, but for noise placebos: their noise was another one.
+including those at their defaults and some that are no settings any more, and its files carry the
+former name. Here the old keys are computed again from the configs of the runs, and everything that
+carries them is renamed. Only noise placebos have to be answered again: their noise was different.
 
-An upgrade that was interrupted goes on when the command is given again: what has a new name is
-whole before the old one goes.
+An interrupted upgrade goes on when the command is given again: a file is complete under its new
+name before the old one goes.
 """
 
 import json
@@ -28,7 +28,7 @@ from headsweep.errors import ConfigError, HeadsweepError, TableError
 from headsweep.planning import store
 from headsweep.planning.inputs import resolve
 from headsweep.record import digest_of, read_facts, replace_record, rewrite_checksums
-from headsweep.tables import atomic, write_arrow, write_json, write_text
+from headsweep.safe_files import atomic, write_arrow, write_json, write_text
 from headsweep.tool import former_keys
 from headsweep.tool.store import (
     STORE,
@@ -115,7 +115,7 @@ class _Names:
 
     def replaced(self, text: str) -> str:
         """Return a text with every old key replaced."""
-        return self._old.sub(lambda found: self._new[found[0]], text)
+        return self._old.sub(lambda match: self._new[match[0]], text)
 
     def are_old(self, file: Path) -> bool:
         """Tell whether a path has an old key."""
@@ -171,8 +171,8 @@ def _groups(files: Iterable[Path]) -> Iterator[list[Path]]:
 
 def _checksums(record: Path) -> dict[str, str]:
     """Return what a record says of its files: sha256 by name."""
-    found: dict[str, str] = json.loads(record.read_text(encoding="utf-8")).get("sha256", {})
-    return found
+    checksums: dict[str, str] = json.loads(record.read_text(encoding="utf-8")).get("sha256", {})
+    return checksums
 
 
 def _rename(group: list[Path], names: _Names) -> None:

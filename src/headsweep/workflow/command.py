@@ -88,14 +88,14 @@ def _run(job: Job, config: Path, **given: Any) -> None:
     job.function(store.config, **named)
 
 
-def _usable_cores(asked: str | None) -> int:
+def _usable_cores(cores: str | None) -> int:
     """Return the cores that an engine may use, at most those of this process; all by default."""
     usable = len(os.sched_getaffinity(0))
-    if asked is None:
+    if cores is None:
         return usable
-    if not asked.isdecimal() or int(asked) == 0:
-        raise ConfigError(f"--cores {asked!r} is not a number of cores; give 1 or more")
-    return min(int(asked), usable)
+    if not cores.isdecimal() or int(cores) == 0:
+        raise ConfigError(f"--cores {cores!r} is not a number of cores; give 1 or more")
+    return min(int(cores), usable)
 
 
 def _value(store: "Store", argument: str, text: Any) -> Any:
@@ -114,6 +114,6 @@ def _value(store: "Store", argument: str, text: Any) -> Any:
         case "comparison" | "compression" | "frontier" | "map" | "selector" | "sweep":
             entries = getattr(store.config, f"{argument}s")
             if text not in entries:
-                known = ", ".join(entries)
-                raise ConfigError(f"{argument} {text!r} is not in the config: {known}")
+                names = ", ".join(entries)
+                raise ConfigError(f"{argument} {text!r} is not in the config: {names}")
     return text

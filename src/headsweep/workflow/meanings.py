@@ -7,7 +7,7 @@ from typing import Any
 
 from headsweep.config import Config, Study
 from headsweep.config.compression import Compression
-from headsweep.planning.batches import Arm, Batch, all_arms, batches, solvers
+from headsweep.planning.batches import Arm, PlannedBatch, all_arms, batches, solvers
 from headsweep.planning.store import Store
 
 
@@ -24,7 +24,7 @@ class Meanings:
             tuple(store.keys(**batch.names).values()): batch for batch in self.batches
         }
 
-    def batch(self, wildcards: Any) -> Batch:
+    def batch(self, wildcards: Any) -> PlannedBatch:
         """Return the batch of the job's model, decoding and questions."""
         return self._batch_of_keys[wildcards.model, wildcards.decoding, wildcards.questions]
 

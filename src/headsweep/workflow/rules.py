@@ -1,6 +1,8 @@
 """What the rules in workflow/rules read and make, as a config decides it, and their parameters.
 
-Snakemake's own objects (wildcards, jobs) are untyped.
+The file is long because it has one method for each such question of a rule, in the order of the
+rules' files. Snakemake knows one object, `RULES`, so that each rule shows where its inputs come
+from. Snakemake's own objects (wildcards, jobs) are untyped.
 """
 
 import re
@@ -14,7 +16,7 @@ from snakemake.io import report
 from headsweep import paths
 from headsweep.config import EXPERIMENTS, Config, Preset
 from headsweep.planning import cost
-from headsweep.planning.batches import Batch, arms, at_home, encoders
+from headsweep.planning.batches import PlannedBatch, arms, at_home, encoders
 from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.planning.keys import digest, encoder_key
 from headsweep.planning.maps import (
@@ -155,7 +157,7 @@ class Rules:
         """Return the files of all answers."""
         return [file for batch in self.batches for file in self.store.answers(batch)]
 
-    def graded_batches(self) -> list[Batch]:
+    def graded_batches(self) -> list[PlannedBatch]:
         """Return the batches that are graded already."""
         return [
             batch for batch in self.batches if self.store.path(ACCURACY, **batch.names).exists()
@@ -245,7 +247,7 @@ class Rules:
         return list(dict.fromkeys(files))
 
     def sampled(self, wildcards: Any) -> list[str]:
-        """Return the graded samples that a selector is compared with, a file a temperature."""
+        """Return the graded samples, by temperature, that a selector is compared with."""
         selector = self.config.selectors[wildcards.selector]
         return [
             self.store.fill(
@@ -278,7 +280,7 @@ class Rules:
         return [self.store.fill(QUESTIONS, questions=section.questions)]
 
     def samples_of_texts(self, wildcards: Any) -> list[str]:
-        """Return the graded samples that a map's texts are chosen from, a file a temperature."""
+        """Return the graded samples, by temperature, that a map's texts are chosen from."""
         _, section = find_map(self.config, wildcards.texts)
         return [
             self.store.fill(

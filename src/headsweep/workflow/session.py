@@ -25,9 +25,10 @@ from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.piloted import unpiloted
-from headsweep.planning.store import journal_files, mark_version
-from headsweep.record import Stopwatch, read_text, write_record
-from headsweep.tables import ANSWERS, QUESTIONS, count_rows, write_json
+from headsweep.planning.store import journal_files, mark_version, write_config
+from headsweep.record import read_text
+from headsweep.safe_files import count_rows
+from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.workflow.rules import InputFunction, Rules
 
 
@@ -71,10 +72,10 @@ def cores(workflow: Any) -> int | None:
     Raises:
         WorkflowError: it is 0, with which Snakemake would wait for ever.
     """
-    found: int | None = workflow.resource_settings.cores
-    if found == 0:
+    cores: int | None = workflow.resource_settings.cores
+    if cores == 0:
         raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
-    return found
+    return cores
 
 
 def keep_handlers(workflow: Any) -> None:
@@ -136,9 +137,7 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
             f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
         )
     mark_version()
-    file = rules.store.path(paths.CONFIG)
-    write_json(file, config.model_dump(mode="json"))
-    write_record(file, Stopwatch(), {})
+    write_config(config)
     local = bool(workflow.local_exec)
     for line in unpiloted(config, local=local):
         logger.warning(line)
@@ -164,7 +163,7 @@ def held(rules: Rules) -> str:
     Answers in journals count. No table of answers is read: one that is there holds all of them, and
     how many these are says the question set, or else what `headsweep plan` assumes.
     """
-    total = found = 0
+    total = stored = 0
     config = rules.config
     path = rules.store.path
     for batch in rules.batches:
@@ -172,22 +171,22 @@ def held(rules: Rules) -> str:
             questions = count_rows(path(QUESTIONS, questions=batch.questions))
         except TableError:  # not drawn yet; or damaged, as its first reader says
             questions = question_count(config.questions[batch.questions])
-        each = questions * config.decodings[batch.decoding].samples
-        total += each * len(batch.variants)
+        answers = questions * config.decodings[batch.decoding].samples
+        total += answers * len(batch.variants)
         for variant in batch.variants:
             if path(ANSWERS, variant=variant, **batch.names).exists():
-                found += each
+                stored += answers
                 continue
             records = 0
             for file in journal_files(path(paths.JOURNAL, variant=variant, **batch.names)):
                 with contextlib.suppress(FileNotFoundError):  # it has just become a table
                     records += file.read_bytes().count(b'"question_id":')  # one in each
-            found += min(each, records)
+            stored += min(answers, records)
     models = [path(paths.MODEL, model=name).exists() for name in config.models]
     every = seeded_arms(config)
     compressed = [Path(arm.file(paths.HISTORY, seed)).exists() for arm, seed in every]
     parts = [
-        f"{found:,} of {total:,} answers ({total - found:,} to generate)" if total else "",
+        f"{stored:,} of {total:,} answers ({total - stored:,} to generate)" if total else "",
         f"{sum(models)} of {len(models)} models" if models else "",
         f"{sum(compressed)} of {len(compressed)} trained arms" if compressed else "",
     ]

@@ -1,0 +1,226 @@
+"""Captured decoding steps: a list of operators is replayed in the place of a GPU's graph."""
+
+import re
+
+import pytest
+import torch
+from recorded import Captures
+from test_engine import assert_alike, loaded_model, random_prompts
+from test_packed import SERVED, biased
+from test_packed import flash as flash_of
+from test_verify import plan
+
+from headsweep.config import Decoding
+from headsweep.generation import decoder as decoders
+from headsweep.generation.attention import FixedSegments, Slots, flash
+from headsweep.generation.decoder import Decoder, SlotRows
+from headsweep.generation.engine import Engine
+from headsweep.generation.graphs import Steps, _Step, bucket, cuda_graph
+from headsweep.generation.worker import decoder_of
+from headsweep.variants import BASE, Variant
+
+HEADS = (BASE, Variant(0, 5), Variant(2, 1), Variant(3, 4), Variant(1, 4, "scaled", 50))
+OTHERS = (Variant(2, 3, kind="noise"), Variant(1, None, "skip", 1))
+NEW_TOKENS = 20
+
+
+@pytest.fixture(autouse=True)
+def attention():
+    """ATen's operator on a CPU: no Python of ours is between it and what is recorded."""
+
+    def kernel(queries, keys, values, offsets, slots, most, capacity, *rest, **options):
+        named = {"window_size_left": None, "window_size_right": None, **options}
+        (outputs,) = flash_of(queries, keys, values, offsets, slots, most, capacity, *rest, **named)
+        return outputs, *(outputs.new_empty(0) for _ in range(4))
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("_flash_attention_forward", kernel, "CPU")
+        yield
+
+
+@pytest.fixture
+def loaded():
+    return loaded_model(biased(SERVED["Qwen2"]), eos=(2, 40))
+
+
+def answered(loaded, wanted, capture, *, checked=False, **decoding):
+    """Answer with captured steps, or with eager ones; return the answers and the engine."""
+    decoder = Decoder(loaded, flash)
+    decoder.capture = capture
+    chosen = Decoding(max_new_tokens=NEW_TOKENS, **decoding)
+    engine = Engine(loaded, chosen, 7, decoder, checked=checked)
+    return {answer.request: answer for answer in engine.run(wanted)}, engine
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_replayed_steps_give_the_tokens_of_eager_ones(name):
+    loaded = loaded_model(biased(SERVED[name]), eos=(2, 40))
+    wanted = plan(random_prompts((3, 29, 5, 17)), HEADS)
+    expected, _ = answered(loaded, wanted, None)
+    captures = Captures()
+    found, engine = answered(loaded, wanted, captures)
+    assert_alike(found, expected)
+    assert engine.facts["path"] == "flash in graphs"
+    assert "falls" not in engine.facts
+    assert captures.replays >= NEW_TOKENS
+    layers = len(loaded.model.model.layers)
+    assert captures.recordings[0].operators.count("_flash_attention_forward") == layers
+
+
+def test_samples_are_drawn_from_a_captured_steps_logits(loaded):
+    wanted = plan(random_prompts((9, 4, 1)), HEADS)
+    expected, _ = answered(loaded, wanted, None, temperature=0.7)
+    captures = Captures()
+    found, engine = answered(loaded, wanted, captures, temperature=0.7)
+    assert "falls" not in engine.facts
+    assert captures.replays
+    assert_alike(found, expected)
+
+
+def test_rows_with_noise_and_left_out_layers_take_eager_steps(loaded, monkeypatch):
+    wanted = plan(random_prompts((9, 4)), OTHERS)
+    expected, _ = answered(loaded, wanted, None)
+    taken = []
+    hidden = Steps.hidden
+
+    def told(steps, tokens, columns, masks):
+        taken.append(hidden(steps, tokens, columns, masks))
+        return taken[-1]
+
+    monkeypatch.setattr(Steps, "hidden", told)
+    found, engine = answered(loaded, wanted, Captures())
+    assert_alike(found, expected)
+    assert "falls" not in engine.facts
+    eager = sum(outputs is None for outputs in taken)
+    assert 0 < eager < len(taken)  # the base's steps are captured
+
+
+def frozen_lengths(step):
+    """Take lengths from the host: the function is right, its graph keeps those of its capture."""
+    lengths = step._segments.bounds(step._slots.capacity).lengths
+    for row, column in enumerate(step.told[1]):
+        lengths[row].fill_(column + 1)
+
+
+def frozen_token(step):
+    step._tokens[0].fill_(step.told[0][0])
+
+
+def frozen_head(step):
+    step._masks[1].factors[:, 2].fill_(step.told[0][0] % 2)
+
+
+def copied_from_the_host(step):
+    step._tokens.copy_(torch.tensor(step.told[0]))
+
+
+def read_by_the_host(step):
+    assert step._tokens[0].item() >= 0
+
+
+def not_static(step):
+    step._tokens.add_(step.elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "cause"),
+    [
+        (frozen_lengths, "GraphError: a captured step is .* off its function"),
+        (frozen_token, "GraphError: a captured step is .* off its function"),
+        (frozen_head, "GraphError: a captured step is .* off its function"),
+        (copied_from_the_host, "lift_fresh cannot be captured"),
+        (read_by_the_host, "item cannot be captured"),
+        (not_static, r"add_ reads a tensor of torch.Size\(\[\]\) that is not static"),
+    ],
+)
+def test_a_step_that_no_graph_can_do_falls_to_the_eager_one(mutant, cause, loaded, monkeypatch):
+    """Replayed is what was captured: a frozen number, a hidden copy and a hidden wait are seen."""
+    wanted = plan(random_prompts((9, 4, 1)), HEADS)
+    expected, _ = answered(loaded, wanted, None)
+    fill, compute = _Step._fill, _Step._compute
+
+    def told(step, tokens, columns):
+        step.told = tokens, columns
+        step.elsewhere = torch.zeros((), dtype=torch.int64)
+        fill(step, tokens, columns)
+
+    def mutated(step):
+        begin = FixedSegments.begin
+        with monkeypatch.context() as patched:
+            patched.setattr(FixedSegments, "begin", lambda own: (begin(own), mutant(step)))
+            return compute(step)
+
+    monkeypatch.setattr(_Step, "_fill", told)
+    monkeypatch.setattr(_Step, "_compute", mutated)
+    found, engine = answered(loaded, wanted, Captures())
+    assert_alike(found, expected)
+    assert engine.facts["path"] == "flash"
+    (fall,) = engine.facts["falls"]
+    assert fall.startswith("flash in graphs to flash: ")
+    assert re.search(cause, fall)
+
+
+def test_a_graph_that_fails_later_is_left_and_its_answers_are_made_again(loaded):
+    wanted = plan(random_prompts((9, 4, 1)), HEADS)
+    expected, _ = answered(loaded, wanted, None)
+    captures = Captures()
+
+    def spoilt(compute):
+        replay, filled = captures(compute)
+
+        def late():
+            replay()
+            if captures.replays > 12:
+                filled.fill_(torch.nan)
+
+        return late, filled
+
+    found, engine = answered(loaded, wanted, spoilt, checked=True)
+    assert_alike(found, expected)
+    assert engine.facts["path"] == "flash"
+    (fall,) = engine.facts["falls"]
+    assert fall.startswith("flash in graphs to flash: the model's logits are not finite")
+
+
+def test_trying_a_graph_out_leaves_the_slots_as_they_were(loaded):
+    decoder = Decoder(loaded, flash)
+    decoder.capture = Captures()
+    slots = SlotRows(decoder, 5, 40)
+    slots.memory.normal_()
+    before = slots.memory.clone()
+    with torch.inference_mode():
+        step = _Step(decoder, slots, 5)
+        assert torch.equal(slots.memory, before)
+        step.run([3, 4, 5], [9, 2, 30], {})
+    changed = (slots.memory != before).any(-1).any(-1).any(0).any(0).nonzero().tolist()
+    assert changed == [[0, 9], [1, 2], [2, 30], [3, 0], [4, 0]]  # what no row needs, too
+
+
+def test_slots_that_have_grown_are_captured_anew(loaded):
+    decoder = Decoder(loaded, flash)
+    decoder.capture = captures = Captures()
+    slots = Slots(decoder.weights)
+    slots.reserve(2, 10)
+    steps = Steps(decoder, slots, 2)
+    with torch.inference_mode():
+        steps.hidden([3, 4], [0, 0], {})
+        steps.hidden([3, 4], [1, 1], {})
+        assert len(captures.recordings) == 1
+        slots.reserve(2, 100)
+        steps.hidden([3, 4], [2, 2], {})
+    assert len(captures.recordings) == 2
+
+
+def test_few_sizes_are_captured():
+    sizes = [1, 2, 3, 5, 64, 65, 128, 129, 460]
+    assert [bucket(rows, 460) for rows in sizes] == [1, 2, 4, 8, 64, 128, 128, 192, 460]
+    assert bucket(3, 3) == 3
+
+
+def test_only_flash_attention_is_captured(loaded, monkeypatch):
+    assert decoder_of(loaded, graphs=True).capture is None  # dense: its width grows
+    monkeypatch.setattr(decoders, "best", lambda _: flash)
+    assert decoder_of(loaded, graphs=False).capture is None
+    made = decoder_of(loaded, graphs=True)
+    assert made.attend is flash
+    assert made.capture is cuda_graph
