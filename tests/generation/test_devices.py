@@ -56,9 +56,9 @@ def test_a_child_counts_the_gpus(counted_by, monkeypatch):
     assert devices.devices("auto", together=2) == [pair], "the third stays free"
     with pytest.raises(EngineError, match="tensor_parallel: 4, but there are 3 GPUs here; lower"):
         devices.devices("auto", together=4)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c,MIG-d")
     parts = [device.gpus for device in devices.devices("auto")]
-    assert parts == [("MIG-a",), ("MIG-b",), ("MIG-c",)]
+    assert parts == [("MIG-a",), ("MIG-b",), ("MIG-c",)], "as many as torch counts"
 
 
 def test_without_gpus_there_is_the_cpu_and_a_count_that_dies_is_told(monkeypatch):
