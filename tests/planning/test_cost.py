@@ -124,6 +124,49 @@ def test_a_cpu_is_measured_and_a_cluster_s_is_not():
         assert cost.generation_seconds(planned, batch, card) > 2 * 1.5e9 * tokens / card.flops
 
 
+def test_a_cpu_decodes_as_many_rows_as_its_memory_allows_and_few_take_longer_each():
+    shape = {"billions": 1.54, "layers": 28, "heads": 12, "kv_heads": 2, "dtype": "bfloat16"}
+    planned = config(
+        models={"big": shape},
+        questions={"test": {"n": 500}},
+        decodings={"greedy": {"max_new_tokens": 2048}},
+    )
+    model = planned.models["big"]
+    memory = 24 * 2**30
+    card = cards.ANY_CORE._replace(gigabytes=memory / 1e9)
+    row = 28 * 2 * 2 * 128 * 2 * (2048 + 512)
+    fit = int(memory // (4 * (os.cpu_count() or 1)) / (2 * row))
+    assert cost.decoded_rows(model, 2048, card) == max(1, min(128, fit))
+    assert cost.decoded_rows(model, 2048, card._replace(gigabytes=1e6)) == 128
+    batch = PlannedBatch("big", "greedy", "test", (BASE,))
+
+    def seconds(rows, card):
+        sized = model.model_copy(update={"batch_size": rows})
+        other = planned.model_copy(update={"models": {"big": sized}})
+        return cost.generation_seconds(other, batch, card)
+
+    fast = cards.ANY_CORE._replace(bandwidth=1e15, launch=0.0)
+    assert seconds(35, fast) / seconds(128, fast) == pytest.approx(1.43, abs=0.03)
+    # There a step of few rows takes no longer a row, but for what all rows share.
+    assert cost._slowed(model, 35, cards.CARDS["H100"]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "half", "light", "heavy"),
+    [
+        ("avx2 fma", cards._WITHOUT_AVX512, 1.0, 1.0),
+        ("avx2 avx512f", cards._WITHOUT_BF16, cards._LIGHT, cards._HEAVY),
+        ("avx2 avx512f avx512_bf16", cards._WITH_BF16, cards._LIGHT, cards._HEAVY),
+    ],
+)
+def test_what_a_processor_lacks_makes_half_precision_and_heavy_layers_slower(
+    flags, half, light, heavy, monkeypatch
+):
+    monkeypatch.setattr(cards, "_cpu_flags", lambda: {*flags.split()})
+    card = cards.this_cpu.__wrapped__()
+    assert (card.half, card.light, card.heavy) == (half, light, heavy)
+
+
 def test_a_gpu_decodes_as_many_rows_as_fit_and_its_hours_are_marked():
     shape = {"billions": 1.54, "layers": 28, "heads": 12, "kv_heads": 2, "dtype": "float16"}
     planned = config(

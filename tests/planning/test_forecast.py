@@ -8,7 +8,7 @@ from headsweep.config import parse
 from headsweep.errors import TableError
 from headsweep.planning import cards
 from headsweep.planning.batches import PlannedBatch
-from headsweep.planning.forecast import Habits, Speed, Worker, model_seconds
+from headsweep.planning.forecast import _JOB_SECONDS, Habits, Speed, Worker, model_seconds
 from headsweep.planning.inputs import resolve
 from headsweep.planning.piloted import settings_file, unpiloted, write_settings
 from headsweep.planning.rows import questions_of_unit
@@ -48,7 +48,8 @@ def test_seconds_are_prompts_and_decoding_less_what_is_verified_and_the_end_of_e
 
     def seconds(*variants, worker=worker):
         batch = PlannedBatch("big", "greedy", "test", tuple(map(Variant.parse, variants)))
-        return model_seconds(planned, like, [batch], HABITS, worker)
+        jobs = len(variants) * _JOB_SECONDS / worker.number
+        return model_seconds(planned, like, [batch], HABITS, worker) - jobs
 
     # Units of 4, 2, 1 questions; each ends with 64 - 24 steps of few rows.
     dry = 3 * (64 - 24) * SPEED.fixed / 2
@@ -71,7 +72,7 @@ def test_samples_share_a_prompt_and_other_benchmarks_answers_are_as_much_longer_
     assert planned.questions["test"].benchmark == "math500"
     length, longest = 24 * 300 / 550, 64 * 300 / 550
     assert questions_of_unit(5, 1) == 5  # one unit
-    expected = 5 * (30 / 1000 + length / 40) + (longest - length) * SPEED.fixed
+    expected = 5 * (30 / 1000 + length / 40) + (longest - length) * SPEED.fixed + _JOB_SECONDS
     assert model_seconds(planned, like, [other], HABITS, worker) == pytest.approx(expected)
     sampled = planned.decodings["T0.6"]
     drawn = PlannedBatch("big", "T0.6", "other", like.variants)
@@ -80,7 +81,7 @@ def test_samples_share_a_prompt_and_other_benchmarks_answers_are_as_much_longer_
     assert sampled.samples > 1
     tokens = sampled.samples * short
     dry = (min(longest, sampled.max_new_tokens) - short) * SPEED.fixed
-    assert seconds == pytest.approx(5 * (30 / 1000 + tokens / 40) + dry)
+    assert seconds == pytest.approx(5 * (30 / 1000 + tokens / 40) + dry + _JOB_SECONDS)
 
 
 @pytest.fixture

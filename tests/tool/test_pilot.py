@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -115,9 +116,12 @@ def gpu(pretended_gpu, monkeypatch):
         monkeypatch.setattr(module, "find_spec", lambda name: name)
 
 
+TOLD = {"device": "cuda:0", "prompt_tokens": 21.0, "start": 7.5}
+
+
 def trial(decode, verifies, **facts):
     speed = Speed(rows=16, prefill=9e4, decode=decode, narrow=50.0)
-    return Trial(Worker(speed, 1, verifies), {"device": "cuda:0", "prompt_tokens": 21.0, **facts})
+    return Trial(Worker(speed, 1, verifies), {**TOLD, **facts})
 
 
 def answered(config, _):
@@ -269,6 +273,15 @@ def test_where_nothing_answers_the_pilot_says_why_and_leaves_the_bundle(
     assert not Path("results/mine/pilot.json").exists()
 
 
+def test_the_start_of_the_engine_counts_once(config):
+    whole = resolve(parse(VALUES))
+    batch = batches(whole)[0]
+    tables = answered(whole, 1).tables
+    habits = pilot._habits(tables, 21.0)
+    hours = [pilot._hours(whole, batch, habits, trial(9.0, True, start=s)) for s in (0.0, 7.5)]
+    assert hours[1] - hours[0] == pytest.approx(7.5 / 3600)
+
+
 @pytest.fixture
 def little(config):
     """A config of one batch: base and two heads, with model and questions in the store."""
@@ -284,14 +297,15 @@ def little(config):
 
 
 def test_a_trial_checks_itself_in_half_precision_and_times_two_rates(little):
-    told = trials.measure(little(dtype="bfloat16", batch_size=5), 1)
+    told = trials.measure(little(dtype="bfloat16", batch_size=5), 1, time.time())
     assert told["workers"] == 1
     facts, speed = told["facts"], Speed(**told["speed"])
     assert facts["check"]["audited"] >= 4
     assert facts["path"] == "dense"
+    assert 0 < facts["start"] < 60  # loading; all is imported
     assert speed.rows == 5
     assert speed.prefill > 0 and speed.decode > 0 and speed.narrow > 0
-    assert "check" not in trials.measure(little(batch_size=3), 1)["facts"]  # float32
+    assert "check" not in trials.measure(little(batch_size=3), 1, time.time())["facts"]  # float32
 
 
 def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(little, monkeypatch):
@@ -300,7 +314,7 @@ def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(li
     with pytest.raises(
         EngineError, match=r"the self-check has failed, and .* slowly: dense to mod"
     ):
-        trials.measure(half, 1)
+        trials.measure(half, 1, time.time())
     (batch,) = batches(half)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     with pytest.raises(EngineError, match=r"^headsweep: .*questions.*missing"):

@@ -13,7 +13,7 @@ RIVALS = ("published", "generate_batch", "vllm", "engine")
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `bench` to a command line."""
-    about = "Time engine and grading beside others; simulate the referee."
+    about = "Time engine, grading and plan beside others; simulate the referee."
     bench = commands.add_parser("bench", description=about)
     targets = bench.add_subparsers(title="benchmarks", metavar="WHAT", required=True)
     about = "Time one sweep with the published method, with its rivals and with the engine."
@@ -59,6 +59,10 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     grading.add_argument("--workers", type=count, default=2)
     grading.add_argument("--seed", type=int, default=0)
     grading.set_defaults(handler=partial(_run, "grading"))
+    about = "Time sweeps of two random models, and compare with what the plan foretells."
+    plan = targets.add_parser("plan", help=about, description=about)
+    plan.add_argument("--questions", type=count, default=12)
+    plan.set_defaults(handler=partial(_run, "plan"))
     about = "Simulate comparisons: how often intervals hold, and what pairing shows."
     referee = targets.add_parser("referee", help=about, description=about)
     referee.add_argument("--comparisons", type=count, default=4_000, help="for each row")

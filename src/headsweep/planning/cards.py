@@ -53,13 +53,15 @@ ANY_CORE = Card(0, 1e10, 3e10, launch=3e-5, training=0.7, training_launch=0.05)
 
 CPU_SHARE = 0.7
 """Of the rate of a single-threaded product, assumed for this CPU."""
-_WITH_BF16, _WITHOUT_BF16 = 2.0, 0.93
-"""Rate of products in half precision over single, on a CPU that has bfloat16 and without."""
+_WITH_BF16, _WITHOUT_BF16, _WITHOUT_AVX512 = 2.0, 0.5, 0.93
+"""Rate of products in half precision over single, on a CPU that has bfloat16, on one without, and
+on one without AVX-512 either, where the engine computes in float32 and rounds."""
 
 _LIGHT, _HEAVY = 1.4, 2.1
 """Of the engine's products on a CPU over the assumed rate: the library that packs weights is faster
 than NumPy's, the more so the larger they are. Fitted to random Llamas of 13, 108 and 111 million
-weights in 10, 6 and 30 layers, in CPU seconds of one thread."""
+weights in 10, 6 and 30 layers, in CPU seconds of one thread, on a CPU with AVX-512. Without it
+that library is not taken, and products have NumPy's rate."""
 
 _DEVICES = Path("/dev")
 """Where the kernel lists the devices."""
@@ -93,6 +95,19 @@ def output_of(*command: str) -> str:
 @cache
 def this_cpu() -> Card:
     """Return the cores that this process may use; a single-precision product is timed on one."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    flops = len(os.sched_getaffinity(0)) * CPU_SHARE * product_rate()
+    card = ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=flops)
+    flags = _cpu_flags()
+    if "avx512f" not in flags:
+        return card._replace(half=_WITHOUT_AVX512)
+    has_bf16 = not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
+    half = _WITH_BF16 if has_bf16 else _WITHOUT_BF16
+    return card._replace(half=half, light=_LIGHT, heavy=_HEAVY)
+
+
+def product_rate() -> float:
+    """Return the operations a CPU second of a single-precision product, best of eight tries."""
     import numpy as np
     from threadpoolctl import threadpool_limits
 
@@ -104,20 +119,14 @@ def this_cpu() -> Card:
             begin = time.process_time()
             matrix @ matrix
             seconds.append(time.process_time() - begin)
-    cores = len(os.sched_getaffinity(0))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    flops = cores * CPU_SHARE * 2 * size**3 / max(min(seconds), 1e-6)
-    card = ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=flops)
-    half = _WITH_BF16 if _has_bf16() else _WITHOUT_BF16
-    return card._replace(half=half, light=_LIGHT, heavy=_HEAVY)
+    return 2 * size**3 / max(min(seconds), 1e-6)
 
 
-def _has_bf16() -> bool:
-    """Tell whether the processor multiplies bfloat16 itself."""
+def _cpu_flags() -> set[str]:
+    """Return what the processor can do, in the kernel's words."""
     with suppress(OSError):
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
-        return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
-    return False
+        return {*Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()}
+    return set()
 
 
 def card_of(device: str, *, local: bool = True) -> Card:

@@ -54,6 +54,11 @@ _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
+_PRODUCT_ROWS = 30
+"""On a CPU weights are read for each product: one of r rows takes as long as r and these would at
+the rate of very many. Fitted to products of 16, 35, 64, 128 and 512 rows with 1536 × 8960 weights,
+float32, of one thread: 27, 41, 53, 65 and 76 GFLOP/s."""
+
 _SAMPLED_TEXTS = 2  # of a question in a map: a right and a wrong sample
 _DISK_BYTES_A_SCORE = 20.0
 _PROBLEM_TOKENS = 35  # of a solver's word problem
@@ -130,7 +135,8 @@ def generation_seconds(config: Config, batch: PlannedBatch, card: Card = ANY_CAR
     answers = generation_cost(config, batch).answers
     together = min(decoded_rows(model, decoding.max_new_tokens, card), answers)
     token = _token_seconds(model, card)
-    step = max(together * token, model.billions * 1e9 * _width(model) / card.bandwidth)
+    decoded = token * _slowed(model, together, card)
+    step = max(together * decoded, model.billions * 1e9 * _width(model) / card.bandwidth)
     step += together * _cached(model) * (prompt + length / 2) / card.bandwidth
     step += model.layers * card.launch
     questions = question_count(config.questions[batch.questions])  # samples share a prompt's pass
@@ -143,10 +149,26 @@ def decoded_rows(model: Model, new_tokens: int, card: Card) -> int:
     if model.batch_size is not None:
         return model.batch_size
     if not _is_gpu(card):
-        return rows.HEAVY_CPU_ROWS if _has_heavy_layers(model) else rows.CPU_ROWS
+        most = _cpu_rows(model)
+        if not card.gigabytes:
+            return most
+        memory = rows.cpu_memory(1e9 * card.gigabytes, os.cpu_count() or 1)
+        return rows.fitting(memory, _cached(model), new_tokens, most)
     total = 1e9 * card.gigabytes
     memory = rows.gpu_memory(total - 1e9 * model.billions * _width(model), total)
     return rows.fitting(memory, _cached(model), new_tokens, rows.GPU_ROWS)
+
+
+def _cpu_rows(model: Model) -> int:
+    return rows.HEAVY_CPU_ROWS if _has_heavy_layers(model) else rows.CPU_ROWS
+
+
+def _slowed(model: Model, together: int, card: Card) -> float:
+    """Return how many times as long a token's products take as among as many rows as usual."""
+    if _is_gpu(card):
+        return 1.0
+    usual = _cpu_rows(model)
+    return (1 + _PRODUCT_ROWS / together) / (1 + _PRODUCT_ROWS / usual)
 
 
 def _is_gpu(card: Card) -> bool:

@@ -15,6 +15,9 @@ from headsweep.planning.memory import LENGTHS
 from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
 from headsweep.variants import FAMILIES, Variant
 
+_JOB_SECONDS = 0.25
+"""Of a core, that the job takes which asks for a variant's table: its process starts, and waits."""
+
 
 class Speed(NamedTuple):
     """What one worker of a run does in a second; all workers were busy while it was measured."""
@@ -108,7 +111,8 @@ def _batch_seconds(config: Config, batch: PlannedBatch, habits: Habits, worker: 
         seconds += questions * (fed / speed.prefill + decoded / speed.decode)
     steps = max(0.0, habits.longest - habits.length)
     units = _units(questions, len(batch.variants), worker.number)
-    return (seconds + units * steps * speed.fixed) / worker.number
+    jobs = len(batch.variants) * _JOB_SECONDS
+    return (seconds + units * steps * speed.fixed + jobs) / worker.number
 
 
 def _is_verified(variant: Variant) -> bool:

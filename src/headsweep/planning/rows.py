@@ -25,6 +25,14 @@ def gpu_memory(free: float, total: float) -> float:
     return free - total // 12 - _GIGABYTE
 
 
+def cpu_memory(total: float, cores: int) -> float:
+    """Return the bytes that one worker's keys and values may take, beside the weights.
+
+    Each of so many cores has a worker.
+    """
+    return total // (4 * cores)
+
+
 def fitting(memory: float, token: float, new_tokens: int, most: int) -> int:
     """Return how many rows are decoded together: one at least.
 

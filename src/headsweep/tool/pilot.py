@@ -287,7 +287,7 @@ def _habits(tables: Sequence[Sequence[Mapping[str, Any]]], prompt: float) -> Hab
 def _hours(config: Config, batch: PlannedBatch, habits: Habits, trial: Trial) -> float:
     """Return the hours of all answers of a model in the config, finished ones too, and its maps.
 
-    A map takes as much longer than planned as the answers do.
+    A map takes as much longer than planned as the answers do. The engine starts once.
     """
     batches_of_model = [other for other in batches(config) if other.model == batch.model]
     seconds = model_seconds(config, batch, batches_of_model, habits, trial.worker)
@@ -295,7 +295,7 @@ def _hours(config: Config, batch: PlannedBatch, habits: Habits, trial: Trial) ->
     planned = sum(generation_seconds(config, other, card) for other in batches_of_model)
     maps = [name for name, section in config.maps.items() if section.model == batch.model]
     mapped = sum(map_seconds(config, name, card) for name in maps)
-    return seconds * (1 + mapped / planned) / 3600
+    return (trial.facts["start"] + seconds * (1 + mapped / planned)) / 3600
 
 
 def _rates(config: Config, batch: PlannedBatch) -> Rates:

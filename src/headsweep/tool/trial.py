@@ -58,7 +58,8 @@ class Trial(NamedTuple):
 
     worker: Worker
     facts: dict[str, Any]
-    """What it says of itself: version, device, path, check, falls."""
+    """What it says of itself: version, device, path, check, falls; and the seconds of its start,
+    from the process's begin to the first answer that could have come."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def attempt(config: Config, batch: PlannedBatch, backend: str, cores: int) -> Tr
     try:
         ended = subprocess.run(
             [sys.executable, "-P", "-m", "headsweep.tool.trial"],
-            input=json.dumps({"config": values, "cores": cores}),
+            input=json.dumps({"config": values, "cores": cores, "begun": time.time()}),
             capture_output=True,
             errors="replace",
             check=False,
@@ -140,8 +141,10 @@ def attempt(config: Config, batch: PlannedBatch, backend: str, cores: int) -> Tr
     return Trial(worker, told["facts"])
 
 
-def measure(config: Config, cores: int) -> dict[str, Any]:
+def measure(config: Config, cores: int, begun: float) -> dict[str, Any]:
     """Return what a config's only model does here: speed of a worker, their number, facts.
+
+    `begun` is when the process was started, in seconds of the epoch.
 
     Raises:
         EngineError: the self-check fails: answers would come from the model's own modules, slowly.
@@ -152,7 +155,9 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
     places = devices(section.device, section.tensor_parallel)
     on_cpu = places == [Device("cpu")]
     workers = cores if on_cpu and section.backend == "headsweep" else len(places)
+    imported = time.time() - begun
     with held(places[0], lambda gpu: print(f"waiting for GPU {gpu}", file=sys.stderr)):
+        loading = time.time()  # whatever the wait
         loaded = load(section, model, places[0].name)
         probe = _Probe(
             loaded,
@@ -163,7 +168,8 @@ def measure(config: Config, cores: int) -> dict[str, Any]:
             section.batch_size,
             _prompts(config, batch, loaded),
         )
-        facts = _checked(probe, batch.variants)
+        start = imported + time.time() - loading
+        facts = _checked(probe, batch.variants) | {"start": round(start, 2)}
         facts["prompt_tokens"] = fmean(map(len, probe.prompts))
         speeds = _together(workers if on_cpu else 1, lambda: _speed(probe))
         if probe.decoder is not None:  # it may have failed as late as at full width
@@ -279,7 +285,7 @@ def main() -> None:
     """Do what the order on standard input says; print the result, or the cause of a failure."""
     order = json.load(sys.stdin)
     try:
-        said = measure(parse(order["config"]), order["cores"])
+        said = measure(parse(order["config"]), order["cores"], order["begun"])
     except HeadsweepError as error:
         said = {"error": str(error)}
     except Exception as error:  # whatever a backend raises

@@ -1,0 +1,40 @@
+"""The table of foretold and measured CPU seconds that `headsweep bench plan` prints."""
+
+from torch import get_num_threads, set_num_threads
+
+from headsweep import cli
+from headsweep.bench import plan
+from headsweep.planning import cost
+
+TINY = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 300,
+}
+
+
+def test_each_shape_s_sweep_is_foretold_run_and_compared(monkeypatch, capsys):
+    monkeypatch.setattr(plan, "_SHAPES", {"tiny": TINY})
+    threads = get_num_threads()
+    try:
+        assert cli.main(["bench", "plan", "--questions", "3"]) == 0
+    finally:
+        set_num_threads(threads)
+    title, row = capsys.readouterr().out.strip().splitlines()
+    assert title.split() == ["weights", "answers", "foretold", "CPU", "s", "ratio"]
+    name, _, _, answers, *seconds = row.split()
+    assert (name, int(answers)) == ("tiny", 3 * (1 + 2 * 4))  # base, heads of layers 0 and 3
+    assert all(float(part) >= 0 for part in seconds)
+
+
+def test_the_shapes_are_one_of_light_and_one_of_heavy_layers():
+    found = []
+    for sizes in plan._SHAPES.values():
+        heads = sizes["num_attention_heads"]
+        width = sizes["hidden_size"] // heads * (2 * heads + 2 * sizes["num_key_value_heads"])
+        layer = sizes["hidden_size"] * (width + 3 * sizes["intermediate_size"])
+        found.append(layer > cost.rows.HEAVY)
+    assert found == [False, True]
