@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,7 @@ def config(tmp_path, monkeypatch):
 def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, capsys, monkeypatch):
     small = resolve(parse({**VALUES, "questions": {"test": ONE}, "sweeps": BESIDE}))
     client.begin_run()
+    monkeypatch.setattr(client, "ask", partial(client.ask, idle=3600))  # however slow the pilot is
     answer(small, 1, stay=True)  # a run beside it has an engine of the same model here
     (of_run,) = (file.parent.name for file in Path("results/store").glob("tiny-*/*/*/base.parquet"))
     beside = os.environ["HEADSWEEP_RUN"]
