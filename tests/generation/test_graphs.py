@@ -1,6 +1,8 @@
 """Captured decoding steps: a list of operators is replayed in the place of a GPU's graph."""
 
+import gc
 import re
+import weakref
 
 import pytest
 import torch
@@ -194,6 +196,22 @@ def test_trying_a_graph_out_leaves_the_slots_as_they_were(loaded):
         step.run([3, 4, 5], [9, 2, 30], {})
     changed = (slots.memory != before).any(-1).any(-1).any(0).any(0).nonzero().tolist()
     assert changed == [[0, 9], [1, 2], [2, 30], [3, 0], [4, 0]]  # what no row needs, too
+
+
+def test_a_batch_that_has_ended_leaves_its_memory_at_once(loaded):
+    """Nothing waits for Python's collector: the next batch of a GPU would find no memory."""
+    decoder = Decoder(loaded, flash)
+    decoder.capture = Captures()
+    rows = SlotRows(decoder, 5, 40)
+    with torch.inference_mode():
+        rows._steps.hidden([3, 4], [0, 0], {})
+    ended = weakref.ref(rows)
+    gc.disable()
+    try:
+        del rows
+        assert ended() is None
+    finally:
+        gc.enable()
 
 
 def test_slots_that_have_grown_are_captured_anew(loaded):

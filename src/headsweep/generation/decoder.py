@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -237,7 +238,8 @@ class SlotRows(Slots):
         if columns:
             self.renew(size, columns)
         self._decoder, self._size = decoder, size
-        self._steps = Steps(decoder, self, size) if decoder.capture else None
+        # A reference back would keep the memory of a batch that has ended from the next one.
+        self._steps = Steps(decoder, weakref.proxy(self), size) if decoder.capture else None
         self._lengths: list[int] = []
         """Tokens of each row whose keys and values are there."""
 
