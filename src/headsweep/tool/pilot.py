@@ -69,7 +69,7 @@ class Tried(NamedTuple):
     trials: dict[str, Trial]
     """Of software that works, by its name."""
     dropped: dict[str, str]
-    """Causes, by the name of software that does not."""
+    """Causes, by the name of software that does not; of captured steps by "graphs"."""
     hours: dict[str, float]
     """That the whole config would take, by software."""
     answered: Answered
@@ -120,9 +120,10 @@ def show(config: Path, cores: int | None) -> None:
         dropped: dict[str, str] = {}
         if on_gpu(whole, name) and "backend" not in stated.models[name].model_fields_set:
             candidates, dropped = _candidates(whole, name)
-        if on_gpu(whole, name) and "graphs" in stated.models[name].model_fields_set:
-            dropped["graphs"] = f"the config states {whole.models[name].graphs!r}"
-        tried[name] = _try(whole, batch, candidates, dropped, usable)
+        is_stated = "graphs" in stated.models[name].model_fields_set
+        if on_gpu(whole, name) and is_stated and whole.models[name].graphs == "off":
+            dropped["graphs"] = "the config states 'off'"
+        tried[name] = _try(whole, batch, candidates, dropped, usable, tries_graphs=not is_stated)
     _print_table(tried)
     for name, model in tried.items():
         for line in _lines(name, model):
@@ -202,14 +203,19 @@ def _try(
     candidates: Sequence[str],
     dropped: Mapping[str, str],
     cores: int,
+    *,
+    tries_graphs: bool,
 ) -> Tried:
     """Try software with a model; ask it the pilot's questions, the engine if it works.
+
+    With `tries_graphs` the engine is tried without captured steps and with them, else as the config
+    states.
 
     Raises:
         ConfigError: none works; what was found is in the bundle.
     """
     little = little_config(config, batch)
-    if "graphs" not in dropped:  # a former pilot's decision is no reason to try nothing else
+    if tries_graphs:  # a former pilot's decision is no reason to try nothing else
         little = _with(little, batch.model, graphs="off")
     preflight(little)
     trials: dict[str, Trial] = {}
@@ -228,7 +234,7 @@ def _try(
         raise ConfigError(
             f"models.{batch.model}: nothing answers here: {causes}; please report this with {file}"
         )
-    if "graphs" not in dropped and _ENGINE in trials:
+    if tries_graphs and _ENGINE in trials:
         captured = _with(little, batch.model, backend=_ENGINE, graphs="auto")
         trials[_ENGINE], why = _faster(captured, trials[_ENGINE], cores)
         failed |= {"graphs": why} if why else {}
