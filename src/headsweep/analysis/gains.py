@@ -81,7 +81,7 @@ nothing to grade, or is wrong."""
 
 PLACEBOS = ["kind", "layer", "variants", "answers", "changed", "final", "outcome", "gain", "best"]
 PLACEBOS += ["norm"]
-"""Columns of the table of changes: the kind of variant (`headsweep.variants.Kind`) and the layer
+"""Columns of the table of changes: the kind of variant (`headsweep.variants.FAMILIES`) and layer
 (null for numeric placebos); the number of variants and of their answers; the shares of answers that
 differ from the base model's in any token, in the final answer and in correctness; the mean and
 largest gain in accuracy over the base model; the mean norm of the output of a head, or of the noise

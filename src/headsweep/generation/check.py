@@ -34,7 +34,7 @@ from headsweep.variants import BASE, Variant
 GROUP = 64
 """Most answers that leave together. One of so many is scored."""
 _SECONDS = 20.0
-"""A group waits no longer for answers: those that a slow model has given must outlive a kill."""
+"""An older group leaves with its next answer: a kill must not lose what a slow model has given."""
 _ROWS = {"cuda": 16, "cpu": 4}
 """How many first rows are watched, and how many answers the first group has."""
 _FIRST_TOKENS = 32  # of a row that is watched
