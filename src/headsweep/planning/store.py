@@ -83,7 +83,7 @@ def write_config(config: Config) -> None:
     names = store.path(paths.MODEL_NAMES)
     write_json(file, config.model_dump(mode="json"))
     write_json(names, {store.key("model", name): name for name in config.models})
-    write_record(file, Stopwatch(), {}, together=[file, names])
+    write_record(file, Stopwatch(), {}, together=[names])
 
 
 def other_users() -> list[Path]:
