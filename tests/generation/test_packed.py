@@ -183,7 +183,7 @@ def test_products_are_those_of_double_precision(library, packed, rows, dtype, mo
 @pytest.mark.parametrize("memory", [1 << 40, 1 << 10])
 def test_where_half_precision_is_emulated_a_model_answers_as_elsewhere(dtype, memory, monkeypatch):
     monkeypatch.setattr(weights, "_emulates", lambda kind, _: kind == dtype)
-    monkeypatch.setattr(weights.os, "sysconf", lambda name: memory if name == "SC_PAGE_SIZE" else 1)
+    monkeypatch.setattr(weights, "host_memory", lambda: memory)
     loaded = loaded_model(tiny_models.build(tiny_models.named("Qwen2")).to(dtype))
     output = Weights(loaded).output
     assert isinstance(output, WideLinear)

@@ -61,7 +61,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     grading.set_defaults(handler=partial(_run, "grading"))
     about = "Time sweeps of two random models, and compare with what the plan foretells."
     plan = targets.add_parser("plan", help=about, description=about)
-    plan.add_argument("--questions", type=count, default=12)
+    plan.add_argument("--questions", type=count, default=12, help="of each sweep")
     plan.set_defaults(handler=partial(_run, "plan"))
     about = "Simulate comparisons: how often intervals hold, and what pairing shows."
     referee = targets.add_parser("referee", help=about, description=about)

@@ -1,8 +1,8 @@
 """`headsweep bench plan`: sweeps of two shapes that no constant of the plan was fitted to.
 
 CPU seconds of one thread are compared. Other work on the machine lengthens them, too, so the
-product whose rate the plan takes for the CPU's is timed now and then while the sweep runs. A third
-of the heads are pruned; a random model ends no answer, so all have the length that is planned.
+product whose rate the plan takes for the CPU's is timed now and then while the sweep runs. Heads of
+every third layer are pruned; a random model ends no answer, so all have the length that is planned.
 """
 
 import time

@@ -140,7 +140,7 @@ class Check:
             if len(group) == GROUP or time.monotonic() - begin >= _SECONDS:
                 yield from self._checked(group, scored)
                 group, scored = [], []
-        if place <= drawn:
+        if place <= drawn:  # the answer that was drawn has not come
             scored += group[-1:]
         yield from self._checked(group, scored)
 

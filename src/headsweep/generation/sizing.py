@@ -22,8 +22,7 @@ PREFILLED = 1 << 14
 def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decoding) -> int:
     """Return how many rows to decode together, from a model's shape and the memory that is free."""
     if loaded.device.type == "cpu":
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        memory = rows.cpu_memory(pages, os.cpu_count() or 1)
+        memory = rows.cpu_memory(rows.host_memory(), os.cpu_count() or 1)
         most = rows.HEAVY_CPU_ROWS if decoder and decoder.weights.is_heavy else rows.CPU_ROWS
     else:
         free, total = torch.cuda.mem_get_info(loaded.device)

@@ -14,7 +14,6 @@ slowly as it computes in float32; there products are computed in float32 and rou
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,12 +27,16 @@ from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
 from headsweep.models.loaded import LoadedModel
-from headsweep.planning.rows import HEAVY
+from headsweep.planning.rows import HEAVY, host_memory
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 
 _SMALL = 1 << 20  # below so many multiplications a product takes MKL: its overhead is smaller
 _ROWS = 64  # for about so many rows a copy of weights is arranged; it serves any number
+
+_COPIED_SHARE = 1 / 3
+"""Of the machine's memory, at most, for a copy in float32. The weights themselves take half as much,
+keys and values a quarter of the memory."""
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
     "silu": (silu, "swish", ""),
@@ -199,8 +202,8 @@ class Weights:
         self.rotary = model.model.rotary_emb
         self._packed = True
         if _emulates(self.dtype, self.device.type):  # a copy in float32, twice as large
-            memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            self._packed = 4 * sum(part.numel() for part in model.parameters()) < memory / 2
+            copied = 4 * sum(part.numel() for part in model.parameters())
+            self._packed = copied < _COPIED_SHARE * host_memory()
         self.activation = _activation(config)
         kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * len(layers)
         window = getattr(config, "sliding_window", None)

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headsweep.planning.rows import host_memory
+
 
 class Card(NamedTuple):
     """A GPU or CPU: its memory, and the rates that it is assumed to reach."""
@@ -95,9 +97,8 @@ def output_of(*command: str) -> str:
 @cache
 def this_cpu() -> Card:
     """Return the cores that this process may use; a single-precision product is timed on one."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     flops = len(os.sched_getaffinity(0)) * CPU_SHARE * product_rate()
-    card = ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=flops)
+    card = ANY_CORE._replace(gigabytes=host_memory() / 1e9, bandwidth=2e10, flops=flops)
     flags = _cpu_flags()
     if "avx512f" not in flags:
         return card._replace(half=_WITHOUT_AVX512)

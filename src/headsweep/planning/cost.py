@@ -54,6 +54,7 @@ _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
+_HALF_BYTES = 2  # of a number in half precision
 _PRODUCT_ROWS = 30
 """On a CPU weights are read for each product: one of r rows takes as long as r and these would at
 the rate of very many. Fitted to products of 16, 35, 64, 128 and 512 rows with 1536 × 8960 weights,
@@ -183,12 +184,16 @@ def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -
     model = config.models[batch.model]
     weights = model.billions * _width(model)  # GB
     gpus = 0 if model.device == "cpu" else model.tensor_parallel
+    # A CPU may hold weights of half precision in float32 besides.
+    per_gigabyte = 3500 if model.device == "cpu" and _width(model) == _HALF_BYTES else 2500
     if model.device == "balanced":
         gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * ANY_CARD.gigabytes))
     seconds = generation_seconds(config, batch, card_of(model.device, local=False))
     seconds /= len(batch.variants)
     return Request(
-        gpus, int(4000 + 2500 * weights), math.ceil(_START_MINUTES / together + 2 * seconds / 60)
+        gpus,
+        int(4000 + per_gigabyte * weights),
+        math.ceil(_START_MINUTES / together + 2 * seconds / 60),
     )
 
 
@@ -330,13 +335,16 @@ def training_request(config: Config, study: Study, settings: Compression | None 
 def memory(model: Model, card: Card) -> float:
     """Return the GB that a model takes on a card with a batch of answers of 1,000 tokens.
 
-    On a CPU each core has a worker with two copies of the weights, one of them rearranged.
+    On a CPU each core has a worker with two copies of the weights, one of them rearranged. Where half
+    precision is computed in float32 the second copy is.
     """
     weights = model.billions * 1e9 * _width(model)
+    widened = _width(model) == _HALF_BYTES and card.half < 1
+    copies = 3 if widened else 2
     held = (model.batch_size or rows.CPU_ROWS) * 1000 * _cached(model)
     if _is_gpu(card):
         return (weights + held) / 1e9
-    return len(os.sched_getaffinity(0)) * (2 * weights + held) / 1e9
+    return len(os.sched_getaffinity(0)) * (copies * weights + held) / 1e9
 
 
 def _token_seconds(model: Model, card: Card) -> float:
@@ -351,7 +359,7 @@ def _has_heavy_layers(model: Model) -> bool:
 
 
 def _width(model: Model) -> int:
-    return 4 if model.dtype == "float32" else 2
+    return 4 if model.dtype == "float32" else _HALF_BYTES
 
 
 def _cached(model: Model) -> int:

@@ -16,7 +16,7 @@ from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
 from headsweep.variants import FAMILIES, Variant
 
 _JOB_SECONDS = 0.25
-"""Of a core, that the job takes which asks for a variant's table: its process starts, and waits."""
+"""CPU time of the job that asks for a variant's table."""
 
 
 class Speed(NamedTuple):
