@@ -35,8 +35,8 @@ _SMALL = 1 << 20  # below so many multiplications a product takes MKL: its overh
 _ROWS = 64  # for about so many rows a copy of weights is arranged; it serves any number
 
 _COPIED_SHARE = 1 / 3
-"""Of the machine's memory, at most, for a copy in float32. The weights themselves take half as much,
-keys and values a quarter of the memory."""
+"""Of the machine's memory, at most, for a copy in float32. The weights themselves take half as
+much, keys and values a quarter of the memory."""
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
     "silu": (silu, "swish", ""),

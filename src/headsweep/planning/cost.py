@@ -335,8 +335,8 @@ def training_request(config: Config, study: Study, settings: Compression | None 
 def memory(model: Model, card: Card) -> float:
     """Return the GB that a model takes on a card with a batch of answers of 1,000 tokens.
 
-    On a CPU each core has a worker with two copies of the weights, one of them rearranged. Where half
-    precision is computed in float32 the second copy is.
+    On a CPU each core has a worker with two copies of the weights, one of them rearranged, or in
+    float32 where half precision is computed so.
     """
     weights = model.billions * 1e9 * _width(model)
     widened = _width(model) == _HALF_BYTES and card.half < 1
