@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from headsweep.bench import command, shapes
+from headsweep.bench import command, gpu, shapes
 from headsweep.bench.grading import _golds, answers, run
 from headsweep.bench.rivals import RIVALS, Costs, Work, floor, peak
 from headsweep.bench.shapes import Expansion
@@ -172,6 +172,21 @@ def test_each_stage_runs_with_few_packages(stage, told):
     forced = re.findall(r"sweep, (\d+)% forced: .* (\d+)% accepted", printed)
     assert forced == [] if stage == "exact" else len(forced) == 4
     assert all(abs(int(found) - int(asked)) <= 13 for asked, found in forced), forced
+
+
+def test_rivals_of_the_engine_have_no_attention_either_that_compiles_at_each_width(monkeypatch):
+    was = torch.backends.cuda.cudnn_sdp_enabled()
+    seen = []
+    monkeypatch.setattr(gpu, "rates", lambda _: None)
+    monkeypatch.setattr(
+        gpu, "speed", lambda *_: seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+    )
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        gpu.main(["smoke"])
+        assert seen == [False]
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(was)
 
 
 IDS = torch.randint(4, 300, (2, 19), generator=torch.Generator().manual_seed(0))

@@ -19,8 +19,8 @@ from transformers import (
 import inline
 from headsweep.config import Decoding
 from headsweep.errors import ModelError, TableError
-from headsweep.generation import activations, weights
-from headsweep.generation.decoder import Decoder
+from headsweep.generation import activations, attention, weights
+from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.engine import Answer, Engine, Request
 from headsweep.generation.sampling import candidates, choose, sample, uniforms
 from headsweep.generation.sizing import fitting_rows
@@ -343,3 +343,20 @@ def test_ends_of_the_unit_interval_have_weight_and_greedy_takes_the_first_of_equ
     tokens, gaps = choose(torch.tensor([[1.0, 3.0, 3.0], [0.0, 5.0, 3.5], [5.0, 5.0, 1.0]]))
     assert tokens.tolist() == [1, 1, 0]
     assert gaps.tolist() == [0.0, 1.5, 0.0]
+
+
+def test_slots_of_a_gpu_are_as_wide_as_the_longest_row_comes_to_be_from_the_start(monkeypatch):
+    monkeypatch.setattr(Decoder, "on_gpu", True)
+    monkeypatch.setattr(Engine, "_on_gpu", True)
+    monkeypatch.setattr(attention, "_STEP", 1)
+    widths = set()
+    feed = SlotRows.feed
+
+    def told(slots, *given):
+        logits = feed(slots, *given)
+        widths.add(slots.capacity)
+        return logits
+
+    monkeypatch.setattr(SlotRows, "feed", told)
+    answer_all(loaded_model(tiny_models.build(QWEN2)), requests())
+    assert widths == {max(LENGTHS) + NEW_TOKENS}

@@ -349,9 +349,11 @@ def test_engines_of_two_models_wait_for_each_other_on_one_gpu(
     with ThreadPoolExecutor() as pool:
         jobs = [pool.submit(run, served, BASE, "large"), pool.submit(run, other, BASE, "large")]
         told = "waiting for GPU GPU-1, where another model is loaded"
-        wait_until(lambda: told in caplog.text, 60)
-        assert not Path("loaded-eager").exists()
-        at_work.resume()
+        try:
+            wait_until(lambda: told in caplog.text, 60)
+            assert not Path("loaded-eager").exists()
+        finally:  # or the pool would wait for ever
+            at_work.resume()
         for job in jobs:
             job.result()
     assert first not in engines()

@@ -3,7 +3,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from example_config import VALUES as EXAMPLE
 from headsweep import cli
 from headsweep.config import parse
 from headsweep.errors import EngineError
-from headsweep.generation import check, client
+from headsweep.generation import client
 from headsweep.planning import inputs
 from headsweep.planning.batches import batches
 from headsweep.planning.forecast import Speed, Worker
@@ -23,11 +22,10 @@ from headsweep.planning.piloted import settings_file, unpiloted
 from headsweep.planning.sight import Rates
 from headsweep.planning.store import Store, check_version
 from headsweep.safe_files import read_arrow
-from headsweep.tables import ANSWERS, QUESTIONS
+from headsweep.tables import ANSWERS
 from headsweep.tool import pilot
-from headsweep.tool import trial as trials
 from headsweep.tool.pilot import Answered
-from headsweep.tool.sweep import answer, prepared
+from headsweep.tool.sweep import answer
 from headsweep.tool.trial import Trial
 from mini import REASONER
 
@@ -285,50 +283,6 @@ def test_the_start_of_the_engine_counts_once(config):
     habits = pilot._habits(tables, 21.0)
     hours = [pilot._hours(whole, batch, habits, trial(9.0, True, start=s)) for s in (0.0, 7.5)]
     assert hours[1] - hours[0] == pytest.approx(7.5 / 3600)
-
-
-@pytest.fixture
-def little(config):
-    """A config of one batch: base and two heads, with model and questions in the store."""
-
-    def made(**model):
-        values = {**VALUES, "models": {"tiny": {**REASONER, **model}}}
-        whole = resolve(parse(values))
-        found = pilot.little_config(whole, batches(whole)[0])
-        prepared(found)
-        return found
-
-    return made
-
-
-def test_a_trial_checks_itself_in_half_precision_and_times_two_rates(little):
-    told = trials.measure(little(dtype="bfloat16", batch_size=5), 1, time.time())
-    assert told["workers"] == 1
-    facts, speed = told["facts"], Speed(**told["speed"])
-    assert facts["check"]["audited"] >= 4
-    assert facts["path"] == "dense"
-    assert 0 < facts["start"] < 60  # loading; all is imported
-    assert speed.rows == 5
-    assert speed.prefill > 0 and speed.decode > 0 and speed.narrow > 0
-    assert "check" not in trials.measure(little(batch_size=3), 1, time.time())["facts"]  # float32
-
-
-def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(little, monkeypatch):
-    half = little(dtype="bfloat16")
-    monkeypatch.setattr(check, "_SLACK", 0.0)  # nothing is as near to the truth
-    with pytest.raises(
-        EngineError, match=r"the self-check has failed, and .* slowly: dense to mod"
-    ):
-        trials.measure(half, 1, time.time())
-    (batch,) = batches(half)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    with pytest.raises(EngineError, match=r"^headsweep: .*questions.*missing"):
-        Path(Store(half).path(QUESTIONS, questions="test")).unlink()
-        trials.attempt(half, batch, "headsweep", 1)
-    (Path("sitecustomize.py")).write_text("import os\nos._exit(9)\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path.cwd()), *sys.path]))
-    with pytest.raises(EngineError, match=r"^headsweep: it ended with status 9"):
-        trials.attempt(half, batch, "headsweep", 1)
 
 
 def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):

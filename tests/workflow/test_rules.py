@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 from snakemake.utils import format as snakemake_format
+from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from example_config import STUDIES, VALUES, changed
 from headsweep import paths
@@ -99,6 +100,17 @@ def test_no_group_has_more_variants_than_an_allocation_answers_for():
         grouped[rules.layer(wildcards(rules, **batch.names, variant=str(variant)))] += 1
     assert sorted(grouped.values()) == sorted(sizes.values())
     assert groups == dict.fromkeys(grouped, "layer")
+
+
+def test_the_executor_asks_for_gpus_as_a_pilot_does_and_for_the_card_of_the_profile_s_hint(rules):
+    assert "gpu" in rules.resources.generation
+    text = (ROOT / "workflow/profiles/slurm/config.yaml").read_text()
+    resources = {**yaml.safe_load(text)["set-resources"]["generate"], "gpu": 2}
+    assert set_gres_string(SimpleNamespace(resources=resources)) == " --gpus=2"
+    hints = re.findall(r"`(\w+: \w+)` beside engine_cores", text)
+    assert len(hints) == 1
+    resources |= yaml.safe_load(hints[0])
+    assert set_gres_string(SimpleNamespace(resources=resources)) == " --gpus=h100:2"
 
 
 def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config):
