@@ -254,9 +254,8 @@ class Check:
             # Texts end at the same place: an answer's first token stands behind its padding.
             begin = longest - len(first[row].token_ids)
             places = torch.tensor(list(kept[answer]), device=exact.device)
-            truth, unpruned = (
-                exact[request][begin:][places] for request in (row, base.get(row, row))
-            )
+            truth = exact[row][begin:][places]
+            unpruned = exact[base.get(row, row)][begin:][places]
             fast = torch.stack(list(kept[answer].values())).float()
             rounded = scores[answer][places]
             measured = (fast - truth).norm(), (rounded - truth).norm(), (truth - unpruned).norm()
