@@ -206,28 +206,31 @@ def test_a_job_is_told_in_words():
     assert doing("draw_sweep_math", {}) == "draw sweep math"
     assert progress("step 2 of 9, loss 3\nheads removed: L01H02; 5 of 24 are left") == "step 2 of 9"
     assert progress("INFO loading the model\n") == "loading the model"
-    assert progress("writing the first of 40 answers") == "writing the first"
+    assert progress("writing the first of 40 answers, 3 s so far") == "writing the first"
+    told = "writing the first of 40 answers, 812 tokens"
+    assert progress(f"{told}, 3 s so far") == told
     assert [clock(59.6), clock(3725)] == ["1:00", "1:02:05"]
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "seconds", "waits", "said"),
+    ("done", "total", "seconds", "heard", "said"),
     [
-        (0, 9200, 0.0, "", "loading the model"),
-        (0, 9200, 4.0, "", "writing the first of 9200 answers, 4 s so far"),
-        (2, 9200, 53.0, "", "2 of 9200 answers after 53 s"),
-        (2, 3, 53.0, "", "2 of 3 answers after 53 s"),
-        (100, 9200, 50.0, "", "100 of 9200 answers, 2.0/s, 4550 s left"),
-        (30, 120, 60.0, "", "30 of 120 answers, 30.0 a minute, 180 s left"),
-        (9135, 9200, 913.5, "", "9135 of 9200 answers, 10.0/s, 6 s left"),
-        (9136, 9200, 913.6, "", "9136 of 9200 answers, 10.0/s, the longest are left"),
-        (89, 120, 89.0, "", "89 of 120 answers, 1.0/s, 31 s left"),
-        (90, 120, 90.0, "", "90 of 120 answers, 1.0/s, the longest are left"),
-        (0, 71, 0.0, "the GPU", "waiting for the GPU"),
+        (0, 9200, 0.0, {}, "loading the model"),
+        (0, 9200, 4.0, {}, "writing the first of 9200 answers, 4 s so far"),
+        (0, 66, 53.4, {"tokens": 421}, "writing the first of 66 answers, 421 tokens, 53 s so far"),
+        (2, 9200, 53.0, {}, "2 of 9200 answers after 53 s"),
+        (2, 3, 53.0, {}, "2 of 3 answers after 53 s"),
+        (100, 9200, 50.0, {}, "100 of 9200 answers, 2.0/s, 4550 s left"),
+        (30, 120, 60.0, {}, "30 of 120 answers, 30.0 a minute, 180 s left"),
+        (9135, 9200, 913.5, {}, "9135 of 9200 answers, 10.0/s, 6 s left"),
+        (9136, 9200, 913.6, {}, "9136 of 9200 answers, 10.0/s, the longest are left"),
+        (89, 120, 89.0, {}, "89 of 120 answers, 1.0/s, 31 s left"),
+        (90, 120, 90.0, {}, "90 of 120 answers, 1.0/s, the longest are left"),
+        (0, 71, 0.0, {"waits": "the GPU"}, "waiting for the GPU"),
     ],
 )
-def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds, waits, said):
-    told = client.progress(done, total, seconds, waits=waits)
+def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds, heard, said):
+    told = client.progress(done, total, seconds, **heard)
     assert told == said
     pace = Pace({1: Planned("generate", "batch", 100.0, [])})
     pace.start(1, 0.0)
@@ -242,12 +245,12 @@ def test_a_job_says_nothing_twice_within_the_doubled_time():
         done = 0
         for second in range(until):
             done = counts.get(second, done)
-            if reports.due(float(second), done, ""):
+            if reports.due(float(second), {"done": done, "seconds": second}):
                 yield second, done
 
     stands = [(5, 0), (15, 0), (35, 0), (75, 0)]
     assert [*told(151)] == [*stands, (95, 7), (100, 8), (110, 8), (130, 8)]
-    assert reports.due(151.0, 8, "another engine")
+    assert reports.due(151.0, {"done": 8, "waits": "another engine"})
 
 
 CORES = 2

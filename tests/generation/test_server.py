@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ from comparing import check, same_answers
 from headsweep import cli, paths
 from headsweep.errors import EngineError
 from headsweep.generation import client, devices, server, sockets, worker
+from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.locks import Locks
 from headsweep.generation.schedule import Schedule
 from headsweep.generation.work import Work
@@ -143,6 +145,24 @@ def test_what_a_job_waits_for_goes_before_what_is_worked_ahead(run_config):
         engine._workers = [server._Worker(Mock(), Mock(), ready=True)]
         engine._feed()
     assert engine._workers[0].schedule is wanted
+
+
+def test_a_job_hears_of_tokens_before_the_first_answer(served, monkeypatch, caplog):
+    def slow_step(batch):
+        time.sleep(0.05)
+        return step(batch)
+
+    step = DecodingBatch.step
+    monkeypatch.setattr(DecodingBatch, "step", slow_step)
+    monkeypatch.setattr(worker, "_SECONDS_BETWEEN_COUNTS", 0.02)
+    monkeypatch.setattr(server, "_SECONDS_BETWEEN_WORDS", 0.02)
+    monkeypatch.setattr(client, "_SECONDS_BETWEEN_REPORTS", 0.0)
+    caplog.set_level(logging.INFO, logger=client.__name__)
+    run(served, BASE)
+    found = re.findall(r"writing the first of \d+ answers, (\d+) tokens", caplog.text)
+    counts = [int(count) for count in found]
+    assert counts == sorted(counts)
+    assert 0 < counts[0] < counts[-1]
 
 
 def test_a_job_that_finds_an_engine_needs_no_config_class(served):

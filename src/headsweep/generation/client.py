@@ -19,7 +19,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -318,7 +318,7 @@ def _ask(connection: socket.socket, request: JobRequest) -> bool:
             if "complete" in said:
                 _LOG.info("%s: %d answers, %.1f s", request.variant, said["complete"], now - begun)
                 return True
-            if reports.due(now, said["done"], said.get("waits", "")):
+            if reports.due(now, said):
                 _LOG.info("%s, %s: %s", questions, decoding, progress(**said))  # of all variants
     if heard:
         raise EngineError(
@@ -334,11 +334,11 @@ class _Reports:
     def __init__(self, now: float) -> None:
         self._last = now
         self._pause = _SECONDS_BETWEEN_REPORTS
-        self._state: tuple[int, str] | None = None
+        self._state: dict[str, Any] = {}
 
-    def due(self, now: float, done: int, waits: str) -> bool:
-        """Tell whether to report so many answers, or what is waited for, now (in seconds)."""
-        state = (done, waits)
+    def due(self, now: float, said: Mapping[str, Any]) -> bool:
+        """Tell whether to report what the engine said, now; both in seconds of some clock."""
+        state = {name: value for name, value in said.items() if name != "seconds"}
         if state != self._state:
             if now - self._last < _SECONDS_BETWEEN_REPORTS:
                 return False
@@ -351,16 +351,19 @@ class _Reports:
         return True
 
 
-def progress(done: int, total: int, seconds: float, waits: str = "") -> str:
+def progress(done: int, total: int, seconds: float, waits: str = "", tokens: int = 0) -> str:
     """Return words for so many answers in so many seconds, or for what is waited for.
 
     The first few and the last say nothing of the time left: a batch ends with its longest answers.
+    `tokens` are those so far of the first.
     """
     if waits:
         return f"waiting for {waits}"
+    if not seconds:
+        return "loading the model"
     if not done:
-        first = f"writing the first of {total} answers, {seconds:.0f} s so far"
-        return first if seconds else "loading the model"
+        written = f", {tokens} tokens" if tokens else ""
+        return f"writing the first of {total} answers{written}, {seconds:.0f} s so far"
     words = f"{done} of {total} answers"
     if done < max(_FEWEST, min(_TELLING, total / 4)):
         return f"{words} after {seconds:.0f} s"

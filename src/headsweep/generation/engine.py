@@ -180,6 +180,11 @@ class Engine:
                 yield replace(answer, request=replace(answer.request, variant=variant))
 
     @property
+    def tokens_under_way(self) -> int:
+        """Tokens of answers that are not handed over; another thread may ask."""
+        return sum(len(row.tokens) for rows in [*self._rows.values()] for row in [*rows])
+
+    @property
     def _on_gpu(self) -> bool:
         return self._loaded.device.type != "cpu"
 

@@ -51,6 +51,7 @@ class _Worker:
     connection: Connection
     ready: bool = False
     schedule: Schedule | None = None  # what it works on
+    tokens: int = 0  # written of answers that have not ended
     gpu: str = ""  # what it waits for, by UUID
 
 
@@ -301,8 +302,11 @@ class Server:
         if word == "waits":
             worker.gpu = value
             return
+        if word == "tokens":
+            worker.tokens = value
+            return
         if word == "ready":
-            worker.ready, worker.gpu = True, ""
+            worker.ready, worker.tokens, worker.gpu = True, 0, ""
             return
         schedule = worker.schedule
         assert schedule is not None
@@ -349,7 +353,15 @@ class Server:
                 waits = f"GPU {self._workers[0].gpu}, where another model is loaded"
             elif not schedule.begun and any(other.begun for other in self._schedules.values()):
                 waits = f"other answers before these {schedule.total}"
-            job.tell(done=schedule.done, total=schedule.total, seconds=seconds, waits=waits)
+            at_work = [worker for worker in self._workers if worker.schedule is schedule]
+            tokens = 0 if schedule.done else sum(worker.tokens for worker in at_work)
+            job.tell(
+                done=schedule.done,
+                total=schedule.total,
+                seconds=seconds,
+                waits=waits,
+                tokens=tokens,
+            )
 
     def _sync(self) -> None:
         for path in self._unsynced:

@@ -4,6 +4,8 @@ import ctypes
 import logging
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from multiprocessing.connection import Connection
@@ -32,6 +34,7 @@ from headsweep.variants import Variant
 _LOG = logging.getLogger(__name__)
 
 _SECONDS_TO_REST = 5.0  # how long a worker waits for a unit until it gives back memory
+_SECONDS_BETWEEN_COUNTS = 2.0  # of tokens: a first answer may take many minutes
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
@@ -51,6 +54,12 @@ class Worker:
             return Engine(loaded, decoding, batch_size, decoder)
 
         self._engine = cache(engine)
+        self._answering: Engine | VllmEngine | None = None
+
+    @property
+    def tokens_under_way(self) -> int:
+        """Tokens of answers that are not handed over; vLLM does not tell, so 0."""
+        return self._answering.tokens_under_way if isinstance(self._answering, Engine) else 0
 
     def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
         """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
@@ -77,7 +86,7 @@ class Worker:
             "threads": torch.get_num_threads(),
             "prompt": prompt_facts(tokenizer, unit.decoding, unit.family),
         }
-        engine = self._engine(unit.decoding)
+        self._answering = engine = self._engine(unit.decoding)
         told = dict[Variant, Any]()
         for answer in engine.run(requests, unit.base):
             variant = answer.request.variant
@@ -122,8 +131,9 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
 
     `make` returns the worker, its model loaded, when the device is this process's. Each message is
     a word and a value: ``waits`` with a GPU that another process has, ``ready`` for a unit,
-    ``answer`` for each answer to it, ``failed`` with the cause; ``broken`` with the cause is the
-    last. The process dies with its parent, of which it is given the id.
+    ``tokens`` of its answers so far, ``answer`` for each that has ended, ``failed`` with the cause;
+    ``broken`` with the cause is the last. The process dies with its parent, of which it is given
+    the id.
     """
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
@@ -131,26 +141,40 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
+    one_at_a_time = threading.Lock()
+
+    def tell(word: str, value: object) -> None:
+        with one_at_a_time:
+            connection.send((word, value))
+
     def waits(gpu: str) -> None:
-        connection.send(("waits", gpu))
+        tell("waits", gpu)
         ask_for_room()
+
+    def count_tokens(worker: Worker) -> None:
+        told = 0
+        while True:
+            time.sleep(_SECONDS_BETWEEN_COUNTS)
+            if (tokens := worker.tokens_under_way) != told:
+                tell("tokens", told := tokens)
 
     with held(device, waits):
         try:
             worker = make()
         except Exception as error:
-            connection.send(("broken", _cause(error)))
+            tell("broken", _cause(error))
             return
+        threading.Thread(target=count_tokens, args=[worker], daemon=True).start()
         while True:
-            connection.send(("ready", None))
+            tell("ready", None)
             if not connection.poll(_SECONDS_TO_REST):
                 give_back_memory()
             unit: Unit = connection.recv()
             try:
                 for answer in worker.run(unit):
-                    connection.send(("answer", answer))
+                    tell("answer", answer)
             except Exception as error:
-                connection.send(("failed", _cause(error)))
+                tell("failed", _cause(error))
 
 
 def _cause(error: Exception) -> str:
