@@ -25,11 +25,15 @@ LONGEST = (
     "workflow/test_miniature.py",
     "faults/test_faults.py",
     "workflow/test_engine_deaths.py",
+    "generation/test_verify.py",
     "workflow/test_compression.py",
+    "recovery/test_recovery.py",
+    "compression/test_rounds.py",
+    "workflow/test_map.py",
+    "nightly/test_readme.py",
     "workflow/test_reruns.py",
+    "tool/test_how_tos.py",
     "generation/test_server.py",
-    "grading/test_judges.py",
-    "compression/test_decoder.py",
 )
 """Files that take longest, longest first; `test_reruns` needs what `test_miniature` makes."""
 

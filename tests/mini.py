@@ -8,7 +8,10 @@ from pathlib import Path
 
 import yaml
 
+import warm
+
 ROOT = Path(__file__).parents[1]
+COLD = sys.executable, "-m", "snakemake"
 
 MINIATURE = yaml.safe_load(
     """
@@ -41,15 +44,20 @@ REASONER = MINIATURE["models"]["tiny"]
 class Snakemake:
     """Runs the real Snakefile in a folder; a run that takes longer than its patience, in seconds,
     is killed.
+
+    Snakemake and its jobs have their imports done, see `warm`, unless a run is cold, or is started
+    without waiting: it may be killed, and its jobs with it.
     """
 
-    def __init__(self, folder, patience=1800.0, snakefile="Snakefile"):
+    def __init__(self, folder, patience=1800.0, snakefile="Snakefile", *, cold=False):
         self._folder, self._patience, self._snakefile = folder, patience, ROOT / snakefile
+        self._warm = not cold
         self._environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def __call__(self, values, *arguments, check=True):
+        program = [warm.commands() / "snakemake"] if self._warm else COLD
         done = subprocess.run(
-            self._command(values, arguments),
+            self._command(program, values, arguments),
             capture_output=True,
             text=True,
             env=self._environment,
@@ -63,17 +71,17 @@ class Snakemake:
     def start(self, values, *arguments, log=Path(os.devnull), before=()):
         """Start a run, in a process group of its own, that an interrupt can reach."""
         with log.open("ab") as stream:
+            command = self._command(COLD, values, arguments)
             return subprocess.Popen(
-                ["env", "--default-signal=INT", *before, *self._command(values, arguments)],
+                ["env", "--default-signal=INT", *before, *command],
                 env=self._environment,
                 start_new_session=True,
                 stdout=stream,
                 stderr=stream,
             )
 
-    def _command(self, values, arguments):
-        command = [sys.executable, "-m", "snakemake", "--snakefile", str(self._snakefile)]
-        command += ["--directory", str(self._folder)]
+    def _command(self, program, values, arguments):
+        command = [*program, "--snakefile", str(self._snakefile), "--directory", str(self._folder)]
         if isinstance(values, dict):
             file = self._folder / f"{values.get('run', 'config')}.yaml"
             file.write_text(yaml.safe_dump(values), encoding="utf-8")

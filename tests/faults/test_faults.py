@@ -54,7 +54,7 @@ class Run:
 
     def __post_init__(self):
         self.patience = max(LONGEST, 10 * self.seconds)
-        self._snakemake = Snakemake(self.folder, self.patience)
+        self._snakemake = Snakemake(self.folder, self.patience, cold=True)
 
     def start(self, *before):
         """Start it, under a command that changes what it sees."""
@@ -238,7 +238,7 @@ def test_no_fault_loses_or_spoils_anything(tmp_path, monkeypatch, capsys):
     quiet = tmp_path / "quiet"
     quiet.mkdir()
     begin = time.monotonic()
-    Snakemake(quiet)(SWEEP, "--cores", "2", target)
+    Snakemake(quiet, cold=True)(SWEEP, "--cores", "2", target)
     seconds = time.monotonic() - begin
     whole = [file for file in sorted((quiet / "results").rglob("*")) if checked(file)]
     unknown = [file for file in whole if not (file.suffix == ".parquet" or described(file))]

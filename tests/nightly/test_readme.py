@@ -57,8 +57,13 @@ def test_the_demo_gives_what_readme_says():
     assert_stated(readme.DEMO, run, FEW_QUESTIONS)
 
 
+TRAINS = pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: trains long")
+
+
 @pytest.mark.parametrize(
-    "account", [readme.MATH, readme.REAL, readme.FAMILIES], ids=lambda of: of.folder
+    "account",
+    [readme.MATH, pytest.param(readme.REAL, marks=TRAINS), readme.FAMILIES],
+    ids=lambda of: of.folder,
 )
 def test_a_run_of_the_gallery_is_redrawn_from_its_answers_as_it_stands(account, tmp_path):
     kept, run = readme.GALLERY / account.folder, tmp_path / "results" / account.folder

@@ -5,14 +5,17 @@ What needs a finished run with a selector is run in `tests/workflow/test_miniatu
 
 import csv
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
+import warm
 from headsweep import cli
 from processes import python
 
@@ -176,7 +179,8 @@ def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
         program, *words = shlex.split(command)
         if program == "snakemake":
             own = ("--snakefile", ROOT / "Snakefile")
-            python("-m", program, *words, *own, OMP_NUM_THREADS="1")
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            subprocess.run([warm.commands() / program, *words, *own], env=environment, check=True)
         elif words[0] != "solve":
             assert cli.main(words) == 0, command
     for made in (
