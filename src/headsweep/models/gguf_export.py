@@ -52,13 +52,12 @@ class Exported:
     tokens_per_second: float | None  # in llama.cpp, batch 1; None where it is not installed
 
     def __str__(self) -> str:
-        speed = "speed unknown, as llama-cpp-python is not installed"
+        tried = "not loaded for a test, as llama-cpp-python is not installed"
         if self.tokens_per_second is not None:
-            speed = f"{self.tokens_per_second:.1f} tokens/s"
+            tried = f"llama.cpp loads it: {self.tokens_per_second:.1f} tokens/s"
         return (
             f"{self.file}: {self.kind}, graph {self.graph}, {self.weight_bytes:,} bytes of weights,"
-            f" {self.cache_bytes_per_token:,} bytes of keys and values a token; {speed}; llama.cpp "
-            f"loads it"
+            f" {self.cache_bytes_per_token:,} bytes of keys and values a token; {tried}"
         )
 
 
