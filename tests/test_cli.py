@@ -1,8 +1,13 @@
+import io
 import re
+import sys
 
 import pytest
 
+from headsweep.arguments import with_negative_lists
 from headsweep.cli import main
+from headsweep.errors import ConfigError
+from headsweep.tool import command
 from headsweep.workflow.jobs import JOBS
 from processes import python
 
@@ -29,6 +34,18 @@ def test_the_commands_that_people_type_stand_on_one_screen(capsys):
     assert listed(text) == PEOPLES.split()
     assert len(text.splitlines()) < 24
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_lists_of_negative_numbers_are_no_options():
+    words = ["--ratio", "-1", "--protect", "-2,-1", "--protect", "-1,0-2", "-1,2", "-n", "3"]
+    joined = ["--ratio", "-1", "--protect=-2,-1", "--protect=-1,0-2", "-1,2", "-n", "3"]
+    assert with_negative_lists(words) == joined
+
+
+def test_questions_that_cannot_be_read_are_named(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
+    with pytest.raises(ConfigError, match=r"^standard input cannot be read"):
+        command._questions(None, None)
 
 
 def test_the_jobs_stand_under_a_command_of_their_own(capsys):

@@ -42,6 +42,21 @@ def layer_numbers(text: str) -> list[int]:
     return numbers
 
 
+def with_negative_lists(words: Sequence[str]) -> list[str]:
+    """Return a command line in which lists such as ``-2,-1`` stand in one word with their option.
+
+    argparse takes them for options of their own; single negative numbers it knows.
+    """
+    joined: list[str] = []
+    for word in words:
+        is_list = re.fullmatch(r"-\d+(,-?\d+(-\d+)?)+", word)
+        if is_list and joined and re.fullmatch(r"--[a-z-]+", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
 def add_command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
     name: str,

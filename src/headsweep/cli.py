@@ -34,8 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # "−" on a terminal of another encoding
         sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
-    job = job_command.parser_of(words[:2])
-    options = vars(job.parse_args(words[2:]) if job else parser().parse_args(words))
+    if job := job_command.parser_of(words[:2]):
+        options = vars(job.parse_args(words[2:]))
+    else:
+        from headsweep.arguments import with_negative_lists  # jobs start without it
+
+        options = vars(parser().parse_args(with_negative_lists(words)))
     handler = options.pop("handler")
     log = options.pop("log", None)
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress

@@ -118,7 +118,7 @@ def test_protected_layers_keep_their_heads(qwen2, tmp_path, capsys):
     command = ["prune", str(qwen2), "--ratio", "0.25", "--out", str(tmp_path / "out")]
     assert main([*command, "--protect", "0-1,-1"]) == 2
     assert "6 heads cannot go: 3 can, as each of 1 layers keeps 3" in capsys.readouterr().err
-    assert main([*command, "--protect=-1,-4"]) == 0
+    assert main([*command, "--protect", "-1,-4"]) == 0
     kept = json.loads((tmp_path / "out" / "pruned_heads.json").read_text())["kept"]
     assert [len(heads) for heads in kept.values()] == [6, 3, 3, 6]
     options = {"protect": [1], "heads": ["L00H01"]}

@@ -15,6 +15,7 @@ from test_engine import (
     QWEN2,
     answer_all,
     assert_alike,
+    assert_exact,
     loaded_model,
     random_prompts,
     requests,
@@ -149,6 +150,60 @@ def test_what_fails_falls_to_dense_attention_then_to_the_modules(
     assert caplog.text.count("please report this") == rungs
     monkeypatch.undo()
     assert_alike(answers, answer_all(loaded, wanted))
+
+
+NOISY = [Variant(seed=seed, kind="weights", scale=20) for seed in (1, 2)]
+
+
+def test_noisy_weights_are_answered_by_the_modules_once_the_engine_has_fallen_to_them(monkeypatch):
+    loaded = loaded_model(build("Qwen2"))
+    answering = Engine(loaded, Decoding(max_new_tokens=3), 7, checked=True)
+    answering._fall("a cause")
+    assert answering.facts["path"] == "modules"
+    monkeypatch.setattr(Decoder, "forward", no_kernel)
+    answers = {answer.request: answer for answer in answering.run(requests(NOISY[:1]))}
+    assert_exact(loaded, answers, 3)
+    assert answering.facts["path"] == "modules"
+
+
+def test_what_fails_with_noisy_weights_is_told_and_not_tried_again(on_gpu):
+    calls = []
+
+    def flash(*inputs):
+        calls.append(1)
+        if len(calls) == 8:
+            raise torch.OutOfMemoryError
+        return no_kernel(None) if len(calls) > 20 else dense(*inputs)
+
+    loaded = loaded_model(build("Qwen2"))
+    answering = Engine(loaded, Decoding(max_new_tokens=9), 8, Decoder(loaded, flash), checked=True)
+    wanted = requests(NOISY)
+    answers = {answer.request: answer for answer in answering.run(wanted)}
+    assert_exact(loaded, answers, 9)
+    facts = answering.facts
+    assert facts["path"] == "dense"
+    assert [fall.split(":")[0] for fall in facts["falls"]] == ["flash to dense"]
+    assert facts["batch_size"] == 4
+    assert facts["check"]["audited"] == len(wanted)
+    failed = len(calls)
+    list(answering.run(requests([BASE])))
+    assert len(calls) == failed
+
+
+def test_a_batch_that_memory_has_cut_takes_rows_before_it_is_empty(on_gpu, monkeypatch):
+    monkeypatch.setattr(engine, "fitting_rows", lambda *_: 128)
+    monkeypatch.setattr(engine, "rows_of", lambda *_: 8)
+    under_way = []
+    enter = DecodingBatch.enter
+
+    def told(decoded, groups):
+        under_way.append(len(decoded))
+        return enter(decoded, groups)
+
+    monkeypatch.setattr(DecodingBatch, "enter", told)
+    loaded = loaded_model(build("Qwen2"), eos=tuple(range(12)))  # answers end at unlike times
+    answer_all(loaded, plan(random_prompts(range(3, 27)), [BASE]), None)
+    assert any(under_way[1:])
 
 
 def test_an_error_of_dense_attention_on_a_cpu_is_a_bug_and_stays_one(monkeypatch):

@@ -289,14 +289,15 @@ def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_
 
 def test_other_settings_and_other_folders_have_engines_of_their_own(served, tmp_path, monkeypatch):
     names = {asked(served, cores).engine for cores in (1, 2)}
-    for update in ({"dtype": "bfloat16"}, {"batch_size": 5}):
-        names.add(asked(of_model(served, **update)).engine)
+    updates = {"dtype": "bfloat16", "batch_size": 5, "graphs": "auto", "tensor_parallel": 2}
+    for name, value in updates.items():
+        names.add(asked(of_model(served, **{name: value})).engine)
     assert all(name.startswith(sockets.prefix()) for name in names)
     (tmp_path / "elsewhere").mkdir()
     with monkeypatch.context() as patch:
         patch.chdir(tmp_path / "elsewhere")
         names.add(asked(served).engine)
-    assert len(names) == 5
+    assert len(names) == 7
 
 
 def test_a_run_that_ends_leaves_the_engine_to_the_run_beside_it(served, monkeypatch):

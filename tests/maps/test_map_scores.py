@@ -8,10 +8,11 @@ from test_engine import DECODERS, loaded_model
 from test_verify import build
 
 from headsweep.errors import ModelError
-from headsweep.maps import scoring
+from headsweep.maps import job, scoring
 from headsweep.maps.gradients import estimate
 from headsweep.maps.job import bound, check_scores
 from headsweep.maps.scoring import Text, score
+from headsweep.maps.texts import Chosen
 from headsweep.models.masks import edited_weights, pruned
 from headsweep.variants import Variant
 
@@ -128,3 +129,14 @@ def test_in_half_precision_scores_lie_within_the_stated_bound():
         assert error <= bound("bfloat16", len(own.text.tokens))
         worst = max(worst, error)
     assert worst > NATS, "bfloat16 rounds nothing here"
+
+
+def test_the_speed_counts_each_text_once_for_each_variant(monkeypatch):
+    loaded = loaded_model(build("Qwen2"))
+    chosen = Chosen(texts(), 4, 2, 0)
+    monkeypatch.setattr(job, "choose_texts", lambda *_: chosen)
+    monkeypatch.setattr(job, "map_heads", lambda *_: HEADS)
+    monkeypatch.setattr(job, "map_noise", lambda *_: [])
+    table, facts = job._score_layer(None, "some", LAYER, loaded)
+    assert len(table) == len(chosen.texts) * (1 + len(HEADS))
+    assert facts["scores_per_second"] * facts["scoring_seconds"] == pytest.approx(len(table))

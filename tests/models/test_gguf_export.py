@@ -22,7 +22,7 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 import headsweep
 from headsweep.cli import main
 from headsweep.errors import ModelError
-from headsweep.models import gguf, llamacpp
+from headsweep.models import gguf, gguf_vocabulary, llamacpp
 from headsweep.models.gguf_export import export_gguf
 from headsweep.models.load import load_tokenizer
 
@@ -184,6 +184,14 @@ def test_a_tokenizer_is_taken_from_another_file(tmp_path):
     tiny_models.save_tokenizer(folder, words)
     with pytest.raises(ModelError, match=r"not written as GGUF \(WordLevel\); .* --gguf-tokenizer"):
         export_gguf(folder, tmp_path / "none.gguf")
+    for split, told in ((None, "without"), (pre_tokenizers.Metaspace(), "with pre-tok.* Meta")):
+        vocabulary = {word: number for number, word in enumerate(words)}
+        backend = Tokenizer(models.BPE(vocabulary, []))
+        if split:
+            backend.pre_tokenizer = split
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+        with pytest.raises(ModelError, match=rf"not written as GGUF \(BPE {told}"):
+            gguf_vocabulary.vocabulary(tokenizer, TOKENS, folder, None)
     second = export_gguf(folder, tmp_path / "second.gguf", tokenizer=first).file
     fields = [gguf.tokenizer_fields(file) for file in (first, second)]
     assert fields[0] == fields[1] and len(fields[0]["tokenizer.ggml.tokens"]) == TOKENS
@@ -241,6 +249,7 @@ def test_the_commands_write_files(tmp_path, capsys, monkeypatch):
     assert main([*prune, *late, "--gguf-type", "f16"]) == 0
     *_, loads, written = capsys.readouterr().out.splitlines()
     assert loads.endswith("headsweep.load_model loads it") and "graph deci" in written
+    assert written.endswith("not loaded for a test, as llama-cpp-python is not installed")
     assert main([*prune[:-1], str(tmp_path / "more"), "--gguf-type", "f16"]) == 2
     assert "--gguf-type is the type of a file; name it: --gguf OUT.gguf" in capsys.readouterr().err
 

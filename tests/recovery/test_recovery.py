@@ -172,6 +172,25 @@ def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, m
     assert again.removed == done.removed
 
 
+def test_the_same_call_returns_a_complete_result_and_removes_what_a_kill_left(
+    llama, done, tmp_path, monkeypatch
+):
+    out = tmp_path / "out"
+    shutil.copytree(done.folder, out)
+    for name in ("out.partial", "out.control.partial"):
+        (tmp_path / name / "round_2").mkdir(parents=True)
+    monkeypatch.setattr(prune, "load_checkpoint", lambda *_, **__: 1 / 0)
+    again = recovered(llama, out)
+    assert (again.form, again.removed, again.measured) == (done.form, done.removed, done.measured)
+    assert [*tmp_path.iterdir()] == [out]
+    for other in ({"seed": 1}, {"control": True}):
+        with pytest.raises(HeadsweepError, match=r"out exists.* headsweep export-gguf .*out"):
+            recovered(llama, out, **other)
+    with damaged(out / "model.safetensors"), pytest.raises(HeadsweepError, match="damaged"):
+        recovered(llama, out)
+    assert [*tmp_path.iterdir()] == [out]
+
+
 def test_a_damaged_file_of_an_unfinished_run_is_refused(llama, tmp_path, monkeypatch):
     """Killed in the second round, with the decoder of the first and a state of the training."""
     monkeypatch.setattr(text_training, "_SECONDS_BETWEEN_STATES", 0)

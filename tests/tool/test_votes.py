@@ -1,7 +1,8 @@
 import pytest
 
+from headsweep.errors import ConfigError
 from headsweep.grading.graders import GRADERS, Grader
-from headsweep.tool.solve import Solved, count_votes, to_json, to_text
+from headsweep.tool.solve import Solved, Solver, count_votes, to_json, to_text
 
 HEADS = ["L03H01", "L00H05", "L02H02", "L01H04", "L02H00"]
 TEXTS = ["it is 7", "no idea", r"that makes \boxed{6/2}", "so 3.0", "so 07"]
@@ -53,3 +54,9 @@ def test_a_result_is_shown_with_scores_where_there_are_some():
         ["1", "L03H01", "1", "0.25"],
     ]
     assert '"answer": "2"' in to_json(Solved("?", scored, 0.0, None))
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_fewer_heads_than_one_are_refused(n):
+    with pytest.raises(ConfigError, match=f"n: {n} heads are requested; ask for 1 or more"):
+        Solver("nowhere", n=n)

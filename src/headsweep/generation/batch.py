@@ -73,7 +73,7 @@ class DecodingBatch:
         else:
             self._states = ModuleRows(forward)
         self._decoding = decoding
-        self._size = size
+        self.size = size
         self._watch = watch
         self._rows: list[Row] = []
 
@@ -83,7 +83,7 @@ class DecodingBatch:
     @property
     def free(self) -> int:
         """Number of rows that may enter."""
-        return self._size - len(self._rows)
+        return self.size - len(self._rows)
 
     @torch.inference_mode()
     def enter(self, groups: Sequence[Sequence[Row]]) -> list[Answer]:

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -53,10 +53,20 @@ class _Comparison(NamedTuple):
 
     error: float  # of the fast path
     noise: float  # of the modules in the model's type
-    effect: float  # of the variant: its truth against the base model's
+    effect: float  # of the variant: its truth against the base model's; 0 for the base model
     largest: float  # logit of the truth
     widest: float  # difference of a logit of the modules from the truth
     logits: int  # that were compared
+
+
+@dataclass
+class _Counts:
+    """What was held so far, of all weights that a model has had."""
+
+    scored: int = 0
+    worst: float = 0.0  # gap of a token, in logits
+    bound: float = 0.0  # the widest that a gap was held against
+    seconds: float = 0.0
 
 
 class Check:
@@ -78,20 +88,27 @@ class Check:
         self._watched: dict[Request, dict[int, Tensor]] = {}
         self._variants: Counter[Variant] = Counter()
         self._bound = NEAR_TIE[str(loaded.dtype).removeprefix("torch.")]
-        self._scored, self._worst, self._seconds = 0, 0.0, 0.0
+        self._counts = _Counts(bound=self._bound)
+        self._has_scored = False
         self.watching = True
         """Whether logits of some row are still to be kept."""
 
     @property
     def facts(self) -> dict[str, float]:
         """Return the bound, how many answers were scored again, their worst gap, and the time."""
-        seconds = round(self._seconds, 2)
+        counts = self._counts
         return {
-            "bound": self._bound,
-            "audited": self._scored,
-            "worst": self._worst,
-            "seconds": seconds,
+            "bound": counts.bound,
+            "audited": counts.scored,
+            "worst": counts.worst,
+            "seconds": round(counts.seconds, 2),
         }
+
+    def of_other_weights(self) -> Check:
+        """Return a check that begins anew, and counts on from this one: its model has changed."""
+        other = Check(self._loaded, greedy=self._greedy)
+        other._counts = self._counts
+        return other
 
     def wants(self, row: Row, number: int) -> bool:
         """Tell whether to keep the logits that chose a row's token of this number.
@@ -119,7 +136,7 @@ class Check:
         Raises:
             WrongAnswers: some are not the model's; their group is not yielded.
         """
-        if not self._scored:
+        if not self._has_scored:
             first = list(islice(answers, self._rows))
             yield from self._checked(first, first)
         group: list[Answer] = []
@@ -154,7 +171,7 @@ class Check:
                 if (self._greedy and answer in scored) or self._watched.get(answer.request)
             ]
         )
-        self._seconds += time.perf_counter() - begin
+        self._counts.seconds += time.perf_counter() - begin
         return group
 
     def _admits(self, request: Request) -> bool:
@@ -181,7 +198,8 @@ class Check:
                 logits = with_padding[longest - len(answer.token_ids) :]
                 if answer in watched:
                     scores[answer] = self._thinned(logits[:_FIRST_TOKENS]).float()
-                self._scored += 1
+                self._has_scored = True
+                self._counts.scored += 1
                 if self._greedy and (gap := self._gap(answer, logits)) is not None:
                     gaps.append((answer, gap))
         self._hold_logits(watched, scores)
@@ -189,7 +207,7 @@ class Check:
             return
         read = torch.stack([gap for _, gap in gaps]).tolist()
         for (answer, _), gap in zip(gaps, read, strict=True):
-            self._worst = max(self._worst, gap)
+            self._counts.worst = max(self._counts.worst, gap)
             if not gap <= self._bound:
                 request = answer.request
                 raise WrongAnswers(
@@ -211,30 +229,27 @@ class Check:
 
     def _hold_logits(self, answers: Sequence[Answer], scores: Mapping[Answer, Tensor]) -> None:
         """Compare watched logits with the truth, and widen the bound by the modules' own error."""
-        kept = {}
+        kept = self._taken(answers)
+        if not kept:
+            return
+        for answer, comparison in self._comparisons(kept, scores).items():
+            _judge(answer.request, comparison)
+            # The bound follows the modules' own error: no wrong engine widens it.
+            self._bound = max(self._bound, 4 * comparison.widest)
+        self._counts.bound = max(self._counts.bound, self._bound)
+
+    def _taken(self, answers: Sequence[Answer]) -> dict[Answer, dict[int, Tensor]]:
+        """Take the logits that were kept of answers, by token; watching ends with the last row."""
+        taken = {}
         for answer in answers:
             logits = self._watched[answer.request]
             self._watched[answer.request] = {}
             within = {n: rows for n, rows in logits.items() if n <= len(answer.token_ids)}
             if within:
-                kept[answer] = dict(sorted(within.items()))
-        everyone_had_a_turn = len(self._watched) == self._rows and not any(self._watched.values())
-        self.watching = self.watching and not everyone_had_a_turn
-        if not kept:
-            return
-        for answer, comparison in self._comparisons(kept, scores).items():
-            floor = math.sqrt(comparison.logits) * 1e-3 * NEAR_TIE["float32"] * comparison.largest
-            name = f"{answer.request.variant} on question {answer.request.question_id!r}"
-            if not comparison.error <= _SLACK * comparison.noise + 100 * floor:
-                times = comparison.error / max(comparison.noise, floor, sys.float_info.min)
-                raise WrongAnswers(
-                    f"logits of {name} are {times:.1f} times as far from the truth as the modules'"
-                )
-            shows = comparison.effect > 4 * comparison.noise + 100 * floor
-            if shows and not comparison.error < comparison.effect / 2:
-                raise WrongAnswers(f"{answer.request.variant} is not what was pruned")
-            # The bound follows the modules' own error: no wrong engine widens it.
-            self._bound = max(self._bound, 4 * comparison.widest)
+                taken[answer] = dict(sorted(within.items()))
+        if len(self._watched) == self._rows and not any(self._watched.values()):
+            self.watching = False
+        return taken
 
     def _comparisons(
         self, kept: Mapping[Answer, Mapping[int, Tensor]], scores: Mapping[Answer, Tensor]
@@ -255,6 +270,7 @@ class Check:
             begin = longest - len(first[row].token_ids)
             places = torch.tensor(list(kept[answer]), device=exact.device)
             truth = exact[row][begin:][places]
+            # The base model's truth is its own: it is compared with itself, and has no effect.
             unpruned = exact[base.get(row, row)][begin:][places]
             fast = torch.stack(list(kept[answer].values())).float()
             rounded = scores[answer][places]
@@ -304,6 +320,20 @@ class Check:
 
     def _thinned(self, logits: Tensor) -> Tensor:
         return logits[..., :: -(-logits.shape[-1] // _COLUMNS)]
+
+
+def _judge(request: Request, comparison: _Comparison) -> None:
+    """Raise `WrongAnswers` if logits are far from the truth, or another variant's."""
+    floor = math.sqrt(comparison.logits) * 1e-3 * NEAR_TIE["float32"] * comparison.largest
+    if not comparison.error <= _SLACK * comparison.noise + 100 * floor:
+        times = comparison.error / max(comparison.noise, floor, sys.float_info.min)
+        raise WrongAnswers(
+            f"logits of {request.variant} on question {request.question_id!r} are {times:.1f} "
+            f"times as far from the truth as the modules'"
+        )
+    shows = comparison.effect > 4 * comparison.noise + 100 * floor
+    if shows and not comparison.error < comparison.effect / 2:
+        raise WrongAnswers(f"{request.variant} is not what was pruned")
 
 
 @contextmanager

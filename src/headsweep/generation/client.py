@@ -37,6 +37,8 @@ _LOG = logging.getLogger(__name__)
 LINE_LIMIT = 1 << 20  # longest message, in bytes
 IDLE_SECONDS = 60.0  # how long an engine waits for the next job before it leaves
 
+_OF_AN_ENGINE = ("device", "batch_size", "tensor_parallel", "graphs")
+"""Settings of a model that its key leaves out, and that an engine has for good."""
 _RUN = "HEADSWEEP_RUN"  # names the run in the environment of its jobs
 _SECONDS_BETWEEN_REPORTS = 5.0
 _SECONDS_BETWEEN_TRIES = 0.05
@@ -66,9 +68,10 @@ class JobRequest(NamedTuple):
     @property
     def engine(self) -> str:
         """Names the engine: different models, settings or folders never share one."""
-        told = (self.batch[0], self.section["device"], self.section["batch_size"], self.cores)
+        settings = [self.section[name] for name in _OF_AN_ENGINE]
         allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
-        return f"{sockets.prefix()}{zlib.crc32(repr((*told, allocation)).encode()):08x}"
+        told = (self.batch[0], settings, self.cores, allocation)
+        return f"{sockets.prefix()}{zlib.crc32(repr(told).encode()):08x}"
 
     @property
     def log(self) -> Path:

@@ -83,14 +83,12 @@ class Decoder:
         """
         if serves(loaded):
             decoder = Decoder(loaded)
-            if (cause := decoder._trial(loaded)) is None:
+            if (cause := decoder.trial()) is None:
                 return decoder
             if decoder.attend is not dense:
-                name = getattr(decoder.attend, "__name__", "attention")
-                decoder.attend = dense
-                decoder.falls.append(f"{name} to dense: {cause}")
+                decoder.step_down(cause)
                 _LOG.warning("%s; going on by dense, slower; please report this", cause)
-                if decoder._trial(loaded) is None:
+                if decoder.trial() is None:
                     return decoder
         _LOG.info("%s runs by its own modules", type(loaded.model).__name__)
         return None
@@ -155,6 +153,13 @@ class Decoder:
         self.capture = None
         self.falls.append(f"{before} to {self.path}: {cause}")
 
+    def follow(self, other: Decoder) -> None:
+        """Go on by the attention that another has come to, which began with this one's."""
+        if other.attend is not self.attend:
+            self.attend = other.attend
+            self.capture = None
+        self.falls += other.falls
+
     @property
     def on_gpu(self) -> bool:
         """Whether the model is on a GPU."""
@@ -193,10 +198,10 @@ class Decoder:
             self._turns = torch.complex(cos[0, :, :pairs], sin[0, :, :pairs])[:, None]
         return self._turns[segments.columns]
 
-    def _trial(self, loaded: LoadedModel) -> str | None:
+    def trial(self) -> str | None:
         """Return what is wrong with the logits of a short text; None: nothing."""
         try:
-            if self._is_faithful(loaded):
+            if self._is_faithful(self._loaded):
                 return None
         except torch.OutOfMemoryError:
             raise

@@ -23,18 +23,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from headsweep.errors import ModelError
 from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.modules import Modules
+from headsweep.generation.refusals import check_kind, check_request, too_little_memory
 from headsweep.generation.requests import Answer, Drafted, NotFiniteError, Request, Row
 from headsweep.generation.sampling import uniforms
-from headsweep.generation.sizing import PREFILLED, fitting_rows, rows_of, verified_rows
+from headsweep.generation.sizing import (
+    PREFILLED,
+    fitting_rows,
+    rows_of,
+    rows_together,
+    verified_rows,
+)
 from headsweep.generation.weights import fast_linear
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights
@@ -79,7 +83,7 @@ class Engine:
         checked: bool | None = None,
     ) -> None:
         config = loaded.model.config.get_text_config()
-        _check_kind(config)
+        check_kind(config)
         self._loaded = loaded
         self._decoding = decoding
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
@@ -88,7 +92,9 @@ class Engine:
         self._decoder = decoder or Decoder.of(loaded)
         if checked is None:
             checked = loaded.dtype != torch.float32 or self._on_gpu
-        self._check = self._new_check() if checked and self._decoder else None
+        self._check: Check | None = None
+        if checked and self._decoder:
+            self._check = Check(loaded, greedy=decoding.greedy)
         self._falls: list[str] = list(self._decoder.falls) if self._decoder else []
         self._size_is_fixed = batch_size is not None
         self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
@@ -119,65 +125,91 @@ class Engine:
                 have, or too little memory for a single row.
         """
         parts: dict[int, Counter[Request]] = defaultdict(Counter)
-        others: dict[Variant, list[Request]] = defaultdict(list)
-        self._drafts.clear()
+        others: dict[Variant, Counter[Request]] = defaultdict(Counter)
+        self._clear()
         for request in requests:
-            self._loaded.geometry.check(request.variant)
-            if not 0 < len(request.prompt) < self._positions:
-                raise ModelError(
-                    f"the prompt of question {request.question_id!r} has {len(request.prompt)} "
-                    f"tokens; the model takes 1 to {self._positions - 1}: leave this question out, "
-                    f"or use a model with more positions"
-                )
+            check_request(request, self._loaded.geometry, self._positions)
             if FAMILIES[request.variant.kind].on_weights:
-                others[request.variant].append(request)
+                others[request.variant][replace(request, variant=BASE)] += 1
                 continue
             parts[request.variant.seed][request] += 1  # of a numeric placebo; else 0
             if self._decoding.greedy and request.question_id in base_answers:
                 self._drafts[request.prompt] = base_answers[request.question_id]
         for placebo in sorted(parts):
-            pending = parts[placebo]
-            while pending.total():
-                full = False
-                try:
-                    answers = self._answer(pending.elements(), placebo)
-                    for answer in self._check.groups(answers) if self._check else answers:
-                        if pending[answer.request]:
-                            pending[answer.request] -= 1
-                            self._forget(answer.request)
-                            yield answer
-                except WrongAnswers as cause:
-                    self._fall(str(cause))
-                except NotFiniteError as cause:
-                    if self._check is None:  # the model's own modules, or as good as these
-                        raise
-                    self._fall(str(cause))
-                except torch.OutOfMemoryError as error:
-                    self._refuse_less_than_a_row(error)
-                    full = True
-                except RuntimeError as error:
-                    if not self._may_fail:
-                        raise
-                    self._fall(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
-                # Here, not above: an exception holds what its frames hold, such as the slots.
-                if full:
-                    self._shrink()
-        # Rows of base answers that served as drafts, and that nobody asked for, are left here.
+            yield from self._answer_all(parts[placebo], placebo)
+        for variant, members in others.items():
+            self._clear()
+            yield from self._answer_with_weights_of(variant, members)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget drafts, and rows of base answers that served as drafts and nobody asked for."""
         self._rows.clear()
         self._begun.clear()
         self._drafts.clear()
-        for variant, members in others.items():
-            yield from self._with_weights_of(variant, members)
 
-    def _with_weights_of(self, variant: Variant, requests: Sequence[Request]) -> Iterator[Answer]:
-        """Answer requests to a model with other weights: rows cannot carry these."""
-        loaded = self._loaded
-        with edited_weights(loaded.model, loaded.geometry, variant):
-            engine = Engine(
-                loaded, self._decoding, self._batch_size, checked=self._check is not None
-            )
-            for answer in engine.run(replace(request, variant=BASE) for request in requests):
-                yield replace(answer, request=replace(answer.request, variant=variant))
+    def _answer_all(self, pending: Counter[Request], placebo: int) -> Iterator[Answer]:
+        """Answer until nothing is left: after a failure in a simpler way, or with fewer rows."""
+        while pending.total():
+            full = False
+            try:
+                answers = self._answer(pending.elements(), placebo)
+                for answer in self._check.groups(answers) if self._check else answers:
+                    if pending[answer.request]:
+                        pending[answer.request] -= 1
+                        self._forget(answer.request)
+                        yield answer
+            except WrongAnswers as cause:
+                self._fall(str(cause))
+            except NotFiniteError as cause:
+                if self._check is None:  # the model's own modules, or as good as these
+                    raise
+                self._fall(str(cause))
+            except torch.OutOfMemoryError as error:
+                if self._batch_size == 1:
+                    raise too_little_memory() from error
+                full = True
+            except RuntimeError as error:
+                if not self._may_fail:
+                    raise
+                self._fall(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            # Here, not above: an exception holds what its frames hold, such as the slots.
+            if full:
+                self._shrink()
+
+    def _answer_with_weights_of(
+        self, variant: Variant, pending: Counter[Request]
+    ) -> Iterator[Answer]:
+        """Answer the base model's requests with the weights of a variant: rows cannot carry them.
+
+        A decoder of these weights begins by the path that the engine has come to. Where it falls,
+        the engine stays: what was wrong once is not believed again.
+        """
+        decoder = self._decoder
+        check = self._check
+        with edited_weights(self._loaded.model, self._loaded.geometry, variant):
+            try:
+                self._decode_weights_of_now()
+                for answer in self._answer_all(pending, 0):
+                    yield replace(answer, request=replace(answer.request, variant=variant))
+            finally:
+                # After the last fall the modules answer, unchecked, whatever the weights.
+                if decoder and self._decoder:
+                    if self._check and self._decoder.falls:
+                        check = self._check.of_other_weights()
+                    decoder.follow(self._decoder)
+                    self._decoder = decoder
+                    self._check = check
+
+    def _decode_weights_of_now(self) -> None:
+        """Take a decoder of the weights that the model has now, if any, and check it anew."""
+        if self._decoder is None:
+            return
+        self._decoder = Decoder(self._loaded, self._decoder.attend)
+        if self._check:
+            self._check = self._check.of_other_weights()
+        while self._decoder and (cause := self._decoder.trial()) is not None:
+            self._fall(cause)
 
     @property
     def tokens_under_way(self) -> int:
@@ -204,9 +236,6 @@ class Engine:
         falls = {"falls": list(self._falls)} if self._falls else {}
         return {"path": self._path, "batch_size": self._batch_size, **check, **falls}
 
-    def _new_check(self) -> Check:
-        return Check(self._loaded, greedy=self._decoding.greedy)
-
     def _fall(self, cause: str) -> None:
         """Go on in a simpler way: without graphs, by dense attention, then by the model's modules.
 
@@ -218,18 +247,12 @@ class Engine:
             self._decoder = self._check = None
         else:
             self._decoder.step_down(cause)
-            self._check = self._new_check() if self._check else None
+            if self._check:
+                self._check = Check(self._loaded, greedy=self._decoding.greedy)
         self._rows.clear()
         self._begun.clear()
         self._falls.append(f"{before} to {self._path}: {cause}")
         _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
-
-    def _refuse_less_than_a_row(self, error: Exception) -> None:
-        if self._batch_size == 1:
-            raise ModelError(
-                "one sequence alone does not fit in the GPU's memory; lower max_new_tokens, use "
-                "dtype bfloat16, or spread the model over several GPUs with device: balanced"
-            ) from error
 
     def _shrink(self) -> None:
         """Go on with half of the rows; those under way keep their tokens."""
@@ -256,7 +279,8 @@ class Engine:
         yield from ended
         if not requests:
             return
-        columns = self._columns(requests)
+        longest = max(len(request.prompt) for request in requests)
+        columns = min(longest + self._decoding.max_new_tokens, self._positions)  # of a row, at most
         batch_size = self._batch_size
         if self._on_gpu and not self._size_is_fixed:
             batch_size = rows_of(batch_size, columns, self._decoding)
@@ -300,11 +324,6 @@ class Engine:
             if self._decoding.greedy and request.variant.is_base:
                 self._drafts[request.prompt] = row.answer.token_ids
         return answers, left
-
-    def _columns(self, requests: Iterable[Request]) -> int:
-        """Return the most tokens that a row may come to have, its prompt's included."""
-        longest = max(len(request.prompt) for request in requests)
-        return min(longest + self._decoding.max_new_tokens, self._positions)
 
     def _plan(
         self,
@@ -355,7 +374,7 @@ class Engine:
         """Take whole groups from the queue, if enough of the batch is free."""
         taken = list[list[Row]]()
         free = batch.free
-        if len(batch) and free < self._batch_size / _REFILL:
+        if len(batch) and free < batch.size / _REFILL:
             return taken
         tokens = 0
         while groups and len(groups[0]) <= free:
@@ -378,26 +397,3 @@ class Engine:
                 row.uniforms = uniforms(*drawn, limit)
         self._rows[request].append(row)
         return row
-
-
-def rows_together(batch_size: int, placebo: int) -> int:
-    """Return how many rows a placebo decodes together: 1, 2, ... fewer than other variants."""
-    return max(1, batch_size - 1 - (placebo - 1) % max(1, batch_size // 2))
-
-
-def _check_kind(config: Any) -> None:
-    """Refuse models whose rows depend on one another, or keep more than keys and values."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
-    if changing := {part.get("rope_type") for part in parts} & {"dynamic", "longrope"}:
-        raise ModelError(
-            f"rope_type {changing.pop()!r} makes an answer depend on the other rows of its batch; "
-            f"set rope_parameters in the model's config.json to a fixed type"
-        )
-    layers = DynamicCache(config=config).layers
-    if others := {type(layer) for layer in layers} - {DynamicLayer, DynamicSlidingWindowLayer}:
-        names = ", ".join(sorted(other.__name__ for other in others))
-        raise ModelError(
-            f"the model keeps more than keys and values ({names}), which the rows of a batch "
-            f"cannot share; use a decoder with plain attention"
-        )

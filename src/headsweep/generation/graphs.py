@@ -10,6 +10,7 @@ function, on other contents of the buffers than those that it was captured with.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
@@ -48,8 +49,9 @@ class _Forward(Protocol):
 
 def bucket(rows: int, most: int) -> int:
     """Return for how many rows the step is captured that serves so many, of `most`."""
-    power = 1 << (rows - 1).bit_length()
-    return min(most, power if rows <= _POWERS else -(-rows // _POWERS) * _POWERS)
+    if rows <= _POWERS:
+        return min(most, 1 << (rows - 1).bit_length())
+    return min(most, math.ceil(rows / _POWERS) * _POWERS)
 
 
 def cuda_graph(compute: Callable[[], Tensor]) -> tuple[Replay, Tensor]:

@@ -44,6 +44,11 @@ def rows_of(batch_size: int, columns: int, decoding: Decoding) -> int:
     return max(1, min(batch_size, batch_size * planned // columns))
 
 
+def rows_together(batch_size: int, placebo: int) -> int:
+    """Return how many rows a placebo decodes together: 1, 2, ... fewer than other variants."""
+    return max(1, batch_size - 1 - (placebo - 1) % max(1, batch_size // 2))
+
+
 def verified_rows(batch_size: int) -> int:
     """Return how many rows a GPU verifies together, base rows included: two at least."""
     return max(2, min(GPU_VERIFIED, batch_size // 2))

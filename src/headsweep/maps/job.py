@@ -46,7 +46,8 @@ def score_layer(config: Config, texts: str, layer: str) -> None:
     write_table(output, table, SCORES, {"map": name, "layer": index})
     facts |= {"map": section.model_dump(mode="json"), "grading": config.grading}
     write_record(output, stopwatch, facts | {"layer": index})
-    _LOG.info("%s, %s: %.1f texts a second", name, layer, facts["texts_per_second"])
+    rate = facts["scores_per_second"]
+    _LOG.info("%s, %s: %.1f texts times variants a second", name, layer, rate)
 
 
 def _score_layer(
@@ -71,7 +72,7 @@ def _score_layer(
         for scored_text in scores
     )
     facts: dict[str, Any] = {**chosen.counts, "texts": len(chosen.texts), "variants": len(variants)}
-    facts |= {"texts_per_second": len(scores) / seconds, "scoring_seconds": seconds}
+    facts |= {"scores_per_second": len(scores) / seconds, "scoring_seconds": seconds}
     facts |= {"dtype": str(loaded.dtype).removeprefix("torch."), "device": str(loaded.device)}
     return table, facts | check_scores(loaded, scores)
 

@@ -27,6 +27,12 @@ TITLE_OF_OUTCOME = {
 }
 """What each outcome is of, with its unit."""
 
+_KINDS_OF_OUTCOME = {
+    LIKELIHOOD: (RIGHT,),
+    PREFERENCE: (RIGHT, WRONG),
+    SOLUTIONS: (SOLUTION,),
+}
+
 HEADS = ["variant", "layer", "head", "kind", "outcome", "n", "change", "low", "high"]
 HEADS += ["band_low", "band_high", "t", "adjusted", "first_order"]
 """Columns of the table of heads. `kind` is head or noise; `n` counts questions; the bands and
@@ -79,19 +85,15 @@ def _changes(scores: pd.DataFrame) -> pd.DataFrame:
 
 def _paired(changes: pd.DataFrame, lengths: pd.Series, outcome: str) -> pd.DataFrame:
     """Return an outcome of each question, a row, for each variant, a column."""
-    of_kind = {
-        kind: changes.xs(kind, level="kind") if kind in changes.index.unique("kind") else None
-        for kind in (RIGHT, WRONG, SOLUTION)
-    }
-    right, wrong, solution = of_kind.values()
-    if outcome == PREFERENCE:
-        if right is None or wrong is None:
-            return pd.DataFrame()
-        return pd.DataFrame(right - wrong).dropna()
-    kind, likelihood = (RIGHT, right) if outcome == LIKELIHOOD else (SOLUTION, solution)
-    if likelihood is None:
+    kinds = _KINDS_OF_OUTCOME[outcome]
+    if not {*kinds} <= {*changes.index.unique("kind")}:
         return pd.DataFrame()
-    return pd.DataFrame(likelihood.div(lengths.xs(kind, level="kind"), axis=0)).dropna()
+    if outcome == PREFERENCE:
+        right = changes.xs(RIGHT, level="kind")
+        return pd.DataFrame(right - changes.xs(WRONG, level="kind")).dropna()
+    (kind,) = kinds
+    of_texts = changes.xs(kind, level="kind")
+    return pd.DataFrame(of_texts.div(lengths.xs(kind, level="kind"), axis=0)).dropna()
 
 
 def _tested(changes: pd.DataFrame, outcome: str, seed: int) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headsweep.generation.decoder import Chunk, Decoder, SharedPass
@@ -113,19 +113,25 @@ def _scored(run: SharedPass | WholePass, drafts: Drafts, device: torch.device) -
     for slab in run.logits(chunks):
         parts.append(_read(slab, targets[start : start + len(slab)]))
         start += len(slab)
-    logs, first = (torch.cat(drafted) for drafted in zip(*parts, strict=True))
+    logs = torch.cat([part.logs for part in parts])
+    best = torch.cat([part.best for part in parts])
     counts = [len(drafted.draft) for _, drafted in run.pairs]
-    for (row, drafted), log, best in zip(
-        run.pairs, logs.split(counts), first.split(counts), strict=True
-    ):
-        yield Score(drafts[drafted], row.variant, log.sum().item(), int(best.sum().item()))
+    by_row = zip(run.pairs, logs.split(counts), best.split(counts), strict=True)
+    for (row, drafted), row_logs, row_best in by_row:
+        kept = int(row_best.sum().item())
+        yield Score(drafts[drafted], row.variant, row_logs.sum().item(), kept)
 
 
-def _read(
-    logits: Float[Tensor, "places vocabulary"], targets: Int[Tensor, " places"]
-) -> tuple[Float[Tensor, " places"], Float[Tensor, " places"]]:
-    """Return each target's log-probability, float64, and whether no other token is likelier."""
-    best = logits.amax(dim=1)
+class _Read(NamedTuple):
+    """What logits say of the tokens that are known to follow."""
+
+    logs: Float[Tensor, " places"]  # of their probabilities, float64
+    best: Bool[Tensor, " places"]  # no other token is likelier
+
+
+def _read(logits: Float[Tensor, "places vocabulary"], targets: Int[Tensor, " places"]) -> _Read:
+    """Return what the logits of places say of their targets."""
+    highest = logits.amax(dim=1)
     logs = logits.log_softmax(dim=1)  # a difference from the sum's logarithm would round it
     target_logits = logits.gather(1, targets[:, None])[:, 0]
-    return logs.gather(1, targets[:, None])[:, 0].double(), target_logits >= best
+    return _Read(logs.gather(1, targets[:, None])[:, 0].double(), target_logits >= highest)

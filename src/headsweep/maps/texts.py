@@ -45,7 +45,10 @@ def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) 
     section = config.maps[name]
     store = Store(config)
     questions = store.read(QUESTIONS, questions=section.questions)[: section.n]
-    samples = {decoding: _pairs(store, config, name, decoding) for decoding in section.sampling}
+    pair_of: dict[str, dict[str, tuple[int, ...]]] = {}
+    for decoding in section.sampling:
+        # The first decoding that has a question's pair gives it.
+        pair_of = _pairs(store, config, name, decoding) | pair_of
     prompt_of = config.decodings[section.decoding]
     family = config.questions[section.questions].family
     texts: list[Text] = []
@@ -53,16 +56,9 @@ def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) 
     for row in questions.to_dict("records"):
         question = str(row["question_id"])
         prompt = encode_prompt(tokenizer, str(row["question"]), prompt_of, family)
-        pair = next(
-            (
-                pairs_of_decoding[question]
-                for pairs_of_decoding in samples.values()
-                if question in pairs_of_decoding
-            ),
-            None,
-        )
-        if pair is not None:
+        if question in pair_of:
             pairs += 1
+            pair = pair_of[question]
             texts += [Text(question, kind, prompt, tokens) for kind, tokens in pair.items()]
         solution = str(row["solution"]).strip() if pd.notna(row["solution"]) else ""
         if solution:

@@ -200,6 +200,11 @@ def check_uniform(model: PreTrainedModel, geometry: HeadGeometry, heads: Iterabl
 
 def check_target(folder: Path) -> None:
     """Raise a ModelError if a folder exists."""
+    if (folder / PRUNED_HEADS).exists():
+        raise ModelError(
+            f"{folder} exists, a pruned model; remove it, or name another folder. As a file for "
+            f"llama.cpp: headsweep export-gguf {folder}"
+        )
     if folder.exists():
         raise ModelError(f"{folder} exists; remove it, or name another folder")
 

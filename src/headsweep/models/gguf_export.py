@@ -7,7 +7,7 @@ their own graphs do not fit. Names of tensors and fields are those of the packag
 """
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,13 +52,12 @@ class Exported:
     tokens_per_second: float | None  # in llama.cpp, batch 1; None where it is not installed
 
     def __str__(self) -> str:
-        speed = "speed unknown, as llama-cpp-python is not installed"
+        tried = "not loaded for a test, as llama-cpp-python is not installed"
         if self.tokens_per_second is not None:
-            speed = f"{self.tokens_per_second:.1f} tokens/s"
+            tried = f"llama.cpp loads it: {self.tokens_per_second:.1f} tokens/s"
         return (
             f"{self.file}: {self.kind}, graph {self.graph}, {self.weight_bytes:,} bytes of weights,"
-            f" {self.cache_bytes_per_token:,} bytes of keys and values a token; {speed}; llama.cpp "
-            f"loads it"
+            f" {self.cache_bytes_per_token:,} bytes of keys and values a token; {tried}"
         )
 
 
@@ -84,12 +83,13 @@ def export_gguf(
     check_export(folder, out, kind, tokenizer, uneven=len(layers) > 1)
     model = load_checkpoint(str(folder), device="cpu")
     geometry = find_heads(model)
-    graph = _graph_of(model, geometry)
+    decoder = _Decoder(model, geometry, _graph_of(model, geometry))
+    words = vocabulary(load_tokenizer(folder), model.config.vocab_size, folder, tokenizer)
     plain: Kind = "f32" if kind == "q4_k_m" else kind
     with atomic(out) as made:
         whole = made.with_suffix(".whole") if plain != kind else made
         try:
-            _write(model, geometry, folder, whole, graph, plain, tokenizer)
+            _write(decoder, folder.name, words, whole, plain)
             if plain != kind:
                 llamacpp.quantise(whole, made)
         finally:
@@ -99,7 +99,7 @@ def export_gguf(
 
     weights = sum(int(tensor.n_bytes) for tensor in GGUFReader(out).tensors)
     cache = 2 * 2 * sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
-    return Exported(out, graph, kind, weights, cache, llamacpp.tokens_per_second(out))
+    return Exported(out, decoder.graph, kind, weights, cache, llamacpp.tokens_per_second(out))
 
 
 def check_export(
@@ -166,6 +166,14 @@ def _graph(config: PretrainedConfig, *, even: bool, as_wide: bool) -> str:
     return graph if fits else _UNEVEN
 
 
+class _Decoder(NamedTuple):
+    """A decoder with the graph of llama.cpp that computes it."""
+
+    model: PreTrainedModel
+    geometry: HeadGeometry
+    graph: str
+
+
 class _Written(NamedTuple):
     """A tensor as it will lie in the file."""
 
@@ -174,26 +182,29 @@ class _Written(NamedTuple):
     kind: Any  # gguf's number of its type
 
 
-def _write(
-    model: PreTrainedModel,
-    geometry: HeadGeometry,
-    folder: Path,
-    file: Path,
-    graph: str,
-    kind: Kind,
-    tokenizer: Path | None,
-) -> None:
-    from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType
-    from gguf.quants import quant_shape_to_byte_shape, quantize
+def _write(decoder: _Decoder, name: str, words: Mapping[str, Any], file: Path, kind: Kind) -> None:
+    """Write a decoder under a name, with the fields of its tokenizer."""
+    from gguf import GGUFWriter
 
-    config, layers = model.config, geometry.layers
-    writer = GGUFWriter(file, graph)
-    writer.add_name(folder.name)
+    writer = GGUFWriter(file, decoder.graph)
+    writer.add_name(name)
+    _add_settings(writer, decoder, kind)
+    add_vocabulary(writer, words)
+    _write_tensors(writer, list(_tensors(decoder, kind)))
+    writer.close()
+
+
+def _add_settings(writer: Any, decoder: _Decoder, kind: Kind) -> None:
+    """Add the fields from which llama.cpp builds its graph; `writer` is a GGUFWriter."""
+    from gguf import LlamaFileType
+
+    config = decoder.model.config
+    layers = decoder.geometry.layers
     writer.add_block_count(len(layers))
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_vocab_size(config.vocab_size)
-    if graph == _UNEVEN:
+    if decoder.graph == _UNEVEN:
         writer.add_feed_forward_length([config.intermediate_size] * len(layers))
         writer.add_head_count([layer.query_heads for layer in layers])
         writer.add_head_count_kv([layer.kv_heads for layer in layers])
@@ -209,8 +220,13 @@ def _write(
     writer.add_file_type(types.get(kind, LlamaFileType.MOSTLY_Q8_0))
     if kind == "q8_0":
         writer.add_quantization_version(2)
-    add_vocabulary(writer, vocabulary(load_tokenizer(folder), config.vocab_size, folder, tokenizer))
-    tensors = list(_tensors(model, geometry, graph, kind))
+
+
+def _write_tensors(writer: Any, tensors: Sequence[_Written]) -> None:
+    """Write all fields of a GGUFWriter, where each tensor will lie, then the tensors."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import quant_shape_to_byte_shape, quantize
+
     for tensor in tensors:
         shape = tuple(tensor.weight.shape)
         byte_shape = None
@@ -225,15 +241,13 @@ def _write(
     writer.write_ti_data_to_file()
     for tensor in tensors:
         writer.write_tensor_data(quantize(tensor.weight.float().contiguous().numpy(), tensor.kind))
-    writer.close()
 
 
-def _tensors(
-    model: PreTrainedModel, geometry: HeadGeometry, graph: str, kind: Kind
-) -> Iterator[_Written]:
+def _tensors(decoder: _Decoder, kind: Kind) -> Iterator[_Written]:
     """Yield a decoder's tensors under llama.cpp's names, in its order of rotary entries."""
     from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, get_tensor_name_map
 
+    model, geometry, graph = decoder
     numbers = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
     names = get_tensor_name_map(numbers[graph], len(geometry.layers))
     plain = GGMLQuantizationType.F32

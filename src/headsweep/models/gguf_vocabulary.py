@@ -25,6 +25,7 @@ _SPLITS = {
 }
 _NORMAL, _CONTROL, _USER, _UNUSED = 1, 3, 4, 5  # values of `tokenizer.ggml.token_type`
 _PREFIX = "tokenizer."
+_OF_CODE = {"type": "of Python code"}
 
 
 def vocabulary(
@@ -42,11 +43,11 @@ def vocabulary(
         return fields
     backend = getattr(tokenizer, "backend_tokenizer", None)
     state: dict[str, Any] = json.loads(backend.to_str()) if backend is not None else {}
-    model = state.get("model", {"type": "of Python code"})
+    model = state.get("model", _OF_CODE)
     split = _SPLITS.get(_splitting(state.get("pre_tokenizer")))
     if model["type"] != "BPE" or split is None:
         raise ModelError(
-            f"{folder} has a tokenizer that is not written as GGUF ({model['type']}); name a GGUF "
+            f"{folder} has a tokenizer that is not written as GGUF ({_kind(state)}); name a GGUF "
             f"file of the unpruned model, whose tokenizer is taken: --gguf-tokenizer FILE"
         )
     texts = {number: text for text, number in tokenizer.get_vocab().items()}
@@ -71,11 +72,25 @@ def vocabulary(
     return metadata
 
 
+def _kind(state: Mapping[str, Any]) -> str:
+    """Return what a tokenizer is, in a few words; of BPE, how it splits texts decides."""
+    model = state.get("model", _OF_CODE)
+    if model["type"] != "BPE":
+        return str(model["type"])
+    steps = [step["type"] for step in _steps(state.get("pre_tokenizer"))]
+    return f"BPE with pre-tokenizer {', '.join(steps)}" if steps else "BPE without pre-tokenizer"
+
+
+def _steps(stated: Any) -> list[Any]:
+    """Return the steps of a pre-tokenizer as a tokenizer states it."""
+    steps: list[Any] = (stated or {}).get("pretokenizers", [stated] if stated else [])
+    return steps
+
+
 def _splitting(stated: Any) -> tuple[str, ...]:
     """Return how a tokenizer splits texts: regular expressions, `_DIGITS` and `_WORDS`."""
-    parts = (stated or {}).get("pretokenizers", [stated] if stated else [])
     splits = []
-    for step in parts:
+    for step in _steps(stated):
         if step["type"] == "Split":
             splits.append(step["pattern"].get("Regex", "a text"))
         elif step["type"] == "Digits":

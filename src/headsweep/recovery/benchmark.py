@@ -1,5 +1,6 @@
 """What decoders can still do: the same questions answered greedily by each, graded and compared."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,12 @@ class Benchmark(NamedTuple):
     questions: pd.DataFrame  # as `tables.QUESTIONS`
     grader: Grader
     decoding: Decoding
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that tell it from others."""
+        whole = self.questions.to_json() + self.grader + self.decoding.model_dump_json()
+        return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
 def read_benchmark(file: Path, grader: Grader, n: int | None, max_new_tokens: int) -> Benchmark:

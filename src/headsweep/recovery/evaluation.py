@@ -49,7 +49,7 @@ def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -
         for start in range(0, len(ordered), at_once):
             logits, targets = predictions(model, ordered[start : start + at_once])
             nats.append(cross_entropy(logits.float(), targets, reduction="none").double().cpu())
-    sums = [float(piece.sum()) for piece in torch.cat(nats).split(counts)]
+    sums = [float(nats_of_piece.sum()) for nats_of_piece in torch.cat(nats).split(counts)]
     _, text = np.unique([piece.text for piece in ordered], return_inverse=True)
     return Losses(np.bincount(text, sums), np.bincount(text, counts).astype(np.int64))
 

@@ -5,6 +5,7 @@ result is complete, so that an interrupted run continues where it was.
 """
 
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,12 +24,19 @@ from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import Removal, removal_of
 from headsweep.errors import ConfigError, ModelError
-from headsweep.models.checkpoints import LOADED_BY, Form, Pruning, check_target, plainest_form
+from headsweep.models.checkpoints import (
+    LOADED_BY,
+    PRUNED_HEADS,
+    Form,
+    Pruning,
+    check_target,
+    plainest_form,
+)
 from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.load import load_checkpoint
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model
-from headsweep.record import Stopwatch
+from headsweep.record import Stopwatch, read_json
 from headsweep.recovery.benchmark import Benchmark, answered
 from headsweep.recovery.card import chosen_by, measured_how
 from headsweep.recovery.checks import check_model, enough_pieces, evenly
@@ -37,7 +45,7 @@ from headsweep.recovery.scoring import scores_on_texts
 from headsweep.recovery.settings import Recovery, recovery
 from headsweep.recovery.text_training import Progress, accelerator_for, train_round
 from headsweep.recovery.texts import Piece, Text, digest, tenth
-from headsweep.recovery.work import Work
+from headsweep.recovery.work import RESULT, Unfinished, partial_of
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -76,8 +84,8 @@ def prune_and_recover(
 
     Each round scores the heads that are left, removes those of lowest score and distils the decoder
     of before on the texts. The result is saved with its tokenizer, a model card and
-    `recovery.json`, which has all numbers. The same call resumes after an interruption; started by
-    `accelerate launch`, several processes share the work.
+    `recovery.json`, which has all numbers. The same call resumes after an interruption, and returns
+    a result that is complete; started by `accelerate launch`, several processes share the work.
 
     Args:
         source: hub id or local folder of a decoder.
@@ -97,11 +105,12 @@ def prune_and_recover(
     Raises:
         ConfigError: a setting is unknown or not allowed.
         ModelError: texts do not suffice, the model cannot be loaded or pruned as asked, or
-            `OUT.partial` is damaged or of another call.
+            `OUT.partial` is damaged or of another call, or so is `out`.
     """
     chosen = recovery(**settings)
     out = Path(out)
-    check_target(out)
+    if not (out / RESULT).exists():
+        check_target(out)
     named(chosen.criterion)
     if device not in ("auto", "cpu"):
         raise ModelError(f"device {device!r} is not allowed; use auto or cpu")
@@ -121,14 +130,48 @@ def prune_and_recover(
         "texts": digest(training),
         "held_out": digest(testing),
     }
+    measuring = {"control": control, "benchmark": benchmark.digest if benchmark else None}
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         accelerator = accelerator_for(chosen, device)
+        if complete := _complete(Unfinished(out, call, folder, Stopwatch()), measuring):
+            if not accelerator.is_main_process:
+                return None
+            _remove_work(out)
+            return complete
         run = _Run(call, folder, out, chosen, training, accelerator)
         beside = run.control() if control else None
         run.to_the_end()
         if beside:
             beside.to_the_end()
-        return run.finish(testing, benchmark, beside) if accelerator.is_main_process else None
+        if not accelerator.is_main_process:
+            return None
+        return run.finish(testing, benchmark, beside, measuring)
+
+
+def _complete(work: Unfinished, measuring: Mapping[str, Any]) -> Recovered | None:
+    """Return the result of a call if it is there already."""
+    facts = work.result(measuring)
+    if facts is None:
+        return None
+    form: Form = read_json(work.out / PRUNED_HEADS)["form"]
+    return Recovered(work.out, form, tuple(_removed(facts)), facts["measured"])
+
+
+def _removed(history: Mapping[str, Any]) -> list[str]:
+    """Return the heads that all rounds have removed, by their original numbers."""
+    return sorted(head for removal in history["removals"] for head in removal["heads"])
+
+
+def _beside(out: Path) -> Path:
+    """Return the folder that a control would fill; only its unfinished work is ever there."""
+    return out.with_name(f"{out.name}.control")
+
+
+def _remove_work(out: Path) -> None:
+    """Remove the unfinished work of a result that is complete, and of its control."""
+    for folder in map(partial_of, (out, _beside(out))):
+        if folder.exists():
+            shutil.rmtree(folder)
 
 
 @dataclass
@@ -144,7 +187,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.device = str(self.accelerator.device)
-        self.work = Work(self.out, self.call, self.folder, Stopwatch())
+        self.work = Unfinished(self.out, self.call, self.folder, Stopwatch())
         self.work.check_call()
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
@@ -154,8 +197,7 @@ class _Run:
         """Return the same training with nothing removed, kept beside this one."""
         settings = self.settings.model_copy(update={"ratio": 0.0})
         call = {**self.call, "settings": settings.model_dump(mode="json")}
-        out = self.out.with_name(f"{self.out.name}.control")
-        return replace(self, call=call, out=out, settings=settings)
+        return replace(self, call=call, out=_beside(self.out), settings=settings)
 
     def to_the_end(self) -> None:
         """Do the rounds that are not done."""
@@ -254,11 +296,15 @@ class _Run:
         return round_weights(load_checkpoint(str(folder), device="cpu"), dtype).to(device)
 
     def finish(
-        self, testing: Sequence[Piece], benchmark: Benchmark | None, control: "_Run | None"
+        self,
+        testing: Sequence[Piece],
+        benchmark: Benchmark | None,
+        control: "_Run | None",
+        measuring: Mapping[str, Any],
     ) -> Recovered:
         """Measure the decoder before, pruned, recovered, and a control; publish the recovered."""
         history = self.work.history(self.settings.rounds)
-        removed = sorted(head for removal in history["removals"] for head in removal["heads"])
+        removed = _removed(history)
         dtype = _dtype_of(self.folder)
         models = self.models(removed, dtype, control)
         answer = partial(answered, folder=self.folder, benchmark=benchmark) if benchmark else None
@@ -277,9 +323,8 @@ class _Run:
         geometry = find_heads(model)
         form = plainest_form(model, geometry)
         facts = {**self.call, **history, "measured": results}
-        self.work.publish(model, geometry, form, pruning, facts)
-        if control:
-            control.work.remove()
+        self.work.publish(model, geometry, form, pruning, facts, measuring)
+        _remove_work(self.out)
         return Recovered(self.out, form, tuple(removed), results)
 
     def models(

@@ -93,12 +93,7 @@ def train_round(
     Raises:
         ModelError: the loss is not finite, the state is damaged, or peft is missing.
     """
-    model = _with_lora(student, settings.lora) if settings.lora else student
-    if settings.gradient_checkpointing:
-        # transformers renamed it in 5.2x.
-        enable = getattr(student, "activation_checkpointing_enable", None)
-        (enable or student.gradient_checkpointing_enable)({"use_reentrant": False})
-    model = model.to(accelerator.device).train()
+    model = _to_train(student, settings).to(accelerator.device).train()
     if teacher is not None:
         teacher.to(accelerator.device).requires_grad_(False).eval()
     trained = {
@@ -107,13 +102,7 @@ def train_round(
     groups = decay_groups([*trained.values()], _WEIGHT_DECAY)
     optimizer = torch.optim.AdamW(groups, lr=settings.rate)
     if state.exists():
-        facts, parts = read_state(state)
-        progress.resume(facts)
-        with torch.no_grad():
-            for name, parameter in trained.items():
-                parameter.copy_(parts["trained"][name])
-        set_moments(optimizer, parts["moments"])
-        _LOG.info("resuming after step %d", progress.step)
+        _resume(state, progress, trained, optimizer)
     whole, optimizer = accelerator.prepare(model, optimizer)
     first = progress.step
     spent = progress.seconds
@@ -139,6 +128,32 @@ def train_round(
     accelerator.wait_for_everyone()
     accelerator.free_memory()
     return (model.merge_and_unload() if settings.lora else model).eval()
+
+
+def _to_train(student: PreTrainedModel, settings: Recovery) -> Any:
+    """Return what is trained of a decoder: itself, or it with LoRA's matrices."""
+    model = _with_lora(student, settings.lora) if settings.lora else student
+    if settings.gradient_checkpointing:
+        # transformers renamed it in 5.2x.
+        enable = getattr(student, "activation_checkpointing_enable", None)
+        (enable or student.gradient_checkpointing_enable)({"use_reentrant": False})
+    return model
+
+
+def _resume(
+    state: Path,
+    progress: Progress,
+    trained: Mapping[str, torch.nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    """Take over the progress, the parameters and the optimizer's moments from a file."""
+    facts, parts = read_state(state)
+    progress.resume(facts)
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            parameter.copy_(parts["trained"][name])
+    set_moments(optimizer, parts["moments"])
+    _LOG.info("resuming after step %d", progress.step)
 
 
 def _share(step: int, steps: range, total: int) -> float:

@@ -13,18 +13,30 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from headsweep.errors import ModelError, TableError
-from headsweep.models.checkpoints import Form, Pruning, save_pruned
+from headsweep.models.checkpoints import Form, Pruning, check_target, save_pruned
 from headsweep.models.geometry import HeadGeometry
-from headsweep.record import Stopwatch, damaged, read_json, record_path, write_record
+from headsweep.record import (
+    Stopwatch,
+    damaged,
+    read_json,
+    read_record,
+    record_path,
+    write_record,
+)
 from headsweep.recovery.text_training import Progress
 from headsweep.safe_files import write_json
 
-_RESULT = "recovery.json"  # beside a decoder, what is known of it
+RESULT = "recovery.json"  # beside a decoder, what is known of it
+
+
+def partial_of(out: Path) -> Path:
+    """Return the folder that keeps the work until a folder is complete."""
+    return out.with_name(f"{out.name}.partial")
 
 
 @dataclass(frozen=True)
-class Work:
-    """The unfinished work of a call, beside the folder that it will fill."""
+class Unfinished:
+    """What is done of a call, beside the folder that it will fill."""
 
     out: Path
     call: Mapping[str, Any]  # what identifies it
@@ -34,7 +46,23 @@ class Work:
     @property
     def folder(self) -> Path:
         """The folder of all that is not finished."""
-        return self.out.with_name(f"{self.out.name}.partial")
+        return partial_of(self.out)
+
+    def result(self, measuring: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what is known of the result if it is complete; None if its folder is missing.
+
+        Raises:
+            ModelError: the folder is not this call's, or was not measured as is asked now.
+            TableError: one of its files is damaged.
+        """
+        file = self.out / RESULT
+        if self.out.exists():
+            record = read_record(file)
+            if (record.get("call"), record.get("measuring")) == (self.call, measuring):
+                facts: dict[str, Any] = read_json(file)
+                return facts
+        check_target(self.out)
+        return None
 
     def check_call(self) -> None:
         """Raise a ModelError if there is work of another call."""
@@ -59,7 +87,7 @@ class Work:
         """Return what is known after so many rounds: removals and the training's progress."""
         if not rounds:
             return {"removals": [], "progress": asdict(Progress())}
-        history: dict[str, Any] = self._read(self.decoder(rounds) / _RESULT)
+        history: dict[str, Any] = self._read(self.decoder(rounds) / RESULT)
         return history
 
     def removal(self, number: int) -> dict[str, Any] | None:
@@ -90,7 +118,7 @@ class Work:
         facts: Mapping[str, Any],
     ) -> None:
         """Save the decoder after so many rounds, and remove what no later round reads."""
-        self._save(self.decoder(rounds), model, geometry, "free", pruning, facts)
+        self._save(self.decoder(rounds), model, geometry, "free", pruning, facts, {})
         self.training_state(rounds - 1).unlink(missing_ok=True)
         if rounds > 1:
             shutil.rmtree(self.decoder(rounds - 1))
@@ -102,14 +130,13 @@ class Work:
         form: Form,
         pruning: Pruning,
         facts: Mapping[str, Any],
+        measuring: Mapping[str, Any],
     ) -> None:
-        """Save the result in the folder that was asked for, and remove the work."""
-        self._save(self.out, model, geometry, form, pruning, facts)
-        self.remove()
+        """Save the result in the folder that was asked for.
 
-    def remove(self) -> None:
-        """Remove all that is kept here."""
-        shutil.rmtree(self.folder)
+        `measuring` says, beside the call, what was measured.
+        """
+        self._save(self.out, model, geometry, form, pruning, facts, {"measuring": measuring})
 
     def _save(
         self,
@@ -119,13 +146,14 @@ class Work:
         form: Form,
         pruning: Pruning,
         facts: Mapping[str, Any],
+        told: Mapping[str, Any],
     ) -> None:
         """Save a decoder with what is known of it; the folder appears whole or not at all."""
         made = self.folder / "made" / folder.name
         shutil.rmtree(made, ignore_errors=True)
         save_pruned(model, geometry, made, form, pruning, self.source)
-        write_json(made / _RESULT, facts)
-        write_record(made / _RESULT, self.stopwatch, {"call": self.call}, made)
+        write_json(made / RESULT, facts)
+        write_record(made / RESULT, self.stopwatch, {"call": self.call, **told}, made)
         made.rename(folder)
 
     def _read(self, file: Path) -> Any:

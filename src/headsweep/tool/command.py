@@ -343,7 +343,8 @@ def _questions(question: str | None, file: Path | None) -> list[str]:
     try:
         text = file.read_text(encoding="utf-8") if file else sys.stdin.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--file {file} cannot be read ({error}); name a text file") from error
+        name = f"--file {file}" if file else "standard input"
+        raise ConfigError(f"{name} cannot be read ({error}); give UTF-8 text") from error
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise ConfigError("there is no question; give one, or a file with one per line")

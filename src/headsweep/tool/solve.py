@@ -107,8 +107,8 @@ class Solver:
             function, or its import path as in ``my_module:score``.
 
     Raises:
-        ConfigError: the run or selector does not exist, the pool has fewer than n heads, or the
-            verifier cannot be imported.
+        ConfigError: the run or selector does not exist, n is less than 1 or more than the pool
+            has, or the verifier cannot be imported.
         TableError, ModelError: a file of the run is missing or damaged.
     """
 
@@ -120,6 +120,8 @@ class Solver:
         n: int | None = None,
         verifier: str | Verifier | None = None,
     ) -> None:
+        if n is not None and n < 1:
+            raise ConfigError(f"n: {n} heads are requested; ask for 1 or more")
         finished = Run(run)
         config = finished.config
         self._selector, facts = finished.selector(selector)

@@ -1,0 +1,47 @@
+"""What the engine refuses: kinds of models, prompts, and memory for less than a row."""
+
+from typing import Any
+
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from headsweep.errors import ModelError
+from headsweep.generation.requests import Request
+from headsweep.models.geometry import HeadGeometry
+
+
+def check_kind(config: Any) -> None:
+    """Raise a ModelError if rows depend on one another, or keep more than keys and values."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    if changing := {part.get("rope_type") for part in parts} & {"dynamic", "longrope"}:
+        raise ModelError(
+            f"rope_type {changing.pop()!r} makes an answer depend on the other rows of its batch; "
+            f"set rope_parameters in the model's config.json to a fixed type"
+        )
+    layers = DynamicCache(config=config).layers
+    if others := {type(layer) for layer in layers} - {DynamicLayer, DynamicSlidingWindowLayer}:
+        names = ", ".join(sorted(other.__name__ for other in others))
+        raise ModelError(
+            f"the model keeps more than keys and values ({names}), which the rows of a batch "
+            f"cannot share; use a decoder with plain attention"
+        )
+
+
+def check_request(request: Request, geometry: HeadGeometry, positions: int) -> None:
+    """Raise a ModelError if a model of so many positions cannot answer a request."""
+    geometry.check(request.variant)
+    if not 0 < len(request.prompt) < positions:
+        raise ModelError(
+            f"the prompt of question {request.question_id!r} has {len(request.prompt)} tokens; "
+            f"the model takes 1 to {positions - 1}: leave this question out, or use a model with "
+            f"more positions"
+        )
+
+
+def too_little_memory() -> ModelError:
+    """Return the error of memory that runs out with a single row."""
+    return ModelError(
+        "one sequence alone does not fit in the GPU's memory; lower max_new_tokens, use "
+        "dtype bfloat16, or spread the model over several GPUs with device: balanced"
+    )
