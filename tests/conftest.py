@@ -15,7 +15,6 @@ ALLOWED_SKIPS = (
     "SLURM: ",  # installs a cluster on this machine: `make slurm`
     "nightly: ",  # takes long: `make nightly`
     "namespaces: ",  # an unprivileged container imitates no hosts
-    "this processor takes MKL",  # it has no AVX-512
     *filter(None, [os.environ.get("ALLOWED_SKIP")]),
 )
 """Beginnings of the reasons for which a test may skip in CI; everywhere else any reason will do."""

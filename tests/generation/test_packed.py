@@ -1,5 +1,6 @@
 """The decoder: whom it serves, and that it and its linear layers compute what they should."""
 
+import math
 import random
 from functools import partial
 
@@ -14,7 +15,7 @@ from headsweep.generation import attention, weights
 from headsweep.generation.attention import Segments, Slots
 from headsweep.generation.decoder import Decoder, masked
 from headsweep.generation.engine import Engine
-from headsweep.generation.weights import Weights, WideLinear, linear
+from headsweep.generation.weights import Linear, Weights, WideLinear, linear
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import pruned
 from headsweep.models.removal import remove_heads
@@ -139,21 +140,27 @@ def test_answers_of_a_cut_model_are_those_of_generate(name):
     assert_exact(loaded, answer_all(loaded, wanted, batch_size=4))
 
 
+LIBRARIES = {
+    "MKL": {"_has_onednn": lambda *_: False},
+    "oneDNN": {"_is_wide": lambda: True, "_SMALL": 0},
+    "oneDNN, but for small products": {"_is_wide": lambda: True, "_SMALL": 40 * 24 * 2},
+    "oneDNN for few rows": {"_is_wide": lambda: False, "_SMALL": 0, "_LARGE": 0, "_FEW": 2},
+}
+"""What of `weights` decides which library takes a product: of 1 or 19 rows, below."""
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 19])
-@pytest.mark.parametrize("library", ["MKL", "oneDNN", "oneDNN, but for small products", "emulated"])
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("emulates", [True, False])
 @pytest.mark.parametrize("packed", [True, False])
-def test_products_are_those_of_double_precision(library, packed, rows, dtype, monkeypatch):
-    emulated = library == "emulated" and dtype != torch.float32
+def test_products_are_those_of_double_precision(
+    library, packed, emulates, rows, dtype, monkeypatch
+):
+    emulated = emulates and dtype != torch.float32
     monkeypatch.setattr(weights, "_emulates", lambda *_: emulated)
-    if library == "emulated":
-        pass
-    elif library == "MKL":
-        monkeypatch.setattr(weights, "_prefers_onednn", lambda *_: False)
-    elif not weights._prefers_onednn(torch.float32, "cpu"):
-        pytest.skip("this processor takes MKL")
-    elif library == "oneDNN":
-        monkeypatch.setattr(weights, "_SMALL", 0)
+    for name, value in LIBRARIES[library].items():
+        monkeypatch.setattr(weights, name, value)
     torch.manual_seed(rows)
     sizes = ((rows, 1, 24), (40, 24), (40,), (rows, 1, 40))
     states, weight, bias, other = (torch.randn(*size).to(dtype) for size in sizes)
@@ -195,6 +202,15 @@ def test_where_half_precision_is_emulated_a_model_answers_as_elsewhere(dtype, me
     assert engine.facts["check"]["worst"] <= engine.facts["check"]["bound"]
 
 
+@pytest.mark.parametrize("memory", [1 << 40, 1 << 10])
+def test_weights_are_copied_where_memory_allows(memory, monkeypatch):
+    monkeypatch.setattr(weights, "host_memory", lambda: memory)
+    monkeypatch.setattr(weights, "_is_wide", lambda: True)
+    output = Weights(loaded_model(tiny_models.build(tiny_models.named("Qwen2")))).output
+    available = weights._has_onednn(torch.float32, "cpu")
+    assert (output._read is not output._weight) == (memory > 1 << 20 and available)
+
+
 def test_a_product_is_emulated_where_the_processor_has_none(monkeypatch):
     operators = torch.ops.mkldnn
     monkeypatch.setattr(operators, "_is_mkldnn_bf16_supported", lambda: False)
@@ -207,12 +223,33 @@ def test_a_product_is_emulated_where_the_processor_has_none(monkeypatch):
     assert not emulates(torch.bfloat16, "cuda")
 
 
-@pytest.mark.parametrize(("capability", "wide"), [("AVX2", False), ("AVX512", True)])
-def test_onednn_is_for_the_widest_vectors_only(capability, wide, monkeypatch):
+@pytest.mark.parametrize(
+    ("capability", "large", "most"),
+    [("AVX512", False, math.inf), ("AVX2", False, 0), ("AVX2", True, 6)],
+)
+def test_without_the_widest_vectors_onednn_takes_few_rows_of_large_weights(
+    capability, large, most, monkeypatch
+):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(weights, "_LARGE", 41 if large else 43)
+    monkeypatch.setattr(weights, "_FEW", 6)
     available = torch.backends.mkldnn.is_available()
-    found = weights._prefers_onednn.__wrapped__(torch.float32, "cpu")
-    assert found == (wide and available)
+    weight = torch.ones(6, 7)
+    found = weights._most_rows_of_onednn(weight, packed=True)
+    assert found == (most if available else 0)
+    changing = weights._most_rows_of_onednn(weight, packed=False)
+    assert changing == (math.inf if available and capability == "AVX512" else 0)
+
+
+def test_of_emulated_weights_one_copy_is_kept(monkeypatch):
+    monkeypatch.setattr(weights, "_SMALL", 50)
+    monkeypatch.setattr(weights, "_LARGE", 50)
+    monkeypatch.setattr(weights, "_is_wide", lambda: False)
+    for outputs, kept in ((7, True), (8, not weights._has_onednn(torch.float32, "cpu"))):
+        layer = WideLinear(torch.ones(outputs, 7, dtype=torch.bfloat16))
+        assert (layer._kept._weight is not None) == kept
+        plain = Linear(torch.ones(outputs, 7))
+        assert plain._weight is not None
 
 
 @pytest.mark.parametrize(("places", "served"), [(1, True), (24, False)])

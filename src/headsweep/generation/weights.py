@@ -7,13 +7,15 @@ their norms, so that no score changes and rotation is one complex product.
 For products in float32 PyTorch uses MKL, which leaves half of AVX-512 unused on processors that are
 not Intel's. oneDNN applies activation, gate and residual sum while it writes a product, and keeps a
 copy of the weights in the order in which it reads them: with few rows it is twice as fast. Its
-operators are those by which `torch.compile` replaces a linear layer. Without AVX-512, and for small
-products, MKL is faster. A processor without products in half precision emulates them, six times as
+operators are those by which `torch.compile` replaces a linear layer. MKL is faster for small
+products. Without AVX-512 it is faster for all but those of few rows with large weights, which it
+packs anew each time. A processor without products in half precision emulates them, six times as
 slowly as it computes in float32; there products are computed in float32 and rounded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,10 +35,12 @@ _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 
 _SMALL = 1 << 20  # below so many multiplications a product takes MKL: its overhead is smaller
 _ROWS = 64  # for about so many rows a copy of weights is arranged; it serves any number
+_LARGE = 1 << 22  # weights from which on oneDNN is faster without AVX-512, too
+_FEW = 128  # for products of up to so many rows
 
 _COPIED_SHARE = 1 / 3
-"""Of the machine's memory, at most, for a copy in float32. The weights themselves take half as
-much, keys and values a quarter of the memory."""
+"""Of the machine's memory, at most, for a copy of the weights. They themselves take as much, half
+of it if the copy is in float32 and they are not; keys and values take a quarter of the memory."""
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
     "silu": (silu, "swish", ""),
@@ -54,31 +58,41 @@ class Linear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, packed: bool = True) -> None:
         self.size = weight.numel()
-        self._weight, self._bias = weight, bias
-        self._read: Tensor | None = None
-        """What oneDNN reads; None: MKL takes every product."""
-        if _prefers_onednn(weight.dtype, weight.device.type):
-            arrange = torch.ops.mkldnn._reorder_linear_weight
-            self._read = arrange(weight, _ROWS) if packed else weight
+        self._inputs = weight.shape[1]
+        self._weight: Tensor | None = weight
+        self._bias = bias
+        self._read = weight
+        """What oneDNN reads."""
+        self._most_rows = _most_rows_of_onednn(weight, packed=packed)
+        if self._most_rows and packed:
+            self._read = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
+
+    def keep_one_copy(self) -> None:
+        """Let go of the weight as it was given, if oneDNN can take every product in its own."""
+        if self._read is not self._weight and self.size >= _SMALL:
+            self._weight = None
+            self._most_rows = math.inf
 
     def __call__(self, states: Tensor, activation: str | None = None) -> Tensor:
         """Return the product, through an activation of `ACTIVATIONS` if one is named."""
-        if self._is_small(states):
-            product = plain_linear(states, self._weight, self._bias)
+        if (weight := self._read_by_mkl(states)) is not None:
+            product = plain_linear(states, weight, self._bias)
             return ACTIVATIONS[activation][0](product) if activation else product
         _, name, kind = ACTIVATIONS[activation] if activation else (None, "none", "")
         return torch.ops.mkldnn._linear_pointwise(states, self._read, self._bias, name, [], kind)
 
     def then(self, how: Literal["add", "mul"], other: Tensor, states: Tensor) -> Tensor:
         """Return the product plus, or times, another tensor."""
-        if self._is_small(states):
-            product = plain_linear(states, self._weight, self._bias)
+        if (weight := self._read_by_mkl(states)) is not None:
+            product = plain_linear(states, weight, self._bias)
             return product.add_(other) if how == "add" else product.mul_(other)
         fused = torch.ops.mkldnn._linear_pointwise.binary
         return fused(states, other, self._read, self._bias, how)
 
-    def _is_small(self, states: Tensor) -> bool:
-        return self._read is None or states.numel() * len(self._weight) < _SMALL
+    def _read_by_mkl(self, states: Tensor) -> Tensor | None:
+        """Return the weight if MKL takes its product with some states; None if oneDNN does."""
+        rows = states.numel() // self._inputs
+        return self._weight if rows * self.size < _SMALL or rows > self._most_rows else None
 
 
 class WideLinear:
@@ -91,7 +105,10 @@ class WideLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, packed: bool = True) -> None:
         self.size = weight.numel()
         self._weight, self._bias = weight, bias
-        self._kept = self._in_float32(packed=True) if packed else None
+        self._kept: Linear | None = None
+        if packed:
+            self._kept = self._in_float32(packed=True)
+            self._kept.keep_one_copy()
 
     def __call__(self, states: Tensor, activation: str | None = None) -> Tensor:
         """Return the product, through an activation of `ACTIVATIONS` if one is named."""
@@ -145,15 +162,28 @@ def _emulates(dtype: torch.dtype, device: str) -> bool:
     return dtype == torch.float16 and not torch.ops.mkldnn._is_mkldnn_fp16_supported()
 
 
+def _most_rows_of_onednn(weight: Tensor, *, packed: bool) -> float:
+    """Return the most rows of a product with a weight that oneDNN takes, 0 if it takes none."""
+    if not _has_onednn(weight.dtype, weight.device.type):
+        return 0
+    if weight.dtype != torch.float32 or _is_wide():
+        return math.inf
+    return _FEW if packed and weight.numel() >= _LARGE else 0
+
+
+def _is_wide() -> bool:
+    return torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+
+
 @cache
-def _prefers_onednn(dtype: torch.dtype, device: str) -> bool:
+def _has_onednn(dtype: torch.dtype, device: str) -> bool:
     """Look at the processor, and try the operators: they are no part of a stable interface."""
     if device != "cpu" or not torch.backends.mkldnn.is_available():
         return False
-    if dtype == torch.float32:
-        capable = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-    else:
-        capable = dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if dtype != torch.float32 and not (
+        dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    ):
+        return False
     states = torch.eye(4, 3, dtype=dtype)
     weight = torch.arange(6, dtype=dtype).view(2, 3)
     try:
@@ -161,7 +191,7 @@ def _prefers_onednn(dtype: torch.dtype, device: str) -> bool:
         product = torch.ops.mkldnn._linear_pointwise(states, packed, None, "none", [], "")
     except (AttributeError, RuntimeError):
         return False
-    return capable and torch.equal(product, plain_linear(states, weight))
+    return torch.equal(product, plain_linear(states, weight))
 
 
 Norm = Callable[[Tensor], Tensor]
@@ -200,10 +230,9 @@ class Weights:
         if self._gemma:
             self.scale = torch.tensor(config.hidden_size**0.5, dtype=self.dtype).item()
         self.rotary = model.model.rotary_emb
-        self._packed = True
-        if _emulates(self.dtype, self.device.type):  # a copy in float32, twice as large
-            copied = 4 * sum(part.numel() for part in model.parameters())
-            self._packed = copied < _COPIED_SHARE * host_memory()
+        copy = torch.float32 if _emulates(self.dtype, self.device.type) else self.dtype
+        copied = copy.itemsize * sum(part.numel() for part in model.parameters())
+        self._packed = copied < _COPIED_SHARE * host_memory()
         self.activation = _activation(config)
         kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * len(layers)
         window = getattr(config, "sliding_window", None)
