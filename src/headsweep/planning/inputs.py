@@ -25,7 +25,7 @@ from headsweep.models.embedder import check_embedder
 from headsweep.planning.batches import batches, histories
 from headsweep.planning.cards import gpu_count
 from headsweep.planning.cost import generation_cost, split_size, training_cost
-from headsweep.planning.maps import score_files, with_chosen_heads
+from headsweep.planning.maps import mapped_model, score_files, with_chosen_heads
 from headsweep.planning.piloted import with_piloted_settings
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
@@ -360,11 +360,9 @@ def _needed(config: Config) -> _Needed:
 def _scoring(config: Config, name: str) -> _Loaded:
     """Return a map's model as it is loaded to score the map's texts."""
     section = config.maps[name]
-    model = config.models[section.model]
-    if section.dtype is None:
-        return _Loaded(section.model, model, f"models.{section.model}.dtype", by_backend=False)
-    model = model.model_copy(update={"dtype": section.dtype})
-    return _Loaded(section.model, model, f"maps.{name}.dtype", by_backend=False)
+    where = f"models.{section.model}" if section.dtype is None else f"maps.{name}"
+    model = mapped_model(config, name)
+    return _Loaded(section.model, model, f"{where}.dtype", by_backend=False)
 
 
 def _check_without_gpu(loaded: _Loaded) -> None:
