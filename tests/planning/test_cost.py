@@ -16,15 +16,22 @@ from headsweep.variants import BASE
 ARMS = ("baseline", "full")
 
 
-def test_memory_is_weights_and_rows_and_twice_the_weights_for_each_core_of_a_cpu():
+def test_memory_is_weights_and_rows_and_on_a_cpu_a_copy_and_each_worker_s_rows(monkeypatch):
     model = config(models={"big": {"billions": 2.0, "batch_size": 3}}).models["big"]
     weights = 2e9 * 2  # bfloat16
-    rows = 3 * 1000 * 2 * model.layers * model.kv_heads * 128 * 2
-    expected = (weights + rows) / 1e9
+    token = 2 * model.layers * model.kv_heads * 128 * 2
+    expected = (weights + 3 * 1000 * token) / 1e9
     assert footprint.gigabytes_of(model, cards.CARDS["H100"]) == pytest.approx(expected)
-    cores = len(os.sched_getaffinity(0))
-    expected = cores * (2 * weights + rows) / 1e9
-    assert footprint.gigabytes_of(model, cards.ANY_CORE) == pytest.approx(expected)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(32))
+    rows = 3 * 2 * (1000 + 512) * token  # as the engine sets aside
+    gigabytes = footprint.gigabytes_of(model, cards.ANY_CORE)
+    assert gigabytes == pytest.approx((2 * weights + 32 * rows) / 1e9)
+    # Workers are forked with the model loaded; a quarter of the memory is for keys and values.
+    monkeypatch.setattr(os, "cpu_count", lambda: 32)
+    shape = {"billions": 7.6, "kv_heads": 4, "dtype": "float32"}
+    large = config(models={"big": shape}).models["big"]
+    gigabytes = footprint.gigabytes_of(large, cards.ANY_CORE._replace(gigabytes=128))
+    assert 2 * 7.6 * 4 + 20 < gigabytes <= 2 * 7.6 * 4 + 128 / 4
 
 
 SEVENTY = {"billions": 70.0, "layers": 80, "heads": 64, "kv_heads": 8}

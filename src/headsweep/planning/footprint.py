@@ -80,8 +80,9 @@ def decoded_rows(model: Model, new_tokens: int, card: Card) -> int:
 def gigabytes_of(model: Model, card: Card) -> float:
     """Return the GB that a model takes on a card with a batch of answers of 1,000 tokens.
 
-    Cards that share a model take the same each. On a CPU each core has a worker with two copies of
-    the weights, one of them rearranged, or in float32 where half precision is computed so.
+    Cards that share a model take the same each. On a CPU all workers share the weights and a second
+    copy of them, rearranged, or in float32 where half precision is computed so; each of the
+    process's cores has a worker with keys and values of its own.
     """
     weights = weight_bytes(model)
     if is_gpu(card):
@@ -89,8 +90,8 @@ def gigabytes_of(model: Model, card: Card) -> float:
         return (weights + cached) / max(1, gpus_of(model, card)) / 1e9
     widened = width(model) == HALF_BYTES and card.half < 1
     copies = 3 if widened else 2
-    cached = (model.batch_size or rows.CPU_ROWS) * _ANSWER * token_bytes(model)
-    return len(os.sched_getaffinity(0)) * (copies * weights + cached) / 1e9
+    held = decoded_rows(model, _ANSWER, card) * rows.row_bytes(token_bytes(model), _ANSWER)
+    return (copies * weights + len(os.sched_getaffinity(0)) * held) / 1e9
 
 
 def host_megabytes(model: Model) -> int:
