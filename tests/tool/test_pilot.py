@@ -2,6 +2,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from headsweep.planning.sight import Rates
 from headsweep.planning.store import Store, check_version
 from headsweep.safe_files import read_arrow
 from headsweep.tables import ANSWERS
-from headsweep.tool import pilot
+from headsweep.tool import pilot, pilot_slurm
 from headsweep.tool.pilot import Answered
 from headsweep.tool.sweep import answer
 from headsweep.tool.trial import Trial
@@ -322,6 +323,26 @@ def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):
     config.write_text(yaml.safe_dump({**VALUES, "sweeps": {}}))
     assert cli.main(["pilot", str(config)]) == 2
     assert "no model of this config has heads to prune" in capsys.readouterr().err
+
+
+def test_a_refused_allocation_is_said_without_a_former_pilot_s_log(config, monkeypatch, capsys):
+    log = Path("results/pilot/logs/slurm.log")
+    log.parent.mkdir(parents=True)
+    log.write_text("tiny 57\n")
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    refused = subprocess.CompletedProcess([], 1, "", "sbatch: error: invalid account\n")
+    monkeypatch.setattr(pilot_slurm.subprocess, "run", lambda *_, **__: refused)
+    assert cli.main(["pilot", str(config), "--slurm"]) == 2
+    said = capsys.readouterr()
+    assert "tiny 57" not in said.out + said.err
+    assert "sbatch has failed (sbatch: error: invalid account), and no job has run" in said.err
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_an_allocation_has_time_for_each_trial_of_a_model(device):
+    planned = parse({**VALUES, "models": {"tiny": {**REASONER, "device": device}}})
+    minutes = pilot_slurm._minutes(planned)
+    assert minutes == {"cpu": 16, "auto": 10 + 3 * 5 + 1}[device]
 
 
 def test_the_doctor_says_what_runs_where_and_check_what_is_not_fetched(config, capsys):

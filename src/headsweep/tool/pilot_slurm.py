@@ -22,7 +22,7 @@ _START_MINUTES, _LEAST_MINUTES = 10, 15
 """Of an allocation: for loading a model and its engine's check, and what is asked at least."""
 _TRIAL_MINUTES = 5
 """For software to load a model, and to be timed."""
-_ON_A_GPU = 2  # kinds of software that may be tried there
+_ON_A_GPU = 3  # trials there: the engine, its steps captured as graphs, and vLLM
 
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
 _LOG = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ def submit(file: Path) -> None:
     request = Request(*map(max, zip(Request(0, 4000, 5), *requests, strict=True)))
     log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)  # a former pilot's says nothing of this one
     options = {"job-name": "headsweep-pilot", "output": log, "cpus-per-task": 8}
     options |= {"mem": f"{request.megabytes}M", "time": _minutes(config)}
     if request.gpus:
@@ -72,4 +73,9 @@ def submit(file: Path) -> None:
     print(output, end="")
     if done.returncode:
         last = " ".join((output or done.stderr).split("\n")[-3:]).strip()
+        if not log.exists():
+            raise ConfigError(
+                f"--slurm: sbatch has failed ({last}), and no job has run; change the profile's "
+                f"partition or account ({_PROFILE}), or what the config's largest model needs"
+            )
         raise ConfigError(f"--slurm: the job has failed ({last}); {log} says more")
