@@ -1,14 +1,15 @@
-import os
-
 import pytest
 
 from example_config import STUDIES, VALUES, changed, config
 from headsweep.config import Questions, parse
 from headsweep.config.compression import Importance
+from headsweep.generation.weights import _COPIED_SHARE
 from headsweep.planning import cards, cost, footprint
 from headsweep.planning.batches import PlannedBatch, batches, family_members, find_batch, placebos
+from headsweep.planning.host import host_cores
 from headsweep.planning.memory import training_memory
 from headsweep.planning.plan import describe
+from headsweep.planning.rows import cpu_memory
 from headsweep.planning.sight import Rates, sight
 from headsweep.statistics.power import questions_for, smallest_gain
 from headsweep.variants import BASE
@@ -22,12 +23,11 @@ def test_memory_is_weights_and_rows_and_on_a_cpu_a_copy_and_each_worker_s_rows(m
     token = 2 * model.layers * model.kv_heads * 128 * 2
     expected = (weights + 3 * 1000 * token) / 1e9
     assert footprint.gigabytes_of(model, cards.CARDS["H100"]) == pytest.approx(expected)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(32))
-    rows = 3 * 2 * (1000 + 512) * token  # as the engine sets aside
+    monkeypatch.setattr(footprint, "host_cores", lambda: 32)
+    held = 3 * 2 * (1000 + 512) * token  # as the engine sets aside
     gigabytes = footprint.gigabytes_of(model, cards.ANY_CORE)
-    assert gigabytes == pytest.approx((2 * weights + 32 * rows) / 1e9)
+    assert gigabytes == pytest.approx((2 * weights + 32 * held) / 1e9)
     # Workers are forked with the model loaded; a quarter of the memory is for keys and values.
-    monkeypatch.setattr(os, "cpu_count", lambda: 32)
     shape = {"billions": 7.6, "kv_heads": 4, "dtype": "float32"}
     large = config(models={"big": shape}).models["big"]
     gigabytes = footprint.gigabytes_of(large, cards.ANY_CORE._replace(gigabytes=128))
@@ -38,7 +38,7 @@ SEVENTY = {"billions": 70.0, "layers": 80, "heads": 64, "kv_heads": 8}
 
 
 @pytest.mark.parametrize(
-    ("spread", "gpus", "rows"),
+    ("spread", "gpus", "fitting"),
     [
         # Beside 140 GB / 3 and a margin; a row has 2,560 columns, twice, all layers counted.
         ({"device": "balanced"}, 3, 15),
@@ -46,12 +46,12 @@ SEVENTY = {"billions": 70.0, "layers": 80, "heads": 64, "kv_heads": 8}
         ({"backend": "vllm", "tensor_parallel": 4}, 4, 88),
     ],
 )
-def test_a_model_that_cards_share_is_planned_on_all_of_them(spread, gpus, rows):
+def test_a_model_that_cards_share_is_planned_on_all_of_them(spread, gpus, fitting):
     shape = {"models": {"big": SEVENTY | spread}, "decodings": {"greedy": {"max_new_tokens": 2048}}}
     mapped = {"model": "big", "questions": "train", "layers": [0]}
     planned = config(maps={"solutions": mapped}, selectors={"math": {"layers": [0]}}, **shape)
     model = planned.models["big"]
-    assert footprint.decoded_rows(model, 2048, cards.ANY_CARD) == rows
+    assert footprint.decoded_rows(model, 2048, cards.ANY_CARD) == fitting
     batch = batches(planned)[0]
     asked = cost.generation_request(planned, batch), cost.scoring_request(planned, "solutions")
     assert [request.gpus for request in asked] == [gpus, gpus]
@@ -77,13 +77,27 @@ def test_ranks_share_products_and_layers_that_are_spread_take_turns():
     assert seconds["ranks"] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("billions", [0.1, 1.5, 70.0])
+def test_a_cpu_s_job_asks_for_what_the_engine_s_shares_of_the_memory_need(billions):
+    half, single = (
+        config(models={"big": {"billions": billions, "device": "cpu", "dtype": dtype}}).models[
+            "big"
+        ]
+        for dtype in ("bfloat16", "float32")
+    )
+    copied = 4 * billions  # GB in float32
+    assert copied < _COPIED_SHARE * footprint.host_megabytes(half) / 1e3
+    megabytes = footprint.host_megabytes(single)
+    assert 1e3 * 2 * copied + cpu_memory(megabytes, 1) < megabytes
+
+
 @pytest.mark.parametrize(
     ("device", "dtype", "megabytes"),
     [
         ("auto", None, 4000 + 2500 * 3),
         ("auto", "float32", 4000 + 2500 * 6),
-        ("cpu", None, 4000 + 3500 * 3),  # with a copy in float32
-        ("cpu", "float32", 4000 + 2500 * 6),
+        ("cpu", None, 4000 + 6000 * 3),  # with a copy in float32
+        ("cpu", "float32", 4000 + 2700 * 6),
     ],
 )
 def test_a_map_s_jobs_ask_for_memory_of_the_dtype_in_which_they_score(device, dtype, megabytes):
@@ -204,7 +218,7 @@ def test_a_cpu_decodes_as_many_rows_as_its_memory_allows_and_few_take_longer_eac
     memory = 24 * 2**30
     card = cards.ANY_CORE._replace(gigabytes=memory / 1e9)
     row = 28 * 2 * 2 * 128 * 2 * (2048 + 512)
-    fit = int(memory // (4 * (os.cpu_count() or 1)) / (2 * row))
+    fit = int(memory // (4 * host_cores()) / (2 * row))
     assert footprint.decoded_rows(model, 2048, card) == max(1, min(128, fit))
     assert footprint.decoded_rows(model, 2048, card._replace(gigabytes=1e6)) == 128
     batch = PlannedBatch("big", "greedy", "test", (BASE,))

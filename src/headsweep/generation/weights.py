@@ -27,7 +27,8 @@ from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
 from headsweep.models.loaded import LoadedModel
-from headsweep.planning.rows import HEAVY, host_memory
+from headsweep.planning.host import host_memory
+from headsweep.planning.rows import HEAVY
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 
@@ -35,7 +36,7 @@ _SMALL = 1 << 20  # below so many multiplications a product takes MKL: its overh
 _ROWS = 64  # for about so many rows a copy of weights is arranged; it serves any number
 
 _COPIED_SHARE = 1 / 3
-"""Of the machine's memory, at most, for a copy in float32. The weights themselves take half as
+"""Of the memory of this process, at most, for a copy in float32. The weights take half as
 much, keys and values a quarter of the memory."""
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {

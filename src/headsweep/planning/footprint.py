@@ -1,11 +1,11 @@
 """What a model takes where it is loaded: bytes, GPUs, main memory, and how many rows fit beside."""
 
 import math
-import os
 
 from headsweep.config import Model
 from headsweep.planning import rows
 from headsweep.planning.cards import ANY_CARD, CARDS, Card
+from headsweep.planning.host import host_cores
 from headsweep.planning.memory import HEAD_DIM
 
 HALF_BYTES = 2
@@ -13,6 +13,13 @@ HALF_BYTES = 2
 
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 _ANSWER = 1000  # tokens of the answers that a model's memory is stated for
+
+_BESIDE = 4000  # MB of a job, beside what its model takes
+_LOADED = 2500  # MB a GB of weights that go through main memory to a GPU
+_REARRANGED = 2700  # the same on a CPU, where a copy and a quarter of the whole come on top
+_WIDENED = 6000
+"""The same in half precision: the engine keeps a copy in float32, twice the weights, only where it
+is less than a third of the memory; otherwise it converts weights at each product."""
 
 
 def is_gpu(card: Card) -> bool:
@@ -69,7 +76,7 @@ def decoded_rows(model: Model, new_tokens: int, card: Card) -> int:
         most = usual_cpu_rows(model)
         if not card.gigabytes:
             return most
-        memory = rows.cpu_memory(1e9 * card.gigabytes, os.cpu_count() or 1)
+        memory = rows.cpu_memory(1e9 * card.gigabytes, host_cores())
         return rows.fitting(memory, token_bytes(model), new_tokens, most)
     total = 1e9 * card.gigabytes
     memory = rows.gpu_memory(total - weight_bytes(model) / max(1, gpus_of(model, card)), total)
@@ -91,14 +98,16 @@ def gigabytes_of(model: Model, card: Card) -> float:
     widened = width(model) == HALF_BYTES and card.half < 1
     copies = 3 if widened else 2
     held = decoded_rows(model, _ANSWER, card) * rows.row_bytes(token_bytes(model), _ANSWER)
-    return (copies * weights + len(os.sched_getaffinity(0)) * held) / 1e9
+    return (copies * weights + host_cores() * held) / 1e9
 
 
 def host_megabytes(model: Model) -> int:
     """Return the MB of main memory that a job with a model asks for.
 
-    Weights are loaded through it. A model on a CPU stays in it, with a copy of the weights, which
-    is in float32 where half precision is computed so.
+    Weights are loaded through it. A model on a CPU stays in it, with a copy of the weights, and
+    keys and values take a quarter of the memory.
     """
-    per_gigabyte = 3500 if model.device == "cpu" and width(model) == HALF_BYTES else 2500
-    return int(4000 + per_gigabyte * weight_bytes(model) / 1e9)
+    per_gigabyte = _LOADED
+    if model.device == "cpu":
+        per_gigabyte = _WIDENED if width(model) == HALF_BYTES else _REARRANGED
+    return int(_BESIDE + per_gigabyte * weight_bytes(model) / 1e9)
