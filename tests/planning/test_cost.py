@@ -24,14 +24,15 @@ def test_memory_is_weights_and_rows_and_on_a_cpu_a_copy_and_each_worker_s_rows(m
     expected = (weights + 3 * 1000 * token) / 1e9
     assert footprint.gigabytes_of(model, cards.CARDS["H100"]) == pytest.approx(expected)
     monkeypatch.setattr(footprint, "host_cores", lambda: 32)
-    held = 3 * 2 * (1000 + 512) * token  # as the engine sets aside
+    held = 3 * 1000 * token
     gigabytes = footprint.gigabytes_of(model, cards.ANY_CORE)
     assert gigabytes == pytest.approx((2 * weights + 32 * held) / 1e9)
-    # Workers are forked with the model loaded; a quarter of the memory is for keys and values.
+    # Workers are forked with the model loaded. Each has a quarter of a 32nd of the memory for keys
+    # and values: two rows of 1,512 columns, twice, of 114,688 bytes.
     shape = {"billions": 7.6, "kv_heads": 4, "dtype": "float32"}
     large = config(models={"big": shape}).models["big"]
     gigabytes = footprint.gigabytes_of(large, cards.ANY_CORE._replace(gigabytes=128))
-    assert 2 * 7.6 * 4 + 20 < gigabytes <= 2 * 7.6 * 4 + 128 / 4
+    assert gigabytes == pytest.approx(2 * 7.6 * 4 + 32 * 2 * 1000 * 2 * 28 * 4 * 128 * 4 / 1e9)
 
 
 SEVENTY = {"billions": 70.0, "layers": 80, "heads": 64, "kv_heads": 8}

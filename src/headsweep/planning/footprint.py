@@ -92,13 +92,14 @@ def gigabytes_of(model: Model, card: Card) -> float:
     process's cores has a worker with keys and values of its own.
     """
     weights = weight_bytes(model)
+    answer = _ANSWER * token_bytes(model)
     if is_gpu(card):
-        cached = (model.batch_size or rows.CPU_ROWS) * _ANSWER * token_bytes(model)
+        cached = (model.batch_size or rows.CPU_ROWS) * answer
         return (weights + cached) / max(1, gpus_of(model, card)) / 1e9
     widened = width(model) == HALF_BYTES and card.half < 1
     copies = 3 if widened else 2
-    held = decoded_rows(model, _ANSWER, card) * rows.row_bytes(token_bytes(model), _ANSWER)
-    return (copies * weights + host_cores() * held) / 1e9
+    workers = host_cores()
+    return (copies * weights + workers * decoded_rows(model, _ANSWER, card) * answer) / 1e9
 
 
 def host_megabytes(model: Model) -> int:

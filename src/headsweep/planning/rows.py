@@ -42,15 +42,9 @@ def fitting(memory: float, token: float, new_tokens: int, most: int) -> int:
         new_tokens: most tokens of an answer.
         most: rows, whatever the memory.
     """
-    return max(1, min(most, int(memory / row_bytes(token, new_tokens))))
-
-
-def row_bytes(token: float, new_tokens: int) -> float:
-    """Return the bytes set aside for a row's keys and values, as `fitting` counts them.
-
-    As much again is for verification: half of it for its slots, half for rows that wait to enter.
-    """
-    return 2 * token * (new_tokens + PROMPT)
+    row = token * (new_tokens + PROMPT)
+    # As much again is for verification: half of it for its slots, half for rows that wait to enter.
+    return max(1, min(most, int(memory / (2 * row))))
 
 
 def questions_of_unit(left: int, workers: int) -> int:
