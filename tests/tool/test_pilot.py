@@ -6,6 +6,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -17,7 +18,7 @@ from headsweep.errors import EngineError
 from headsweep.generation import client
 from headsweep.planning import inputs
 from headsweep.planning.batches import batches
-from headsweep.planning.forecast import Speed, Worker
+from headsweep.planning.forecast import Software, Speed
 from headsweep.planning.inputs import resolve
 from headsweep.planning.piloted import settings_file, unpiloted
 from headsweep.planning.sight import Rates
@@ -122,7 +123,7 @@ TOLD = {"device": "cuda:0", "prompt_tokens": 21.0, "start": 7.5}
 
 def trial(decode, verifies, **facts):
     speed = Speed(rows=16, prefill=9e4, decode=decode, narrow=50.0)
-    return Trial(Worker(speed, 1, verifies), {**TOLD, **facts})
+    return Trial(Software(speed, 1, verifies), {**TOLD, **facts})
 
 
 def answered(config, _):
@@ -275,6 +276,21 @@ def test_where_nothing_answers_the_pilot_says_why_and_leaves_the_bundle(
     bundle = json.loads(Path("results/pilot/bundle.json").read_text())
     assert bundle["dropped"]["tiny"].keys() == {"headsweep", "vllm"}
     assert not Path("results/mine/pilot.json").exists()
+
+
+@pytest.mark.parametrize(("device", "gigabytes"), [("cpu", 0.0), ("auto", 81.0)])
+def test_the_memory_of_a_cpu_s_model_is_not_that_of_the_gpus_beside_it(
+    device, gigabytes, gpu, monkeypatch
+):
+    kept = SimpleNamespace(answers=lambda _: ["base"], to_pylist=list)
+    monkeypatch.setattr(pilot, "output_of", lambda *_: "80000\n1000\n")  # all users'
+    monkeypatch.setattr(pilot, "answer", lambda *_, **__: kept)
+    monkeypatch.setattr(pilot, "read_arrow", lambda *_: kept)
+    monkeypatch.setattr(pilot, "read_record", lambda _: {})
+    monkeypatch.setattr(pilot, "_rates", lambda *_: Rates(0.5, 0.1))
+    monkeypatch.setattr(client, "status", list)
+    little = parse({**VALUES, "models": {"tiny": {**REASONER, "device": device}}})
+    assert pilot._answered(little, 1).gigabytes == gigabytes
 
 
 def test_the_start_of_the_engine_counts_once(config):

@@ -88,7 +88,7 @@ class Texts(NamedTuple):
     """Of each, its prompt's included."""
 
 
-class Request(NamedTuple):
+class Allocation(NamedTuple):
     """Resources that one job requests from a cluster at its first attempt."""
 
     gpus: int
@@ -158,7 +158,7 @@ def _slowed(model: Model, together: int, card: Card) -> float:
     return (1 + _PRODUCT_ROWS / together) / (1 + _PRODUCT_ROWS / usual_cpu_rows(model))
 
 
-def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -> Request:
+def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -> Allocation:
     """Return the resources that one job of a batch requests from a cluster.
 
     So many jobs share an allocation, which loads the model once; their minutes are added.
@@ -167,7 +167,7 @@ def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -
     seconds = generation_seconds(config, batch, card_of(model.device, local=False))
     seconds /= len(batch.variants)
     minutes = math.ceil(_START_MINUTES / together + 2 * seconds / 60)
-    return Request(gpus_of(model), host_megabytes(model), minutes)
+    return Allocation(gpus_of(model), host_megabytes(model), minutes)
 
 
 def scored_texts(config: Config, name: str) -> Texts:
@@ -186,8 +186,8 @@ def scoring_cost(config: Config, name: str) -> Cost:
     model = config.models[section.model]
     layers = expand(section.layers, model.layers)
     texts = scored_texts(config, name)
-    rows = sum(len(model.heads_in(layer)) + section.noise_placebos + 1 for layer in layers)
-    scores = texts.number * rows
+    variants = sum(len(model.heads_in(layer)) + section.noise_placebos + 1 for layer in layers)
+    scores = texts.number * variants
     disk = scores * _DISK_BYTES_A_SCORE / 1e9
     return Cost(len(layers) + 1, 0, scores * texts.tokens, disk)
 
@@ -199,8 +199,8 @@ def scoring_seconds(config: Config, name: str, layer: int, card: Card = ANY_CARD
     """
     model = mapped_model(config, name)
     texts = scored_texts(config, name)
-    rows = len(model.heads_in(layer)) + config.maps[name].noise_placebos + 1
-    passes = 1 + rows * (model.layers - layer) / model.layers
+    variants = len(model.heads_in(layer)) + config.maps[name].noise_placebos + 1
+    passes = 1 + variants * (model.layers - layer) / model.layers
     return passes * texts.number * texts.tokens * _token_seconds(model, card)
 
 
@@ -223,13 +223,13 @@ def map_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
     return scored + gradient_seconds(config, name, card)
 
 
-def scoring_request(config: Config, name: str) -> Request:
+def scoring_request(config: Config, name: str) -> Allocation:
     """Return the resources that one job requests to score a map's texts without a layer's heads."""
     model = mapped_model(config, name)
     card = card_of(model.device, local=False)
     seconds = scoring_seconds(config, name, 0, card)  # no layer takes longer than the first
     minutes = math.ceil(_START_MINUTES + 2 * seconds / 60)
-    return Request(gpus_of(model), host_megabytes(model), minutes)
+    return Allocation(gpus_of(model), host_megabytes(model), minutes)
 
 
 def answer_length(config: Config, batch: PlannedBatch) -> int:
@@ -259,16 +259,16 @@ def training_seconds(
 
     Without `settings`: to train its solver, or to measure the speed of a model's arms.
     """
-    rows, length = _training_part(config, study)
-    a_pass = 2 * parameters(config, study) * length / (card.training * card.flops)  # over a row
+    texts_in_part, length = _training_part(config, study)
+    a_pass = 2 * parameters(config, study) * length / (card.training * card.flops)  # over a text
 
     def trained(training: Training) -> float:
-        launches = math.ceil(rows / training.batch_size) * card.training_launch
-        return training.epochs * _DEVELOPMENT * (launches + _PASSES * rows * a_pass)
+        launches = math.ceil(texts_in_part / training.batch_size) * card.training_launch
+        return training.epochs * _DEVELOPMENT * (launches + _PASSES * texts_in_part * a_pass)
 
     if settings is None and study.solver is not None:
         return trained(config.solver_of(study).training)
-    tested = _SOLVING * rows * a_pass
+    tested = _SOLVING * texts_in_part * a_pass
     if study.model is not None:
         batch = PlannedBatch(study.model, study.decoding, str(study.test), (BASE,))
         tested = generation_seconds(config, batch, card)
@@ -277,17 +277,19 @@ def training_seconds(
         return _TEST_TURNS * len(arms) * tested
     seconds = tested + (trained(_recipe(config, study, settings)) if settings.rounds else 0)
     importance = settings.importance
-    scored = min(rows, importance.calibration or rows)
+    scored = min(texts_in_part, importance.calibration or texts_in_part)
     if importance.criterion == "causal" and study.solver is not None:  # on the development part
         encoder = config.solver_of(study).encoder
-        scored = encoder.layers * encoder.heads * (rows // 10)
+        scored = encoder.layers * encoder.heads * (texts_in_part // 10)
     elif importance.criterion in ("random", "causal"):
         scored = 0  # a model's causal scores are a sweep's accuracies
     removals = settings.rounds if settings.schedule == "rounds" else 1
     return seconds + (removals * scored * a_pass if settings.ratio else 0)
 
 
-def training_request(config: Config, study: Study, settings: Compression | None = None) -> Request:
+def training_request(
+    config: Config, study: Study, settings: Compression | None = None
+) -> Allocation:
     """Return the resources that one job of a compression requests from a cluster.
 
     Without `settings`: the solver's training, and jobs after the arms.
@@ -299,7 +301,7 @@ def training_request(config: Config, study: Study, settings: Compression | None 
     if not on_gpu and settings is not None:
         megabytes += 1000 * scoring_memory(config, study, settings)
         megabytes = max(megabytes, 8000 + 1000 * sum(training_memory(config, study, settings)))
-    return Request(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
+    return Allocation(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
 
 
 def _token_seconds(model: Model, card: Card) -> float:
@@ -318,7 +320,7 @@ def _recipe(config: Config, study: Study, settings: Compression) -> Training:
 
 
 def _training_part(config: Config, study: Study) -> tuple[int, int]:
-    """Return the rows of a training part, and the mean tokens of each.
+    """Return the number of texts of a training part, and the mean tokens of each.
 
     A model learns from a prompt with its answer, a solver from a word problem alone.
     """

@@ -14,7 +14,7 @@ from headsweep.config.files import read_values
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
 from headsweep.planning.cards import card_of
-from headsweep.planning.cost import Request, generation_request, generation_seconds
+from headsweep.planning.cost import Allocation, generation_request, generation_seconds
 from headsweep.planning.inputs import resolve
 from headsweep.tool.pilot import little_config, piloted_batches
 
@@ -51,7 +51,7 @@ def submit(file: Path) -> None:
     if not shutil.which("sbatch"):
         raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
     requests = [generation_request(config, batch) for batch in batches(config)]
-    request = Request(*map(max, zip(Request(0, 4000, 5), *requests, strict=True)))
+    request = Allocation(*map(max, zip(Allocation(0, 4000, 5), *requests, strict=True)))
     log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)  # a former pilot's says nothing of this one
