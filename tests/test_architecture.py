@@ -49,6 +49,7 @@ OWN_READERS = {
     "tool/export": "the card of an earlier export, to know it again",
     "tool/command": "a text to solve",
     "tool/machine": "a profile of the user's",
+    "planning/host": "the kernel's limits of this process",
     "planning/cards": "the kernel's list of what the processor can do",
     "tool/pilot": "the kernel's files",
     "tool/pilot_slurm": "the log of a SLURM job",

@@ -233,7 +233,7 @@ def test_rows_of_a_batch_follow_from_shape_and_memory(monkeypatch):
     monkeypatch.setattr(weights, "HEAVY", 1)
     assert fitting_rows(loaded, decoder, few) == 128
     monkeypatch.setattr("os.sysconf", lambda _: 1 << 10)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     token = 4 * 2 * 2 * 8 * 4  # layers, keys and values, heads of them, width, bytes
     assert fitting_rows(loaded, decoder, few) == max(1, (1 << 20) // 8 // (2 * token * 612))
     assert len(list(Engine(loaded, few, None).run(requests()[:2]))) == 2

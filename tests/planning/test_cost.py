@@ -1,14 +1,15 @@
-import os
-
 import pytest
 
 from example_config import STUDIES, VALUES, changed, config
 from headsweep.config import Questions, parse
 from headsweep.config.compression import Importance
-from headsweep.planning import cards, cost
+from headsweep.generation.weights import _COPIED_SHARE
+from headsweep.planning import cards, cost, footprint
 from headsweep.planning.batches import PlannedBatch, batches, family_members, find_batch, placebos
+from headsweep.planning.host import host_cores
 from headsweep.planning.memory import training_memory
 from headsweep.planning.plan import describe
+from headsweep.planning.rows import cpu_memory
 from headsweep.planning.sight import Rates, sight
 from headsweep.statistics.power import questions_for, smallest_gain
 from headsweep.variants import BASE
@@ -16,13 +17,96 @@ from headsweep.variants import BASE
 ARMS = ("baseline", "full")
 
 
-def test_memory_is_weights_and_rows_and_twice_the_weights_for_each_core_of_a_cpu():
+def test_memory_is_weights_and_rows_and_on_a_cpu_a_copy_and_each_worker_s_rows(monkeypatch):
     model = config(models={"big": {"billions": 2.0, "batch_size": 3}}).models["big"]
     weights = 2e9 * 2  # bfloat16
-    rows = 3 * 1000 * 2 * model.layers * model.kv_heads * 128 * 2
-    assert cost.memory(model, cards.CARDS["H100"]) == pytest.approx((weights + rows) / 1e9)
-    cores = len(os.sched_getaffinity(0))
-    assert cost.memory(model, cards.ANY_CORE) == pytest.approx(cores * (2 * weights + rows) / 1e9)
+    token = 2 * model.layers * model.kv_heads * 128 * 2
+    expected = (weights + 3 * 1000 * token) / 1e9
+    assert footprint.gigabytes_of(model, cards.CARDS["H100"]) == pytest.approx(expected)
+    monkeypatch.setattr(footprint, "host_cores", lambda: 32)
+    held = 3 * 1000 * token
+    gigabytes = footprint.gigabytes_of(model, cards.ANY_CORE)
+    assert gigabytes == pytest.approx((2 * weights + 32 * held) / 1e9)
+    # Workers are forked with the model loaded. Each has a quarter of a 32nd of the memory for keys
+    # and values: two rows of 1,512 columns, twice, of 114,688 bytes.
+    shape = {"billions": 7.6, "kv_heads": 4, "dtype": "float32"}
+    large = config(models={"big": shape}).models["big"]
+    gigabytes = footprint.gigabytes_of(large, cards.ANY_CORE._replace(gigabytes=128))
+    assert gigabytes == pytest.approx(2 * 7.6 * 4 + 32 * 2 * 1000 * 2 * 28 * 4 * 128 * 4 / 1e9)
+
+
+SEVENTY = {"billions": 70.0, "layers": 80, "heads": 64, "kv_heads": 8}
+
+
+@pytest.mark.parametrize(
+    ("spread", "gpus", "fitting"),
+    [
+        # Beside 140 GB / 3 and a margin; a row has 2,560 columns, twice, all layers counted.
+        ({"device": "balanced"}, 3, 15),
+        # Each rank has a quarter of them.
+        ({"backend": "vllm", "tensor_parallel": 4}, 4, 88),
+    ],
+)
+def test_a_model_that_cards_share_is_planned_on_all_of_them(spread, gpus, fitting):
+    shape = {"models": {"big": SEVENTY | spread}, "decodings": {"greedy": {"max_new_tokens": 2048}}}
+    mapped = {"model": "big", "questions": "train", "layers": [0]}
+    planned = config(maps={"solutions": mapped}, selectors={"math": {"layers": [0]}}, **shape)
+    model = planned.models["big"]
+    assert footprint.decoded_rows(model, 2048, cards.ANY_CARD) == fitting
+    batch = batches(planned)[0]
+    asked = cost.generation_request(planned, batch), cost.scoring_request(planned, "solutions")
+    assert [request.gpus for request in asked] == [gpus, gpus]
+    assert footprint.gigabytes_of(model, cards.ANY_CARD) < 0.9 * 80
+    told = {line.split("  ")[0]: line for line in describe(planned).splitlines()}
+    assert told["A100 80 GB"].endswith(f"yes, big on {gpus}")
+
+
+def test_ranks_share_products_and_layers_that_are_spread_take_turns():
+    card = cards.CARDS["H100"]
+    batch = PlannedBatch("big", "greedy", "test", (BASE,))
+    seconds = {}
+    for name, spread in {
+        "alone": {},
+        "layers": {"device": "balanced"},
+        "ranks": {"backend": "vllm", "tensor_parallel": 4},
+    }.items():
+        planned = config(models={"big": {**SEVENTY, **spread, "batch_size": 50}})
+        seconds[name] = cost.generation_seconds(planned, batch, card)
+    assert seconds["layers"] == seconds["alone"]
+    launches = 500 * 64 / 50 * 80 * card.launch  # of 500 answers of 64 tokens
+    expected = (seconds["alone"] - launches) / 4 + launches
+    assert seconds["ranks"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("billions", [0.1, 1.5, 70.0])
+def test_a_cpu_s_job_asks_for_what_the_engine_s_shares_of_the_memory_need(billions):
+    half, single = (
+        config(models={"big": {"billions": billions, "device": "cpu", "dtype": dtype}}).models[
+            "big"
+        ]
+        for dtype in ("bfloat16", "float32")
+    )
+    copied = 4 * billions  # GB in float32
+    assert copied < _COPIED_SHARE * footprint.host_megabytes(half) / 1e3
+    megabytes = footprint.host_megabytes(single)
+    assert 1e3 * 2 * copied + cpu_memory(megabytes, 1) < megabytes
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "megabytes"),
+    [
+        ("auto", None, 4000 + 2500 * 3),
+        ("auto", "float32", 4000 + 2500 * 6),
+        ("cpu", None, 4000 + 6000 * 3),  # with a copy in float32
+        ("cpu", "float32", 4000 + 2700 * 6),
+    ],
+)
+def test_a_map_s_jobs_ask_for_memory_of_the_dtype_in_which_they_score(device, dtype, megabytes):
+    mapped = {"model": "big", "questions": "train", "dtype": dtype}
+    planned = config(models={"big": {"device": device}}, maps={"solutions": mapped})
+    assert cost.scoring_request(planned, "solutions").megabytes == megabytes
+    if dtype is None:
+        assert cost.generation_request(planned, batches(planned)[0]).megabytes == megabytes
 
 
 def test_an_arm_s_time_counts_its_test_and_its_scoring():
@@ -135,9 +219,9 @@ def test_a_cpu_decodes_as_many_rows_as_its_memory_allows_and_few_take_longer_eac
     memory = 24 * 2**30
     card = cards.ANY_CORE._replace(gigabytes=memory / 1e9)
     row = 28 * 2 * 2 * 128 * 2 * (2048 + 512)
-    fit = int(memory // (4 * (os.cpu_count() or 1)) / (2 * row))
-    assert cost.decoded_rows(model, 2048, card) == max(1, min(128, fit))
-    assert cost.decoded_rows(model, 2048, card._replace(gigabytes=1e6)) == 128
+    fit = int(memory // (4 * host_cores()) / (2 * row))
+    assert footprint.decoded_rows(model, 2048, card) == max(1, min(128, fit))
+    assert footprint.decoded_rows(model, 2048, card._replace(gigabytes=1e6)) == 128
     batch = PlannedBatch("big", "greedy", "test", (BASE,))
 
     def seconds(rows, card):
@@ -178,12 +262,12 @@ def test_a_gpu_decodes_as_many_rows_as_fit_and_its_hours_are_marked():
     # Keys and values of 2,560 columns, twice; beside weights, a twelfth and a gigabyte.
     row = 2 * 28 * 2 * 128 * 2 * (2048 + 512)
     free = 80e9 * 11 / 12 - 1.54e9 * 2 - 2**30
-    assert cost.decoded_rows(model, 2048, card) == int(free / (2 * row)) == 471
-    assert cost.decoded_rows(model, 100, card) == 512
-    assert cost.decoded_rows(model.model_copy(update={"batch_size": 3}), 2048, card) == 3
-    assert cost.decoded_rows(model, 2048, cards.ANY_CORE) == 128
+    assert footprint.decoded_rows(model, 2048, card) == int(free / (2 * row)) == 471
+    assert footprint.decoded_rows(model, 100, card) == 512
+    assert footprint.decoded_rows(model.model_copy(update={"batch_size": 3}), 2048, card) == 3
+    assert footprint.decoded_rows(model, 2048, cards.ANY_CORE) == 128
     small = model.model_copy(update={"billions": 0.001})
-    assert cost.decoded_rows(small, 2048, cards.ANY_CORE) == 64
+    assert footprint.decoded_rows(small, 2048, cards.ANY_CORE) == 64
     # Launches of 28 layers, weights' products and keys and values: what the full batch takes.
     batch = PlannedBatch("big", "greedy", "test", (BASE,))
     seconds = cost.generation_seconds(planned, batch, card)

@@ -8,7 +8,7 @@ from headsweep.config import parse
 from headsweep.errors import TableError
 from headsweep.planning import cards
 from headsweep.planning.batches import PlannedBatch
-from headsweep.planning.forecast import _JOB_SECONDS, Habits, Speed, Worker, model_seconds
+from headsweep.planning.forecast import _JOB_SECONDS, Habits, Software, Speed, model_seconds
 from headsweep.planning.inputs import resolve
 from headsweep.planning.piloted import settings_file, unpiloted, write_settings
 from headsweep.planning.rows import questions_of_unit
@@ -44,12 +44,12 @@ def test_seconds_are_prompts_and_decoding_less_what_is_verified_and_the_end_of_e
     shape = {"layers": 28, "heads": 12, "kv_heads": 2}
     planned = config(models={"big": shape}, questions={"test": {"n": 7}})
     like = PlannedBatch("big", "greedy", "test", (Variant.parse("base"),))
-    worker = Worker(SPEED, 2)
+    software = Software(SPEED, 2)
 
-    def seconds(*variants, worker=worker):
+    def seconds(*variants, software=software):
         batch = PlannedBatch("big", "greedy", "test", tuple(map(Variant.parse, variants)))
-        jobs = len(variants) * _JOB_SECONDS / worker.number
-        return model_seconds(planned, like, [batch], HABITS, worker) - jobs
+        jobs = len(variants) * _JOB_SECONDS / software.workers
+        return model_seconds(planned, like, [batch], HABITS, software) - jobs
 
     # Units of 4, 2, 1 questions; each ends with 64 - 24 steps of few rows.
     dry = 3 * (64 - 24) * SPEED.fixed / 2
@@ -59,24 +59,24 @@ def test_seconds_are_prompts_and_decoding_less_what_is_verified_and_the_end_of_e
     head = 7 * ((30 + 18) * (1 - 7 / 28) / 1000 + 6 / 40) / 2
     assert seconds("base", "L07H03") == pytest.approx(base + head + dry)
     assert seconds("base", "placebo01") == pytest.approx(2 * base + dry)
-    alone = Worker(SPEED, 2, verifies=False)
-    assert seconds("base", "L07H03", worker=alone) == pytest.approx(2 * base + dry)
+    alone = Software(SPEED, 2, verifies=False)
+    assert seconds("base", "L07H03", software=alone) == pytest.approx(2 * base + dry)
 
 
 def test_samples_share_a_prompt_and_other_benchmarks_answers_are_as_much_longer_as_planned():
     values = changed(VALUES, "questions/other", {"benchmark": "gsm8k", "split": "test", "n": 5})
     planned = parse(changed(values, "decodings/greedy/max_new_tokens", 2048))
     like = PlannedBatch("big", "greedy", "test", (Variant.parse("base"),))
-    worker = Worker(SPEED, 1)
+    software = Software(SPEED, 1)
     other = PlannedBatch("big", "greedy", "other", like.variants)
     assert planned.questions["test"].benchmark == "math500"
     length, longest = 24 * 300 / 550, 64 * 300 / 550
     assert questions_of_unit(5, 1) == 5  # one unit
     expected = 5 * (30 / 1000 + length / 40) + (longest - length) * SPEED.fixed + _JOB_SECONDS
-    assert model_seconds(planned, like, [other], HABITS, worker) == pytest.approx(expected)
+    assert model_seconds(planned, like, [other], HABITS, software) == pytest.approx(expected)
     sampled = planned.decodings["T0.6"]
     drawn = PlannedBatch("big", "T0.6", "other", like.variants)
-    seconds = model_seconds(planned, like, [drawn], HABITS, worker)
+    seconds = model_seconds(planned, like, [drawn], HABITS, software)
     short = min(length, sampled.max_new_tokens)
     assert sampled.samples > 1
     tokens = sampled.samples * short

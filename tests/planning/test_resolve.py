@@ -1,5 +1,6 @@
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from headsweep.benchmarks.sources import PINNED, file_revision
 from headsweep.config import parse
 from headsweep.errors import BenchmarkError, HeadsweepError, ModelError
 from headsweep.models.source import BUILTIN, fingerprint
+from headsweep.planning import cards
 from headsweep.planning.batches import batches
-from headsweep.planning.inputs import check_devices, preflight, resolve
+from headsweep.planning.inputs import check_devices, lacking, preflight, resolve
+from headsweep.planning.maps import score_files
 from headsweep.planning.store import Store, mark_version
 from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
 
@@ -190,3 +193,45 @@ def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
     touch(last)
     preflight(resolved)
     check_devices(resolved)
+
+
+def mapped(**keys):
+    """Return a config of nothing but a map of reference solutions."""
+    values = {"run": "mini", "maps": {"pairs": {"model": "big", "questions": "train", **keys}}}
+    values |= {section: VALUES[section] for section in ("questions", "decodings")}
+    return values | {"models": {"big": VALUES["models"]["big"]}}
+
+
+def test_a_map_s_model_is_looked_at_before_the_first_job_until_its_scores_are_there():
+    write_model(Path("big"))
+    local_model = VALUES["models"]["big"] | {"source": "./big", "revision": None}
+    resolved = resolve(parse(changed(mapped(), "models/big", local_model)))
+    preflight(resolved)
+    other = parse(changed(mapped(), "models/big", local_model | {"heads": 14}))
+    with pytest.raises(ModelError, match=r"big: heads: 14 is stated, .* says 12"):
+        preflight(resolve(other))
+    Path("big/model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"models.big: big has no weights"):
+        preflight(resolved)
+    mark_version()
+    for file in score_files(resolved, "pairs"):
+        touch(file)
+    preflight(resolved)
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "said"),
+    [
+        ({"device": "cuda"}, None, r"models.big.device: 'cuda', but there is no GPU"),
+        ({"dtype": "float16"}, None, r"models.big.dtype: float16 needs a GPU"),
+        ({}, "float16", r"maps.pairs.dtype: float16 needs a GPU"),
+        ({"dtype": "float16"}, "float32", ""),
+        ({"backend": "vllm"}, None, ""),  # a map is scored by headsweep, whatever answers
+    ],
+)
+def test_a_map_s_model_needs_what_scoring_needs(model, dtype, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(cards, "_DEVICES", tmp_path)
+    values = changed(mapped(dtype=dtype), "models/big", VALUES["models"]["big"] | model)
+    errors = [*lacking(resolve(parse(values)))]
+    assert len(errors) == bool(said)
+    assert all(re.match(said, str(error)) for error in errors)

@@ -2,9 +2,11 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -16,14 +18,14 @@ from headsweep.errors import EngineError
 from headsweep.generation import client
 from headsweep.planning import inputs
 from headsweep.planning.batches import batches
-from headsweep.planning.forecast import Speed, Worker
+from headsweep.planning.forecast import Software, Speed
 from headsweep.planning.inputs import resolve
 from headsweep.planning.piloted import settings_file, unpiloted
 from headsweep.planning.sight import Rates
 from headsweep.planning.store import Store, check_version
 from headsweep.safe_files import read_arrow
 from headsweep.tables import ANSWERS
-from headsweep.tool import pilot
+from headsweep.tool import pilot, pilot_slurm
 from headsweep.tool.pilot import Answered
 from headsweep.tool.sweep import answer
 from headsweep.tool.trial import Trial
@@ -121,7 +123,7 @@ TOLD = {"device": "cuda:0", "prompt_tokens": 21.0, "start": 7.5}
 
 def trial(decode, verifies, **facts):
     speed = Speed(rows=16, prefill=9e4, decode=decode, narrow=50.0)
-    return Trial(Worker(speed, 1, verifies), {**TOLD, **facts})
+    return Trial(Software(speed, 1, verifies), {**TOLD, **facts})
 
 
 def answered(config, _):
@@ -276,6 +278,21 @@ def test_where_nothing_answers_the_pilot_says_why_and_leaves_the_bundle(
     assert not Path("results/mine/pilot.json").exists()
 
 
+@pytest.mark.parametrize(("device", "gigabytes"), [("cpu", 0.0), ("auto", 81.0)])
+def test_the_memory_of_a_cpu_s_model_is_not_that_of_the_gpus_beside_it(
+    device, gigabytes, gpu, monkeypatch
+):
+    kept = SimpleNamespace(answers=lambda _: ["base"], to_pylist=list)
+    monkeypatch.setattr(pilot, "output_of", lambda *_: "80000\n1000\n")  # all users'
+    monkeypatch.setattr(pilot, "answer", lambda *_, **__: kept)
+    monkeypatch.setattr(pilot, "read_arrow", lambda *_: kept)
+    monkeypatch.setattr(pilot, "read_record", lambda _: {})
+    monkeypatch.setattr(pilot, "_rates", lambda *_: Rates(0.5, 0.1))
+    monkeypatch.setattr(client, "status", list)
+    little = parse({**VALUES, "models": {"tiny": {**REASONER, "device": device}}})
+    assert pilot._answered(little, 1).gigabytes == gigabytes
+
+
 def test_the_start_of_the_engine_counts_once(config):
     whole = resolve(parse(VALUES))
     batch = batches(whole)[0]
@@ -322,6 +339,26 @@ def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):
     config.write_text(yaml.safe_dump({**VALUES, "sweeps": {}}))
     assert cli.main(["pilot", str(config)]) == 2
     assert "no model of this config has heads to prune" in capsys.readouterr().err
+
+
+def test_a_refused_allocation_is_said_without_a_former_pilot_s_log(config, monkeypatch, capsys):
+    log = Path("results/pilot/logs/slurm.log")
+    log.parent.mkdir(parents=True)
+    log.write_text("tiny 57\n")
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    refused = subprocess.CompletedProcess([], 1, "", "sbatch: error: invalid account\n")
+    monkeypatch.setattr(pilot_slurm.subprocess, "run", lambda *_, **__: refused)
+    assert cli.main(["pilot", str(config), "--slurm"]) == 2
+    said = capsys.readouterr()
+    assert "tiny 57" not in said.out + said.err
+    assert "sbatch has failed (sbatch: error: invalid account), and no job has run" in said.err
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_an_allocation_has_time_for_each_trial_of_a_model(device):
+    planned = parse({**VALUES, "models": {"tiny": {**REASONER, "device": device}}})
+    minutes = pilot_slurm._minutes(planned)
+    assert minutes == {"cpu": 16, "auto": 10 + 3 * 5 + 1}[device]
 
 
 def test_the_doctor_says_what_runs_where_and_check_what_is_not_fetched(config, capsys):

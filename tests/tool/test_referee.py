@@ -433,6 +433,13 @@ def test_logs_of_an_unknown_version_are_refused(change, message, logged, capsys)
     assert re.search(message, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("version", ["0.4.9.1", "0.4.9.2", "0.4.10.dev0"])
+def test_logs_of_a_patch_of_a_known_version_are_read(version, logged):
+    file = next(Path(logged[1]).rglob("results_*.json"))
+    file.write_text(json.dumps({"lm_eval_version": version}))
+    assert headsweep.compare(dict(zip("ab", logged, strict=True)), metric="acc")
+
+
 def test_a_folder_without_logs_and_one_of_two_runs_are_refused(logged, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert main(["compare", str(tmp_path / "empty"), logged[0]]) == 2

@@ -36,10 +36,13 @@ def with_model(
         ModelError: the model cannot be loaded, or one text alone does not fit into memory.
         TableError: what says where the model is is missing or damaged.
     """
-    device = devices(config.models[name].device)[0]
+    section = config.models[name]
+    # Ranks are vLLM's own; here as many GPUs hold the layers of such a model, one after the other.
+    shared = section.tensor_parallel > 1 and section.device != "cpu"
+    placement = "balanced" if shared else section.device
     try:
-        with held(device, _wait):
-            return _measured(config, name, measure, dtype)
+        with held(devices(placement)[0], _wait):
+            return _measured(config, name, measure, placement, dtype)
     except torch.OutOfMemoryError:
         raise ModelError(
             "a single text does not fit in the GPU's memory beside what else is there; "
@@ -48,13 +51,17 @@ def with_model(
 
 
 def _measured(
-    config: Config, name: str, measure: Callable[[LoadedModel], _T], dtype: str | None
+    config: Config,
+    name: str,
+    measure: Callable[[LoadedModel], _T],
+    placement: str,
+    dtype: str | None,
 ) -> _T:
     """Let no name hold the model when its device is given back."""
     section = config.models[name]
     folder = read_json(Store(config).path(paths.MODEL, model=name))["folder"]
-    how = {"device": section.device, "attention": section.attention}
-    return measure(load_model(folder, dtype=dtype or section.dtype, **how))
+    dtype = dtype or section.dtype
+    return measure(load_model(folder, dtype=dtype, device=placement, attention=section.attention))
 
 
 def _wait(gpu: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +10,7 @@ from headsweep.generation.batch import GPU_VERIFIED
 from headsweep.generation.decoder import Decoder
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning import rows
+from headsweep.planning.host import host_cores, host_memory
 
 if TYPE_CHECKING:
     from headsweep.config import Decoding
@@ -22,7 +22,7 @@ PREFILLED = 1 << 14
 def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decoding) -> int:
     """Return how many rows to decode together, from a model's shape and the memory that is free."""
     if loaded.device.type == "cpu":
-        memory = rows.cpu_memory(rows.host_memory(), os.cpu_count() or 1)
+        memory = rows.cpu_memory(host_memory(), host_cores())
         most = rows.HEAVY_CPU_ROWS if decoder and decoder.weights.is_heavy else rows.CPU_ROWS
     else:
         free, total = torch.cuda.mem_get_info(loaded.device)

@@ -29,7 +29,8 @@ from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
 from headsweep.models.loaded import LoadedModel
-from headsweep.planning.rows import HEAVY, host_memory
+from headsweep.planning.host import host_memory
+from headsweep.planning.rows import HEAVY
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 
@@ -39,8 +40,8 @@ _LARGE = 1 << 22  # weights from which on oneDNN is faster without AVX-512, too
 _FEW = 128  # for products of up to so many rows
 
 _COPIED_SHARE = 1 / 3
-"""Of the machine's memory, at most, for a copy of the weights. They themselves take as much, half
-of it if the copy is in float32 and they are not; keys and values take a quarter of the memory."""
+"""Of the memory of this process, at most, for a copy of the weights. They themselves take as much,
+half of it if the copy is in float32 and they are not; keys and values take a quarter."""
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
     "silu": (silu, "swish", ""),

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headsweep.planning.rows import host_memory
+from headsweep.planning.host import host_memory
 
 
 class Card(NamedTuple):

@@ -16,7 +16,6 @@ judgements at each depth. The memory of scoring and training is in `headsweep.pl
 """
 
 import math
-import os
 from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
@@ -24,16 +23,20 @@ from typing import NamedTuple
 from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression, Training
 from headsweep.errors import HeadsweepError
-from headsweep.planning import rows
 from headsweep.planning.batches import PlannedBatch, expand
-from headsweep.planning.cards import ANY_CARD, ANY_CORE, CARDS, Card, card_of
-from headsweep.planning.memory import (
-    HEAD_DIM,
-    LENGTHS,
-    parameters,
-    scoring_memory,
-    training_memory,
+from headsweep.planning.cards import ANY_CARD, ANY_CORE, Card, card_of
+from headsweep.planning.footprint import (
+    decoded_rows,
+    gpus_of,
+    host_megabytes,
+    is_gpu,
+    is_heavy,
+    token_bytes,
+    usual_cpu_rows,
+    weight_bytes,
 )
+from headsweep.planning.maps import mapped_model
+from headsweep.planning.memory import LENGTHS, parameters, scoring_memory, training_memory
 from headsweep.variants import BASE
 
 SPLIT_SIZES = {
@@ -52,9 +55,6 @@ _UNKNOWN_SIZE = 1_000  # of a question set
 _START_MINUTES = 5  # of an allocation: its start, and loading a model
 _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
-_SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
-
-_HALF_BYTES = 2  # of a number in half precision
 _PRODUCT_ROWS = 30
 """On a CPU weights are read for each product: one of r rows takes as long as r and these would at
 the rate of very many. Fitted to products of 16, 35, 64, 128 and 512 rows with 1536 × 8960 weights,
@@ -88,7 +88,7 @@ class Texts(NamedTuple):
     """Of each, its prompt's included."""
 
 
-class Request(NamedTuple):
+class Allocation(NamedTuple):
     """Resources that one job requests from a cluster at its first attempt."""
 
     gpus: int
@@ -128,73 +128,46 @@ def generation_cost(config: Config, batch: PlannedBatch) -> Cost:
 
 
 def generation_seconds(config: Config, batch: PlannedBatch, card: Card = ANY_CARD) -> float:
-    """Return the seconds that a card takes to generate a batch, without job starts."""
+    """Return the seconds that a card takes to generate a batch, without job starts.
+
+    GPUs that share a model take turns, layer after layer, and are as fast as one; ranks of vLLM
+    share every product.
+    """
     model = config.models[batch.model]
     length = answer_length(config, batch)
     decoding = config.decodings[batch.decoding]
     prompt, _ = LENGTHS[config.questions[batch.questions].benchmark]
     answers = generation_cost(config, batch).answers
     together = min(decoded_rows(model, decoding.max_new_tokens, card), answers)
-    token = _token_seconds(model, card)
+    ranks = model.tensor_parallel if is_gpu(card) else 1
+    bandwidth = card.bandwidth * ranks
+    token = _token_seconds(model, card) / ranks
     decoded = token * _slowed(model, together, card)
-    step = max(together * decoded, model.billions * 1e9 * _width(model) / card.bandwidth)
-    step += together * _cached(model) * (prompt + length / 2) / card.bandwidth
+    step = max(together * decoded, weight_bytes(model) / bandwidth)
+    step += together * token_bytes(model) * (prompt + length / 2) / bandwidth
     step += model.layers * card.launch
     questions = question_count(config.questions[batch.questions])  # samples share a prompt's pass
     passes = questions * (1 + _SHARE_OF_LAYERS * (len(batch.variants) - 1))
     return passes * prompt * token + answers * length / together * step
 
 
-def decoded_rows(model: Model, new_tokens: int, card: Card) -> int:
-    """Return how many rows the engine decodes together on a card, if no others fit beside them."""
-    if model.batch_size is not None:
-        return model.batch_size
-    if not _is_gpu(card):
-        most = _cpu_rows(model)
-        if not card.gigabytes:
-            return most
-        memory = rows.cpu_memory(1e9 * card.gigabytes, os.cpu_count() or 1)
-        return rows.fitting(memory, _cached(model), new_tokens, most)
-    total = 1e9 * card.gigabytes
-    memory = rows.gpu_memory(total - 1e9 * model.billions * _width(model), total)
-    return rows.fitting(memory, _cached(model), new_tokens, rows.GPU_ROWS)
-
-
-def _cpu_rows(model: Model) -> int:
-    return rows.HEAVY_CPU_ROWS if _has_heavy_layers(model) else rows.CPU_ROWS
-
-
 def _slowed(model: Model, together: int, card: Card) -> float:
     """Return how many times as long a token's products take as among as many rows as usual."""
-    if _is_gpu(card):
+    if is_gpu(card):
         return 1.0
-    usual = _cpu_rows(model)
-    return (1 + _PRODUCT_ROWS / together) / (1 + _PRODUCT_ROWS / usual)
+    return (1 + _PRODUCT_ROWS / together) / (1 + _PRODUCT_ROWS / usual_cpu_rows(model))
 
 
-def _is_gpu(card: Card) -> bool:
-    return card in CARDS.values()
-
-
-def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -> Request:
+def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -> Allocation:
     """Return the resources that one job of a batch requests from a cluster.
 
     So many jobs share an allocation, which loads the model once; their minutes are added.
     """
     model = config.models[batch.model]
-    weights = model.billions * _width(model)  # GB
-    gpus = 0 if model.device == "cpu" else model.tensor_parallel
-    # A CPU may hold weights of half precision in float32 besides.
-    per_gigabyte = 3500 if model.device == "cpu" and _width(model) == _HALF_BYTES else 2500
-    if model.device == "balanced":
-        gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * ANY_CARD.gigabytes))
     seconds = generation_seconds(config, batch, card_of(model.device, local=False))
     seconds /= len(batch.variants)
-    return Request(
-        gpus,
-        int(4000 + per_gigabyte * weights),
-        math.ceil(_START_MINUTES / together + 2 * seconds / 60),
-    )
+    minutes = math.ceil(_START_MINUTES / together + 2 * seconds / 60)
+    return Allocation(gpus_of(model), host_megabytes(model), minutes)
 
 
 def scored_texts(config: Config, name: str) -> Texts:
@@ -213,8 +186,8 @@ def scoring_cost(config: Config, name: str) -> Cost:
     model = config.models[section.model]
     layers = expand(section.layers, model.layers)
     texts = scored_texts(config, name)
-    rows = sum(len(model.heads_in(layer)) + section.noise_placebos + 1 for layer in layers)
-    scores = texts.number * rows
+    variants = sum(len(model.heads_in(layer)) + section.noise_placebos + 1 for layer in layers)
+    scores = texts.number * variants
     disk = scores * _DISK_BYTES_A_SCORE / 1e9
     return Cost(len(layers) + 1, 0, scores * texts.tokens, disk)
 
@@ -224,11 +197,10 @@ def scoring_seconds(config: Config, name: str, layer: int, card: Card = ANY_CARD
 
     The rows of a text begin at the layer; below it they are the base model's, computed once.
     """
-    section = config.maps[name]
-    model = config.models[section.model]
+    model = mapped_model(config, name)
     texts = scored_texts(config, name)
-    rows = len(model.heads_in(layer)) + section.noise_placebos + 1
-    passes = 1 + rows * (model.layers - layer) / model.layers
+    variants = len(model.heads_in(layer)) + config.maps[name].noise_placebos + 1
+    passes = 1 + variants * (model.layers - layer) / model.layers
     return passes * texts.number * texts.tokens * _token_seconds(model, card)
 
 
@@ -237,7 +209,7 @@ def gradient_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
 
     Each text has a pass of its own, whose kernels are launched anew.
     """
-    model = config.models[config.maps[name].model]
+    model = mapped_model(config, name)
     texts = scored_texts(config, name)
     seconds = texts.tokens * _token_seconds(model, card) + model.layers * card.launch
     return 2 * texts.number * seconds
@@ -251,15 +223,13 @@ def map_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
     return scored + gradient_seconds(config, name, card)
 
 
-def scoring_request(config: Config, name: str) -> Request:
+def scoring_request(config: Config, name: str) -> Allocation:
     """Return the resources that one job requests to score a map's texts without a layer's heads."""
-    model = config.models[config.maps[name].model]
+    model = mapped_model(config, name)
     card = card_of(model.device, local=False)
     seconds = scoring_seconds(config, name, 0, card)  # no layer takes longer than the first
-    weights = model.billions * _width(model)
-    gpus = int(model.device != "cpu")
     minutes = math.ceil(_START_MINUTES + 2 * seconds / 60)
-    return Request(gpus, int(4000 + 2500 * weights), minutes)
+    return Allocation(gpus_of(model), host_megabytes(model), minutes)
 
 
 def answer_length(config: Config, batch: PlannedBatch) -> int:
@@ -289,16 +259,16 @@ def training_seconds(
 
     Without `settings`: to train its solver, or to measure the speed of a model's arms.
     """
-    rows, length = _training_part(config, study)
-    a_pass = 2 * parameters(config, study) * length / (card.training * card.flops)  # over a row
+    texts_in_part, length = _training_part(config, study)
+    a_pass = 2 * parameters(config, study) * length / (card.training * card.flops)  # over a text
 
     def trained(training: Training) -> float:
-        launches = math.ceil(rows / training.batch_size) * card.training_launch
-        return training.epochs * _DEVELOPMENT * (launches + _PASSES * rows * a_pass)
+        launches = math.ceil(texts_in_part / training.batch_size) * card.training_launch
+        return training.epochs * _DEVELOPMENT * (launches + _PASSES * texts_in_part * a_pass)
 
     if settings is None and study.solver is not None:
         return trained(config.solver_of(study).training)
-    tested = _SOLVING * rows * a_pass
+    tested = _SOLVING * texts_in_part * a_pass
     if study.model is not None:
         batch = PlannedBatch(study.model, study.decoding, str(study.test), (BASE,))
         tested = generation_seconds(config, batch, card)
@@ -307,17 +277,19 @@ def training_seconds(
         return _TEST_TURNS * len(arms) * tested
     seconds = tested + (trained(_recipe(config, study, settings)) if settings.rounds else 0)
     importance = settings.importance
-    scored = min(rows, importance.calibration or rows)
+    scored = min(texts_in_part, importance.calibration or texts_in_part)
     if importance.criterion == "causal" and study.solver is not None:  # on the development part
         encoder = config.solver_of(study).encoder
-        scored = encoder.layers * encoder.heads * (rows // 10)
+        scored = encoder.layers * encoder.heads * (texts_in_part // 10)
     elif importance.criterion in ("random", "causal"):
         scored = 0  # a model's causal scores are a sweep's accuracies
     removals = settings.rounds if settings.schedule == "rounds" else 1
     return seconds + (removals * scored * a_pass if settings.ratio else 0)
 
 
-def training_request(config: Config, study: Study, settings: Compression | None = None) -> Request:
+def training_request(
+    config: Config, study: Study, settings: Compression | None = None
+) -> Allocation:
     """Return the resources that one job of a compression requests from a cluster.
 
     Without `settings`: the solver's training, and jobs after the arms.
@@ -329,42 +301,14 @@ def training_request(config: Config, study: Study, settings: Compression | None 
     if not on_gpu and settings is not None:
         megabytes += 1000 * scoring_memory(config, study, settings)
         megabytes = max(megabytes, 8000 + 1000 * sum(training_memory(config, study, settings)))
-    return Request(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
-
-
-def memory(model: Model, card: Card) -> float:
-    """Return the GB that a model takes on a card with a batch of answers of 1,000 tokens.
-
-    On a CPU each core has a worker with two copies of the weights, one of them rearranged, or in
-    float32 where half precision is computed so.
-    """
-    weights = model.billions * 1e9 * _width(model)
-    widened = _width(model) == _HALF_BYTES and card.half < 1
-    copies = 3 if widened else 2
-    held = (model.batch_size or rows.CPU_ROWS) * 1000 * _cached(model)
-    if _is_gpu(card):
-        return (weights + held) / 1e9
-    return len(os.sched_getaffinity(0)) * (copies * weights + held) / 1e9
+    return Allocation(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
 
 
 def _token_seconds(model: Model, card: Card) -> float:
     """Return the seconds of a token's products with all weights, among many tokens."""
     rate = card.flops * (card.half if model.dtype != "float32" else 1.0)
-    rate *= card.heavy if _has_heavy_layers(model) else card.light
+    rate *= card.heavy if is_heavy(model) else card.light
     return 2e9 * model.billions / rate
-
-
-def _has_heavy_layers(model: Model) -> bool:
-    return 1e9 * model.billions / model.layers > rows.HEAVY
-
-
-def _width(model: Model) -> int:
-    return 4 if model.dtype == "float32" else _HALF_BYTES
-
-
-def _cached(model: Model) -> int:
-    """Return the bytes of a token's keys and values."""
-    return 2 * model.layers * model.kv_heads * HEAD_DIM * _width(model)
 
 
 def _recipe(config: Config, study: Study, settings: Compression) -> Training:
@@ -376,7 +320,7 @@ def _recipe(config: Config, study: Study, settings: Compression) -> Training:
 
 
 def _training_part(config: Config, study: Study) -> tuple[int, int]:
-    """Return the rows of a training part, and the mean tokens of each.
+    """Return the number of texts of a training part, and the mean tokens of each.
 
     A model learns from a prompt with its answer, a solver from a word problem alone.
     """

@@ -54,18 +54,22 @@ class Habits(NamedTuple):
     """Mean share of a head's answer that repeats the beginning of the base model's."""
 
 
-class Worker(NamedTuple):
+class Software(NamedTuple):
     """The software that answers, as measured."""
 
     speed: Speed
-    number: int
+    workers: int
     """How many workers a run has on this machine."""
     verifies: bool = True
     """Whether heads' answers are verified against the base model's, as headsweep's engine does."""
 
 
 def model_seconds(
-    config: Config, like: PlannedBatch, batches: list[PlannedBatch], habits: Habits, worker: Worker
+    config: Config,
+    like: PlannedBatch,
+    batches: list[PlannedBatch],
+    habits: Habits,
+    software: Software,
 ) -> float:
     """Return the seconds that this machine takes for some batches of one model.
 
@@ -73,7 +77,7 @@ def model_seconds(
     them as the plan assumes.
     """
     return sum(
-        _batch_seconds(config, batch, _scaled(config, like, batch, habits), worker)
+        _batch_seconds(config, batch, _scaled(config, like, batch, habits), software)
         for batch in batches
     )
 
@@ -91,7 +95,9 @@ def _scaled(config: Config, like: PlannedBatch, batch: PlannedBatch, habits: Hab
     )
 
 
-def _batch_seconds(config: Config, batch: PlannedBatch, habits: Habits, worker: Worker) -> float:
+def _batch_seconds(
+    config: Config, batch: PlannedBatch, habits: Habits, software: Software
+) -> float:
     """Return the seconds of one batch: prefill and decoding, and the narrow end of each unit.
 
     What is verified is fed like a prompt, from the pruned layer on, in place of being decoded.
@@ -99,20 +105,20 @@ def _batch_seconds(config: Config, batch: PlannedBatch, habits: Habits, worker: 
     questions = question_count(config.questions[batch.questions])
     decoding = config.decodings[batch.decoding]
     layers = config.models[batch.model].layers
-    speed = worker.speed
+    speed = software.speed
     seconds = 0.0
     for variant in batch.variants:
         decoded = habits.length * decoding.samples
         fed = habits.prompt
-        if worker.verifies and decoding.greedy and _is_verified(variant):
+        if software.verifies and decoding.greedy and _is_verified(variant):
             decoded *= 1 - habits.verified
             fed += habits.verified * habits.length
             fed *= 1 - (variant.layer or 0) / layers
         seconds += questions * (fed / speed.prefill + decoded / speed.decode)
     steps = max(0.0, habits.longest - habits.length)
-    units = _units(questions, len(batch.variants), worker.number)
+    units = _units(questions, len(batch.variants), software.workers)
     jobs = len(batch.variants) * _JOB_SECONDS
-    return (seconds + units * steps * speed.fixed + jobs) / worker.number
+    return (seconds + units * steps * speed.fixed + jobs) / software.workers
 
 
 def _is_verified(variant: Variant) -> bool:

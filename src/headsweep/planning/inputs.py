@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headsweep import paths
 from headsweep.benchmarks.sources import PINNED, file_revision, hub_dataset
@@ -25,7 +25,7 @@ from headsweep.models.embedder import check_embedder
 from headsweep.planning.batches import batches, histories
 from headsweep.planning.cards import gpu_count
 from headsweep.planning.cost import generation_cost, split_size, training_cost
-from headsweep.planning.maps import with_chosen_heads
+from headsweep.planning.maps import mapped_model, score_files, with_chosen_heads
 from headsweep.planning.piloted import with_piloted_settings
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
@@ -34,6 +34,29 @@ from headsweep.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 _Source = Model | Embedder | Encoder | Questions | WordProblems
+
+
+class _Loaded(NamedTuple):
+    """A model, in the way in which a job will load it."""
+
+    name: str
+    model: Model
+    """With the dtype in which it is loaded."""
+    dtype_at: str
+    """The key that states this dtype."""
+    by_backend: bool = True
+    """Whether the model's own backend loads it; maps have headsweep's."""
+
+
+class _Needed(NamedTuple):
+    """What the missing files need."""
+
+    draws: list[str]
+    """Question sets that are still to be drawn."""
+    embedders: list[str]
+    """Those that serve a draw or a selector."""
+    models: list[_Loaded]
+    """Those that answer, embed questions, are compressed, or score a map's texts."""
 
 
 def resolve(config: Config) -> Config:
@@ -92,8 +115,8 @@ def preflight(config: Config) -> None:
     )
     needed += 1.0  # for tables, figures, small models
     _check_room(needed, "this run needs", "make room, or run on another disk")
-    draws, embedders, models = _needed(config)
-    for name in draws:
+    missing = _needed(config)
+    for name in missing.draws:
         questions = config.questions[name]
         if questions.generated or store.path(SOURCE, source=name).exists():
             continue
@@ -104,13 +127,14 @@ def preflight(config: Config) -> None:
                 f"questions.{name}.n: {questions.n} questions are requested, but "
                 f"{questions.file or questions.benchmark} has {size}; lower n"
             )
-    for name in embedders:
+    for name in missing.embedders:
         _check_revision(f"embedders.{name}", config.embedders[name])
-    for name in models:
+    for loaded in missing.models:
+        if loaded.model.device == "cpu":
+            _check_without_gpu(loaded)
+    for name in dict.fromkeys(loaded.name for loaded in missing.models):
         where = f"models.{name}"
         model = config.models[name]
-        if model.device == "cpu":
-            _check_without_gpu(where, model)
         if (folder := _check_revision(where, model)) is not None:
             with _at(where):
                 source.check_geometry(folder, model)
@@ -158,21 +182,21 @@ def lacking(config: Config) -> Iterator[ModelError]:
     On a login node that is no fault of the config: its jobs run elsewhere.
     """
     gpus = gpu_count()
-    for name in _needed(config)[2]:
-        model = config.models[name]
-        if model.backend == "vllm" and find_spec("vllm") is None:
+    for loaded in _needed(config).models:
+        name, model = loaded.name, loaded.model
+        if loaded.by_backend and model.backend == "vllm" and find_spec("vllm") is None:
             yield ModelError(
                 f"models.{name}.backend: vllm is not installed here; install it: "
                 f"pip install 'vllm>=0.20', or write backend: headsweep"
             )
-        if 0 < gpus < model.tensor_parallel:
+        if loaded.by_backend and 0 < gpus < model.tensor_parallel:
             yield ModelError(
                 f"models.{name}.tensor_parallel: {model.tensor_parallel}, but there are {gpus} "
                 f"GPUs here; lower it, or run where there are more"
             )
         if not gpus:
             try:
-                _check_without_gpu(f"models.{name}", model)
+                _check_without_gpu(loaded)
             except ModelError as error:
                 yield error
 
@@ -309,12 +333,8 @@ def _missing(files: Sequence[str]) -> float:
     return sum(not Path(file).exists() for file in files) / max(len(files), 1)
 
 
-def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
-    """Return the question sets, embedders and models that the missing files need.
-
-    Question sets are still to be drawn; embedders serve a draw or a selector; models have to
-    generate answers, embed questions or be compressed.
-    """
+def _needed(config: Config) -> _Needed:
+    """Return what the missing files of a resolved config need."""
     store = Store(config)
     draws = [n for n in config.questions if not store.path(QUESTIONS, questions=n).exists()]
     embedders = {config.questions[name].embedder for name in draws}
@@ -327,14 +347,33 @@ def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
     for name, study in config.compressions.items():
         if _missing(histories(config, name)):
             models.add(study.model)
-    return draws, sorted(filter(None, embedders)), sorted(filter(None, models))
+    loaded = [
+        _Loaded(name, config.models[name], f"models.{name}.dtype")
+        for name in sorted(filter(None, models))
+    ]
+    loaded += [
+        _scoring(config, name) for name in config.maps if _missing(score_files(config, name))
+    ]
+    return _Needed(draws, sorted(filter(None, embedders)), loaded)
 
 
-def _check_without_gpu(where: str, model: Model) -> None:
+def _scoring(config: Config, name: str) -> _Loaded:
+    """Return a map's model as it is loaded to score the map's texts."""
+    section = config.maps[name]
+    where = f"models.{section.model}" if section.dtype is None else f"maps.{name}"
+    model = mapped_model(config, name)
+    return _Loaded(section.model, model, f"{where}.dtype", by_backend=False)
+
+
+def _check_without_gpu(loaded: _Loaded) -> None:
+    where = f"models.{loaded.name}"
+    model = loaded.model
     if model.device not in ("auto", "cpu"):
         raise ModelError(f"{where}.device: {model.device!r}, but there is no GPU; use auto or cpu")
     if model.dtype == "float16":
-        raise ModelError(f"{where}.dtype: float16 needs a GPU; use float32 or bfloat16 on a CPU")
+        raise ModelError(
+            f"{loaded.dtype_at}: float16 needs a GPU; use float32 or bfloat16 on a CPU"
+        )
     if model.attention == "flash_attention_2":
         raise ModelError(f"{where}.attention: flash_attention_2 needs a GPU; use sdpa on a CPU")
 

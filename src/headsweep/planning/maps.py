@@ -4,7 +4,7 @@ import csv
 import logging
 
 from headsweep import paths
-from headsweep.config import Config, HeadMap, Sweep, TopOfMap
+from headsweep.config import Config, HeadMap, Model, Sweep, TopOfMap
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import PlannedBatch, batches, expand
 from headsweep.planning.keys import digest, key
@@ -14,6 +14,13 @@ from headsweep.tables import GRADIENTS, SCORES
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
+
+
+def mapped_model(config: Config, name: str) -> Model:
+    """Return a map's model, with the dtype in which it scores the map's texts."""
+    section = config.maps[name]
+    model = config.models[section.model]
+    return model.model_copy(update={"dtype": section.dtype or model.dtype})
 
 
 def map_layers(config: Config, name: str) -> tuple[int, ...]:

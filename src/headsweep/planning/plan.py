@@ -8,6 +8,7 @@ from headsweep.planning import cost, memory
 from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.cards import CARDS, CPU_SHARE, this_cpu
 from headsweep.planning.cost import Cost
+from headsweep.planning.footprint import gigabytes_of, gpus_of, is_gpu
 from headsweep.planning.sight import ABOUT, ASSUMED, sight
 from headsweep.text import one_line
 
@@ -82,10 +83,20 @@ def _hours(
             for settings in (*study.settings.values(), *of_teacher):
                 seconds = cost.training_seconds(config, study, settings, card)
                 trained += len(study.seeds) * seconds
-        needed = {wanted_by: cost.memory(model, card) for wanted_by, model in config.models.items()}
+        needed = {
+            wanted_by: gigabytes_of(model, card) for wanted_by, model in config.models.items()
+        }
         needed |= {f"training {wanted_by}": sum(peak) for wanted_by, peak in trainings.items()}
+        shared = []
+        if is_gpu(card):
+            counts = {
+                model_name: gpus_of(model, card) for model_name, model in config.models.items()
+            }
+            shared = [
+                f"{model_name} on {count}" for model_name, count in counts.items() if count > 1
+            ]
         too_large = [wanted_by for wanted_by, size in needed.items() if size > 0.9 * card.gigabytes]
-        fits = f"not {', '.join(too_large)}" if too_large else "yes"
+        fits = f"not {', '.join(too_large)}" if too_large else ", ".join(["yes", *shared])
         most = f"{max(needed.values(), default=0):.0f}"
         basis = "unmeasured" if name in CARDS else "timed now"
         taken = [duration(seconds / 3600) for seconds in (generated, mapped, trained)]

@@ -1,7 +1,6 @@
 """How many rows are decoded together, and in what units: the engine and the plans use the same."""
 
 import math
-import os
 
 PROMPT = 512  # tokens of a prompt that memory is set aside for
 GPU_ROWS = 512  # most rows that are decoded together on a GPU
@@ -24,11 +23,6 @@ def gpu_memory(free: float, total: float) -> float:
     A twelfth and a gigabyte are left for what a pass holds beside them.
     """
     return free - total // 12 - _GIGABYTE
-
-
-def host_memory() -> int:
-    """Return the bytes of memory that this machine has."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_memory(total: float, cores: int) -> float:

@@ -17,7 +17,7 @@ from headsweep.tool.sweep import answer, begun, described_model, described_quest
 if TYPE_CHECKING:
     import pandas as pd
 
-RUN, MODEL, QUESTIONS, SAMPLES, MAP = "map", "model", "questions", "samples", "heads"
+RUN, MODEL, QUESTION_SET, SAMPLES, MAP = "map", "model", "questions", "samples", "heads"
 """Names in the config of a map."""
 
 _LOG = logging.getLogger(__name__)
@@ -87,12 +87,12 @@ def head_map(
     about_questions = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
     about_questions |= {"revision": benchmark_revision}
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
-    mapped = {"model": MODEL, "questions": QUESTIONS, "sampling": [SAMPLES], "layers": layers}
+    mapped = {"model": MODEL, "questions": QUESTION_SET, "sampling": [SAMPLES], "layers": layers}
     config = parse(
         {
             "run": RUN,
             "models": {MODEL: described},
-            "questions": {QUESTIONS: described_questions(str(benchmark), about_questions)},
+            "questions": {QUESTION_SET: described_questions(str(benchmark), about_questions)},
             "decodings": {
                 "greedy": {"max_new_tokens": max_new_tokens},
                 SAMPLES: {**sampled, "max_new_tokens": max_new_tokens},
@@ -103,7 +103,7 @@ def head_map(
     )
     with begun(config, out) as config:
         store = answer(config, cores)
-        grade(config, MODEL, SAMPLES, QUESTIONS)
+        grade(config, MODEL, SAMPLES, QUESTION_SET)
         texts = texts_key(config, MAP)
         for layer in map(layer_name, map_layers(config, MAP)):
             scores = store.path(SCORES, texts=texts, layer=layer)

@@ -15,7 +15,7 @@ from headsweep.errors import TableError, quoted
 from headsweep.tool.foreign import read_file
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+)\.jsonl")
-_KNOWN = re.compile(r"0\.4\.\d+")
+_KNOWN = re.compile(r"0\.4\.\d+(\.\w+)*")
 _NEEDED = ("doc_id", "filter", "metrics")
 _BEFORE_GOLD = "#### "  # in a target of GSM8K, which is a whole solution
 

@@ -43,8 +43,8 @@ from headsweep.tool.sweep import answer, prepared
 from headsweep.tool.trial import Trial, attempt
 from headsweep.variants import BASE
 
-QUESTIONS = 20
-HEADS = 2
+_PILOT_QUESTIONS = 20
+_PILOT_HEADS = 2
 
 _TITLES = ("answers", "tokens", "cut", "rows", "prefill/s", "decoded/s", "GB", "whole config")
 _ENGINE = "headsweep"  # what answers unless something else is faster
@@ -88,7 +88,7 @@ class Tried(NamedTuple):
     @property
     def cells(self) -> list[str]:
         """A row of the table, below `_TITLES`."""
-        worker = self.trials[self.backend].worker
+        software = self.trials[self.backend].software
         rows = [row for table in self.answered.tables for row in table]
         tokens = sum(len(row["token_ids"]) for row in rows)
         cut = sum(row["stop_reason"] == "length" for row in rows)
@@ -96,9 +96,9 @@ class Tried(NamedTuple):
             f"{len(rows)}",
             f"{tokens:,}",
             f"{cut}",
-            f"{worker.speed.rows}",
-            f"{worker.number * worker.speed.prefill:,.0f}",
-            f"{worker.number * worker.speed.decode:,.0f}",
+            f"{software.speed.rows}",
+            f"{software.workers * software.speed.prefill:,.0f}",
+            f"{software.workers * software.speed.decode:,.0f}",
             f"{self.answered.gigabytes:.1f}",
             duration(self.hours[self.backend]),
         ]
@@ -157,9 +157,10 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
     The heads are the first and the last of the batch.
     """
     questions = config.questions[batch.questions]
-    few = {"n": min(QUESTIONS, questions.n or QUESTIONS), "sampling": "first", "embedder": None}
+    count = min(_PILOT_QUESTIONS, questions.n or _PILOT_QUESTIONS)
+    few = {"n": count, "sampling": "first", "embedder": None}
     heads = [variant for variant in batch.variants if variant.kind == "head"]
-    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
+    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:_PILOT_HEADS]
     sweeps = {
         str(head): {**batch.names, "layers": [head.layer], "heads": [head.head]} for head in chosen
     }
@@ -260,7 +261,7 @@ def _faster(config: Config, plain: Trial, cores: int) -> tuple[Trial, str | None
         return plain, str(error)
     if tried.facts.get("path") != _CAPTURED:
         return plain, "; ".join(tried.facts.get("falls", ["they were not used"]))
-    before, after = plain.worker.speed.decode, tried.worker.speed.decode
+    before, after = plain.software.speed.decode, tried.software.speed.decode
     if after <= before:
         return plain, f"{after:.0f} tokens/s with them, {before:.0f} without"
     return tried, None
@@ -271,7 +272,7 @@ def _answered(config: Config, cores: int) -> Answered:
     (batch,) = batches(config)
     try:
         files = [Path(file) for file in answer(config, cores, stay=True).answers(batch)]
-        gigabytes = _memory()
+        gigabytes = _gigabytes_in_use(of_gpus=on_gpu(config, batch.model))
     finally:
         client.end_run()
     tables = [read_arrow(file, ANSWERS).to_pylist() for file in files]
@@ -296,7 +297,7 @@ def _hours(config: Config, batch: PlannedBatch, habits: Habits, trial: Trial) ->
     A map takes as much longer than planned as the answers do. The engine starts once.
     """
     batches_of_model = [other for other in batches(config) if other.model == batch.model]
-    seconds = model_seconds(config, batch, batches_of_model, habits, trial.worker)
+    seconds = model_seconds(config, batch, batches_of_model, habits, trial.software)
     card = card_of(config.models[batch.model].device)
     planned = sum(generation_seconds(config, other, card) for other in batches_of_model)
     maps = [name for name, section in config.maps.items() if section.model == batch.model]
@@ -312,18 +313,18 @@ def _rates(config: Config, batch: PlannedBatch) -> Rates:
     return Rates(float(right[str(BASE)].mean()), float(changed.to_numpy().mean()))
 
 
-def _memory() -> float:
-    """Return the gigabytes in use on the GPUs, or without a GPU by this folder's engines."""
+def _gigabytes_in_use(*, of_gpus: bool) -> float:
+    """Return the gigabytes in use on the GPUs, by whomever, or else by this folder's engines."""
     query = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
-    if used := output_of(*query):
+    if of_gpus and (used := output_of(*query)):
         return sum(map(float, used.split())) / 1e3
     sessions = {os.getsid(engine["process"]) for engine in client.status()}
     total = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.getsid(int(process.name)) in sessions:
-                memory = (process / "smaps_rollup").read_text(encoding="ascii")
-                total += 1024 * int(re.findall(r"^Pss:\s*(\d+)", memory, re.M)[0])
+                rollup = (process / "smaps_rollup").read_text(encoding="ascii")
+                total += 1024 * int(re.findall(r"^Pss:\s*(\d+)", rollup, re.M)[0])
         except (OSError, IndexError):  # it has ended
             continue
     return total / 1e9
@@ -331,7 +332,8 @@ def _memory() -> float:
 
 def _print_table(tried: Mapping[str, Tried]) -> None:
     rows = [["model", *_TITLES], *([name, *model.cells] for name, model in tried.items())]
-    print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
+    asked = f"base and {_PILOT_HEADS} heads of each model on {_PILOT_QUESTIONS} questions"
+    print(f"{asked}, by the run's own engine")
     print("prefill and decoding at full width are timed apart: tokens a second of all workers")
     print(aligned(rows, left=1))
     hours = sum(model.hours[model.backend] for model in tried.values())
@@ -360,18 +362,18 @@ def _write_bundle(
     file = Path(paths.RESULTS, "pilot", "bundle.json")
     told = ("device", "backend", "path", "batch_size", "check", "falls")
     cards = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv")
-    software = {}
+    trials = {}
     for name, model in tried.items():
-        software[name] = {
-            backend: {**trial.facts, "workers": trial.worker.number, **trial.worker.speed._asdict()}
-            for backend, trial in model.trials.items()
+        trials[name] = {
+            backend: {**facts, "workers": software.workers, **software.speed._asdict()}
+            for backend, (software, facts) in model.trials.items()
         }
     write_json(
         file,
         {
             "cards": cards.splitlines(),
             "versions": versions() | _vllm_version(),
-            "trials": software,
+            "trials": trials,
             "dropped": {**failed, **{name: model.dropped for name, model in tried.items()}},
             "engines": {
                 name: {

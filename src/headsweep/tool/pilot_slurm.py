@@ -14,7 +14,7 @@ from headsweep.config.files import read_values
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
 from headsweep.planning.cards import card_of
-from headsweep.planning.cost import Request, generation_request, generation_seconds
+from headsweep.planning.cost import Allocation, generation_request, generation_seconds
 from headsweep.planning.inputs import resolve
 from headsweep.tool.pilot import little_config, piloted_batches
 
@@ -22,7 +22,7 @@ _START_MINUTES, _LEAST_MINUTES = 10, 15
 """Of an allocation: for loading a model and its engine's check, and what is asked at least."""
 _TRIAL_MINUTES = 5
 """For software to load a model, and to be timed."""
-_ON_A_GPU = 2  # kinds of software that may be tried there
+_ON_A_GPU = 3  # trials there: the engine, its steps captured as graphs, and vLLM
 
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
 _LOG = logging.getLogger(__name__)
@@ -51,9 +51,10 @@ def submit(file: Path) -> None:
     if not shutil.which("sbatch"):
         raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
     requests = [generation_request(config, batch) for batch in batches(config)]
-    request = Request(*map(max, zip(Request(0, 4000, 5), *requests, strict=True)))
+    request = Allocation(*map(max, zip(Allocation(0, 4000, 5), *requests, strict=True)))
     log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)  # a former pilot's says nothing of this one
     options = {"job-name": "headsweep-pilot", "output": log, "cpus-per-task": 8}
     options |= {"mem": f"{request.megabytes}M", "time": _minutes(config)}
     if request.gpus:
@@ -72,4 +73,9 @@ def submit(file: Path) -> None:
     print(output, end="")
     if done.returncode:
         last = " ".join((output or done.stderr).split("\n")[-3:]).strip()
+        if not log.exists():
+            raise ConfigError(
+                f"--slurm: sbatch has failed ({last}), and no job has run; change the profile's "
+                f"partition or account ({_PROFILE}), or what the config's largest model needs"
+            )
         raise ConfigError(f"--slurm: the job has failed ({last}); {log} says more")

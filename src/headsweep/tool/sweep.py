@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from headsweep.planning.store import Store
 
-RUN, MODEL, QUESTIONS, SWEEP = "sweep", "model", "questions", "heads"
+RUN, MODEL, QUESTION_SET, SWEEP = "sweep", "model", "questions", "heads"
 """Names in the config of a sweep."""
 _GENERATED_QUESTIONS = 200
 
@@ -103,17 +103,17 @@ def sweep(
         {
             "run": RUN,
             "models": {MODEL: {**described, "batch_size": batch_size}},
-            "questions": {QUESTIONS: described_questions(str(benchmark), about_questions)},
+            "questions": {QUESTION_SET: described_questions(str(benchmark), about_questions)},
             "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
-            "sweeps": {SWEEP: {"model": MODEL, "questions": QUESTIONS, **pruned}},
+            "sweeps": {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}},
         },
         "sweep",
     )
     with begun(config, out) as config:
         store = answer(config, cores)
         measured = store.of_sweep(SWEEP, tables.ACTIVATIONS)
-        once(measured, activations.run, config, MODEL, "greedy", QUESTIONS)
-        grade(config, MODEL, "greedy", QUESTIONS)
+        once(measured, activations.run, config, MODEL, "greedy", QUESTION_SET)
+        grade(config, MODEL, "greedy", QUESTION_SET)
         write_controls(config, SWEEP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
         return read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))

@@ -36,7 +36,7 @@ from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.generation.worker import decoder_of, load
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning.batches import PlannedBatch, batches
-from headsweep.planning.forecast import Speed, Worker
+from headsweep.planning.forecast import Software, Speed
 from headsweep.planning.rows import GPU_ROWS
 from headsweep.planning.store import Store
 from headsweep.safe_files import read_arrow
@@ -56,7 +56,7 @@ _Model = LoadedModel | VllmModel
 class Trial(NamedTuple):
     """What one software does on this machine."""
 
-    worker: Worker
+    software: Software
     facts: dict[str, Any]
     """What it says of itself: version, device, path, check, falls; and the seconds of its start,
     from the process's begin to the first answer that could have come."""
@@ -137,8 +137,8 @@ def attempt(config: Config, batch: PlannedBatch, backend: str, cores: int) -> Tr
         raise EngineError(f"{backend}: {cause}") from None
     if "error" in told:
         raise EngineError(f"{backend}: {told['error']}")
-    worker = Worker(Speed(**told["speed"]), told["workers"], verifies=backend == "headsweep")
-    return Trial(worker, told["facts"])
+    software = Software(Speed(**told["speed"]), told["workers"], verifies=backend == "headsweep")
+    return Trial(software, told["facts"])
 
 
 def measure(config: Config, cores: int, begun: float) -> dict[str, Any]:

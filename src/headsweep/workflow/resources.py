@@ -29,7 +29,7 @@ class Resources:
         self._meanings = meanings
         self._config = meanings.config
         self._cores = cores
-        self._requests: dict[tuple[str, ...], cost.Request] = {}  # of generation, by group
+        self._allocations: dict[tuple[str, ...], cost.Allocation] = {}  # of generation, by group
         self.generation = _scaled(self._generation_request)
         self.scoring = _scaled(self._scoring_request)
         self.training = _scaled(self._training_request)
@@ -76,7 +76,7 @@ class Resources:
                 return cost.training_seconds(config, study, settings, card)
         return 0.0
 
-    def _generation_request(self, wildcards: Any) -> cost.Request:
+    def _generation_request(self, wildcards: Any) -> cost.Allocation:
         """Return what a job asks for; the jobs of its group that are left share a start.
 
         Their files are looked at once for a group, not for each job and resource.
@@ -86,25 +86,25 @@ class Resources:
             return cost.generation_request(self._config, batch)
         group = batch.groups[Variant.parse(wildcards.variant)]
         named = (*batch.names.values(), group)
-        if named not in self._requests:
+        if named not in self._allocations:
             files = self._meanings.store.answers(batch)
             left = 0
             for variant, file in zip(batch.variants, files, strict=True):
                 if batch.groups[variant] == group and not Path(file).exists():
                     left += 1
-            self._requests[named] = cost.generation_request(self._config, batch, max(1, left))
-        return self._requests[named]
+            self._allocations[named] = cost.generation_request(self._config, batch, max(1, left))
+        return self._allocations[named]
 
-    def _scoring_request(self, wildcards: Any) -> cost.Request:
+    def _scoring_request(self, wildcards: Any) -> cost.Allocation:
         name, _ = find_map(self._config, wildcards.texts)
         return cost.scoring_request(self._config, name)
 
-    def _training_request(self, wildcards: Any) -> cost.Request:
+    def _training_request(self, wildcards: Any) -> cost.Allocation:
         study, settings = self._meanings.trained(wildcards)
         return cost.training_request(self._config, study, settings)
 
 
-def _scaled(request: Callable[[Any], cost.Request]) -> Functions:
+def _scaled(request: Callable[[Any], cost.Allocation]) -> Functions:
     """Return a rule's resources, given what its job asks for: more at each attempt."""
     return {
         "gpu": lambda wildcards: request(wildcards).gpus,
