@@ -236,19 +236,19 @@ def test_a_cpu_decodes_as_many_rows_as_its_memory_allows_and_few_take_longer_eac
 
 
 @pytest.mark.parametrize(
-    ("flags", "half", "light", "heavy"),
+    ("flags", "half", "light", "heavy", "reading"),
     [
-        ("avx2 fma", cards._WITHOUT_AVX512, 1.0, 1.0),
-        ("avx2 avx512f", cards._WITHOUT_BF16, cards._LIGHT, cards._HEAVY),
-        ("avx2 avx512f avx512_bf16", cards._WITH_BF16, cards._LIGHT, cards._HEAVY),
+        ("avx2 fma", cards._WITHOUT_AVX512, 1.0, 1.0, 8.0),
+        ("avx2 avx512f", cards._WITHOUT_BF16, cards._LIGHT, cards._HEAVY, 30.0),
+        ("avx2 avx512f avx512_bf16", cards._WITH_BF16, cards._LIGHT, cards._HEAVY, 30.0),
     ],
 )
-def test_what_a_processor_lacks_makes_half_precision_and_heavy_layers_slower(
-    flags, half, light, heavy, monkeypatch
+def test_what_a_processor_lacks_decides_rates_of_its_products(
+    flags, half, light, heavy, reading, monkeypatch
 ):
     monkeypatch.setattr(cards, "_cpu_flags", lambda: {*flags.split()})
     card = cards.this_cpu.__wrapped__()
-    assert (card.half, card.light, card.heavy) == (half, light, heavy)
+    assert (card.half, card.light, card.heavy, card.reading) == (half, light, heavy, reading)
 
 
 def test_a_gpu_decodes_as_many_rows_as_fit_and_its_hours_are_marked():

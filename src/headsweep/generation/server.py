@@ -355,13 +355,8 @@ class Server:
                 waits = f"other answers before these {schedule.total}"
             at_work = [worker for worker in self._workers if worker.schedule is schedule]
             tokens = 0 if schedule.done else sum(worker.tokens for worker in at_work)
-            job.tell(
-                done=schedule.done,
-                total=schedule.total,
-                seconds=seconds,
-                waits=waits,
-                tokens=tokens,
-            )
+            state = {"done": schedule.done, "total": schedule.total, "seconds": seconds}
+            job.tell(**state, waits=waits, tokens=tokens)
 
     def _sync(self) -> None:
         for path in self._unsynced:

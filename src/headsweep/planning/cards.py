@@ -27,6 +27,10 @@ class Card(NamedTuple):
     """How many times as fast as `flops` the engine's products with weights are."""
     heavy: float = 1.0
     """The same where a layer has more than `rows.HEAVY` weights."""
+    reading: float = 30.0
+    """Rows that a CPU computes in the time of reading the weights, which each product does: one of
+    r rows takes as long as r and these would at the rate of very many. Fitted to products with
+    1536 × 8960 weights."""
     launch: float = 2.3e-4
     """Seconds that the host takes to launch a layer's kernels in each step: some 20 of 12 µs."""
     training: float = 0.13
@@ -58,12 +62,13 @@ CPU_SHARE = 0.7
 _WITH_BF16, _WITHOUT_BF16, _WITHOUT_AVX512 = 2.0, 0.5, 0.93
 """Rate of products in half precision over single, on a CPU that has bfloat16, on one without, and
 on one without AVX-512 either, where the engine computes in float32 and rounds."""
+_READING_WITHOUT_AVX512 = 8.0  # 16, 35, 64 and 128 rows: 48, 64, 70, 73 GFLOP/s of 76
 
 _LIGHT, _HEAVY = 1.4, 2.1
 """Of the engine's products on a CPU over the assumed rate: the library that packs weights is faster
 than NumPy's, the more so the larger they are. Fitted to random Llamas of 13, 108 and 111 million
 weights in 10, 6 and 30 layers, in CPU seconds of one thread, on a CPU with AVX-512. Without it
-that library is not taken, and products have NumPy's rate."""
+that library is no faster for many rows, and products have NumPy's rate."""
 
 _DEVICES = Path("/dev")
 """Where the kernel lists the devices."""
@@ -101,7 +106,7 @@ def this_cpu() -> Card:
     card = ANY_CORE._replace(gigabytes=host_memory() / 1e9, bandwidth=2e10, flops=flops)
     flags = _cpu_flags()
     if "avx512f" not in flags:
-        return card._replace(half=_WITHOUT_AVX512)
+        return card._replace(half=_WITHOUT_AVX512, reading=_READING_WITHOUT_AVX512)
     has_bf16 = not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
     half = _WITH_BF16 if has_bf16 else _WITHOUT_BF16
     return card._replace(half=half, light=_LIGHT, heavy=_HEAVY)

@@ -55,10 +55,6 @@ _UNKNOWN_SIZE = 1_000  # of a question set
 _START_MINUTES = 5  # of an allocation: its start, and loading a model
 _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
-_PRODUCT_ROWS = 30
-"""On a CPU weights are read for each product: one of r rows takes as long as r and these would at
-the rate of very many. Fitted to products of 16, 35, 64, 128 and 512 rows with 1536 × 8960 weights,
-float32, of one thread: 27, 41, 53, 65 and 76 GFLOP/s."""
 
 _SAMPLED_TEXTS = 2  # of a question in a map: a right and a wrong sample
 _DISK_BYTES_A_SCORE = 20.0
@@ -155,7 +151,7 @@ def _slowed(model: Model, together: int, card: Card) -> float:
     """Return how many times as long a token's products take as among as many rows as usual."""
     if is_gpu(card):
         return 1.0
-    return (1 + _PRODUCT_ROWS / together) / (1 + _PRODUCT_ROWS / usual_cpu_rows(model))
+    return (1 + card.reading / together) / (1 + card.reading / usual_cpu_rows(model))
 
 
 def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -> Allocation:
