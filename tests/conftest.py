@@ -1,4 +1,5 @@
 import os
+import shutil
 from contextlib import chdir
 from functools import cache
 from pathlib import Path
@@ -65,6 +66,17 @@ def simulated(tmp_path_factory):
         return folder / "results" / config.run, config
 
     return made
+
+
+@pytest.fixture
+def enter_copy(tmp_path, monkeypatch):
+    """Return what copies a folder and enters the copy, which the test may change."""
+
+    def enter(folder):
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+        monkeypatch.chdir(tmp_path)
+
+    return enter
 
 
 @pytest.fixture(scope="session")
