@@ -52,7 +52,10 @@ GONE = {
 
 @pytest.fixture(scope="session")
 def simulated(tmp_path_factory):
-    """Return what makes a kind of simulated run, its report included, each once a session."""
+    """Return what makes a kind of simulated run, its report included, each once a session.
+
+    Only the whole one has figures, which take long and which the page shows by links.
+    """
     import simulation
     from headsweep.report.page import write_report  # slow to import
 
@@ -61,7 +64,7 @@ def simulated(tmp_path_factory):
         config = simulation.whole().model_copy(update={section: {} for section in GONE[kind]})
         with chdir(folder := tmp_path_factory.mktemp(kind)):
             simulation.fill(config)
-            simulation.write(config)
+            simulation.write(config, figures=kind == "whole")
             write_report(config)
         return folder / "results" / config.run, config
 
