@@ -1,4 +1,5 @@
 import os
+import shutil
 from contextlib import chdir
 from functools import cache
 from pathlib import Path
@@ -54,7 +55,10 @@ GONE = {
 
 @pytest.fixture(scope="session")
 def simulated(tmp_path_factory):
-    """Return what makes a kind of simulated run, its report included, each once a session."""
+    """Return what makes a kind of simulated run, its report included, each once a session.
+
+    Only the whole one has figures, which take long and which the page shows by links.
+    """
     import simulation
     from headsweep.report.page import write_report  # slow to import
 
@@ -63,11 +67,22 @@ def simulated(tmp_path_factory):
         config = simulation.whole().model_copy(update={section: {} for section in GONE[kind]})
         with chdir(folder := tmp_path_factory.mktemp(kind)):
             simulation.fill(config)
-            simulation.write(config)
+            simulation.write(config, figures=kind == "whole")
             write_report(config)
         return folder / "results" / config.run, config
 
     return made
+
+
+@pytest.fixture
+def enter_copy(tmp_path, monkeypatch):
+    """Return what copies a folder and enters the copy, which the test may change."""
+
+    def enter(folder):
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+        monkeypatch.chdir(tmp_path)
+
+    return enter
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 that is killed goes on to the same bits, and which settings do not go together.
 """
 
+from functools import cache
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -297,6 +299,23 @@ JOURNALLED = {
 }
 
 
+def layout_of(name):
+    return LAYOUT if name == "scratch" else None
+
+
+@pytest.fixture(scope="module")
+def undisturbed(solver, examples):
+    """Return what runs a compression without a kill, once: weights and history."""
+
+    @cache
+    def finish(name):
+        own = {"layout": layout_of(name), "device": "cpu"}
+        whole, history = compress(solver, examples, examples[:DEV], JOURNALLED[name], 3, **own)
+        return weights(whole), history
+
+    return finish
+
+
 @pytest.mark.parametrize(
     ("name", "after", "repeated"),
     [
@@ -310,15 +329,15 @@ JOURNALLED = {
     ],
 )
 def test_a_killed_compression_goes_on_to_the_same_bits(
-    run, tmp_path, monkeypatch, name, after, repeated
+    run, undisturbed, tmp_path, monkeypatch, name, after, repeated
 ):
     step = training._Run.step
 
     def counting(count):
         monkeypatch.setattr(training._Run, "step", lambda *own: (step(*own), count()))
 
-    own = {"settings": JOURNALLED[name], "layout": LAYOUT if name == "scratch" else None}
-    whole, undisturbed = run(**own)
+    own = {"settings": JOURNALLED[name], "layout": layout_of(name)}
+    whole, wanted = undisturbed(name)
     killed_at(after, lambda count: (counting(count), run(**own, folder=tmp_path)))
     steps = []
     counting(lambda: steps.append(1))
@@ -326,8 +345,8 @@ def test_a_killed_compression_goes_on_to_the_same_bits(
         steps.clear()
         resumed, history = run(**own, folder=tmp_path)
         assert len(steps) == expected
-        assert history == undisturbed
-        assert same(weights(whole), weights(resumed))
+        assert history == wanted
+        assert same(whole, weights(resumed))
     assert [file.name for file in tmp_path.iterdir()] == ["rounds.safetensors"]
 
 

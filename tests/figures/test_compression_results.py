@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import simulated_trials
+import simulation
 from headsweep.analysis.compressions import COLUMNS, knee, tables, warnings
 from headsweep.analysis.published import conditions
 from headsweep.analysis.trials import (
@@ -20,6 +21,7 @@ from headsweep.analysis.trials import (
     savings,
 )
 from headsweep.config.experiments import ARMS
+from headsweep.planning.store import Store
 from headsweep.statistics.intervals import SeedBootstrap
 from headsweep.text import part, points
 from simulation import PUBLISHED
@@ -177,10 +179,11 @@ def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(trial):
     assert len(warned(slow, "full")) == 1
 
 
-def test_trials_are_read_as_they_were_written(simulated, monkeypatch):
-    folder, config = simulated("whole")
-    monkeypatch.chdir(folder.parents[1])
-    trial, wanted = read_trial(config, "asdiv"), simulated_trials.trial()
+def test_trials_are_read_as_they_were_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config, wanted = simulation.whole(), simulated_trials.trial()
+    simulated_trials.write(Store(config), wanted)
+    trial = read_trial(config, "asdiv")
     pd.testing.assert_frame_equal(trial.outcomes[wanted.outcomes.columns], wanted.outcomes, False)
     for name in ("histories", "encoder", "papers_data", "papers_model"):
         assert getattr(trial, name) == getattr(wanted, name)

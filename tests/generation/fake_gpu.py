@@ -33,7 +33,7 @@ from headsweep.models.loaded import LoadedModel
 NAME = "gpu"
 QWEN = Qwen2Config(
     hidden_size=1536,
-    num_hidden_layers=28,
+    num_hidden_layers=8,
     num_attention_heads=12,
     num_key_value_heads=2,
     intermediate_size=8960,
@@ -41,17 +41,17 @@ QWEN = Qwen2Config(
     max_position_embeddings=4096,
     tie_word_embeddings=True,
 )
-"""Qwen2.5-1.5B."""
+"""Qwen2.5-1.5B, with 8 of its 28 layers."""
 LLAMA = LlamaConfig(
     hidden_size=4096,
-    num_hidden_layers=32,
+    num_hidden_layers=8,
     num_attention_heads=32,
     num_key_value_heads=8,
     intermediate_size=14336,
     vocab_size=128256,
     max_position_embeddings=8192,
 )
-"""Llama-3-8B."""
+"""Llama-3-8B, with 8 of its 32 layers."""
 _CLASSES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
 
 SYNCHRONISING = ("_local_scalar_dense", "item", "nonzero", "masked_select", "equal", "unique")

@@ -25,10 +25,10 @@ from headsweep.variants import BASE, Variant
 COPIES, OPERATORS = 4, 25  # to the device a decoding step; a layer
 PRUNED = [
     Variant(3, 1),
-    Variant(9, 4),
-    Variant(9, 3, kind="noise"),
-    Variant(27, 11),
-    Variant.parse("L05K02"),
+    Variant(5, 4),
+    Variant(5, 3, kind="noise"),
+    Variant(7, 11),
+    Variant.parse("L01K02"),
 ]
 SAMPLING = Decoding(temperature=0.6, max_new_tokens=40)
 
@@ -113,7 +113,7 @@ def test_masks_of_other_rows_are_copied_once_for_all_layers():
         decoder.masks(PRUNED)  # what noise needs of the weights is read once
         counts.clear()
         masks = decoder.masks([BASE, *PRUNED])
-    assert sorted(masks) == [3, 5, 6, 9, 27]
+    assert sorted(masks) == [1, 2, 3, 5, 7]
     assert len(counts.to_device) == 3  # factors, noise, layers that are left out
 
 

@@ -71,7 +71,12 @@ def test_all_families_give_the_tokens_of_generate_on_edited_weights(name, monkey
     monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
     loaded = loaded_model(build(name), eos=(2, 5, 40))
     before = copy.deepcopy(loaded.model.state_dict())
-    answers = answer_all(loaded, plan(random_prompts((9, 4)), FAMILIES), batch_size=5)
+    asked = plan(random_prompts((9, 4)), [BASE])
+    # `generate` takes long: each variant answers one of the two questions.
+    asked += [
+        replace(asked[number % 2], variant=variant) for number, variant in enumerate(FAMILIES[1:])
+    ]
+    answers = answer_all(loaded, asked, batch_size=5)
     assert_exact(loaded, answers)
     assert 0 < accepted(answers) < 1
     after = loaded.model.state_dict()

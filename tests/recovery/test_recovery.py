@@ -29,7 +29,7 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
-from headsweep.recovery import prune, text_training
+from headsweep.recovery import evaluation, prune, text_training
 from headsweep.recovery.benchmark import read_benchmark
 from headsweep.recovery.evaluation import perplexity, text_losses
 from headsweep.recovery.scoring import scores_on_texts
@@ -53,6 +53,18 @@ def recovered(folder, out, **options):
     return headsweep.prune_and_recover(
         str(folder), out, TEXTS[7:], **{"held_out": HELD_OUT, **SMALL, **options}
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_timing():
+    """Time few tokens, once; `test_generation_is_timed_at_its_full_length` looks at the times.
+
+    A command in a process of its own generates all of them.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "_ANSWER", 2)
+        patch.setattr(evaluation, "_TURNS", 1)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """What page_tables.py declares is in the run's tables, or the page is not written."""
 
+from contextlib import chdir
+
 import pandas as pd
 import pytest
 
@@ -12,11 +14,19 @@ from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.sections import look_alikes, sampling
 
 
-@pytest.fixture
-def config(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """Return the folder and the config of a run that is filled once for all tests."""
     config = simulation.demo().model_copy(update={"sweeps": {}, "comparisons": {}})
-    simulation.fill(config)
+    with chdir(folder := tmp_path_factory.mktemp("run")):
+        simulation.fill(config)
+    return folder, config
+
+
+@pytest.fixture
+def config(once, enter_copy):
+    folder, config = once
+    enter_copy(folder)
     return config
 
 

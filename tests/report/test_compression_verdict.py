@@ -1,6 +1,8 @@
 """What the verdict on a compression says of its tables."""
 
 import re
+from contextlib import chdir
+from functools import cache
 
 import pandas as pd
 import pytest
@@ -21,12 +23,11 @@ OF_MODEL |= {"train": "math_train", "test": "math_test", "seeds": [2], "int8": [
 OF_MODEL |= {"arms": ["baseline", "full", "trained_on"], "variations": {}}
 
 
-def write(tmp_path, monkeypatch, *, examples, lone=()):
+def written(examples, lone):
     """Write the tables of a run with a compression of a model, and return its config.
 
     There are further ones, of so many examples each, without training as long.
     """
-    monkeypatch.chdir(tmp_path)
     made = [simulated_trials.trial(_study(), name="model", examples=examples)]
     for place, size in enumerate(lone):
         arms = {"arms": ["baseline", "full"], "title": f"Alone {place}"}
@@ -45,9 +46,32 @@ def _study(**changes):
     return simulated_trials.study(**OF_MODEL | changes)
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """Return what writes a run, once for all tests: its folder and its config."""
+
+    @cache
+    def make(examples, lone):
+        with chdir(folder := tmp_path_factory.mktemp("run")):
+            config = written(examples, lone)
+        return folder, config
+
+    return make
+
+
 @pytest.fixture
-def compressed(tmp_path, monkeypatch):
-    return write(tmp_path, monkeypatch, examples=97)
+def write(once, enter_copy):
+    def copied(examples, lone=()):
+        folder, config = once(examples, lone)
+        enter_copy(folder)
+        return config
+
+    return copied
+
+
+@pytest.fixture
+def compressed(write):
+    return write(97)
 
 
 def change_method(config, changes):
@@ -109,8 +133,8 @@ def test_pruning_is_held_against_training_as_long(compressed, changes, answer, s
 
 
 @pytest.mark.parametrize(("examples", "drawn"), [(11, 0), (97, 1)])
-def test_few_questions_are_told_and_drawn_without_intervals(tmp_path, monkeypatch, examples, drawn):
-    config = write(tmp_path, monkeypatch, examples=examples)
+def test_few_questions_are_told_and_drawn_without_intervals(write, examples, drawn):
+    config = write(examples)
     verdict = next(each for each in verdicts(config) if each.section == "compression")
     assert verdict.answer.endswith("too few questions to tell") == (not drawn)
     assert ("points against training as long, 11 questions." in str(verdict.effect)) != drawn
@@ -127,10 +151,8 @@ INTERVAL = r"[+−]?[0-9.]+(?: \([+−]?[0-9.]+ to [+−]?[0-9.]+\))"
 
 
 @pytest.mark.parametrize("lone", [(), (71, 53)])
-def test_the_verdict_s_number_stands_in_the_row_beside_it_and_is_what_is_drawn(
-    tmp_path, monkeypatch, lone
-):
-    config = write(tmp_path, monkeypatch, examples=97, lone=lone)
+def test_the_verdict_s_number_stands_in_the_row_beside_it_and_is_what_is_drawn(write, lone):
+    config = write(97, lone)
     compression(config, section := Section("compression", ""))
     chart, shown = section.blocks
     rows = {

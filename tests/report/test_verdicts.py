@@ -1,6 +1,7 @@
 import math
 import re
 import shutil
+from contextlib import chdir
 from itertools import product
 
 import numpy as np
@@ -31,9 +32,22 @@ from headsweep.statistics.power import questions_for, smallest_difference, small
 from headsweep.tables import ACCURACY, CURVES, GRADED
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """Return the folder and the config of a run that is filled once for all tests."""
+    with chdir(folder := tmp_path_factory.mktemp("run")):
+        config = filled()
+    return folder, config
+
+
 @pytest.fixture
-def config(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def config(once, enter_copy):
+    folder, config = once
+    enter_copy(folder)
+    return config
+
+
+def filled():
     values = simulation.DEMO | {"comparisons": {}}
     values["selectors"] = dict.fromkeys(("one", "two"), values["selectors"]["math"])
     config = parse(values)

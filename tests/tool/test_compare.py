@@ -1,5 +1,6 @@
 import json
 import re
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +37,22 @@ def made(run, **changes):
     write_json(Path(paths.CONFIG.format(run=run)), config.model_dump(mode="json"))
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """Return the folder of two runs, which are filled once for all tests."""
+    with chdir(folder := tmp_path_factory.mktemp("pair")):
+        fill_pair()
+    return folder
+
+
 @pytest.fixture
-def pair(tmp_path, monkeypatch):
+def pair(once, enter_copy):
     """Two runs with layer 2 in common and a setting of the model not; L02H05 lost 30 answers."""
-    monkeypatch.chdir(tmp_path)
+    enter_copy(once)
+    return find("one"), find("results/two")
+
+
+def fill_pair():
     made("one")
     model = {**simulation.DEMO["models"]["reasoner"], "dtype": "float32"}
     pools = {
@@ -52,7 +65,6 @@ def pair(tmp_path, monkeypatch):
     graded.loc[graded.index[solved][:30], ["correct", "answer"]] = [False, "8"]
     graded = graded[::-1]  # other order, fewer questions
     write_table(file, graded[graded["question_id"] < "test/083"], GRADED)
-    return find("one"), find("results/two")
 
 
 def graded_of(run):
