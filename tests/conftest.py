@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 from contextlib import chdir
@@ -5,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 # Before any library reads them: no network, and no thread pools larger than this machine's cores.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -91,6 +93,25 @@ def headsweep_data():
     if not folder:
         pytest.skip("real data: set HEADSWEEP_DATA to the folder that holds math500.jsonl")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def smol(headsweep_data):
+    return headsweep_data.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(scope="session")
+def converted(smol, tmp_path_factory, worker_id):
+    """The folder that `smol` was converted to in float32, for all workers, and the facts of it."""
+    from headsweep.models import gguf  # slow to import
+
+    root = tmp_path_factory.getbasetemp()
+    root = root if worker_id == "master" else root.parent
+    folder, facts = root / "smol", root / "smol.json"
+    with FileLock(root / "smol.lock"):
+        if not facts.exists():
+            facts.write_text(json.dumps(gguf.convert(smol, folder, "float32")), encoding="utf-8")
+    return folder, json.loads(facts.read_text(encoding="utf-8"))
 
 
 @pytest.fixture

@@ -67,7 +67,9 @@ def commands():
 def _serve(address):
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     jobs = Path(importlib.import_module("headsweep.workflow.jobs").__file__).read_text("utf-8")
-    for package, name in re.findall(r"^ +from (headsweep[.\w]*) import (\w+)$", jobs, re.MULTILINE):
+    for package, name in re.findall(
+        r"^ +from (headsweep(?:\.\w+)*) import (\w+)$", jobs, re.MULTILINE
+    ):
         importlib.import_module(package)
         with contextlib.suppress(ModuleNotFoundError):  # the name is a function's
             importlib.import_module(f"{package}.{name}")

@@ -30,7 +30,6 @@ from headsweep.generation.check import in_float32
 from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.engine import Engine, Request, rows_together
 from headsweep.generation.prompts import encode_prompt
-from headsweep.models import gguf
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_model
 from headsweep.variants import BASE, Variant, numeric
@@ -147,10 +146,8 @@ def test_empty_answers_and_a_limit_of_one_are_verified():
     assert {r: a.token_ids for r, a in short.items()} == {r: (t,) for r, t in first.items()}
 
 
-def test_long_answers_of_a_real_model_are_those_of_generate(headsweep_data, tmp_path):
-    file = headsweep_data.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    gguf.convert(file, tmp_path / "smol", "float32")
-    loaded = load_model(str(tmp_path / "smol"), device="cpu")
+def test_long_answers_of_a_real_model_are_those_of_generate(converted):
+    loaded = load_model(str(converted[0]), device="cpu")
     texts = ("Tom has 12 apples and eats 5. How many are left?", "What is 3 times 14?")
     prompts = [encode_prompt(loaded.tokenizer, text, Decoding(), "math") for text in texts]
     answers = answer_all(

@@ -200,14 +200,8 @@ def test_no_count_or_length_is_believed(tmp_path, rest, message):
 
 
 @pytest.fixture(scope="module")
-def smol(headsweep_data):
-    return headsweep_data.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-@pytest.fixture(scope="module")
-def loaded(smol, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gguf") / "checkpoint"
-    facts = gguf.convert(smol, folder, "float32")
+def loaded(smol, converted):
+    folder, facts = converted
     assert facts["quantisation"] == {"F32": 61, "Q4_1": 210, "Q8_0": 1}
     assert facts["sha256"] == gguf.sha256(smol)
     return load_model(str(folder), device="cpu")
