@@ -43,7 +43,7 @@ def commands():
     A Python lies beside them, in an environment like this one: where the workflow's jobs look for
     `headsweep`.
     """
-    place = Path(tempfile.mkdtemp(prefix="warm-"))
+    place = Path(tempfile.mkdtemp(prefix="warm-", dir="/tmp"))  # a socket's address is short
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     folder, address = place / "bin", place / "socket"
     folder.mkdir()
