@@ -49,6 +49,11 @@ class Schedule:
                 self._queue.append(variant)
                 self.total += len(missing)
 
+    @property
+    def seconds(self) -> float:
+        """Time since the first unit was handed out; 0 before."""
+        return time.monotonic() - self.begun if self.begun else 0.0
+
     def want(self, variant: Variant) -> bool:
         """Put a variant at the head of the queue if something of it is missing; tell whether.
 

@@ -345,7 +345,6 @@ class Server:
 
     def _tell_progress(self, job: _Job) -> None:
         if schedule := job.schedule:
-            seconds = time.monotonic() - schedule.begun if schedule.begun else 0.0
             waits = ""
             if job.variant in schedule.elsewhere:
                 waits = f"another engine of this store, which answers {job.variant}"
@@ -355,7 +354,7 @@ class Server:
                 waits = f"other answers before these {schedule.total}"
             at_work = [worker for worker in self._workers if worker.schedule is schedule]
             tokens = 0 if schedule.done else sum(worker.tokens for worker in at_work)
-            state = {"done": schedule.done, "total": schedule.total, "seconds": seconds}
+            state = {"done": schedule.done, "total": schedule.total, "seconds": schedule.seconds}
             job.tell(**state, waits=waits, tokens=tokens)
 
     def _sync(self) -> None:
