@@ -80,7 +80,8 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     ]
     assert tokens == sum(map(len, (ids for table in written for ids in table)))
     assert rows == 64
-    assert prefill > decoded > 0
+    assert prefill > 0
+    assert decoded > 0
     assert 0.2 < gigabytes < 20
     answers = sorted(file.stem for file in Path("results/store").glob("tiny-*/*/*/L*.parquet"))
     assert answers == ["L01H00", "L01H02", "L04H03"]
