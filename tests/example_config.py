@@ -96,7 +96,7 @@ def put_data(config, folder):
             rows = [{}]
             if columns:
                 names = [name for name in columns.model_dump().values() if name]
-                rows = [dict.fromkeys(names, f"{n % 2}") | {columns.id: f"{n}"} for n in range(400)]
+                rows = [dict.fromkeys(names, f"{n % 2}") | {columns.id: f"{n}"} for n in range(500)]
                 if columns.level:
                     rows = [row | {columns.level: 1 + n % 5} for n, row in enumerate(rows)]
             file = folder / section.file

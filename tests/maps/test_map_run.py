@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import simulation
-from example_config import VALUES, changed
 from headsweep import paths
 from headsweep.analysis.verdicts import verdicts
 from headsweep.config import parse
@@ -185,27 +184,6 @@ def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
     }
     with pytest.raises(ConfigError, match=r"^sweeps.top.heads: map 'known' has no preference"):
         resolve(mapping(sweeps={"top": elsewhere}))
-
-
-@pytest.mark.parametrize(
-    ("heads", "said"),
-    [
-        ({"map": "none", "top": 3}, "sweeps.table.heads.map: 'none' is not defined"),
-        ({"map": "own", "top": 3}, "sweeps.table.heads: map 'own' has the sweep's own questions"),
-        ({"map": "small", "top": 3}, "sweeps.table.heads: map 'small' is of model 'tiny'"),
-        ({"map": "known", "top": 0}, "sweeps.table.heads.top: Input should be greater"),
-        ({"map": "known"}, "key 'sweeps.table.heads.top' is missing"),
-        ({"map": "known", "top": 2, "n": 1}, "unknown key 'sweeps.table.heads.n'"),
-    ],
-)
-def test_heads_that_no_map_can_give_are_refused_in_one_line(heads, said):
-    own = {"model": "big", "sampling": ["T0.6"]}
-    maps = {"known": {**own, "questions": "train"}, "own": {**own, "questions": "test"}}
-    maps["small"] = {**own, "model": "tiny", "questions": "train"}
-    values = changed(VALUES | {"maps": maps}, "sweeps/table/heads", heads)
-    with pytest.raises(ConfigError) as refused:
-        parse(values)
-    assert said in str(refused.value)
 
 
 def test_files_of_scores_are_named_by_what_decides_them():

@@ -4,7 +4,7 @@ It is checked as a whole before the first job: unknown keys, wrong types, values
 references to undefined names are refused in one line.
 """
 
-from headsweep.config.experiments import Frontier, Layers, Selector, Study, Sweep, TopOfMap
+from headsweep.config.experiments import Frontier, Layers, Selector, Study, Sweep, TopHeads
 from headsweep.config.maps import HeadMap
 from headsweep.config.questions import (
     SYSTEM_PROMPT,

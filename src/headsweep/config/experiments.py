@@ -19,19 +19,32 @@ Placebos = Literal["none", "numeric", "noise", "both", "replay", "all"]
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 
 
-class TopOfMap(Section):
-    """Heads that a map of the run ranks highest, on other questions than the sweep's."""
+class TopHeads(Section):
+    """Heads that a map or another sweep of the run ranks highest, on other questions."""
 
-    map: str
-    """Name under `maps`."""
+    map: str | None = None
+    """Name under `maps`; or give `sweep`."""
+    sweep: str | None = None
+    """Name under `sweeps`: the heads whose loss gained most there. With `top: 1` and training
+    questions there, the sweep here is one test of one head, stated before its first answer."""
     top: Count
     """How many heads: those whose loss raises the outcome most, of all layers of the sweep."""
     outcome: Literal["likelihood", "preference", "solutions"] = "likelihood"
-    """likelihood: right samples; of the demo's heads it ranks the gains best. preference: right
-    minus wrong samples. solutions: reference solutions."""
+    """Of a map. likelihood: right samples; of the demo's heads it ranks the gains best. preference:
+    right minus wrong samples. solutions: reference solutions."""
     chosen: tuple[str, ...] | None = None
-    """Filled in from the map's table, once the run has made it. Until then the sweep is left out:
-    the same command, given again, adds it."""
+    """Filled in from the table of the map or sweep, once the run has made it. Until then the sweep
+    here is left out: the same command, given again, adds it."""
+
+    @property
+    def section(self) -> Literal["maps", "sweeps"]:
+        """The section of the config that its source stands in."""
+        return "maps" if self.sweep is None else "sweeps"
+
+    @property
+    def source(self) -> str:
+        """The name of the map or sweep."""
+        return str(self.map or self.sweep)
 
 
 class Sweep(Section):
@@ -45,9 +58,9 @@ class Sweep(Section):
     """Name under `decodings`; greedy."""
     layers: Layers
     """Layers whose heads are pruned, numbered from 0; or all."""
-    heads: Layers | TopOfMap = "all"
-    """Query heads pruned in each layer, numbered from 0; or all; or those that a map ranks highest,
-    as in `{map: NAME, top: 8}`."""
+    heads: Layers | TopHeads = "all"
+    """Query heads pruned in each layer, numbered from 0; or all; or those that a map or another
+    sweep ranks highest, as in `{map: NAME, top: 8}` or `{sweep: NAME, top: 1}`."""
     grading: Preset | None = None
     """Rules that grade its answers; null: the run's. Sweeps that differ only in this share their
     answers."""

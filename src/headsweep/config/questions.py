@@ -190,6 +190,12 @@ class Questions(Section):
         return "gsm8k" if "gsm8k" in self.benchmark else "math"
 
     @property
+    def origin(self) -> tuple[object, ...]:
+        """What the questions are drawn from; sets of one origin may share questions."""
+        drawn_from = (self.benchmark, self.split, self.file, self.dataset, self.subset)
+        return (*drawn_from, self.seed if self.generated else None)
+
+    @property
     def generated(self) -> bool:
         """Whether the benchmark is made here, without download."""
         return self.benchmark.startswith("generated_")

@@ -18,7 +18,7 @@ from headsweep.config.experiments import (
     Selector,
     Study,
     Sweep,
-    TopOfMap,
+    TopHeads,
 )
 from headsweep.config.files import read_values
 from headsweep.config.maps import HeadMap
@@ -116,8 +116,8 @@ class Config(Section):
             return
         model = self.models[entry.model]
         for key, limit in (("layers", model.layers), ("heads", model.heads)):
-            chosen: Layers | TopOfMap = getattr(entry, key, "all")
-            if isinstance(chosen, TopOfMap):
+            chosen: Layers | TopHeads = getattr(entry, key, "all")
+            if isinstance(chosen, TopHeads):
                 assert isinstance(entry, Sweep)
                 self._check_top(where, entry, chosen)
                 continue
@@ -168,19 +168,32 @@ class Config(Section):
                 f"is learnt from or chosen on"
             )
 
-    def _check_top(self, where: str, sweep: Sweep, wanted: TopOfMap) -> None:
-        """Refuse heads of a map of another model, or of the questions that test them."""
-        _known(f"{where}.heads.map", wanted.map, self.maps)
-        mapped = self.maps[wanted.map]
-        if mapped.model != sweep.model:
+    def _check_top(self, where: str, sweep: Sweep, wanted: TopHeads) -> None:
+        """Refuse heads chosen for another model, or on the questions that test them."""
+        if (wanted.map is None) == (wanted.sweep is None):
             raise ValueError(
-                f"{where}.heads: map {wanted.map!r} is of model {mapped.model!r}, the sweep of "
-                f"{sweep.model!r}; name a map of the same model"
+                f"{where}.heads: name either a map or a sweep, as in {{sweep: NAME, top: 1}}"
             )
-        if mapped.questions == sweep.questions:
+        kind = wanted.section.removesuffix("s")
+        name = wanted.source
+        _known(f"{where}.heads.{kind}", name, getattr(self, wanted.section))
+        chosen_by: HeadMap | Sweep = getattr(self, wanted.section)[name]
+        if chosen_by.model != sweep.model:
             raise ValueError(
-                f"{where}.heads: map {wanted.map!r} has the sweep's own questions, "
-                f"{sweep.questions!r}; choose heads on questions that they are not tested on"
+                f"{where}.heads: {kind} {name!r} is of model {chosen_by.model!r}, the sweep of "
+                f"{sweep.model!r}; name a {kind} of the same model"
+            )
+        testing = self.questions[sweep.questions]
+        if self.questions[chosen_by.questions].origin == testing.origin:
+            raise ValueError(
+                f"{where}.heads: {kind} {name!r} has questions of the sweep's own benchmark and "
+                f"split, {testing.benchmark} {testing.split}; choose heads on questions that they "
+                f"are not tested on"
+            )
+        if isinstance(chosen_by, Sweep) and isinstance(chosen_by.heads, TopHeads):
+            raise ValueError(
+                f"{where}.heads: sweep {name!r} takes its own heads from another; name one whose "
+                f"heads stand in the config"
             )
 
     def _check_map(self, where: str, entry: HeadMap) -> None:
@@ -279,12 +292,12 @@ def load(path: Path) -> Config:
     return parse(read_values(path), str(path))
 
 
-_BRANCHES = {"list": "tuple[", "text": "literal['all']", "mapping": "TopOfMap"}
+_BRANCHES = {"list": "tuple[", "text": "literal['all']", "mapping": "TopHeads"}
 """How the branches of a sweep's `heads` are called in errors, by the type of value each is for."""
 
 
 def _is_meant(problem: Any) -> bool:
-    """Tell whether a problem belongs to the branch of `Layers | TopOfMap` that fits the value."""
+    """Tell whether a problem belongs to the branch of `Layers | TopHeads` that fits the value."""
     kinds: dict[type, str] = {str: "text", dict: "mapping"}
     branch = _BRANCHES[kinds.get(type(problem["input"]), "list")]
     last = str(problem["loc"][-1]) if problem["loc"] else ""
@@ -293,7 +306,7 @@ def _is_meant(problem: Any) -> bool:
 
 def _describe(problem: Any) -> str:
     parts = (str(part) for part in problem["loc"])
-    hidden = ("[key]", "literal[", "tuple[", "TopOfMap")
+    hidden = ("[key]", "literal[", "tuple[", "TopHeads")
     key = ".".join(part for part in parts if not part.startswith(hidden))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":

@@ -11,7 +11,7 @@ from itertools import chain, groupby
 from typing import Any, TypeVar
 
 from headsweep import paths
-from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep, TopOfMap
+from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep, TopHeads
 from headsweep.config.compression import Compression, Encoder
 from headsweep.errors import ConfigError
 from headsweep.planning.keys import digest, encoder_key, study_keys
@@ -86,7 +86,7 @@ def pool(config: Config, experiment: Sweep | Selector) -> list[Variant]:
     model = config.models[experiment.model]
     layers = sorted({*expand(experiment.layers, model.layers)})
     heads = experiment.heads
-    if isinstance(heads, TopOfMap):
+    if isinstance(heads, TopHeads):
         return sorted(map(Variant.parse, heads.chosen or ()), key=Variant.order)
     return [
         Variant(layer, head)

@@ -24,8 +24,9 @@ from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder
 from headsweep.planning.batches import batches, histories
 from headsweep.planning.cards import gpu_count
+from headsweep.planning.chosen_heads import with_chosen_heads
 from headsweep.planning.cost import generation_cost, split_size, training_cost
-from headsweep.planning.maps import mapped_model, score_files, with_chosen_heads
+from headsweep.planning.maps import mapped_model, score_files
 from headsweep.planning.piloted import with_piloted_settings
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
@@ -65,8 +66,8 @@ def resolve(config: Config) -> Config:
     Hub: the pinned commit hash. Benchmark or GGUF file: its sha256. Folder of a model or embedder:
     its fingerprint. A stated revision stays, even if the file is gone; `preflight` compares it with
     the files. So resolving twice changes nothing. Models whose software is not stated have what a
-    pilot of the run has chosen. Sweeps that take heads from a map have them filled in, or are left
-    out until the run has made the map.
+    pilot of the run has chosen. Sweeps that take heads from a map or another sweep have them filled
+    in, or are left out until the run has made its table.
 
     Raises:
         ConfigError: something on the hub is not pinned to a commit hash.

@@ -1,19 +1,11 @@
 """What a map scores: its variants, and the keys of the files of its scores in the store."""
 
-import csv
-import logging
-
-from headsweep import paths
-from headsweep.config import Config, HeadMap, Model, Sweep, TopOfMap
+from headsweep.config import Config, HeadMap, Model
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import PlannedBatch, batches, expand
 from headsweep.planning.keys import digest, key
-from headsweep.planning.store import Store
-from headsweep.record import read_text
 from headsweep.tables import GRADIENTS, SCORES
 from headsweep.variants import Variant
-
-_LOG = logging.getLogger(__name__)
 
 
 def mapped_model(config: Config, name: str) -> Model:
@@ -108,46 +100,3 @@ def head_batches_elsewhere(config: Config, name: str) -> list[PlannedBatch]:
         and batch.questions != section.questions
         and any(variant.kind == "head" for variant in batch.variants)
     ]
-
-
-def with_chosen_heads(config: Config) -> Config:
-    """Return a config whose sweeps have the heads that they take from maps of the run.
-
-    A sweep whose map has no table yet is left out, and named in a warning.
-
-    Raises:
-        ConfigError: none of a map's highest heads is in a sweep's layers.
-        TableError: a map's table is damaged.
-    """
-    sweeps: dict[str, Sweep] = {}
-    for name, sweep in config.sweeps.items():
-        wanted = sweep.heads
-        if not isinstance(wanted, TopOfMap) or wanted.chosen is not None:
-            sweeps[name] = sweep
-            continue
-        file = Store(config).path(paths.MAP, map=wanted.map, table="heads")
-        if not file.exists():
-            _LOG.warning(
-                "sweeps.%s waits for maps.%s: run this, then give the same command again",
-                name,
-                wanted.map,
-            )
-            continue
-        layers = expand(sweep.layers, config.models[sweep.model].layers)
-        rows = [
-            row
-            for row in csv.DictReader(read_text(file).splitlines())
-            if row["kind"] == "head"
-            and row["outcome"] == wanted.outcome
-            and int(row["layer"]) in layers
-        ]
-        if not rows:
-            raise ConfigError(
-                f"sweeps.{name}.heads: map {wanted.map!r} has no {wanted.outcome} of a head in the "
-                f"sweep's layers; name other layers, or another outcome"
-            )
-        rows.sort(key=lambda row: -float(row["change"]))
-        chosen = tuple(row["variant"] for row in rows[: wanted.top])
-        heads = wanted.model_copy(update={"chosen": chosen})
-        sweeps[name] = sweep.model_copy(update={"heads": heads})
-    return config.model_copy(update={"sweeps": sweeps})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headsweep.config import EXPERIMENTS, Config
-from headsweep.config.experiments import Sweep, TopOfMap
+from headsweep.config.experiments import Sweep, TopHeads
 from headsweep.errors import ConfigError
 from headsweep.text import short
 
@@ -125,8 +125,8 @@ def _facts(config: Config, section: str, entry: Any) -> dict[str, str]:
     for key in ("layers", "heads"):
         if hasattr(entry, key):
             chosen = getattr(entry, key)
-            if isinstance(chosen, TopOfMap):
-                facts[key] = f"top {chosen.top} of map {chosen.map}"
+            if isinstance(chosen, TopHeads):
+                facts[key] = f"top {chosen.top} of {chosen.section[:-1]} {chosen.source}"
             else:
                 facts[key] = _numbered(key, chosen)
     return facts
