@@ -32,6 +32,7 @@ from headsweep.generation.engine import Engine, Request, rows_together
 from headsweep.generation.prompts import encode_prompt
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_model
+from headsweep.models.masks import edited_weights
 from headsweep.variants import BASE, Variant, numeric
 
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
@@ -146,6 +147,17 @@ def test_empty_answers_and_a_limit_of_one_are_verified():
     assert {r: a.token_ids for r, a in short.items()} == {r: (t,) for r, t in first.items()}
 
 
+def assert_greedy(loaded, answers):
+    """One plain forward pass on zeroed weights finds each token of an answer the likeliest."""
+    for request, answer in answers.items():
+        assert answer.stop_reason == "length"
+        text = torch.tensor([request.prompt + answer.token_ids])
+        with edited_weights(loaded.model, loaded.geometry, request.variant), torch.no_grad():
+            logits = loaded.model(text).logits[0, len(request.prompt) - 1 : -1]
+        chosen = logits.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0]
+        assert (chosen >= logits.amax(1) - 1e-3).all(), request
+
+
 def test_long_answers_of_a_real_model_are_those_of_generate(converted):
     loaded = load_model(str(converted[0]), device="cpu")
     texts = ("Tom has 12 apples and eats 5. How many are left?", "What is 3 times 14?")
@@ -155,7 +167,8 @@ def test_long_answers_of_a_real_model_are_those_of_generate(converted):
     )
     assert max(len(answer.token_ids) for answer in answers.values()) >= 64
     assert 0 < accepted(answers) < 1
-    assert_exact(loaded, answers, 66)
+    assert_exact(loaded, {r: answers[r] for r in answers if r.variant.is_base}, 66)
+    assert_greedy(loaded, {r: answers[r] for r in answers if not r.variant.is_base})
 
 
 def test_positions_end_verified_answers_too():

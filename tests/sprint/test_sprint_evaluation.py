@@ -414,7 +414,7 @@ def told_apart(better, rounds):
 
 
 def test_equal_families_are_told_apart_in_a_twentieth_at_most_and_unlike_ones_are():
-    assert told_apart(0.0, 300) <= 0.05
+    assert told_apart(0.0, 150) <= 0.05
     assert told_apart(0.3, 30) > 0.8
 
 
