@@ -158,7 +158,7 @@ def test_products_are_those_of_double_precision(
     library, packed, emulates, rows, dtype, monkeypatch
 ):
     emulated = emulates and dtype != torch.float32
-    monkeypatch.setattr(weights, "_emulates", lambda *_: emulated)
+    monkeypatch.setattr(weights, "_computes_in_float32", lambda *_: emulated)
     for name, value in LIBRARIES[library].items():
         monkeypatch.setattr(weights, name, value)
     torch.manual_seed(rows)
@@ -189,7 +189,7 @@ def test_products_are_those_of_double_precision(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("memory", [1 << 40, 1 << 10])
 def test_where_half_precision_is_emulated_a_model_answers_as_elsewhere(dtype, memory, monkeypatch):
-    monkeypatch.setattr(weights, "_emulates", lambda kind, _: kind == dtype)
+    monkeypatch.setattr(weights, "_computes_in_float32", lambda kind, _: kind == dtype)
     monkeypatch.setattr(weights, "host_memory", lambda: memory)
     loaded = loaded_model(tiny_models.build(tiny_models.named("Qwen2")).to(dtype))
     output = Weights(loaded).output
@@ -211,16 +211,39 @@ def test_weights_are_copied_where_memory_allows(memory, monkeypatch):
     assert (output._read is not output._weight) == (memory > 1 << 20 and available)
 
 
-def test_a_product_is_emulated_where_the_processor_has_none(monkeypatch):
+@pytest.mark.parametrize("slower", [True, False])
+def test_half_precision_is_computed_in_float32_where_it_has_no_products_or_slow_ones(
+    slower, monkeypatch
+):
     operators = torch.ops.mkldnn
     monkeypatch.setattr(operators, "_is_mkldnn_bf16_supported", lambda: False)
     monkeypatch.setattr(operators, "_is_mkldnn_fp16_supported", lambda: True)
-    emulates = weights._emulates.__wrapped__
+    monkeypatch.setattr(weights, "_is_faster_in_float32", lambda _: slower)
+    in_float32 = weights._computes_in_float32.__wrapped__
     available = torch.backends.mkldnn.is_available()
-    assert emulates(torch.bfloat16, "cpu") == available
-    assert not emulates(torch.float16, "cpu")
-    assert not emulates(torch.float32, "cpu")
-    assert not emulates(torch.bfloat16, "cuda")
+    assert in_float32(torch.bfloat16, "cpu") == available
+    assert in_float32(torch.float16, "cpu") == (available and slower)
+    assert not in_float32(torch.float32, "cpu")
+    assert not in_float32(torch.bfloat16, "cuda")
+
+
+@pytest.mark.parametrize(("own", "wide", "faster"), [(5, 3, True), (3, 5, False), (50, 49, False)])
+def test_the_way_of_products_is_that_whose_fastest_is_clearly_faster(
+    own, wide, faster, monkeypatch
+):
+    now = [0.0]
+
+    def taking(seconds):
+        def call(self, states):
+            now[0] += seconds + (now[0] == 0) * 9  # the first is slow, whichever it is
+            return states
+
+        return call
+
+    monkeypatch.setattr(weights.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(Linear, "__call__", taking(own))
+    monkeypatch.setattr(WideLinear, "__call__", taking(wide))
+    assert weights._is_faster_in_float32(torch.bfloat16) == faster
 
 
 @pytest.mark.parametrize(

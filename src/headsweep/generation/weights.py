@@ -10,12 +10,14 @@ copy of the weights in the order in which it reads them: with few rows it is twi
 operators are those by which `torch.compile` replaces a linear layer. MKL is faster for small
 products. Without AVX-512 it is faster for all but those of few rows with large weights, which it
 packs anew each time. A processor without products in half precision emulates them, six times as
-slowly as it computes in float32; there products are computed in float32 and rounded.
+slowly as it computes in float32, and some that have them are faster in float32 all the same. There
+products are computed in float32 and rounded.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -38,6 +40,10 @@ _SMALL = 1 << 20  # below so many multiplications a product takes MKL: its overh
 _ROWS = 64  # for about so many rows a copy of weights is arranged; it serves any number
 _LARGE = 1 << 22  # weights from which on oneDNN is faster without AVX-512, too
 _FEW = 128  # for products of up to so many rows
+
+_TRIED, _TRIED_ROWS, _TRIALS = 2048, 32, 7
+"""Inputs and outputs of a product that is timed, its rows, and how often: the fastest counts."""
+_CLEARLY = 0.9  # of the time in half precision: float32 takes twice the memory
 
 _COPIED_SHARE = 1 / 3
 """Of the memory of this process, at most, for a copy of the weights. They themselves take as much,
@@ -130,7 +136,7 @@ def linear(
     weight: Tensor, bias: Tensor | None = None, *, packed: bool = True
 ) -> Linear | WideLinear:
     """Return a linear layer in the form that is fast on the weight's device; see `Linear`."""
-    kind = WideLinear if _emulates(weight.dtype, weight.device.type) else Linear
+    kind = WideLinear if _computes_in_float32(weight.dtype, weight.device.type) else Linear
     return kind(weight, bias, packed=packed)
 
 
@@ -154,13 +160,35 @@ def fast_linear(model: nn.Module) -> Iterator[None]:
 
 
 @cache
-def _emulates(dtype: torch.dtype, device: str) -> bool:
-    """Tell whether a processor has no products of a type, so that PyTorch emulates them."""
+def _computes_in_float32(dtype: torch.dtype, device: str) -> bool:
+    """Tell whether a processor takes products of a type in half precision faster in float32.
+
+    It has none of its own, so that PyTorch emulates them, or they are timed and found slower.
+    """
     if device != "cpu" or not torch.backends.mkldnn.is_available():
         return False
-    if dtype == torch.bfloat16:
-        return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return dtype == torch.float16 and not torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    operators = torch.ops.mkldnn
+    own = {
+        torch.bfloat16: operators._is_mkldnn_bf16_supported,
+        torch.float16: operators._is_mkldnn_fp16_supported,
+    }
+    return dtype in own and (not own[dtype]() or _is_faster_in_float32(dtype))
+
+
+@torch.inference_mode()
+def _is_faster_in_float32(dtype: torch.dtype) -> bool:
+    """Time a product of a type in both ways, in turn, so that other work disturbs both alike."""
+    weight = torch.ones(_TRIED, _TRIED, dtype=dtype)
+    states = torch.ones(_TRIED_ROWS, _TRIED, dtype=dtype)
+    ways = (Linear(weight), WideLinear(weight))
+    seconds: dict[Linear | WideLinear, list[float]] = {way: [] for way in ways}
+    for _ in range(_TRIALS):
+        for way in ways:
+            begin = time.perf_counter()
+            way(states)
+            seconds[way].append(time.perf_counter() - begin)
+    own, wide = (min(seconds[way]) for way in ways)
+    return wide < _CLEARLY * own
 
 
 def _most_rows_of_onednn(weight: Tensor, *, packed: bool) -> float:
@@ -231,7 +259,7 @@ class Weights:
         if self._gemma:
             self.scale = torch.tensor(config.hidden_size**0.5, dtype=self.dtype).item()
         self.rotary = model.model.rotary_emb
-        copy = torch.float32 if _emulates(self.dtype, self.device.type) else self.dtype
+        copy = torch.float32 if _computes_in_float32(self.dtype, self.device.type) else self.dtype
         copied = copy.itemsize * sum(part.numel() for part in model.parameters())
         self._packed = copied < _COPIED_SHARE * host_memory()
         self.activation = _activation(config)
