@@ -47,6 +47,12 @@ SCORE_OF_OUTCOME = {"pass": "pass_at_n", "majority": "majority"}
 UNREACHED = 0.05
 """A difference is left out where a curve misses its budget in a larger share of the resamples."""
 
+COMPLEMENT = ["family", "other", "n", "better", "both", "alone", "difference", "low", "high"]
+COMPLEMENT += ["correlation"]
+"""Columns of `complement`: two families, N, which of the two is better; Pass@N of both with half of
+the answers each, and of the better alone; the difference with its interval; and the correlation
+between questions of the share of members that are right."""
+
 DIFFERENCES = ["family", "versus", "outcome", "budget", "value", "other"]
 DIFFERENCES += ["difference", "low", "high", "p", "adjusted", "unreached"]
 """Columns of the table of paired differences; `unreached` is the share of resamples of the
@@ -178,12 +184,12 @@ def differences(
 def complement(families: Sequence[Family], curves: Mapping[str, Scores], n: int) -> pd.DataFrame:
     """Return what two families at half of N answers each solve beyond N of the better.
 
-    Training questions decide which is better; `curves` are ordered. Columns family, other, n,
-    better, both (their Pass@N with half of the answers each), alone (of the better), difference,
-    low, high, and the correlation between questions of the share of members that are right.
+    An odd N is rounded down; with one answer there are no halves, and no rows. Training questions
+    decide which is better; `curves` are ordered. Columns `COMPLEMENT`.
     """
+    n -= n % 2
     rows = []
-    for pair in combinations(families, 2):
+    for pair in combinations(families, 2) if n else ():
         missed = [1 - curves[family.name]["pass_at_n"][:, n // 2 - 1] for family in pair]
         both = 1 - missed[0] * missed[1]
         better = max(pair, key=lambda family: worth(family, n)).name
@@ -197,7 +203,7 @@ def complement(families: Sequence[Family], curves: Mapping[str, Scores], n: int)
         varied = all(family.std() > 0 for family in right)
         row["correlation"] = np.corrcoef(right[0], right[1])[0, 1] if varied else np.nan
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=COMPLEMENT)
 
 
 def compare(config: Config, frontier: str) -> None:

@@ -156,7 +156,7 @@ def described(path: Path) -> tuple[Path, str] | None:
     """Return the record that describes a file, and the sha256 that it gives; None without one.
 
     The record is the file's own, or that of a result made with it, or that of a result whose folder
-    it lies in.
+    it lies in. Files of others that are called as records are, near a user's model, are none.
 
     Raises:
         TableError: a record among which it is looked for is damaged.
@@ -164,8 +164,11 @@ def described(path: Path) -> tuple[Path, str] | None:
     path = path.absolute()
     folders = path.parents[:_DEPTH]
     around = (sorted(folder.glob(f"*{RECORD}")) for folder in folders)
-    for record in chain([record_path(path)], chain.from_iterable(around)):
+    own = record_path(path)
+    for record in chain([own], chain.from_iterable(around)):
         try:
+            if record != own and _is_foreign(record):
+                continue
             checksums = _facts(record, _state(record)).get("sha256", {})
         except FileNotFoundError:
             continue
@@ -292,6 +295,8 @@ def _facts(file: Path, _: _State) -> dict[str, Any]:
     """Return the facts in a file in some state, compared with their checksum."""
     try:
         facts: dict[str, Any] = json.loads(file.read_bytes())
+        if not isinstance(facts, dict):
+            raise ValueError("it holds no object")
         if facts.pop(_CHECKSUM, None) not in (None, _checksum_of(facts)):
             raise ValueError("it is damaged: its checksum differs")
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
@@ -305,6 +310,15 @@ def _facts(file: Path, _: _State) -> dict[str, Any]:
             error
         )
     return facts
+
+
+def _is_foreign(record: Path) -> bool:
+    """Tell whether a file holds JSON, but not what a record does."""
+    try:
+        facts = json.loads(record.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return not isinstance(facts, dict) or not isinstance(facts.get("sha256", {}), dict)
 
 
 def _checksum_of(facts: Mapping[str, Any]) -> str:

@@ -159,6 +159,23 @@ def test_a_gain_that_answers_cut_at_the_limit_make_is_not_shown():
     assert cut.note(counts.assign(cut=1)) == ""  # 1 of 60 is below 2%
 
 
+def test_a_gain_that_passes_the_corrected_test_only_with_cut_answers_is_doubtful():
+    """Its own interval without them stays above zero, but it is the best of 24 heads."""
+    differences = np.zeros((200, 24), int)
+    differences[:22, 0] = 1
+    differences[22:24, 0] = -1
+    for head in range(1, 24):
+        differences[30:33, head] = 1
+        differences[40:44, head] = -1
+    of_base = np.zeros((200, 1), bool)
+    of_base[:12] = True  # twelve of the gains
+    table = cut.without_cut(differences, of_base, np.zeros_like(differences, bool))
+    assert table.loc[0, "uncut_low"] > 0
+    assert table["cut_decides"].tolist() == [True, *[False] * 23]
+    alone = cut.without_cut(differences[:, :1], of_base, np.zeros((200, 1), bool))
+    assert not alone["cut_decides"].any()
+
+
 def test_failures_say_how_a_head_fails(found, z, tmp_path):
     looping = np.arange(len(z)) % 2 == 0
     answers = pd.DataFrame({"question_id": z["question_id"], "sample": 0, "text": "x"})

@@ -23,8 +23,9 @@ from headsweep.figures import style
 from headsweep.figures.curves import curves, frontier, losses, spaced
 from headsweep.figures.draw import SUFFIXES
 from headsweep.figures.gains import levels, violins
-from headsweep.figures.maps import agreement, heatmap, space
+from headsweep.figures.maps import agreement, heatmap, scored_map, space
 from headsweep.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_COLUMNS
+from headsweep.maps.outcomes import HEADS as OUTCOMES_OF_HEADS
 from headsweep.planning.exhibits import EMPTY
 from headsweep.sprint.methods import ORACLE
 from headsweep.variants import BASE, heads
@@ -112,10 +113,24 @@ def test_equal_gains_no_levels_and_a_single_head_are_drawn_and_names_are_no_form
     assert r"$\bad{" in svg.getvalue()
     assert drawn(levels, gains).alt == f"{EMPTY} No question of this run has a level."
     alone = [BASE, *heads([4], [2])]
-    assert drawn(heatmap, z, alone, layer=4).alt.count("head 2 ") == 2
+    alt = drawn(heatmap, z, alone, layer=4).alt
+    assert "1 head." in alt and alt.count("head 2 ") == 1
     assert "One head" in drawn(agreement, z, alone).alt
     losing = simulated_trials.study(arms=["baseline"], variations={}, int8=[])
     assert drawn(losses, simulated_trials.trial(losing, examples=30)).alt.startswith(EMPTY)
+
+
+def test_placebos_of_some_layers_only_are_drawn_and_have_a_median(z):
+    gains = gained(z).assign(numeric=[*[np.nan] * 3, *np.linspace(0.01, 0.05, len(gained(z)) - 3)])
+    figure = drawn(violins, gains)
+    texts = [text.get_text() for text in figure.image.axes[0].texts]
+    assert not [text for text in texts if "nan" in text]
+    assert len(texts) == 3  # best, numeric, median
+
+
+def test_a_map_without_an_outcome_says_so():
+    heads = pd.DataFrame(columns=OUTCOMES_OF_HEADS)
+    assert "Fewer than two questions" in drawn(scored_map, heads).alt
 
 
 def test_agreement_is_the_share_of_equal_outcomes(z):

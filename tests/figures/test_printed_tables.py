@@ -161,7 +161,7 @@ def test_tables_of_any_shape_fit_the_page_with_hostile_text(made, tmp_path):
 def test_beside_published_numbers_stands_what_differs_here():
     own = "./models/Qwen2.5-Math-1.5B-Instruct"
     shape = {"layers": 28, "heads": 12, "kv_heads": 2, "billions": 1.5}
-    sweep = {"model": "big", "questions": "test", "layers": [0, 21]}
+    sweep = {"model": "big", "questions": "test", "layers": [0, 21], "heads": "all"}
 
     def told(model, decoding, n, **more):
         return unlike.of_sweep(
@@ -182,6 +182,11 @@ def test_beside_published_numbers_stands_what_differs_here():
         "float32, not float16; attention sdpa, not flash_attention_2; layers 3, 4 are not printed; "
         "40 of its 500 questions."
     )
+    exact = {"prompt": "authors"}
+    some = told(like, exact, 500, grading="authors", heads=[2])
+    assert some == "No replication: 2 of 24 heads."
+    training = told(like, exact, None, grading="authors", questions="train")
+    assert training == "No replication: questions are MATH."
     other = told({"source": "./models/own"}, {}, None)
     assert other == "big is no model of the paper."
     beside_it = {"source": "./models/own", "beside": "Qwen2.5-Math-1.5B-Instruct"}

@@ -160,8 +160,10 @@ def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
     with caplog.at_level(logging.WARNING):
         assert resolve(asked).sweeps == {}
     assert "sweeps.top waits for maps.known" in caplog.text
-    put_scores(config)
-    write_tables(config, "known")
+    present = resolve(config)
+    simulation.fill(present)
+    put_scores(present)
+    write_tables(present, "known")
     resolved = resolve(asked)
     table = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
     wanted = table.query("kind == 'head' and outcome == 'preference' and layer > 0")
@@ -171,19 +173,15 @@ def test_a_sweep_takes_heads_from_a_map_once_it_is_there(config, caplog):
     (batch,) = [each for each in batches(resolved) if each.questions == "math_test"][:1]
     assert {str(each) for each in batch.variants} >= set(best)
     # What was chosen stays, whatever becomes of the map.
-    write_tables(config, "known")
+    write_tables(present, "known")
     file = Store(config).path(paths.MAP, map="known", table="heads")
     table.assign(change=-table["change"]).to_csv(file, index=False)
     rewrite_checksums(file)
     again = parse(resolved.model_dump(mode="json"))
     assert resolve(again).sweeps["top"].heads.chosen == tuple(best)
-    elsewhere = {
-        **sweep,
-        "layers": [1],
-        "heads": {"map": "known", "top": 3, "outcome": "preference"},
-    }
-    with pytest.raises(ConfigError, match=r"^sweeps.top.heads: map 'known' has no preference"):
-        resolve(mapping(sweeps={"top": elsewhere}))
+    unmeasured = {**sweep, "heads": {"map": "known", "top": 3, "outcome": "solutions"}}
+    with pytest.raises(ConfigError, match=r"map 'known' has solutions of 0 heads in the sweep's"):
+        resolve(mapping(sweeps={"top": unmeasured}))
 
 
 def test_files_of_scores_are_named_by_what_decides_them():

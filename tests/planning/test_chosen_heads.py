@@ -1,6 +1,7 @@
 """Heads of a sweep that another sweep chooses on training questions; maps: `tests/maps`."""
 
 import logging
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,7 +13,7 @@ from headsweep.analysis import jobs
 from headsweep.config import parse
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import pool
-from headsweep.planning.inputs import resolve
+from headsweep.planning.inputs import preflight, resolve
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 
@@ -44,8 +45,74 @@ def test_a_sweep_takes_the_heads_that_gained_most_on_training_questions(
     assert "top 2 of sweep train" in title(second, "sweeps", "primary")
     (only,) = resolve(asking(layers=[5])).sweeps["primary"].heads.chosen[:1]
     assert only == next(variant for variant in best if variant.startswith("L05"))
-    with pytest.raises(ConfigError, match=r"^sweeps.primary.heads: sweep 'train' has no gain of"):
-        resolve(asking(layers=[1]))
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """A run whose sweep on training questions has its tables, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    config = resolve(asking())
+    simulation.fill(config)
+    jobs.write_controls(config, "train")
+    return config
+
+
+def with_questions(**change):
+    questions = simulation.DEMO["questions"]
+    train = {"math_train": questions["math_train"] | change}
+    return parse(
+        simulation.DEMO
+        | {"sweeps": {"train": CHOOSING, "primary": CHOSEN}, "questions": questions | train}
+    )
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [
+        lambda: with_questions(n=240),
+        lambda: with_questions(seed=5),
+        lambda: asking(decoding="authors").model_copy(update={"grading": "authors"}),
+        lambda: parse(
+            simulation.DEMO
+            | {"sweeps": {"train": {**CHOOSING, "heads": [0, 1]}, "primary": CHOSEN}}
+        ),
+        lambda: parse(
+            simulation.DEMO
+            | {"sweeps": {"train": {**CHOOSING, "decoding": "authors"}, "primary": CHOSEN}}
+        ),
+    ],
+    ids=["more questions", "other questions", "other grading", "fewer heads", "other prompt"],
+)
+def test_a_table_of_other_settings_chooses_no_head(trained, stale):
+    assert resolve(asking()).waiting == {}
+    waits = resolve(stale())
+    assert [*waits.sweeps] == ["train"]
+    assert [*waits.waiting] == ["primary"]
+
+
+def test_a_table_that_a_kill_left_without_its_record_chooses_none_and_stops_nothing(trained):
+    file = Store(trained).path(paths.CONTROLS, sweep="train", table="heads")
+    file.write_text(file.read_text().replace("L00", "L02"))
+    assert [*resolve(asking()).waiting] == ["primary"]
+
+
+def test_what_waits_stays_in_the_run_s_own_config(trained):
+    file = Store(trained).path(paths.CONTROLS, sweep="train", table="heads")
+    shown = Path(f"{file}.kept")
+    file.rename(shown)
+    waits = resolve(asking())
+    saved = parse(waits.model_dump(mode="json"))
+    assert [*resolve(saved).waiting] == ["primary"]
+    shown.rename(file)
+    assert [*resolve(saved).sweeps] == ["train", "primary"]
+
+
+def test_titles_that_will_clash_are_refused_before_the_choice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sweeps = {"train": CHOOSING, "one": CHOSEN, "two": CHOSEN}
+    config = resolve(parse(simulation.DEMO | {"sweeps": sweeps}))
+    with pytest.raises(ConfigError, match="both called"):
+        preflight(config)
 
 
 @pytest.mark.parametrize(
@@ -66,19 +133,25 @@ def test_a_sweep_takes_the_heads_that_gained_most_on_training_questions(
         ({"sweep": "table", "top": 1}, "sweep 'table' has questions of the sweep's own benchmark"),
         ({"sweep": "small", "top": 1}, "sweep 'small' is of model 'tiny'"),
         ({"sweep": "chosen", "top": 1}, "sweep 'chosen' takes its own heads from another"),
+        ({"sweep": "apart", "top": 1}, "sweep 'apart' has none of these layers"),
+        ({"sweep": "other", "top": 25}, "top: 25, but sweep 'other' has 24 heads"),
+        ({"sweep": "other", "top": 1, "chosen": []}, "[] are not 1 heads of sweep 'other'"),
+        ({"sweep": "other", "top": 1, "chosen": ["L01H01"]}, "['L01H01'] are not 1 heads of"),
+        ({"sweep": "other", "top": 2, "chosen": ["L00H01"] * 2}, "are not 2 heads of sweep"),
     ],
 )
 def test_heads_that_nothing_can_choose_are_refused_in_one_line(heads, said):
     own = {"model": "big", "sampling": ["T0.6"]}
     maps = {"known": {**own, "questions": "train"}, "own": {**own, "questions": "test"}}
     maps["small"] = {**own, "model": "tiny", "questions": "train"}
-    other = {"model": "big", "questions": "train", "layers": [3]}
+    other = {"model": "big", "questions": "train", "layers": [0, 3, 27]}
     sweeps = VALUES["sweeps"] | {
+        "apart": {**other, "layers": [3]},
         "other": other,
-        "small": {**other, "model": "tiny"},
+        "small": {**other, "model": "tiny", "layers": [3]},
         "chosen": {**other, "heads": {"map": "own", "top": 2}},
     }
-    asked = VALUES | {"maps": maps, "sweeps": sweeps}
+    asked = changed(VALUES | {"maps": maps, "sweeps": sweeps}, "sweeps/table/layers", [0, 27])
     parse(changed(asked, "sweeps/table/heads", {"sweep": "other", "top": 1}))
     values = changed(asked, "sweeps/table/heads", heads)
     with pytest.raises(ConfigError) as refused:

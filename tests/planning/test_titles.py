@@ -8,6 +8,8 @@ from example_config import SHIPPED, STUDIES, changed
 from headsweep import cli
 from headsweep.config import EXPERIMENTS, load, parse
 from headsweep.errors import ConfigError
+from headsweep.planning.inputs import resolve
+from headsweep.planning.store import write_config
 from headsweep.planning.titles import check_titles, title, titles
 from headsweep.workflow.session import checked
 from mini import MINIATURE, ROOT
@@ -184,6 +186,7 @@ def test_equal_titles_are_refused_before_a_run_and_not_when_it_is_read(
 ):
     monkeypatch.chdir(tmp_path)
     alike = with_another(placebos="none")
+    write_config(resolve(parse(alike)))
     assert checked(alike, (), look=False).sweeps.keys() == {"math", "again"}  # a job of the run
     with pytest.raises(WorkflowError) as error:
         checked(alike, (), look=True)

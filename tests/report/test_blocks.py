@@ -2,14 +2,17 @@
 
 from contextlib import chdir
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import simulation
 from headsweep import paths
+from headsweep.analysis.facts import Cell, Source
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
-from headsweep.report.blocks import Section, fill
+from headsweep.report.blocks import Section, fill, marks
+from headsweep.report.declarations import Marks
 from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.sections import look_alikes, sampling
 
@@ -83,6 +86,17 @@ def test_only_what_holm_s_correction_leaves_is_filled(config):
         strips = [row[1] for row in section.blocks[0].rows]
         assert len(strips) == 3
         assert all(f'class="{mark}"' in strip for strip in strips)
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(None, 15), (12, 12)])
+def test_rows_that_are_left_out_are_counted_in_the_caption(limit, shown):
+    gains = np.linspace(-0.4, 0.3, 15)
+    table = Source("some.csv", pd.DataFrame({"name": [f"n{i}" for i in range(15)], "gain": gains}))
+    table.rows["low"], table.rows["high"] = gains - 0.1, gains + 0.1
+    wanted = Marks("{name}", {"sign": "gain"}, "low", "high")
+    (block,) = marks(list(table), wanted, {"gain": Cell("gain", "points")}, "Gains.", limit=limit)
+    assert len(block.rows) == shown
+    assert ("The highest 12 of 15 rows; some.csv has all." in str(block.caption)) == bool(limit)
 
 
 def test_the_page_says_how_many_questions_look_alike_or_that_it_is_unknown(config):

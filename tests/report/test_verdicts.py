@@ -210,7 +210,7 @@ def test_a_comparison_ends_in_what_to_do_with_how_many_answers_and_tokens(config
     for (low, high), wanted in ADVICE:
         ends = {"difference": (low + high) / 2, "low": low, "high": high}
         change(config, paths.PAIRED, ends, selector="one")
-        said = str(of_selector(config, "one", "sampling T=0.6", 16))
+        said = str(of_selector(config, "one", "sampling T=0.6", 16, 1))
         assert said.startswith(f"MATH-like, {wanted} ")
         for method in ("SPRINT", "sampling T=0.6"):
             own = curves.where(method=method)

@@ -467,6 +467,15 @@ def test_two_families_at_half_each():
     assert mixed["both"] == pytest.approx((1 - missed * (1 - sampled)).mean())
 
 
+@pytest.mark.parametrize(("n", "compared"), [(4, 4), (5, 4), (3, 2), (2, 2), (1, None)])
+def test_two_halves_have_no_more_answers_than_the_whole(n, compared):
+    families = [choose([family(*of)], 5) for of in ((3,), (8, "skip"))]
+    curves = {each.name: curve(each, 5.0, 5, by_order=True) for each in families}
+    table = frontier.complement(families, curves, n)
+    assert [*table.columns] == frontier.COMPLEMENT
+    assert table["n"].tolist() == ([] if compared is None else [compared])
+
+
 def questions(**texts):
     return pd.DataFrame({"question_id": list(texts), "question": list(texts.values())})
 

@@ -50,6 +50,8 @@ rule embed:
     log:
         RULES.log("embed/{embedder}/{questions}"),
     priority: PRIORITY["answers"]
+    resources:
+        **RULES.resources.embedding,
     shell:
         "headsweep job embed --log {log:q} --embedder {wildcards.embedder:q}"
         " --questions {wildcards.questions:q}"

@@ -10,10 +10,11 @@ import gc
 from pathlib import Path
 
 from headsweep import paths, tables
-from headsweep.analysis import published
+from headsweep.analysis import published, unlike
 from headsweep.generation.client import begin_run, end_run
 from headsweep.generation.second_names import forget_finished, keep_finished
 from headsweep.planning import exhibits
+from headsweep.planning.chosen_heads import basis
 from headsweep.planning.titles import title, titles
 from headsweep.workflow import session
 from headsweep.workflow.rules import Rules, shown
@@ -28,12 +29,11 @@ RULES = Rules(CONFIG, CORES, workflow.parent_groupids)
 of_run = RULES.store.fill
 shell.prefix(session.shell_prefix(CONFIG.run))
 session.plan_behind_reruns()
-if workflow.is_main_process:  # files left by an interrupted run
-    forget_finished(CONFIG, RULES.graded_batches())
 
 
 onstart:
     begin_run()
+    forget_finished(CONFIG, RULES.graded_batches())  # left by an interrupted run
     session.begin(RULES, workflow, logger)
     for table in session.planned_answers(workflow):
         keep_finished(table)

@@ -19,6 +19,7 @@ rule table:
     params:
         settings=lambda wildcards: RULES.settings("sweeps", wildcards.sweep),
         title=lambda wildcards: title(CONFIG, "sweeps", wildcards.sweep),
+        unlike=lambda wildcards: unlike.of_sweep(CONFIG, wildcards.sweep),
         folder=PUBLISHED,
         published=PUBLISHED_CONTENT,
     shell:
@@ -37,6 +38,8 @@ rule controls:
         RULES.log("controls/{sweep}"),
     params:
         settings=lambda wildcards: RULES.settings("sweeps", wildcards.sweep),
+        basis=lambda wildcards: basis(CONFIG, "sweeps", wildcards.sweep),
+        seed=CONFIG.seed,
     shell:
         "headsweep job controls --log {log:q} --sweep {wildcards.sweep:q}"
 

@@ -46,6 +46,7 @@ rule map:
         RULES.log("map/{map}"),
     params:
         settings=lambda wildcards: RULES.settings("maps", wildcards.map),
+        basis=lambda wildcards: basis(CONFIG, "maps", wildcards.map),
         seed=CONFIG.seed,
     shell:
         "headsweep job map --log {log:q} --map {wildcards.map:q}"

@@ -17,13 +17,16 @@ _CERTAIN = "95% certain"
 _UNSEEN = "as would be one of {least} points or more"
 
 
-def of_selector(config: Config, selector: str, rival: str, most: int) -> Sentence:
+def of_selector(config: Config, selector: str, rival: str, most: int, compared: int) -> Sentence:
     """Return what a comparison of SPRINT with its rival at so many answers asks one to do.
+
+    It is one of so many comparisons of the run that are told together.
 
     Raises:
         TableError: a table of the run is missing or damaged.
     """
     row = Source.read(config, paths.PAIRED, PAIRED, selector=selector).where(method=rival, n=most)
+    row = row.jointly(compared)
     curves = Source.read(config, CURVES, selector=selector).where(n=most)
     costs = {"chosen": curves.where(method=SPRINT), "other": curves.where(method=rival)}
     parts: dict[str, object] = {"subject": title(config, "selectors", selector), "n": str(most)}

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
 
-from headsweep.statistics.intervals import paired_interval
+from headsweep.analysis.facts import SIGNIFICANCE
+from headsweep.statistics.intervals import false_discovery, mcnemar, paired_interval
 from headsweep.text import percent
 from headsweep.variants import BASE
 
@@ -20,7 +21,8 @@ NOTABLE_SHARE = 0.02
 
 UNCUT = ["uncut_gain", "uncut_low", "uncut_high", "cut_decides"]
 """Columns: a head's gain without the changed questions whose wrong answer was cut, with its 95%
-interval; whether that turns its sign, or brings its interval over zero."""
+interval; whether that turns its sign, brings its interval over zero, or keeps it from passing the
+test that is corrected over all heads."""
 
 
 def cut_answers(
@@ -46,7 +48,11 @@ def without_cut(
     low, _ = paired_interval(differences)
     kept_low, kept_high = paired_interval(kept)
     gained = differences.mean(axis=0) > 0
-    decides = gained & ((kept.mean(axis=0) <= 0) | ((low > 0) & (kept_low <= 0)))
+    passes, still_passes = (
+        false_discovery(mcnemar(each)) < SIGNIFICANCE for each in (differences, kept)
+    )
+    no_longer = (kept.mean(axis=0) <= 0) | ((low > 0) & (kept_low <= 0)) | (passes & ~still_passes)
+    decides = gained & no_longer
     columns = (kept.mean(axis=0), kept_low, kept_high, decides)
     return pd.DataFrame(dict(zip(UNCUT, columns, strict=True)))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -52,7 +53,11 @@ def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
         parts = [_cells(config, sweep, table) for sweep in sweeps]
         measured = pd.concat(parts).drop_duplicates([*_CELL, "head"])
         if len(measured):
-            evidence_of_rules[rules] = _of_heads(measured), _measured(config, sweeps, table)
+            heads = {
+                str(papers.published_name(model)): model.heads for model in config.models.values()
+            }
+            of_heads = _of_heads(measured, heads)
+            evidence_of_rules[rules] = of_heads, _measured(config, sweeps, table)
     ratios = papers.conditions(published).query("of == 'ratio'")
     cut = ratios[np.isclose(ratios["ratio"], 0.25)]
     change = cut.pivot(index="data", columns="published_model", values="published_change")
@@ -68,13 +73,18 @@ def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
 
 
 def _sweeps(config: Config) -> dict[Rules, list[str]]:
-    """Return the sweeps of the paper's models on MATH-500, by rules."""
+    """Return the sweeps of the paper's models on MATH-500, by rules.
+
+    Those of all heads of a layer come first: of what two of them measured, the first counts.
+    """
     sweeps_of_rules: dict[Rules, list[str]] = {}
     for sweep, section in config.sweeps.items():
         same = config.questions[section.questions].benchmark == "math500"
         if same and papers.published_name(config.models[section.model]):
             rules = config.decodings[section.decoding].prompt, config.grading_of(sweep)
             sweeps_of_rules.setdefault(rules, []).append(sweep)
+    for sweeps in sweeps_of_rules.values():
+        sweeps.sort(key=lambda sweep: config.sweeps[sweep].heads != "all")
     return sweeps_of_rules
 
 
@@ -212,9 +222,13 @@ def overhead(costs: pd.DataFrame) -> pd.DataFrame:
     return others[["method", "n"]].assign(overhead=more).dropna()
 
 
-def _of_heads(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def _of_heads(
+    table: pd.DataFrame, heads_of_model: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, pd.DataFrame]:
     """Return the tables of single heads, from those of `published.head_pruning` with ``base``, and
     where measured ``gain_low`` and ``gain_high``.
+
+    A layer has as many heads as its model, by name, or else as many as are in the table.
     """
     gain = (table["accuracy"] - table["base"]).round(9)
     ends = {"gain_low": "tested_low", "gain_high": "tested_high"}
@@ -223,10 +237,10 @@ def _of_heads(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     low, high = wilson(whole["correct"].to_numpy(float), whole["n"].to_numpy(float))
     head_study = heads[heads["exhibit"] != _FIGURE]  # not among the head study's Tables 1-4
     pairs = head_study.groupby(_CELL)["gain"].agg(gain="max", size="size").reset_index()
-    legible_share = pairs["size"] / pairs["model"].map(
-        head_study.groupby("model")["head"].nunique()
-    )
-    unknown = (legible_share < 1) & (pairs["gain"] <= 0)  # a head that is not legible may gain
+    heads_there = head_study.groupby("model")["head"].nunique().to_dict() | dict(heads_of_model)
+    known_share = pairs["size"] / pairs["model"].map(heads_there)
+    # A head that is not legible, or was not pruned, may gain.
+    unknown = (known_share < 1) & (pairs["gain"] <= 0)
     least = pairs["gain"].where(unknown)
     most = np.where(unknown, np.inf, np.nan)
     pairs = pairs.assign(of=pairs["model"], gain_low=least, gain_high=most)

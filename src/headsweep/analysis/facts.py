@@ -71,9 +71,12 @@ def rows_of(table: pd.DataFrame) -> Iterator[Any]:
     yield from table.itertuples(index=False)
 
 
-def record(made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path | str]) -> None:
+def record(
+    made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path | str], **more: str
+) -> None:
     """Write one record for files made together in a folder, beside the last one."""
-    facts = {"files": [path.name for path in made], "sources": [str(path) for path in sources]}
+    files = [path.name for path in made]
+    facts = {"files": files, "sources": [str(path) for path in sources], **more}
     write_record(made[-1], stopwatch, facts, together=made)
     _LOG.info("%s", ", ".join(path.name for path in made))
 

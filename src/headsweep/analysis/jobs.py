@@ -17,6 +17,7 @@ from headsweep.analysis.trials import read_trial
 from headsweep.config import Config
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.planning.batches import arms, placebos
+from headsweep.planning.chosen_heads import BASIS, basis
 from headsweep.planning.exhibits import PRINTED_TABLES, RunFiles
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
@@ -69,7 +70,7 @@ def write_controls(config: Config, sweep: str) -> None:
         write_csv(store.path(paths.CONTROLS, sweep=sweep, table=name), table)
         for name, table in by_name.items()
     ]
-    record(written, stopwatch, sources)
+    record(written, stopwatch, sources, **{BASIS: basis(config, "sweeps", sweep)})
 
 
 def write_audit(config: Config, published: Path) -> None:

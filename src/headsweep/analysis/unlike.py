@@ -20,6 +20,7 @@ from headsweep.planning.titles import title
 
 _DTYPE = "float16"  # of the SPRINT paper's models, by its code
 _ATTENTION = "flash_attention_2"
+_QUESTIONS = 500  # of MATH-500
 _OWN = "decoder, training and division of the data are this project's"
 
 
@@ -45,8 +46,15 @@ def of_sweep(config: Config, sweep: str) -> str:
     printed = {*LAYERS[name], FIGURE_LAYER} if name == FIGURE_MODEL else set(LAYERS[name])
     if more := sorted(layers - printed):
         differences.append(f"layers {', '.join(map(str, more))} are not printed")
-    if config.questions[section.questions].n is not None:
-        differences.append(f"{config.questions[section.questions].n} of its 500 questions")
+    heads_asked = len(pool(config, section))
+    every_head = sum(len(model.heads_in(layer)) for layer in layers)
+    if heads_asked < every_head:
+        differences.append(f"{heads_asked} of {every_head} heads")
+    questions = config.questions[section.questions]
+    if questions.benchmark != "math500":
+        differences.append(f"questions are {title(config, 'questions', section.questions)}")
+    elif questions.n is not None and questions.n < _QUESTIONS:
+        differences.append(f"{questions.n} of its {_QUESTIONS} questions")
     if not differences:
         return "Settings are the paper's."
     return f"No replication: {'; '.join(differences)}."

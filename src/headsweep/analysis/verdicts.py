@@ -91,9 +91,14 @@ def _heads(config: Config) -> Iterator[ReportVerdict]:
         helps, hurts = (pruned.of(shown(pruned.rows, sign)) for sign in (1, -1))
         best = helps or pruned.of(pruned.rows.loc[[pruned.rows["gain"].idxmax()]])
         # The best is picked among all heads, so its interval is the one that holds for all.
+        of_which = "Best of {heads}"
+        if len(pruned) == 1:
+            of_which = "One head"
+        elif best.value("gain") < pruned.rows["gain"].max():
+            of_which = "Best shown, of {heads}"
         named = "{subject}: " if len(config.sweeps) > 1 else ""
         said = best.say(
-            named + "Best of {heads}: {gain} points, {questions} questions; {hurt} hurt.",
+            named + f"{of_which}: {{gain}} points, {{questions}} questions; {{hurt}} hurt.",
             subject=title(config, "sweeps", sweep),
             gain=Cell("gain", "points", "band_low", "band_high"),
             questions=Cell("n", "count"),
@@ -132,7 +137,9 @@ def _map(config: Config) -> Iterator[ReportVerdict]:
         helps = changes.query(f"adjusted < {SIGNIFICANCE} and change > 0")
         best = changes.of(changes.rows.loc[[changes.rows["change"].idxmax()]])
         matter = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {SIGNIFICANCE}")
-        said = "Best of {heads}: {change} nats, {questions} questions; {matter} matter."
+        unit = "nats" if preference else "nats a token"
+        said = f"Best of {{heads}}: {{change}} {unit}, {{questions}} questions"
+        said += "; {matter} matter." if pruned.where(outcome=outcomes.LIKELIHOOD) else "."
         if len(config.maps) > 1:
             said = "{subject}. " + said
         sentence = best.say(
@@ -156,8 +163,9 @@ def _foretells(config: Config, name: str) -> Sentence:
     """Say whether a map's outcomes rank measured gains, on the first questions that tell."""
     table = Source.read(config, paths.MAP, map=name, table="foretold").where(estimate="scored")
     parts = []
-    for outcome in (outcomes.PREFERENCE, outcomes.LIKELIHOOD):
-        row = table.where(outcome=outcome).query("low == low")
+    looked_at = (outcomes.PREFERENCE, outcomes.LIKELIHOOD)
+    for outcome in looked_at:
+        row = table.where(outcome=outcome).query("low == low").jointly(len(looked_at))
         if row and row.value("low") > 0:
             correlation = Cell("correlation", "ratio")
             parts.append(row.say("{outcome} {correlation}", correlation=correlation))

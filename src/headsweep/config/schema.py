@@ -25,10 +25,10 @@ from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
 from headsweep.config.section import ALLOWED, Name, Section, Seed
 from headsweep.errors import ConfigError, quoted
-from headsweep.variants import FAMILIES, IN_VLLM
+from headsweep.variants import FAMILIES, IN_VLLM, Variant
 
 _RIVALS = ("greedy cover", "best single head", "random heads")
-_TAKEN = ("store", "gallery")  # folders of results/ that are not runs
+_TAKEN = ("store", "gallery", "pilot")  # folders of results/ that are not runs
 _CLAIMS, _COMPRESSION = "claims", "compression_"  # names of other tables
 
 EXPERIMENTS = ("sweeps", "maps", "selectors", "frontiers", "comparisons", "compressions")
@@ -59,6 +59,9 @@ class Config(Section):
     """The sentence-embedding models, by name."""
     sweeps: dict[Name, Sweep] = Field({})
     """The sweeps, by name."""
+    waiting: dict[Name, Sweep] = Field({})
+    """Filled in: sweeps whose heads another section has still to choose. The same command, given
+    again, adds them to the run."""
     maps: dict[Name, HeadMap] = Field({})
     """Maps of every head, by name."""
     selectors: dict[Name, Selector] = Field({})
@@ -79,7 +82,7 @@ class Config(Section):
         if self.run in _TAKEN:
             others = " or ".join(_TAKEN)
             raise ValueError(f"run: results/{self.run} is taken; call it anything but {others}")
-        for kind in ("questions", "embedders", *EXPERIMENTS):
+        for kind in ("questions", "embedders", *EXPERIMENTS, "waiting"):
             # How questions are drawn is their `sampling`, too.
             keys = _REFERENCES if kind != "questions" else ["embedder"]
             for (name, entry), key in product(getattr(self, kind).items(), keys):
@@ -92,7 +95,7 @@ class Config(Section):
                 raise ValueError(
                     f"sweeps.{name}: tables/{name}.csv is the table of {kind}; rename the sweep"
                 )
-        for kind in EXPERIMENTS:
+        for kind in (*EXPERIMENTS, "waiting"):
             for name, entry in getattr(self, kind).items():
                 self._check(f"{kind}.{name}", entry)
         return self
@@ -195,6 +198,35 @@ class Config(Section):
                 f"{where}.heads: sweep {name!r} takes its own heads from another; name one whose "
                 f"heads stand in the config"
             )
+        offered = self._heads_of(chosen_by) & self._heads_of(sweep)
+        if not offered:
+            raise ValueError(
+                f"{where}.layers: {kind} {name!r} has none of these layers; name layers that both "
+                f"have"
+            )
+        if wanted.top > len(offered):
+            raise ValueError(
+                f"{where}.heads.top: {wanted.top}, but {kind} {name!r} has {len(offered)} heads in "
+                f"the sweep's layers; take fewer"
+            )
+        if wanted.chosen is None:
+            return
+        if len(set(wanted.chosen)) != wanted.top or not offered.issuperset(wanted.chosen):
+            raise ValueError(
+                f"{where}.heads.chosen: {list(wanted.chosen)} are not {wanted.top} heads of {kind} "
+                f"{name!r}; leave `chosen` out, and the run fills it in"
+            )
+
+    def _heads_of(self, experiment: Sweep | HeadMap) -> set[str]:
+        """Return the names of the heads that a map or sweep has; all, if others choose them."""
+        model = self.models[experiment.model]
+        layers = range(model.layers) if experiment.layers == "all" else experiment.layers
+        heads = getattr(experiment, "heads", "all")
+        names: set[str] = set()
+        for layer in layers:
+            numbers = heads if isinstance(heads, tuple) else model.heads_in(layer)
+            names.update(str(Variant(layer, head)) for head in numbers)
+        return names
 
     def _check_map(self, where: str, entry: HeadMap) -> None:
         for name in entry.sampling:

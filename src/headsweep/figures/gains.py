@@ -93,9 +93,9 @@ def levels(gains: pd.DataFrame) -> Figure:
         _panel(axes, table)
         axes.set_title(wrapped(title, 44))
         labels |= {str(line.get_label()): line for line in axes.get_legend_handles_labels()[0]}
-        middle = table.groupby("group")["held_out"].median().map(points)
-        ends = (f"{middle[group]} at {group}" for group in middle.index[[0, -1]])
-        described.append(f"{title} from {' to '.join(ends)}")
+        middle = table.groupby("group")["held_out"].median().dropna().map(points)
+        ends = (f"{middle[group]} at {group}" for group in (*middle.index[:1], *middle.index[-1:]))
+        described.append(f"{title} from {' to '.join(ends)}" if len(middle) else f"{title}: none")
     for axes in panels[::columns]:
         axes.set_ylabel("accuracy − base (points)")
     for axes in panels[len(sweeps) :]:
@@ -141,7 +141,11 @@ def _panel(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) -> None:
-    """Draw values as dots, moved apart where they are near-equal, a violin and their median."""
+    """Draw values as dots, moved apart where they are near-equal, a violin and their median.
+
+    Missing ones are left out.
+    """
+    values = values[~np.isnan(values)]
     span = np.ptp(values)
     if len(values) >= _FEWEST and span > 0:
         bodies: Any = axes.violinplot(values, [x], widths=width, showextrema=False)["bodies"]

@@ -80,12 +80,14 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     axes.axvline(len(groups) - 1.5, color=INK, linewidth=1)
     ranked = overall.iloc[1:].sort_values("accuracy").to_dict("records")
     worst, top = ranked[0], ranked[-1]
+    count = f"{len(heads)} heads" if len(heads) > 1 else "1 head"
     alt = (
-        f"Heatmap of accuracy for {len(heads)} heads. Over all questions the base model has "
-        f"{percent(top['base'])}; pruning head {top['head']} gives {percent(top['accuracy'])}, the "
-        f"highest, and head {worst['head']} {percent(worst['accuracy'])}, the lowest. "
-        f"{(overall['q'] < SIGNIFICANCE).sum()} heads differ from base by test."
+        f"Heatmap of accuracy for {count}. Over all questions the base model has "
+        f"{percent(top['base'])}; pruning head {top['head']} gives {percent(top['accuracy'])}"
     )
+    if len(heads) > 1:
+        alt += f", the highest, and head {worst['head']} {percent(worst['accuracy'])}, the lowest"
+    alt += f". By test, {(overall['q'] < SIGNIFICANCE).sum()} of {count} differ from base."
     facts = {"layer": layer, "heads": len(variants) - 1, "n": len(z)}
     return Figure(image, alt, rows.drop(columns="by"), facts)
 
@@ -162,6 +164,8 @@ def scored_map(heads: pd.DataFrame) -> Figure:
     Rows are layers; the last column, apart, is the mean of a layer's noise placebos.
     """
     outcomes = [outcome for outcome in TITLE_OF_OUTCOME if (heads["outcome"] == outcome).any()]
+    if not outcomes:
+        return empty("Fewer than two questions have texts to score.")
     pruned = heads[heads["kind"] == "head"]
     layers = np.unique(pruned["layer"])
     width = int(pruned["head"].max()) + 1

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 
 from headsweep import paths
-from headsweep.config import Config
+from headsweep.config import Config, Model
 from headsweep.errors import ModelError
 from headsweep.generation.client import ask_for_room
 from headsweep.generation.devices import devices, held
@@ -19,6 +19,15 @@ from headsweep.record import read_json
 _LOG = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+
+def placement(section: Model) -> str:
+    """Return the device to load a model on outside of an engine.
+
+    Ranks are vLLM's own; here as many GPUs hold the layers of such a model, one after the other.
+    """
+    shared = section.tensor_parallel > 1 and section.device != "cpu"
+    return "balanced" if shared else section.device
 
 
 def with_model(
@@ -37,12 +46,10 @@ def with_model(
         TableError: what says where the model is is missing or damaged.
     """
     section = config.models[name]
-    # Ranks are vLLM's own; here as many GPUs hold the layers of such a model, one after the other.
-    shared = section.tensor_parallel > 1 and section.device != "cpu"
-    placement = "balanced" if shared else section.device
+    place = placement(section)
     try:
-        with held(devices(placement)[0], _wait):
-            return _measured(config, name, measure, placement, dtype)
+        with held(devices(place)[0], _wait):
+            return _measured(config, name, measure, place, dtype)
     except torch.OutOfMemoryError:
         raise ModelError(
             "a single text does not fit in the GPU's memory beside what else is there; "
@@ -54,14 +61,14 @@ def _measured(
     config: Config,
     name: str,
     measure: Callable[[LoadedModel], _T],
-    placement: str,
+    place: str,
     dtype: str | None,
 ) -> _T:
     """Let no name hold the model when its device is given back."""
     section = config.models[name]
     folder = read_json(Store(config).path(paths.MODEL, model=name))["folder"]
     dtype = dtype or section.dtype
-    return measure(load_model(folder, dtype=dtype, device=placement, attention=section.attention))
+    return measure(load_model(folder, dtype=dtype, device=place, attention=section.attention))
 
 
 def _wait(gpu: str) -> None:

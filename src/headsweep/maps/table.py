@@ -12,6 +12,7 @@ from headsweep.config import Config
 from headsweep.errors import RESULT
 from headsweep.maps.foretold import foretold
 from headsweep.maps.outcomes import heads_table, layers_table
+from headsweep.planning.chosen_heads import BASIS, basis
 from headsweep.planning.maps import head_batches_elsewhere, score_files
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
@@ -52,6 +53,7 @@ def write_tables(config: Config, name: str) -> None:
     path = partial(store.path, paths.MAP, map=name)
     made = [write_csv(path(table=table), content, 6) for table, content in tables.items()]
     facts = {"map": config.maps[name].model_dump(mode="json"), "seed": config.seed}
+    facts[BASIS] = basis(config, "maps", name)
     write_record(made[-1], stopwatch, facts, together=made)
     shown = heads[heads["adjusted"] < 0.05].groupby("outcome")["variant"].count()
     told = ", ".join(f"{outcome} {count}" for outcome, count in shown.items())

@@ -6,55 +6,78 @@ from typing import Any
 
 from headsweep import paths
 from headsweep.config import Config, Sweep, TopHeads
-from headsweep.errors import ConfigError
-from headsweep.planning.batches import expand
+from headsweep.errors import ConfigError, TableError
+from headsweep.planning.batches import expand, pool
+from headsweep.planning.keys import digest, key
+from headsweep.planning.maps import map_layers, texts_key
 from headsweep.planning.store import Store
-from headsweep.record import read_text
+from headsweep.record import described, read_facts, read_text
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
+
+BASIS = "basis"
+"""Of a table's record: what decided the table (`basis`)."""
 
 
 def with_chosen_heads(config: Config) -> Config:
     """Return a config whose sweeps have the heads that a map or another sweep chooses for them.
 
-    A sweep whose source has no table yet is left out, and named in a warning.
+    A sweep whose source has no table of today's settings yet stands under `waiting`, and is named
+    in a warning.
 
     Raises:
         ConfigError: the source has none of the heads in a sweep's layers.
-        TableError: the source's table is damaged.
     """
     sweeps: dict[str, Sweep] = {}
-    for name, sweep in config.sweeps.items():
+    waiting: dict[str, Sweep] = {}
+    for name, sweep in {**config.sweeps, **config.waiting}.items():
         wanted = sweep.heads
         if not isinstance(wanted, TopHeads) or wanted.chosen is not None:
             sweeps[name] = sweep
-            continue
-        if (ranked := _ranked(config, wanted)) is None:
+        elif (ranked := _ranked(config, wanted)) is None:
+            waiting[name] = sweep
             _LOG.warning(
                 "sweeps.%s waits for %s.%s: run this, then give the same command again",
                 name,
                 wanted.section,
                 wanted.source,
             )
-            continue
-        layers = expand(sweep.layers, config.models[sweep.model].layers)
-        variants = [variant for variant in ranked if Variant.parse(variant).layer in layers]
-        if not variants:
-            what = "gain" if wanted.section == "sweeps" else wanted.outcome
-            raise ConfigError(
-                f"sweeps.{name}.heads: {wanted.section.removesuffix('s')} {wanted.source!r} has no "
-                f"{what} of a head in the sweep's layers; name other layers, or another outcome"
-            )
-        heads = wanted.model_copy(update={"chosen": tuple(variants[: wanted.top])})
-        sweeps[name] = sweep.model_copy(update={"heads": heads})
-    return config.model_copy(update={"sweeps": sweeps})
+        else:
+            layers = expand(sweep.layers, config.models[sweep.model].layers)
+            variants = [variant for variant in ranked if Variant.parse(variant).layer in layers]
+            if len(variants) < wanted.top:
+                raise ConfigError(
+                    f"sweeps.{name}.heads: map {wanted.source!r} has {wanted.outcome} of "
+                    f"{len(variants)} heads in the sweep's layers, {wanted.top} are wanted; name "
+                    f"another outcome"
+                )
+            heads = wanted.model_copy(update={"chosen": tuple(variants[: wanted.top])})
+            sweeps[name] = sweep.model_copy(update={"heads": heads})
+    return config.model_copy(update={"sweeps": sweeps, "waiting": waiting})
+
+
+def basis(config: Config, section: str, name: str) -> str:
+    """Return a digest of what decides which heads a map or sweep ranks highest."""
+    if section == "maps":
+        return digest({"texts": texts_key(config, name), "layers": map_layers(config, name)})
+    sweep = config.sweeps[name]
+    facts: dict[str, Any] = {
+        "model": key(config, "models", sweep.model),
+        "questions": key(config, "questions", sweep.questions),
+        "n": config.questions[sweep.questions].n,
+        "decoding": key(config, "decodings", sweep.decoding),
+        "grading": config.grading_of(name),
+        "heads": [str(variant) for variant in pool(config, sweep)],
+    }
+    return digest(facts)
 
 
 def _ranked(config: Config, wanted: TopHeads) -> list[str] | None:
-    """Return a map's or sweep's pruned heads, best first; None: it has no table yet.
+    """Return a map's or sweep's pruned heads, best first; None: it has no table of today.
 
-    Of heads that gained alike, the first in the model stands first.
+    A damaged table is none: a kill may have left it, and the run makes it again, or says so. Of
+    heads that gained alike, the first in the model stands first.
     """
     store = Store(config)
     if wanted.section == "maps":
@@ -63,9 +86,14 @@ def _ranked(config: Config, wanted: TopHeads) -> list[str] | None:
     else:
         file = store.path(paths.CONTROLS, sweep=wanted.source, table="heads")
         column = "gain"
-    if not file.exists():
+    try:
+        if (record := described(file)) is None:
+            return None
+        if read_facts(record[0]).get(BASIS) != basis(config, wanted.section, wanted.source):
+            return None
+        rows = [*csv.DictReader(read_text(file).splitlines())]
+    except (OSError, TableError):
         return None
-    rows = [*csv.DictReader(read_text(file).splitlines())]
     if wanted.section == "maps":
         rows = [row for row in rows if (row["kind"], row["outcome"]) == ("head", wanted.outcome)]
     else:

@@ -94,6 +94,10 @@ class Allocation(NamedTuple):
     """Twice the estimated time, plus the start."""
 
 
+SMALL_JOB = Allocation(gpus=0, megabytes=8000, minutes=60)
+"""What the profile gives a job that requests nothing."""
+
+
 @cache
 def split_size(questions: Questions) -> int | None:
     """Return how many questions the split of a set has; None if unknown.
@@ -226,6 +230,12 @@ def scoring_request(config: Config, name: str) -> Allocation:
     seconds = scoring_seconds(config, name, 0, card)  # no layer takes longer than the first
     minutes = math.ceil(_START_MINUTES + 2 * seconds / 60)
     return Allocation(gpus_of(model), host_megabytes(model), minutes)
+
+
+def embedding_request(model: Model) -> Allocation:
+    """Return the resources that one job requests to embed questions by a model, in float32."""
+    wide = model.model_copy(update={"dtype": "float32"})
+    return Allocation(gpus_of(wide), host_megabytes(wide), SMALL_JOB.minutes)
 
 
 def answer_length(config: Config, batch: PlannedBatch) -> int:

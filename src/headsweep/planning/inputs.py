@@ -99,7 +99,7 @@ def preflight(config: Config) -> None:
         HeadsweepError: one line that names key, value, and what to do.
     """
     check_version()
-    check_titles(config)
+    check_titles(config.model_copy(update={"sweeps": {**config.sweeps, **config.waiting}}))
     store = Store(config)
     existing = _existing()
     try:

@@ -7,6 +7,7 @@ Paths are the templates of `headsweep.tables` and `headsweep.paths`, filled with
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +70,10 @@ def mark_version(root: Path = Path(), *, upgraded: bool = False) -> None:
     results = (root / paths.RESULTS).resolve()
     if (root / paths.STORE).resolve().parent != results:
         name = hashlib.sha256(str(results).encode()).hexdigest()[:16]
-        write_text(root / paths.STORE_USERS / name, f"{results}\n")
+        user = root / paths.STORE_USERS / name
+        if not user.exists():
+            with suppress(PermissionError):  # one may read the store, and grade what it holds
+                write_text(user, f"{results}\n")
 
 
 def write_config(config: Config) -> None:

@@ -127,6 +127,8 @@ def _facts(config: Config, section: str, entry: Any) -> dict[str, str]:
             chosen = getattr(entry, key)
             if isinstance(chosen, TopHeads):
                 facts[key] = f"top {chosen.top} of {chosen.section[:-1]} {chosen.source}"
+                if chosen.outcome != "likelihood":
+                    facts[key] += f" by {chosen.outcome}"
             else:
                 facts[key] = _numbered(key, chosen)
     return facts

@@ -105,22 +105,27 @@ def marks(
     caption: str,
     label: Callable[[Source], Any] | None = None,
     clip: float = _CLIP,
+    limit: int | None = _ROWS,
 ) -> list[Block]:
     """Return rows of marks with their intervals and numbers, or nothing if there are no rows.
 
     Args:
-        rows: tables of one row, in the order to show; the highest are kept if there are many.
+        rows: tables of one row, in the order to show.
         shown: the marks of a row.
         columns: cells beside the marks.
         caption: caption of the table.
         label: label of a row, in place of that of the marks.
         clip: differences in points beyond this are drawn as arrows.
+        limit: most rows, of which the highest are kept, and the caption says so; None: all.
     """
     if not rows:
         return []
     marked = list(shown.drawn.values())
     highest = sorted(rows, key=lambda row: -np.nan_to_num(row.value(marked[-1]), nan=-math.inf))
-    kept = highest[:_ROWS]
+    kept = highest[:limit]
+    if len(kept) < len(rows):
+        more = f"The highest {len(kept)} of {len(rows)} rows; {rows[0].file} has all."
+        caption = f"{caption} {more}".lstrip()
     rows = [row for row in rows if row in kept]
     values = [row.value(name) for row in rows for name in (*marked, shown.low, shown.high)]
     forms = [cell.form for cell in columns.values() if isinstance(cell, Cell)]

@@ -140,7 +140,9 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
         for name, needed in (("heads", HEADS), ("failures", ["mode"]))
     )
     sign = np.where(tested["gain"] > 0, "▲", "▼")
-    tested = tested.assign(mark=np.where(tested["q"] < SIGNIFICANCE, sign, "."))
+    doubtful = set(table.loc[table["cut_decides"].eq(True), "variant"])
+    overall = (tested["by"] == "overall") & tested["variant"].isin(doubtful)
+    tested = tested.assign(mark=np.where((tested["q"] < SIGNIFICANCE) & ~overall, sign, "."))
     heads = table[table["variant"] != str(BASE)].astype({"layer": int, "head": int})
     names = heads["variant"]
     modes = names.map(failures.set_index("variant")["mode"]).astype(object)

@@ -76,7 +76,7 @@ def told_of_best(best: Source) -> Sentence:
     """Say whether the best of several is more than lucky, from the table ``best``."""
     said = (
         "{best} gains {gain} points over {baseline}, the most of {others}. The best of so many "
-        "would gain {by_chance} points by chance alone ("
+        "would gain {by_chance} points by chance alone (that none of them gains: "
     )
     said += "p {p})." if best.value("p") < LEAST_P else "p = {p})."
     if best.number("held_out"):
@@ -178,7 +178,7 @@ def _marks(pairs: Source, columns: Mapping[str, Cell], caption: str) -> list[Blo
     def label(pair: Source) -> str:
         return f"{short(pair.first['second'], _NAME)} − {short(pair.first['first'], _NAME)}"
 
-    return marks(list(pairs), _MARKS, columns, caption, label=label, clip=math.inf)
+    return marks(list(pairs), _MARKS, columns, caption, label=label, clip=math.inf, limit=None)
 
 
 def write_page(file: Path, tables: Mapping[str, pd.DataFrame], read: Sequence[str]) -> None:

@@ -91,12 +91,17 @@ def luck(config: Config, section: Section) -> None:
     """
     for sweep in config.sweeps:
         gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
-        tested = (gains.where(by="subject") or gains).query("by_chance == by_chance")
+        by_subject = gains.where(by="subject")
+        chosen = by_subject or gains.where(by="overall")
+        tested = chosen.query("heads > 1 and by_chance == by_chance")
         real = tested.query(f"q < {SIGNIFICANCE}")
         if tested:
+            where = "a subject and layer gains {gain} points on average over {pairs} pairs"
+            if not by_subject:
+                where = "a layer gains {gain} points on average (layers: {pairs})"
             sentence = tested.say(
-                "{sweep}. The best head of a subject and layer gains {gain} points on average over "
-                "{pairs} pairs; luck alone gives {luck}. {real} pass the corrected test.",
+                f"{{sweep}}. The best head of {where}; luck alone gives {{luck}}. "
+                "{real} pass the corrected test.",
                 sweep=title(config, "sweeps", sweep),
                 gain=Cell("gain", "points", over_rows="mean"),
                 pairs=Cell("gain", "count", over_rows="count"),
@@ -116,10 +121,10 @@ def sampling(config: Config, section: Section) -> None:
         section.lead.append(
             Sentence("{selector}: {likeness}", selector=selector_title, likeness=likeness)
         )
-    for name in config.selectors:
-        method, most = rival(config, name)
-        if method:
-            section.lead.append(advice.of_selector(config, name, method, most))
+    rivals = {name: rival(config, name) for name in config.selectors}
+    compared = {name: (method, most) for name, (method, most) in rivals.items() if method}
+    for name, (method, most) in compared.items():
+        section.lead.append(advice.of_selector(config, name, method, most, len(compared)))
 
 
 def _likeness(config: Config, selector: str) -> Sentence:

@@ -181,7 +181,7 @@ def simultaneous(
     centre = differences.mean(axis=0)
     error = differences.std(axis=0) / math.sqrt(len(differences))
     varies = error > 0
-    if not varies.any():
+    if differences.shape[1] == 1 or not varies.any():
         return 1.0
     deviation = np.abs(bootstrap.means(differences[:, varies]) - centre[varies]) / error[varies]
     return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri(_TAILS[1])))

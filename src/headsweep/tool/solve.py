@@ -16,6 +16,7 @@ from headsweep import paths
 from headsweep.config import Decoding, Family, Preset
 from headsweep.embeddings import embed, load_embedder
 from headsweep.errors import ConfigError
+from headsweep.generation.alone import placement
 from headsweep.generation.unit import Unit
 from headsweep.generation.worker import Worker
 from headsweep.grading.pool import read_texts
@@ -139,7 +140,7 @@ class Solver:
         loaded = load_model(
             str(_folder(finished, paths.MODEL, model=section.model)),
             dtype=model.dtype,
-            device=model.device,
+            device=placement(model),
             attention=model.attention,
         )
         self._worker = Worker(loaded, model.batch_size)

@@ -132,7 +132,12 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     from headsweep.planning.store import write_config
 
     folder = Path(out).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--out {out}: no such folder can be made ({error.strerror}); name another"
+        ) from None
     with contextlib.chdir(folder):
         config = resolve(config)
         preflight(config)

@@ -32,6 +32,7 @@ class Resources:
         self._allocations: dict[tuple[str, ...], cost.Allocation] = {}  # of generation, by group
         self.generation = _scaled(self._generation_request)
         self.scoring = _scaled(self._scoring_request)
+        self.embedding = _scaled(self._embedding_request)
         self.training = _scaled(self._training_request)
 
     def planned(
@@ -98,6 +99,13 @@ class Resources:
     def _scoring_request(self, wildcards: Any) -> cost.Allocation:
         name, _ = find_map(self._config, wildcards.texts)
         return cost.scoring_request(self._config, name)
+
+    def _embedding_request(self, wildcards: Any) -> cost.Allocation:
+        store = self._meanings.store
+        for name, embedder in self._config.embedders.items():
+            if store.key("embedder", name) == wildcards.embedder and embedder.model is not None:
+                return cost.embedding_request(self._config.models[embedder.model])
+        return cost.SMALL_JOB
 
     def _training_request(self, wildcards: Any) -> cost.Allocation:
         study, settings = self._meanings.trained(wildcards)

@@ -17,7 +17,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.io import ancient
 
 from headsweep import paths
-from headsweep.config import Config
+from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
 from headsweep.errors import HeadsweepError, TableError
@@ -35,8 +35,10 @@ from headsweep.workflow.rules import InputFunction, Rules
 def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Config:
     """Return the typed config, resolved.
 
-    With `look`, the inputs on the disk are checked, too, and the config files that Snakemake took
-    the values from: of a key given twice it takes the last.
+    With `look`, in the main process, the inputs on the disk are checked, too, and the config files
+    that Snakemake took the values from: of a key given twice it takes the last. Processes of single
+    jobs, as on a cluster, take what the main process has resolved: tables that the run has made
+    since could choose other heads.
 
     Raises:
         WorkflowError: the config cannot run; one line.
@@ -45,9 +47,11 @@ def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Conf
         for file in map(Path, files if look else ()):
             if file.is_file():  # not a pipe, which can be read only once
                 read_values(file)
-        resolved = resolve(parse_config(values))
-        if look:
-            preflight(resolved)
+        stated = parse_config(values)
+        if not look:
+            return load(Path(paths.CONFIG.format(run=stated.run)))
+        resolved = resolve(stated)
+        preflight(resolved)
     except HeadsweepError as error:
         raise WorkflowError(str(error)) from None
     return resolved
