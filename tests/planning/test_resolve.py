@@ -15,6 +15,7 @@ from headsweep.config import parse
 from headsweep.errors import BenchmarkError, HeadsweepError, ModelError
 from headsweep.models.source import BUILTIN, fingerprint
 from headsweep.planning import cards
+from headsweep.planning import store as store_of_run
 from headsweep.planning.batches import batches
 from headsweep.planning.inputs import check_devices, lacking, preflight, resolve
 from headsweep.planning.maps import score_files
@@ -170,6 +171,23 @@ def test_check_tells_what_the_machine_lacks_apart_from_what_the_config_lacks(
     values = changed(VALUES, "models/big/revision", "main")
     Path("half.yaml").write_text(yaml.safe_dump(values))
     assert cli.main(["check", "half.yaml"]) == 2  # the config's own fault, wherever it is
+
+
+def test_a_linked_store_is_told_its_user_once_and_may_be_read_only(tmp_path, monkeypatch):
+    mine, theirs = tmp_path / "mine/results", tmp_path / "theirs/store"
+    mine.mkdir(parents=True)
+    theirs.mkdir(parents=True)
+    (mine / "store").symlink_to(theirs)
+    mark_version(mine.parent)
+    (user,) = (theirs / ".users").iterdir()
+    assert user.read_text() == f"{mine}\n"
+    user.unlink()
+
+    def refuse(file, _):
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(store_of_run, "write_text", refuse)
+    mark_version(mine.parent)  # reading needs no leave to write
 
 
 def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():

@@ -180,11 +180,22 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     found = outcome(config, "heads")
     assert found.answer == "23 heads help when lost"
     assert str(found).endswith("test. 1 more may come from answers that were cut.")
+    # The largest gain of all is not shown: the one that is told is the largest of those shown.
+    unshown = {"gain": [0, 0.2, *[0.1] * 23], "cut_decides": [None, True, *[False] * 23]}
+    change(config, paths.CONTROLS, unshown, sweep="demo", table="heads")
+    assert "Best shown, of 24: +10.0" in str(outcome(config, "heads"))
     change(config, paths.CONTROLS, {"cut_decides": False}, sweep="demo", table="heads")
     folder = Store(config).path(paths.CONTROLS, sweep="demo", table="heads").parent
     shutil.copytree(folder, folder.with_name("again"))
     both = config.model_copy(update={"sweeps": config.sweeps | {"again": config.sweeps["demo"]}})
     assert str(outcome(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
+
+
+def test_of_a_single_head_nothing_is_the_best(config):
+    path = Store(config).path(paths.CONTROLS, sweep="demo", table="heads")
+    pd.read_csv(path).head(2).to_csv(path, index=False)
+    rewrite_checksums(path)
+    assert " One head: " in f" {outcome(config, 'heads').effect}"
 
 
 def test_the_page_says_how_many_questions_a_small_gain_would_take(config):

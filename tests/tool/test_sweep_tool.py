@@ -113,6 +113,13 @@ def test_a_model_of_unequal_layers_is_swept_whole(swept, llama, tmp_path, capsys
     assert [str(head) for head in again.removed] == lowest
 
 
+def test_a_file_is_no_folder_for_results(swept, tmp_path, capsys):
+    (tmp_path / "out").touch()
+    assert cli.main([*swept[1], "--out", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"--out .*out: no such folder can be made \(File exists\); name another", line)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

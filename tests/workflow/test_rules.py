@@ -24,6 +24,7 @@ from headsweep.generation import journal
 from headsweep.planning.batches import GROUP, arms, find_batch
 from headsweep.planning.cards import card_of
 from headsweep.planning.cost import (
+    SMALL_JOB,
     generation_request,
     generation_seconds,
     gradient_seconds,
@@ -31,6 +32,7 @@ from headsweep.planning.cost import (
     training_request,
 )
 from headsweep.planning.exhibits import find_exhibit
+from headsweep.planning.footprint import host_megabytes
 from headsweep.planning.inputs import resolve
 from headsweep.safe_files import write_table
 from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS
@@ -164,9 +166,23 @@ def test_a_job_asks_for_more_at_each_attempt(rules, config):
         (trained, SimpleNamespace(**solver, seed="0"), training_request(config, words)),
         (trained, arm, training_request(config, words, full.settings)),
         (trained, own, training_request(config, study)),
+        (rules.resources.embedding, wildcards(rules, embedder="minilm"), SMALL_JOB),
     ):
         third = [resources["gpu"](job), resources["mem_mb"](job, 3), resources["runtime"](job, 3)]
         assert third == [first.gpus, 3 * first.megabytes, 3 * first.minutes]
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_to_embed_by_a_model_a_job_asks_for_the_model_in_float32(device, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = changed(VALUES, "embedders/mean", {"model": "big"})
+    values = changed(values, "models/big/dtype", "bfloat16")
+    config = resolve(parse(changed(values, "models/big/device", device)))
+    rules = Rules(config, 3, {})
+    job = wildcards(rules, embedder="mean")
+    wide = config.models["big"].model_copy(update={"dtype": "float32"})
+    assert rules.resources.embedding["gpu"](job) == (device == "auto")
+    assert rules.resources.embedding["mem_mb"](job, 1) == host_megabytes(wide) > 8000
 
 
 def test_wildcards_are_what_the_config_has_and_what_is_fetched(rules):
