@@ -15,7 +15,7 @@ from headsweep.sprint import methods
 from headsweep.sprint.scores import Scores, Trained, Values, estimated, outcomes
 from headsweep.sprint.validation import APART_FROM_ALL, UNKNOWN, Order, Reading, Z
 from headsweep.statistics import LEVEL
-from headsweep.statistics.differences import Outcomes, compare, of_questions
+from headsweep.statistics.differences import Outcomes, compare, largest_n, of_questions
 from headsweep.statistics.intervals import Bootstrap, simultaneous
 from headsweep.tables import CURVES
 
@@ -154,7 +154,7 @@ def compared(compared_with: Mapping[str, Mapping[str, Outcomes]]) -> pd.DataFram
     for method, passed_by_method in compared_with.items():
         pairs = [(method, other) for other in passed_by_method if other != method]
         appended = {name: with_mean(passed) for name, passed in passed_by_method.items()}
-        labels = [*range(1, passed_by_method[method][0][0].shape[1] + 1), MEAN]
+        labels = [*range(1, largest_n(passed_by_method[method]) + 1), MEAN]
         parts.append(compare(appended, pairs, labels))
     return pd.concat(parts, ignore_index=True)
 
@@ -221,7 +221,7 @@ def paired(
     if 1 < apart.sum() < len(apart):
         others = {name: of_questions(passed, apart) for name, passed in passed_by_method.items()}
         pairs = [(methods.SPRINT, name) for name in whole["method"].unique()]
-        labels = range(1, passed_by_method[methods.SPRINT][0][0].shape[1] + 1)
+        labels = range(1, largest_n(passed_by_method[methods.SPRINT]) + 1)
         cut = compare(others, pairs, labels)[["against", "n", *TESTED[:3]]]
         cut = cut.set_axis(["method", "n", *APART], axis=1)
         whole = whole.merge(cut, on=["method", "n"], how="left")
@@ -252,7 +252,8 @@ def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, Reading]) ->
     """
     appended = {name: with_mean(values) for name, values in passed.items()}
     pairs = [(name, reading.against) for name, reading in readings.items() if reading.against]
-    labels = [*range(1, next(iter(passed.values()))[0][0].shape[1] + 1), MEAN]
+    max_n = largest_n(next(iter(passed.values())))
+    labels = [*range(1, max_n + 1), MEAN]
     tested = compare(appended, pairs, labels)[["method", "n", *TESTED]]
     rows = [
         {"reading": name, **readings[name]._asdict(), "n": n, "pass_at_n": value}
@@ -309,7 +310,7 @@ def transfer(
     by_name = {itself: passed, **at_home}
     draws = min(len(by_draw) for by_draw in by_name.values())
     seeds = min(len(by_draw[0]) for by_draw in by_name.values())
-    most = min(by_draw[0][0].shape[1] for by_draw in by_name.values())
+    most = min(map(largest_n, by_name.values()))
     cut: dict[str, Outcomes] = {}
     for name, by_draw in by_name.items():
         shorter = [[values[:, :most] for values in by_seed[:seeds]] for by_seed in by_draw[:draws]]
