@@ -169,10 +169,12 @@ def aligned(rows: Sequence[Sequence[str]], left: int) -> str:
     rows = [list(map(one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = "<" * left + ">" * (len(widths) - left)
-    lines = (zip(row, sides, widths, strict=True) for row in rows)
-    return "\n".join(
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in line).rstrip() for line in lines
-    )
+    lines = []
+    for row in rows:
+        columns = zip(row, sides, widths, strict=True)
+        cells = [f"{cell:{side}{width}}" for cell, side, width in columns]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
 
 
 def duration(hours: float) -> str:

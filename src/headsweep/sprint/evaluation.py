@@ -12,6 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from headsweep.sprint import methods
+from headsweep.sprint.rankers import Shortlist
 from headsweep.sprint.scores import Scores, Trained, Values, estimated, outcomes
 from headsweep.sprint.validation import APART_FROM_ALL, UNKNOWN, Order, Reading, Z
 from headsweep.statistics import LEVEL
@@ -266,31 +267,37 @@ def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, Reading]) ->
 
 
 def sensitivity(
-    passed: Mapping[tuple[str, int], Outcomes],
-    held_out: Mapping[tuple[str, int], Float[np.ndarray, " max_n"]],
-    chosen: tuple[str, int],
+    passed: Mapping[Shortlist, Outcomes],
+    held_out: Mapping[Shortlist, Float[np.ndarray, " max_n"]],
+    chosen: Shortlist,
 ) -> pd.DataFrame:
     """Return Pass@N of heads drawn from every shortlist, columns `SENSITIVITY`.
 
     It is for display only: no shortlist is chosen by the test questions.
 
     Args:
-        passed: on test questions, by criterion and K.
-        held_out: means on held-out training questions, likewise.
-        chosen: criterion and K that are best there.
+        passed: on test questions.
+        held_out: means on held-out training questions.
+        chosen: the shortlist that is best there.
     """
     labels = range(1, len(held_out[chosen]) + 1)
     pairs = [(shortlist, chosen) for shortlist in passed if shortlist != chosen]
     tested = compare(passed, pairs, labels)
     tested[["criterion", "k"]] = tested["method"].tolist()
     rows = []
-    for (criterion, k), values in held_out.items():
-        named = {"criterion": criterion, "k": k, "chosen": (criterion, k) == chosen}
-        means = values, passed[criterion, k][0][0].mean(axis=0)
-        rows += [
-            {**named, "n": n, "held_out": held, "test": test}
-            for n, held, test in zip(labels, *means, strict=True)
-        ]
+    for shortlist, held_out_means in held_out.items():
+        of_draw = passed[shortlist][0]
+        test_means = of_draw[0].mean(axis=0)
+        for n in labels:
+            row = {
+                "criterion": shortlist.criterion,
+                "k": shortlist.k,
+                "chosen": shortlist == chosen,
+                "n": n,
+                "held_out": held_out_means[n - 1],
+                "test": test_means[n - 1],
+            }
+            rows.append(row)
     keys = ["criterion", "k", "n"]
     return pd.DataFrame(rows).merge(tested[[*keys, *TESTED]], on=keys, how="left")[SENSITIVITY]
 
