@@ -46,7 +46,7 @@ from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.variants import Variant
 
 folder, job = sys.argv[1], json.loads(sys.argv[2])
-model = VllmModel(folder, tensor_parallel=job["ranks"])
+model = VllmModel(folder, "float32", "auto", job["ranks"])
 def run(requests, **decoding):
     engine = VllmEngine(model, Decoding(max_new_tokens=job["new_tokens"], **decoding))
     return [

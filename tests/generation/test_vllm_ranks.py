@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from headsweep.generation import vllm_ranks
 from headsweep.generation.vllm_ranks import LayerEdit, RankModel, edit, prepare
 
 HEADS, HEAD_DIM, OUTPUTS, INNER, DEPTH, TOKENS = 6, 4, 10, 14, 3, 5
@@ -42,7 +43,9 @@ def part_of_model(projections, rank, ranks):
 
 
 @pytest.fixture(params=[False, True], ids=["hooks", "in place"])
-def in_place(request):
+def in_place(request, monkeypatch):
+    """Change weights in place on this CPU, too, or leave them alone."""
+    monkeypatch.setattr(vllm_ranks, "_is_plain", lambda _: request.param)
     return request.param
 
 
@@ -55,7 +58,8 @@ def world(request, in_place):
         for _ in range(DEPTH)
     ]
     models = [part_of_model(projections, rank, request.param) for rank in range(request.param)]
-    ranks = [RankModel(model, HEADS, DEPTH, in_place) for model in models]
+    ranks = [RankModel(model, HEADS, DEPTH) for model in models]
+    assert all(rank._in_place == in_place for rank in ranks)
     return SimpleNamespace(projections=projections, models=models, ranks=ranks)
 
 
@@ -122,12 +126,13 @@ def test_what_was_changed_before_is_as_it_was_bit_by_bit(world):
         assert all(torch.equal(weight, kept[name]) for name, weight in model.state_dict().items())
 
 
-def test_a_rank_says_where_something_can_be_changed(in_place):
+@pytest.mark.usefixtures("in_place")
+def test_a_rank_says_where_something_can_be_changed():
     projections = [(nn.Linear(HEADS * HEAD_DIM, OUTPUTS), nn.Linear(INNER, OUTPUTS))] * DEPTH
     model = part_of_model(projections, 1, 2)
     del model.model.layers[2].mlp.down_proj
     del model.model.layers[0].self_attn.o_proj
-    layers = RankModel(model, HEADS, DEPTH, in_place).layers
+    layers = RankModel(model, HEADS, DEPTH).layers
     assert (layers.with_heads, layers.skippable) == ({1, 2}, {1})
 
 

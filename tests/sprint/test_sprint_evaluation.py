@@ -15,7 +15,7 @@ from headsweep.sprint import choosing, evaluation, methods
 from headsweep.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
 from headsweep.sprint.evaluation import MEAN, SHUFFLED, compared, families, paired, shuffle
 from headsweep.sprint.experiment import costs_of
-from headsweep.sprint.rankers import greedy_cover
+from headsweep.sprint.rankers import Shortlist, greedy_cover
 from headsweep.sprint.scores import Answers, drawn, mean_over, ordered
 from headsweep.sprint.validation import LIKENESS, Reading, likeness, overlap, readings
 from headsweep.statistics.intervals import Bootstrap, holm, simultaneous
@@ -268,9 +268,9 @@ def test_readings_are_held_against_no_diversity_and_embedders_against_the_chosen
 
 def test_a_shortlist_is_held_against_the_chosen_one():
     draw = np.random.default_rng(3)
-    passed = {("cover", k): [[draw.random((QUESTIONS, 3))]] for k in (2, 4)}
+    passed = {Shortlist("cover", k): [[draw.random((QUESTIONS, 3))]] for k in (2, 4)}
     held_out = {shortlist: np.array([0.1, 0.2, 0.3]) for shortlist in passed}
-    table = evaluation.sensitivity(passed, held_out, ("cover", 2))
+    table = evaluation.sensitivity(passed, held_out, Shortlist("cover", 2))
     assert list(table.columns) == evaluation.SENSITIVITY
     chosen, other = (table[table["k"] == k].reset_index() for k in (2, 4))
     assert chosen["chosen"].all() and chosen["difference"].isna().all()

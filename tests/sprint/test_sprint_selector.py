@@ -34,8 +34,12 @@ PLACES = {
 each_geometry = pytest.mark.parametrize("geometry", PLACES)
 
 
+def setting_of(geometry, dimension, diversity, decay=0.01, epochs=200, rate=0.01, embedder=""):
+    return Setting(geometry, dimension, diversity, decay, epochs, rate, embedder)
+
+
 def make(geometry):
-    return HeadSelector(EMBEDDING_DIM, POOL, Setting(geometry, DIMENSION, 0.1), 0)
+    return HeadSelector(EMBEDDING_DIM, POOL, setting_of(geometry, DIMENSION, 0.1), 0)
 
 
 def questions():
@@ -115,7 +119,7 @@ def test_loss_equals_the_formula_summed_one_term_at_a_time(diversity):
 
 
 def train(data, *setting):
-    return fit(*data, [Setting(*setting, weight_decay=1.0, epochs=60)], [0])[0]
+    return fit(*data, [setting_of(*setting, decay=1.0, epochs=60)], [0])[0]
 
 
 @each_geometry
@@ -204,7 +208,7 @@ def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry):
     embeddings, correct = map(torch.from_numpy, data)
     assert 0 < (~correct.any(dim=1)).sum() < 41
     several = [(0.0, 0.01), (0.3, 2.0), (0.05, 0.0), (0.0, 5.0)]  # λ and weight decay
-    settings = [Setting(geometry, 5, *each, epochs=25, learning_rate=0.02) for each in several]
+    settings = [setting_of(geometry, 5, *each, epochs=25, rate=0.02) for each in several]
     seeds = [3, 3, 8, 1]
     found = fit(*data, settings, seeds)
     for setting, seed, one in zip(settings, seeds, found, strict=True):
@@ -260,9 +264,12 @@ def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting)
     several = {"dimension": (4,), "diversity": (0.0, 0.3), "weight_decay": (0.1,), "epochs": 15}
     several |= {"embedder": ("e", "f"), "max_n": 5}
     given = options(**several, seeds=(2, 9), redraws=2, redrawn_setting=setting)
-    kept = Setting("ball", 4, 0.3, 0.1, epochs=15, embedder="e")
+    kept = setting_of("ball", 4, 0.3, 0.1, epochs=15, embedder="e")
     again = rank_again(training, data.correct, test, kept, given)
-    rankings = {(method, *of): (list(ids), order) for method, *of, ids, order in again}
+    rankings = {
+        (each.method, each.training, each.seed): (list(each.question_ids), each.heads)
+        for each in again
+    }
     others = {
         f"{geometry}, λ = {value:g}, e": replace(kept, geometry=geometry, diversity=value)
         for geometry, value in product(("sphere", "ball"), (0.0, 0.3))

@@ -77,7 +77,7 @@ def test_what_no_config_asks_for_is_removed_and_nothing_else(capsys):
     everything = make(long) | needed
     held = contents({"short": short})
     assert {*chain(*held.values())} == everything == there()
-    assert {*chain(*(held[each] for each in held if each[2] == ("short",)))} == needed
+    assert {*chain(*(held[each] for each in held if each.needed_by == ("short",)))} == needed
     # Unfinished work stays with what it is for, and what is of no known form stays.
     arm = arms(short, "words")[1]
     needed |= {write(file) for file in files_of(short) if ".jsonl" in file.name}

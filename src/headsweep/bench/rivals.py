@@ -102,7 +102,8 @@ def engine(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
 
 def vllm(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     """Answer with vLLM, one pruned model at a time."""
-    model = _in_vllm(loaded.folder, str(loaded.dtype).removeprefix("torch."))
+    dtype = str(loaded.dtype).removeprefix("torch.")
+    model = _in_vllm(loaded.folder, dtype, "auto", 1)
     runner = VllmEngine(model, Decoding(max_new_tokens=work.max_new_tokens))
     _collect(runner, loaded.eos_token_ids, work, outcome)
 

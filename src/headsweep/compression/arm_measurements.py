@@ -1,6 +1,6 @@
 """Measures the size and speed of the arms of a compression."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 from scipy.special import stdtrit
+from torch import Tensor
 
 from headsweep import paths
 from headsweep.compression import footprint
@@ -27,7 +28,6 @@ _WARM_UPS = 3  # before a pass is timed
 _TEST_TURNS = 4  # the whole test takes far longer than a pass
 _MORE_SECONDS = 10  # for further turns of the pair
 _NEW_TOKENS, _DECODE_TURNS = 16, 3
-_SECONDS = ("seconds", "seconds_low", "seconds_high")
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
 
 
@@ -86,9 +86,12 @@ def measure(config: Config, compression: str) -> None:
                     "tokens": tokens,
                     "batch": batch,
                 }
-                *seconds, decoded = speeds[batch][place]
-                row |= dict(zip(_SECONDS, seconds, strict=True)) | sizes
-                row["tokens_per_second"] = decoded
+                speed = speeds[batch][place]
+                row["seconds"] = speed.median
+                row["seconds_low"] = speed.low
+                row["seconds_high"] = speed.high
+                row |= sizes
+                row["tokens_per_second"] = speed.new_tokens
                 if tokens == first and batch == most:
                     row["peak_bytes"] = entry.peak
                     row |= dict(zip(_TEST_TIME, test[place], strict=True))
@@ -101,18 +104,33 @@ def measure(config: Config, compression: str) -> None:
     write_record(output, stopwatch, {"compression": compression, **facts})
 
 
-def _speeds(
-    measured: Sequence[_Measured], batch: int, tokens: int, repeats: int
-) -> Float[np.ndarray, "measured 4"]:
-    """Return median and quartiles of a pass's seconds, and the new tokens a second after it.
+class _Speed(NamedTuple):
+    """How fast a learner reads a batch of texts, and writes after them."""
 
-    An encoder has no new tokens: nan.
-    """
+    median: float  # seconds of a pass
+    low: float  # their quartiles
+    high: float
+    new_tokens: float  # a second, of all texts; nan for an encoder, which writes none
+
+
+def _speeds(measured: Sequence[_Measured], batch: int, tokens: int, repeats: int) -> list[_Speed]:
+    """Return how fast each learner reads `batch` texts of `tokens` tokens and writes after them."""
     texts = footprint.dummy_texts(measured[0].learner.encoder, batch, tokens)
     turns = _timed(measured, lambda entry: entry.encoder(**texts), repeats, _WARM_UPS)
-    passes = np.quantile(turns, (0.5, 0.25, 0.75), axis=0)
-    if not find_heads(measured[0].whole.encoder).keeps_cache:
-        return np.vstack([passes, np.full(len(measured), np.nan)]).T
+    medians, lows, highs = np.quantile(turns, (0.5, 0.25, 0.75), axis=0)
+    new_tokens = np.full(len(measured), np.nan)
+    if find_heads(measured[0].whole.encoder).keeps_cache:
+        new_tokens = _NEW_TOKENS * batch / _decoding_seconds(measured, texts)
+    return [
+        _Speed(medians[place], lows[place], highs[place], new_tokens[place])
+        for place in range(len(measured))
+    ]
+
+
+def _decoding_seconds(
+    measured: Sequence[_Measured], texts: Mapping[str, Tensor]
+) -> Float[np.ndarray, " measured"]:
+    """Return the median seconds that each decoder takes for `_NEW_TOKENS` tokens after texts."""
     caches: dict[int, Any] = {}  # by learner
 
     def decode(learner: Learner) -> None:
@@ -126,8 +144,8 @@ def _speeds(
             new = logits[:, -1:].argmax(-1)
         cache.crop(-_NEW_TOKENS)
 
-    seconds = np.median(_timed(measured, decode, _DECODE_TURNS, warm_ups=1), axis=0)
-    return np.vstack([passes, _NEW_TOKENS * batch / seconds]).T
+    turns = _timed(measured, decode, _DECODE_TURNS, warm_ups=1)
+    return np.median(turns, axis=0)
 
 
 def _answering(

@@ -262,6 +262,21 @@ def heads_due(settings: Compression, heads: int, time: int, end: int) -> int:
     return heads_at(settings.start + rise, heads)
 
 
+class _Unit(NamedTuple):
+    """Heads of one layer that are removed together. The unit that sorts first is removed first."""
+
+    lost: int
+    """With the scope `layer`, the number of heads that the layer loses before this unit; else 0."""
+    score: float
+    """The mean of its heads' scores."""
+    heads: list[Variant]
+
+    @property
+    def layer(self) -> int | None:
+        """The layer of its heads."""
+        return self.heads[0].layer
+
+
 def lowest_heads(
     scores: Scores,
     geometry: HeadGeometry,
@@ -281,26 +296,30 @@ def lowest_heads(
         ModelError: the layers do not have that many heads to spare.
     """
     before = gone or {}
-    # With the scope `layer`, first what the layer loses before a unit goes, then the unit's score.
-    units = [
-        (before.get(layer.index, 0) + rank * len(heads) if scope == "layer" else 0, score, heads)
-        for layer in geometry.layers
-        if layer.index in scores
-        for rank, (score, heads) in enumerate(_units(layer, scores[layer.index].tolist(), unit))
-    ]
-    left = Counter(heads[0].layer for *_, heads in units)
-    sizes = {heads[0].layer: len(heads) for *_, heads in units}
-    removable = sum((left[layer] - 1) * size for layer, size in sizes.items())
+    units: list[_Unit] = []
+    for layer in geometry.layers:
+        if layer.index not in scores:
+            continue
+        lost = before.get(layer.index, 0)
+        for of_layer in _units(layer, scores[layer.index].tolist(), unit):
+            if scope == "layer":
+                units.append(of_layer._replace(lost=lost))
+                lost += len(of_layer.heads)
+            else:
+                units.append(of_layer)
+    left = Counter(candidate.layer for candidate in units)  # units, by layer
+    sizes = {candidate.layer: len(candidate.heads) for candidate in units}
+    removable = sum((left[index] - 1) * size for index, size in sizes.items())
     if count > removable:
         raise ModelError(
             f"{count} heads cannot go: {removable} can, as each of {len(left)} layers keeps "
             f"{max(sizes.values(), default=1)} of its own; lower the ratio"
         )
     chosen: list[Variant] = []
-    for *_, heads in sorted(units):
-        if left[heads[0].layer] > 1 and len(chosen) + len(heads) <= count:
-            left[heads[0].layer] -= 1
-            chosen += heads
+    for candidate in sorted(units):
+        if left[candidate.layer] > 1 and len(chosen) + len(candidate.heads) <= count:
+            left[candidate.layer] -= 1
+            chosen += candidate.heads
     return sorted(chosen)
 
 
@@ -363,19 +382,15 @@ def smallest_unit(geometry: HeadGeometry, unit: Unit) -> int:
     return min(unit_size(layer.query_heads, layer.kv_heads, unit) for layer in geometry.layers)
 
 
-def _units(
-    layer: AttentionLayer, scores: Sequence[float], unit: Unit
-) -> list[tuple[float, list[Variant]]]:
-    """Return the units of a layer with their mean scores, lowest first."""
+def _units(layer: AttentionLayer, scores: Sequence[float], unit: Unit) -> list[_Unit]:
+    """Return the units of a layer, the lowest mean score first."""
     size = 1 if unit == "head" else layer.query_heads // layer.kv_heads
-    units = [list(range(start, start + size)) for start in range(0, layer.query_heads, size)]
+    together = [list(range(start, start + size)) for start in range(0, layer.query_heads, size)]
     if unit == "query" and size > 1:  # the lowest of each group, the second lowest of each, ...
-        ranked = (sorted(group, key=lambda head: (scores[head], head)) for group in units)
-        units = [list(heads) for heads in zip(*ranked, strict=True)]
-    return sorted(
-        (
-            sum(scores[head] for head in heads) / len(heads),
-            [Variant(layer.index, head) for head in heads],
-        )
-        for heads in units
-    )
+        ranked = [sorted(group, key=lambda head: (scores[head], head)) for group in together]
+        together = [[group[place] for group in ranked] for place in range(size)]
+    units = []
+    for heads in together:
+        mean = sum(scores[head] for head in heads) / len(heads)
+        units.append(_Unit(0, mean, [Variant(layer.index, head) for head in heads]))
+    return sorted(units)

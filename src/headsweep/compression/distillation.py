@@ -95,10 +95,13 @@ def without_attention_dropout(encoder: PreTrainedModel) -> Iterator[None]:
     transformers returns attention weights after dropout; the squared noise in the feature loss
     would teach a student to spread its attention.
     """
-    readers = find_readers(encoder, find_heads(encoder))
-    attentions = {name.rpartition(".")[0] for names in readers.values() for name in names}
-    children = [child for name in attentions for child in encoder.get_submodule(name).children()]
-    dropouts = {child: child.p for child in children if isinstance(child, nn.Dropout)}
+    dropouts: dict[nn.Dropout, float] = {}
+    for projections in find_readers(encoder, find_heads(encoder)).values():
+        for name in projections:
+            attention = encoder.get_submodule(name.rpartition(".")[0])
+            for child in attention.children():
+                if isinstance(child, nn.Dropout):
+                    dropouts[child] = child.p
     for dropout in dropouts:
         dropout.p = 0.0
     try:

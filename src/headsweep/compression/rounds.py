@@ -5,6 +5,7 @@ learner as the teacher, removes the heads of lowest score for good and trains th
 """
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -207,22 +208,32 @@ class _Run(Between, Generic[_L]):
 
     def after_step(self, step: int) -> bool:
         """Remove one unit of heads if one is due and no stopping rule applies."""
-        settings = self.settings
         recipe = self.settings.training
-        steps = recipe.epochs * -(-len(self.examples) // recipe.batch_size)
-        unit = smallest_unit(self.geometry, settings.importance.unit)
-        gone = self.whole.heads - self.geometry.heads + unit
-        if self.stopped or gone > heads_due(settings, self.whole.heads, step, steps):
+        last_step = recipe.epochs * math.ceil(len(self.examples) / recipe.batch_size)
+        due = heads_due(self.settings, self.whole.heads, step, last_step)
+        removed = self.whole.heads - self.geometry.heads
+        unit = smallest_unit(self.geometry, self.settings.importance.unit)
+        if self.stopped or removed + unit > due:
             return False
-        smallest, largest_loss = settings.smallest, settings.largest_loss
-        self.stopped = smallest is not None and parameters(self.learner.network) <= smallest
-        if largest_loss is not None:
-            solved = accuracy(self.learner, self.dev) or 0.0
-            self.stopped |= (self.history.dev_strict or 0.0) - solved > largest_loss
-        if not self.stopped:
-            self.steps = step
-            self.cut(unit)
-        return not self.stopped
+        self.stopped = self._is_small_enough() or self._has_lost_too_much()
+        if self.stopped:
+            return False
+        self.steps = step
+        self.cut(unit)
+        return True
+
+    def _is_small_enough(self) -> bool:
+        """Tell whether the network has no more parameters than the setting `smallest`."""
+        smallest = self.settings.smallest
+        return smallest is not None and parameters(self.learner.network) <= smallest
+
+    def _has_lost_too_much(self) -> bool:
+        """Tell whether accuracy on the development part fell by more than `largest_loss`."""
+        largest_loss = self.settings.largest_loss
+        if largest_loss is None:
+            return False
+        solved = accuracy(self.learner, self.dev) or 0.0
+        return (self.history.dev_strict or 0.0) - solved > largest_loss
 
     def from_scratch(self) -> None:
         """Train a learner of the final shape from random weights."""

@@ -38,13 +38,7 @@ class VllmModel:
         ModelError: vLLM is not installed or cannot serve the model.
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        dtype: str = "float32",
-        device: str = "auto",
-        tensor_parallel: int = 1,
-    ) -> None:
+    def __init__(self, folder: str | Path, dtype: str, device: str, tensor_parallel: int) -> None:
         # The scheduler in this process; a single rank, too.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if device.startswith("cuda:"):

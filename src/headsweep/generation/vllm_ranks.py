@@ -48,19 +48,16 @@ class RankModel:
     """A rank's part of a model, whose heads and layers `edit` changes.
 
     The projections are vLLM's `RowParallelLinear`: they have `tp_rank` and `tp_size`, and take
-    their part of the input, [tokens, width / tp_size].
+    their part of the input, [tokens, width / tp_size]. Weights are changed where they are plain
+    numbers on a GPU, elsewhere what goes into them.
 
     Args:
         model: as vLLM has built it.
         query_heads: in each layer, of all ranks together.
         depth: number of layers.
-        in_place: whether weights are changed, not what goes into them; by default where they are
-            plain numbers on a GPU.
     """
 
-    def __init__(
-        self, model: nn.Module, query_heads: int, depth: int, in_place: bool | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, query_heads: int, depth: int) -> None:
         self._model = type(model).__name__
         self._query_heads = query_heads
         modules: dict[str, Any] = dict(model.named_modules())
@@ -69,13 +66,11 @@ class RankModel:
         names = {layer: _MLP.format(layer=layer) for layer in range(depth)}
         self._mlps = {layer: modules[name] for layer, name in names.items() if name in modules}
         projections = [*self._attention.values(), *self._mlps.values()]
-        if in_place is None:
-            in_place = all(_is_plain(projection) for projection in projections)
-        self._in_place = in_place
+        self._in_place = all(_is_plain(projection) for projection in projections)
         self._edits: Mapping[int, LayerEdit] = {}
         self._originals: list[tuple[Tensor, Tensor]] = []
         """Parts of weights that are changed, each with a copy of what it was."""
-        if not in_place:
+        if not self._in_place:
             self._hang_hooks()
 
     @property

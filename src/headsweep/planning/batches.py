@@ -4,7 +4,7 @@ Only the config is read. The workflow turns both into jobs, and ``headsweep plan
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, groupby
@@ -105,15 +105,21 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     variants = list[Variant]()
     by_layer = groupby(pool(config, sweep), key=lambda variant: variant.layer)
     layers = [list(variants_of_layer) for _, variants_of_layer in by_layer]
-    for members in layers if "noise" in kinds else ():
-        count = min(sweep.noise_placebos or len(members), len(members))
-        chosen = (members[i * len(members) // count] for i in range(count))
-        variants += [Variant(head.layer, head.head, "noise") for head in chosen]
+    if "noise" in kinds:
+        for members in layers:
+            variants += noise_placebos(members, sweep.noise_placebos or len(members))
     if "replay" in kinds:
         variants += [Variant(members[0].layer, 0, "replay") for members in layers]
     if "numeric" in kinds:
         variants += numeric(max(map(len, layers)))
     return variants
+
+
+def noise_placebos(heads: Sequence[Variant], count: int) -> list[Variant]:
+    """Return noise placebos of `count` of a layer's heads, spread evenly, at most one a head."""
+    count = min(count, len(heads))
+    chosen = [heads[place * len(heads) // count] for place in range(count)]
+    return [Variant(head.layer, head.head, "noise") for head in chosen]
 
 
 def family_members(config: Config, frontier: Frontier) -> dict[tuple[str, int], list[Variant]]:

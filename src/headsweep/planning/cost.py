@@ -16,6 +16,7 @@ judgements at each depth. The memory of scoring and training is in `headsweep.pl
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
@@ -76,6 +77,16 @@ class Cost(NamedTuple):
     """Size of the answers, or of the weights that are kept."""
 
 
+def total_cost(costs: Sequence[Cost]) -> Cost:
+    """Return the sum of costs, field by field."""
+    return Cost(
+        jobs=sum(cost.jobs for cost in costs),
+        answers=sum(cost.answers for cost in costs),
+        tokens=sum(cost.tokens for cost in costs),
+        disk_gigabytes=sum(cost.disk_gigabytes for cost in costs),
+    )
+
+
 class Texts(NamedTuple):
     """The texts that a map scores."""
 
@@ -128,7 +139,17 @@ def generation_cost(config: Config, batch: PlannedBatch) -> Cost:
 
 
 def generation_seconds(config: Config, batch: PlannedBatch, card: Card = ANY_CARD) -> float:
-    """Return the seconds that a card takes to generate a batch, without job starts.
+    r"""Return the seconds that a card takes to generate a batch, without job starts.
+
+    .. math::
+
+        P p t + \frac{A L}{r} s, \qquad s = \max(r t', W / b) + r K / b + n l
+
+    The first term is the prompts': P passes over p tokens, each token's products in t seconds. The
+    second is the answers': A of L tokens, decoded r together in steps of s seconds. A step takes
+    the longer of its products, of t' seconds a row, and reading W bytes of weights at b bytes a
+    second; then it reads K bytes of each row's keys and values, as many as when its answer is half
+    done, and launches the kernels of n layers in l seconds each.
 
     GPUs that share a model take turns, layer after layer, and are as fast as one; ranks of vLLM
     share every product.
@@ -141,14 +162,14 @@ def generation_seconds(config: Config, batch: PlannedBatch, card: Card = ANY_CAR
     together = min(decoded_rows(model, decoding.max_new_tokens, card), answers)
     ranks = model.tensor_parallel if is_gpu(card) else 1
     bandwidth = card.bandwidth * ranks
-    token = _token_seconds(model, card) / ranks
-    decoded = token * _slowed(model, together, card)
-    step = max(together * decoded, weight_bytes(model) / bandwidth)
+    token_in_prompt = _token_seconds(model, card) / ranks
+    token_in_step = token_in_prompt * _slowed(model, together, card)
+    step = max(together * token_in_step, weight_bytes(model) / bandwidth)
     step += together * token_bytes(model) * (prompt + length / 2) / bandwidth
     step += model.layers * card.launch
     questions = question_count(config.questions[batch.questions])  # samples share a prompt's pass
     passes = questions * (1 + _SHARE_OF_LAYERS * (len(batch.variants) - 1))
-    return passes * prompt * token + answers * length / together * step
+    return passes * prompt * token_in_prompt + answers * length / together * step
 
 
 def _slowed(model: Model, together: int, card: Card) -> float:
@@ -265,32 +286,63 @@ def training_seconds(
 
     Without `settings`: to train its solver, or to measure the speed of a model's arms.
     """
-    texts_in_part, length = _training_part(config, study)
-    a_pass = 2 * parameters(config, study) * length / (card.training * card.flops)  # over a text
+    if settings is not None:
+        return _arm_seconds(config, study, settings, card)
+    if study.solver is not None:
+        return _fit_seconds(config, study, config.solver_of(study).training, card)
+    arms = study.settings if study.measured is None else study.measured
+    return _TEST_TURNS * len(arms) * _test_seconds(config, study, card)
 
-    def trained(training: Training) -> float:
-        launches = math.ceil(texts_in_part / training.batch_size) * card.training_launch
-        return training.epochs * _DEVELOPMENT * (launches + _PASSES * texts_in_part * a_pass)
 
-    if settings is None and study.solver is not None:
-        return trained(config.solver_of(study).training)
-    tested = _SOLVING * texts_in_part * a_pass
+def _arm_seconds(config: Config, study: Study, settings: Compression, card: Card) -> float:
+    """Return the seconds that a card takes to train, score and test an arm."""
+    seconds = _test_seconds(config, study, card)
+    if settings.rounds:
+        seconds += _fit_seconds(config, study, _recipe(config, study, settings), card)
+    if settings.ratio:
+        removals = settings.rounds if settings.schedule == "rounds" else 1
+        passes = _scoring_passes(config, study, settings)
+        seconds += removals * passes * _text_seconds(config, study, card)
+    return seconds
+
+
+def _text_seconds(config: Config, study: Study, card: Card) -> float:
+    """Return the seconds of a study's model in one pass over a text of its training part."""
+    _, length = _training_part(config, study)
+    return 2 * parameters(config, study) * length / (card.training * card.flops)
+
+
+def _fit_seconds(config: Config, study: Study, training: Training, card: Card) -> float:
+    """Return the seconds that a card takes to train a solver or an arm."""
+    texts, _ = _training_part(config, study)
+    launches = math.ceil(texts / training.batch_size) * card.training_launch
+    products = _PASSES * texts * _text_seconds(config, study, card)
+    return training.epochs * _DEVELOPMENT * (launches + products)
+
+
+def _test_seconds(config: Config, study: Study, card: Card) -> float:
+    """Return the seconds of an arm's test: a model's answers, or a solver's judgements."""
     if study.model is not None:
         batch = PlannedBatch(study.model, study.decoding, str(study.test), (BASE,))
-        tested = generation_seconds(config, batch, card)
-    if settings is None:
-        arms = study.settings if study.measured is None else study.measured
-        return _TEST_TURNS * len(arms) * tested
-    seconds = tested + (trained(_recipe(config, study, settings)) if settings.rounds else 0)
+        return generation_seconds(config, batch, card)
+    texts, _ = _training_part(config, study)
+    return _SOLVING * texts * _text_seconds(config, study, card)
+
+
+def _scoring_passes(config: Config, study: Study, settings: Compression) -> int:
+    """Return how many texts a model reads to score its heads before one removal."""
+    texts, _ = _training_part(config, study)
     importance = settings.importance
-    scored = min(texts_in_part, importance.calibration or texts_in_part)
-    if importance.criterion == "causal" and study.solver is not None:  # on the development part
-        encoder = config.solver_of(study).encoder
-        scored = encoder.layers * encoder.heads * (texts_in_part // 10)
-    elif importance.criterion in ("random", "causal"):
-        scored = 0  # a model's causal scores are a sweep's accuracies
-    removals = settings.rounds if settings.schedule == "rounds" else 1
-    return seconds + (removals * scored * a_pass if settings.ratio else 0)
+    match importance.criterion:
+        case "random":
+            return 0
+        case "causal" if study.solver is None:
+            return 0  # the scores are a sweep's accuracies
+        case "causal":  # the development part without each head
+            encoder = config.solver_of(study).encoder
+            return encoder.layers * encoder.heads * (texts // 10)
+        case _:
+            return min(texts, importance.calibration or texts)
 
 
 def training_request(

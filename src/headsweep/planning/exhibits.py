@@ -37,7 +37,8 @@ class Exhibit(NamedTuple):
     """The kind of data it is drawn from: `RunFiles.figure_data` gives the files,
     `headsweep.figures.draw.READERS` reads them."""
     draw: str
-    """The function that draws it from that data."""
+    """The module and function that draw it from that data, as ``figures.gains:violins``. It is a
+    name because importing the function would load matplotlib for every command that reads this."""
     section: Section
     title: str
     caption: str

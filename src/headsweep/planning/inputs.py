@@ -316,7 +316,8 @@ def _check_revision(where: str, section: _Source) -> Path | None:
 
 
 def _check_room(needed: float, what: str, advice: str) -> None:
-    free = shutil.disk_usage(existing := _existing()).free / 1e9
+    existing = _existing()
+    free = shutil.disk_usage(existing).free / 1e9
     if free < needed:
         raise ConfigError(
             f"{existing} has {free:.1f} GB free, but {what} about {needed:.1f} GB; {advice}"
@@ -331,7 +332,8 @@ def _existing() -> Path:
 
 def _missing(files: Sequence[str]) -> float:
     """Return the fraction of files that do not exist yet."""
-    return sum(not Path(file).exists() for file in files) / max(len(files), 1)
+    absent = [file for file in files if not Path(file).exists()]
+    return len(absent) / max(len(files), 1)
 
 
 def _needed(config: Config) -> _Needed:

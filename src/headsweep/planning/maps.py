@@ -2,7 +2,7 @@
 
 from headsweep.config import Config, HeadMap, Model
 from headsweep.errors import ConfigError
-from headsweep.planning.batches import PlannedBatch, batches, expand
+from headsweep.planning.batches import PlannedBatch, batches, expand, noise_placebos
 from headsweep.planning.keys import digest, key
 from headsweep.tables import GRADIENTS, SCORES
 from headsweep.variants import Variant
@@ -29,10 +29,7 @@ def map_heads(config: Config, name: str, layer: int) -> list[Variant]:
 
 def map_noise(config: Config, name: str, layer: int) -> list[Variant]:
     """Return the noise placebos of one of a map's layers, spread over its heads."""
-    heads = map_heads(config, name, layer)
-    count = min(config.maps[name].noise_placebos, len(heads))
-    chosen = [heads[place * len(heads) // count] for place in range(count)]
-    return [Variant(layer, variant.head, "noise") for variant in chosen]
+    return noise_placebos(map_heads(config, name, layer), config.maps[name].noise_placebos)
 
 
 def unchanged(layer: int) -> Variant:

@@ -6,7 +6,7 @@ from headsweep.config import Config
 from headsweep.config.compression import SCORED_AT_ONCE
 from headsweep.planning import cost, memory
 from headsweep.planning.batches import PlannedBatch, batches
-from headsweep.planning.cards import CARDS, CPU_SHARE, this_cpu
+from headsweep.planning.cards import CARDS, CPU_SHARE, Card, this_cpu
 from headsweep.planning.cost import Cost
 from headsweep.planning.footprint import gigabytes_of, gpus_of, is_gpu
 from headsweep.planning.sight import ABOUT, ASSUMED, sight
@@ -28,9 +28,7 @@ def describe(config: Config) -> str:
     costs += [
         ((name, "training", ""), cost.training_cost(config, name)) for name in config.compressions
     ]
-    total = Cost(
-        *map(sum, zip(Cost(0, 0, 0, 0), *(batch_cost for _, batch_cost in costs), strict=True))
-    )
+    total = cost.total_cost([one_cost for _, one_cost in costs])
     costs.append((("total", "", ""), total))
     trainings = {name: _trained(config, name) for name in config.compressions}
     answer_lengths = sorted({cost.answer_length(config, batch) for batch in planned})
@@ -77,31 +75,50 @@ def _hours(
     for name, card in {**CARDS, "this CPU": this_cpu()}.items():
         generated = sum(cost.generation_seconds(config, batch, card) for batch in planned)
         mapped = sum(cost.map_seconds(config, map_name, card) for map_name in config.maps)
-        trained = 0.0
-        for study in config.compressions.values():
-            of_teacher = [None] if study.solver else []
-            for settings in (*study.settings.values(), *of_teacher):
-                seconds = cost.training_seconds(config, study, settings, card)
-                trained += len(study.seeds) * seconds
-        needed = {
-            wanted_by: gigabytes_of(model, card) for wanted_by, model in config.models.items()
-        }
-        needed |= {f"training {wanted_by}": sum(peak) for wanted_by, peak in trainings.items()}
-        shared = []
-        if is_gpu(card):
-            counts = {
-                model_name: gpus_of(model, card) for model_name, model in config.models.items()
-            }
-            shared = [
-                f"{model_name} on {count}" for model_name, count in counts.items() if count > 1
-            ]
-        too_large = [wanted_by for wanted_by, size in needed.items() if size > 0.9 * card.gigabytes]
-        fits = f"not {', '.join(too_large)}" if too_large else ", ".join(["yes", *shared])
+        trained = _trained_seconds(config, card)
+        needed = _needed(config, trainings, card)
         most = f"{max(needed.values(), default=0):.0f}"
         basis = "unmeasured" if name in CARDS else "timed now"
         taken = [duration(seconds / 3600) for seconds in (generated, mapped, trained)]
-        rows.append((name, *taken, basis, most, fits))
+        rows.append((name, *taken, basis, most, _fits(config, needed, card)))
     return rows
+
+
+def _trained_seconds(config: Config, card: Card) -> float:
+    """Return the seconds that a card takes for all trainings: of solvers, and of their arms."""
+    seconds = 0.0
+    for study in config.compressions.values():
+        of_each_seed = [
+            cost.training_seconds(config, study, settings, card)
+            for settings in study.settings.values()
+        ]
+        if study.solver:
+            of_each_seed.append(cost.training_seconds(config, study, None, card))
+        for of_seed in of_each_seed:
+            seconds += len(study.seeds) * of_seed
+    return seconds
+
+
+def _needed(
+    config: Config, trainings: Mapping[str, memory.TrainingMemory], card: Card
+) -> dict[str, float]:
+    """Return the GB that each model and each training takes on a card."""
+    models = {name: gigabytes_of(model, card) for name, model in config.models.items()}
+    return models | {f"training {name}": sum(peak) for name, peak in trainings.items()}
+
+
+def _fits(config: Config, needed: Mapping[str, float], card: Card) -> str:
+    """Say what does not fit on a card, else which models take several of them."""
+    too_large = [name for name, size in needed.items() if size > 0.9 * card.gigabytes]
+    if too_large:
+        return f"not {', '.join(too_large)}"
+    words = ["yes"]
+    if is_gpu(card):
+        for name, model in config.models.items():
+            count = gpus_of(model, card)
+            if count > 1:
+                words.append(f"{name} on {count}")
+    return ", ".join(words)
 
 
 def _scoring(config: Config) -> str:
@@ -152,10 +169,12 @@ def aligned(rows: Sequence[Sequence[str]], left: int) -> str:
     rows = [list(map(one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = "<" * left + ">" * (len(widths) - left)
-    lines = (zip(row, sides, widths, strict=True) for row in rows)
-    return "\n".join(
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in line).rstrip() for line in lines
-    )
+    lines = []
+    for row in rows:
+        columns = zip(row, sides, widths, strict=True)
+        cells = [f"{cell:{side}{width}}" for cell, side, width in columns]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
 
 
 def duration(hours: float) -> str:

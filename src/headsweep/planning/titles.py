@@ -35,7 +35,8 @@ def title(config: Config, section: str, name: str) -> str:
     if section == "models":
         return short(name, 28)
     kind = entry.dataset if section == "problems" else entry.benchmark
-    words = entry.file or (section == "questions" and entry.dataset) or name
+    dataset = entry.dataset if section == "questions" else None
+    words = entry.file or dataset or name
     return _KNOWN.get(kind, short(Path(words).stem.replace("_", " "), 24))
 
 
@@ -50,11 +51,11 @@ def titles(config: Config, section: str) -> dict[str, str]:
     """
     entries = getattr(config, section)
     facts = {name: _facts(config, section, entry) for name, entry in entries.items()}
-    several = [
-        key
-        for key in (*_SUBJECTS, *_CONDITIONS)
-        if len({entry[key] for entry in facts.values() if key in entry}) > 1
-    ]
+    several = []
+    for key in (*_SUBJECTS, *_CONDITIONS):
+        values = {entry[key] for entry in facts.values() if key in entry}
+        if len(values) > 1:
+            several.append(key)
     parts: dict[str, list[str]] = {}
     for name, facts_of_entry in facts.items():
         told = [key for key in several if facts_of_entry.get(key)]
@@ -69,7 +70,8 @@ def titles(config: Config, section: str) -> dict[str, str]:
         for names in alike.values():
             if len({facts[name].get(key) for name in names}) > 1:
                 for name in names:
-                    parts[name] += [facts[name][key]] if key in facts[name] else []
+                    if key in facts[name]:
+                        parts[name].append(facts[name][key])
     return {
         name: ", ".join(parts[name]) if entry.title is None else short(entry.title, 60)
         for name, entry in entries.items()
@@ -83,13 +85,14 @@ def check_titles(config: Config) -> None:
         ConfigError: one line that names both.
     """
     for section in EXPERIMENTS:
-        first: dict[str, str] = {}
+        names: dict[str, str] = {}  # by title
         for name, called in titles(config, section).items():
-            if (other := first.setdefault(called, name)) != name:
+            if called in names:
                 raise ConfigError(
-                    f"{section}.{other} and {section}.{name} are both called {called!r} in the "
-                    f"report; write a `title` in {section}.{name} that says what differs"
+                    f"{section}.{names[called]} and {section}.{name} are both called {called!r} in "
+                    f"the report; write a `title` in {section}.{name} that says what differs"
                 )
+            names[called] = name
 
 
 def _facts(config: Config, section: str, entry: Any) -> dict[str, str]:
@@ -138,13 +141,19 @@ def _numbered(what: str, chosen: Literal["all"] | Sequence[int]) -> str:
     """Return layers or heads in words: ``all layers``, ``layer 21``, ``layers 0, 5 to 9``."""
     if chosen == "all":
         return f"all {what}"
-    runs: list[list[int]] = []
-    for number in sorted(set(chosen)):
+    numbers = sorted(set(chosen))
+    if len(numbers) == 1:
+        return f"{what.removesuffix('s')} {numbers[0]}"
+    runs: list[list[int]] = []  # of consecutive numbers
+    for number in numbers:
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    if len(runs) == len(runs[0]) == 1:
-        return f"{what.removesuffix('s')} {runs[0][0]}"
-    told = (", ".join(map(str, run)) if len(run) < 3 else f"{run[0]} to {run[-1]}" for run in runs)
+    told = []
+    for run in runs:
+        if len(run) < 3:
+            told += [str(number) for number in run]
+        else:
+            told.append(f"{run[0]} to {run[-1]}")
     return f"{what} {', '.join(told)}"

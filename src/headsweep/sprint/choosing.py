@@ -25,7 +25,7 @@ from headsweep.sprint.evaluation import POINTS, TESTED
 from headsweep.sprint.scores import Answers, Trained, Values, estimated, outcomes
 from headsweep.sprint.validation import Order
 from headsweep.statistics import answers as together
-from headsweep.statistics.differences import Outcomes
+from headsweep.statistics.differences import Outcomes, largest_n
 from headsweep.statistics.differences import compare as compare_all
 from headsweep.statistics.intervals import Bootstrap, interval_of
 
@@ -115,7 +115,7 @@ def compare(
         ]
         rules[method, MAJORITY] = voted[method]
         rules |= {(method, rule): chosen for rule, chosen in learning.get(method, {}).items()}
-    max_n = next(iter(rules.values()))[0][0].shape[1]
+    max_n = largest_n(next(iter(rules.values())))
     led = [(key, (key[0], MAJORITY)) for key in rules if key[1] not in (ORACLE, MAJORITY)]
     leads = compare_all(rules, led, range(1, max_n + 1))
     leads[["method", "rule"]] = leads["method"].tolist()

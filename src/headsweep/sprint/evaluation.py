@@ -12,10 +12,11 @@ import pandas as pd
 from jaxtyping import Float
 
 from headsweep.sprint import methods
+from headsweep.sprint.rankers import Shortlist
 from headsweep.sprint.scores import Scores, Trained, Values, estimated, outcomes
 from headsweep.sprint.validation import APART_FROM_ALL, UNKNOWN, Order, Reading, Z
 from headsweep.statistics import LEVEL
-from headsweep.statistics.differences import Outcomes, compare, of_questions
+from headsweep.statistics.differences import Outcomes, compare, largest_n, of_questions
 from headsweep.statistics.intervals import Bootstrap, simultaneous
 from headsweep.tables import CURVES
 
@@ -154,7 +155,7 @@ def compared(compared_with: Mapping[str, Mapping[str, Outcomes]]) -> pd.DataFram
     for method, passed_by_method in compared_with.items():
         pairs = [(method, other) for other in passed_by_method if other != method]
         appended = {name: with_mean(passed) for name, passed in passed_by_method.items()}
-        labels = [*range(1, passed_by_method[method][0][0].shape[1] + 1), MEAN]
+        labels = [*range(1, largest_n(passed_by_method[method]) + 1), MEAN]
         parts.append(compare(appended, pairs, labels))
     return pd.concat(parts, ignore_index=True)
 
@@ -221,7 +222,7 @@ def paired(
     if 1 < apart.sum() < len(apart):
         others = {name: of_questions(passed, apart) for name, passed in passed_by_method.items()}
         pairs = [(methods.SPRINT, name) for name in whole["method"].unique()]
-        labels = range(1, passed_by_method[methods.SPRINT][0][0].shape[1] + 1)
+        labels = range(1, largest_n(passed_by_method[methods.SPRINT]) + 1)
         cut = compare(others, pairs, labels)[["against", "n", *TESTED[:3]]]
         cut = cut.set_axis(["method", "n", *APART], axis=1)
         whole = whole.merge(cut, on=["method", "n"], how="left")
@@ -252,7 +253,8 @@ def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, Reading]) ->
     """
     appended = {name: with_mean(values) for name, values in passed.items()}
     pairs = [(name, reading.against) for name, reading in readings.items() if reading.against]
-    labels = [*range(1, next(iter(passed.values()))[0][0].shape[1] + 1), MEAN]
+    max_n = largest_n(next(iter(passed.values())))
+    labels = [*range(1, max_n + 1), MEAN]
     tested = compare(appended, pairs, labels)[["method", "n", *TESTED]]
     rows = [
         {"reading": name, **readings[name]._asdict(), "n": n, "pass_at_n": value}
@@ -265,31 +267,37 @@ def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, Reading]) ->
 
 
 def sensitivity(
-    passed: Mapping[tuple[str, int], Outcomes],
-    held_out: Mapping[tuple[str, int], Float[np.ndarray, " max_n"]],
-    chosen: tuple[str, int],
+    passed: Mapping[Shortlist, Outcomes],
+    held_out: Mapping[Shortlist, Float[np.ndarray, " max_n"]],
+    chosen: Shortlist,
 ) -> pd.DataFrame:
     """Return Pass@N of heads drawn from every shortlist, columns `SENSITIVITY`.
 
     It is for display only: no shortlist is chosen by the test questions.
 
     Args:
-        passed: on test questions, by criterion and K.
-        held_out: means on held-out training questions, likewise.
-        chosen: criterion and K that are best there.
+        passed: on test questions.
+        held_out: means on held-out training questions.
+        chosen: the shortlist that is best there.
     """
     labels = range(1, len(held_out[chosen]) + 1)
     pairs = [(shortlist, chosen) for shortlist in passed if shortlist != chosen]
     tested = compare(passed, pairs, labels)
     tested[["criterion", "k"]] = tested["method"].tolist()
     rows = []
-    for (criterion, k), values in held_out.items():
-        named = {"criterion": criterion, "k": k, "chosen": (criterion, k) == chosen}
-        means = values, passed[criterion, k][0][0].mean(axis=0)
-        rows += [
-            {**named, "n": n, "held_out": held, "test": test}
-            for n, held, test in zip(labels, *means, strict=True)
-        ]
+    for shortlist, held_out_means in held_out.items():
+        of_draw = passed[shortlist][0]
+        test_means = of_draw[0].mean(axis=0)
+        for n in labels:
+            row = {
+                "criterion": shortlist.criterion,
+                "k": shortlist.k,
+                "chosen": shortlist == chosen,
+                "n": n,
+                "held_out": held_out_means[n - 1],
+                "test": test_means[n - 1],
+            }
+            rows.append(row)
     keys = ["criterion", "k", "n"]
     return pd.DataFrame(rows).merge(tested[[*keys, *TESTED]], on=keys, how="left")[SENSITIVITY]
 
@@ -309,7 +317,7 @@ def transfer(
     by_name = {itself: passed, **at_home}
     draws = min(len(by_draw) for by_draw in by_name.values())
     seeds = min(len(by_draw[0]) for by_draw in by_name.values())
-    most = min(by_draw[0][0].shape[1] for by_draw in by_name.values())
+    most = min(map(largest_n, by_name.values()))
     cut: dict[str, Outcomes] = {}
     for name, by_draw in by_name.items():
         shorter = [[values[:, :most] for values in by_seed[:seeds]] for by_seed in by_draw[:draws]]

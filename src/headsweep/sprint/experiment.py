@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -58,16 +58,22 @@ class GradedAnswers:
         cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
         graded = _part(path, table, cells, ["correct", "group", "tokens"])
         depth = self._config.models[self._model].layers
-        costs = np.array([costs_of(Variant.parse(name), depth) for name in variants])
+        costs = [costs_of(Variant.parse(name), depth) for name in variants]
 
         def grid(column: str) -> np.ndarray:
             return graded[column].to_numpy().reshape(len(ids), -1)
 
-        def of_variants(cost: np.ndarray) -> np.ndarray:
-            return np.tile(np.repeat(cost, samples), (len(ids), 1))
+        def repeated(shares: Sequence[float]) -> np.ndarray:
+            """Repeat each variant's share for its samples, and all of them for each question."""
+            return np.tile(np.repeat(shares, samples), (len(ids), 1))
 
-        shared, alone = map(of_variants, costs.T)
-        return Answers(grid("correct"), grid("group"), grid("tokens"), shared, alone)
+        return Answers(
+            correct=grid("correct"),
+            group=grid("group"),
+            tokens=grid("tokens"),
+            shared=repeated([cost.shared for cost in costs]),
+            alone=repeated([cost.alone for cost in costs]),
+        )
 
     def prompt_tokens(self, decoding: str, questions: str) -> float:
         """Return the mean length of a question's prompt in tokens; NaN if unknown.
@@ -88,17 +94,25 @@ class GradedAnswers:
         return self._store.path(kind, **names)
 
 
-def costs_of(variant: Variant, depth: int) -> tuple[float, float]:
-    """Return the shares of a model's layers that process the prompt, for a variant of it.
+class PromptCost(NamedTuple):
+    """The shares of a model's layers that process the prompt for a variant.
 
-    First, those that do so as in the base model; second, those that do so for this variant alone.
     Their sum is the work of a token as a share of the base model's.
     """
+
+    shared: float
+    """Layers that process it as in the base model."""
+    alone: float
+    """Layers that process it for this variant alone."""
+
+
+def costs_of(variant: Variant, depth: int) -> PromptCost:
+    """Return what a variant of a model of `depth` layers costs."""
     if variant.is_base:
-        return 1.0, 0.0
-    family = FAMILIES[variant.kind]
-    first = (variant.layer or 0) / depth
-    return first, family.work(variant, depth) - first
+        return PromptCost(1.0, 0.0)
+    work = FAMILIES[variant.kind].work(variant, depth)
+    below = (variant.layer or 0) / depth
+    return PromptCost(shared=below, alone=work - below)
 
 
 class Experiment:

@@ -208,8 +208,10 @@ def choose(
         and the score on the held-out part; the loss, and whether it diverged.
     """
     max_n = min(options.max_n, correct.shape[1])
-    parts = list(zip(options.seeds, validation.splits(len(correct), options), strict=True))
-    settings, rows = [], []
+    splits = validation.splits(len(correct), options)  # one for each seed
+    settings: list[Setting] = []
+    rows = []
+    scores, diverged = [], []  # by setting, then by split
     for embedder, geometry, dimension, epochs, rate in product(
         options.embedder,
         options.geometry,
@@ -222,42 +224,66 @@ def choose(
             for diversity, decay in product(options.diversity, options.weight_decay)
         ]
         vectors = embeddings[embedder]
-        fits = [
+        fits_of_splits = [
             fit(vectors[fit_rows], correct[fit_rows], alike, [seed] * len(alike))
-            for seed, (fit_rows, _) in parts
+            for seed, (fit_rows, _) in zip(options.seeds, splits, strict=True)
         ]
-        settings += alike
-        for setting, of_split in zip(alike, zip(*fits, strict=True), strict=True):
-            for (seed, (_, test_rows)), trained in zip(parts, of_split, strict=True):
-                order = rank_heads(trained.selector, vectors[test_rows])[0]
+        for number, setting in enumerate(alike):
+            own_rows = []
+            for split, (_, test_rows) in enumerate(splits):
+                trained = fits_of_splits[split][number]
+                order, _ = rank_heads(trained.selector, vectors[test_rows])
                 curve = validation.ranked_pass(correct[test_rows], order, max_n)
-                row = asdict(setting) | {"seed": seed}
-                row |= {"pass_at_1": curve[0], "pass_at_4": curve[min(4, max_n) - 1]}
-                row["mean_pass"] = curve.mean()
-                row |= {"training_loss": trained.training_loss, "diverged": trained.diverged}
-                rows.append(row)
-    table = pd.DataFrame(rows)
-    score, diverged = (
-        table[name].to_numpy().reshape(-1, len(parts)) for name in ("mean_pass", "diverged")
-    )
-    # `lexsort` is stable: ties go to the first.
-    best = int(np.lexsort((-score.mean(axis=1), diverged.any(axis=1)))[0])
-    return settings[best], table.assign(chosen=np.arange(len(rows)) // len(parts) == best)
+                row = asdict(setting) | {
+                    "seed": options.seeds[split],
+                    "pass_at_1": curve[0],
+                    "pass_at_4": curve[min(4, max_n) - 1],
+                    "mean_pass": curve.mean(),
+                    "training_loss": trained.training_loss,
+                    "diverged": trained.diverged,
+                }
+                own_rows.append(row)
+            settings.append(setting)
+            rows += own_rows
+            scores.append([row["mean_pass"] for row in own_rows])
+            diverged.append([row["diverged"] for row in own_rows])
+    # The last key counts most; `lexsort` is stable, so that ties go to the first.
+    best = np.lexsort((-np.mean(scores, axis=1), np.any(diverged, axis=1)))[0]
+    is_best = np.arange(len(settings)) == best
+    table = pd.DataFrame(rows).assign(chosen=np.repeat(is_best, len(splits)))
+    return settings[best], table
 
 
-Ranking = tuple[str, str, int, Sequence[str], Order]
-"""A ranking: its method, or the name of a reading; the training's name in
-`headsweep.sprint.validation`; its seed; ids of questions, and for each of them the heads, nearest
-first."""
+class Ranking(NamedTuple):
+    """How a method ranks the heads for some questions, after one training."""
+
+    method: str
+    """Or the name of a reading of the loss."""
+    training: str
+    """Which training questions it learnt from, by its name in `headsweep.sprint.validation`."""
+    seed: int
+    question_ids: Sequence[str]
+    heads: Order
+    """The heads' numbers for each of these questions, nearest first."""
+
+
+class _Planned(NamedTuple):
+    """A selector to be trained; the first three fields are those of its `Ranking`."""
+
+    method: str
+    training: str
+    seed: int
+    setting: Setting
 
 
 class _Together(NamedTuple):
     """Selectors that are trained at once, on the same questions with the same embedder."""
 
     rows: Rows
-    test: Questions
-    trained: Sequence[tuple[str, str, int, Setting]]
-    """Method or reading, name of the training, seed, and setting."""
+    """The training questions."""
+    ranked_for: Questions
+    """The questions for which they rank the heads."""
+    planned: Sequence[_Planned]
 
 
 def rank_again(
@@ -270,15 +296,16 @@ def rank_again(
     every seed on every redraw, too; of its rankings only the first `max_n` heads are kept.
     """
     together = _again(train, correct, test, setting, options)
-    for rows, ranked_for, trained in chain(together, _readings(correct, test, setting, options)):
-        seeds = [seed for _, _, seed, _ in trained]
-        settings = [trained_setting for _, _, _, trained_setting in trained]
+    for rows, ranked_for, planned in chain(together, _readings(correct, test, setting, options)):
+        settings = [selector.setting for selector in planned]
+        seeds = [selector.seed for selector in planned]
         embedder = settings[0].embedder
         fits = fit(train.embeddings[embedder][rows], correct[rows], settings, seeds)
-        for (method, name, seed, _), fitted in zip(trained, fits, strict=True):
-            order = rank_heads(fitted.selector, ranked_for.embeddings[embedder])[0]
-            kept = order if method == SPRINT else order[:, : options.max_n]
-            yield method, name, seed, ranked_for.ids, kept
+        for selector, fitted in zip(planned, fits, strict=True):
+            heads, _ = rank_heads(fitted.selector, ranked_for.embeddings[embedder])
+            if selector.method != SPRINT:
+                heads = heads[:, : options.max_n]
+            yield Ranking(selector.method, selector.training, selector.seed, ranked_for.ids, heads)
 
 
 def _again(
@@ -288,19 +315,21 @@ def _again(
         its_setting = setting
         if name != validation.ALL and options.redrawn_setting == "anew":
             its_setting, _ = choose(train.of(rows).embeddings, correct[rows], options)
-        yield _Together(rows, test, [(SPRINT, name, seed, its_setting) for seed in options.seeds])
+        planned = [_Planned(SPRINT, name, seed, its_setting) for seed in options.seeds]
+        yield _Together(rows, test, planned)
     whole = np.arange(len(correct))
     first = options.seeds[0]
     for name, fold in validation.folds(len(correct), options).items():
         rows = np.setdiff1d(whole, fold)
-        yield _Together(rows, train.of(fold), [(SPRINT, name, first, setting)])
+        yield _Together(rows, train.of(fold), [_Planned(SPRINT, name, first, setting)])
 
 
 def _readings(
     correct: Z, test: Questions, setting: Setting, options: Selector
 ) -> Iterator[_Together]:
     alike = defaultdict[tuple[str, str], list[tuple[str, Setting]]](list)
-    for name, reading in validation.readings(options, reading_of(asdict(setting))).items():
+    readings = validation.readings(options, reading_of(asdict(setting)))
+    for name, reading in readings.items():
         its_setting = replace(
             setting,
             geometry=reading.geometry,
@@ -309,8 +338,9 @@ def _readings(
         )
         alike[reading.geometry, reading.embedder].append((name, its_setting))
     draws = validation.redraws(len(correct), options)
-    for (draw, rows), named in product(draws.items(), alike.values()):
-        trained = [
-            (name, draw, seed, its_setting) for name, its_setting in named for seed in options.seeds
-        ]
-        yield _Together(rows, test, trained)
+    for draw, rows in draws.items():
+        for named in alike.values():
+            planned = []
+            for name, its_setting in named:
+                planned += [_Planned(name, draw, seed, its_setting) for seed in options.seeds]
+            yield _Together(rows, test, planned)

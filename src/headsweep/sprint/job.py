@@ -117,9 +117,9 @@ def _trained_again(experiment: Experiment, test: Questions, setting: "Setting") 
     for method, ranker in rankers.rankers(train, z, options).items():
         for drawn, rows in validation.redraws(len(z), options).items():
             order = ranker(train.of(rows), z[rows], test)
-            rankings.append((method, drawn, options.seeds[0], test.ids, order))
-    table = pd.DataFrame(rankings, columns=["method", "training", "seed", "question_id", "heads"])
-    table["heads"] = [list(order.astype(np.int16)) for order in table["heads"]]
+            rankings.append(fitting.Ranking(method, drawn, options.seeds[0], test.ids, order))
+    table = pd.DataFrame(rankings).rename(columns={"question_ids": "question_id"})
+    table["heads"] = [list(ranking.heads.astype(np.int16)) for ranking in rankings]
     return table.explode(["question_id", "heads"])
 
 

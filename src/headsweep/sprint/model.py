@@ -34,19 +34,15 @@ _FACTS = "headsweep"  # a single metadata entry, as safetensors writes several i
 
 @dataclass(frozen=True)
 class Setting:
-    """A selector's hyperparameters, as in `headsweep.config.Selector`, apart from its seed.
-
-    The dimension is p, of the space that questions and heads share; the diversity λ; the weight
-    decay that of θ; the embedder the config name of φ.
-    """
+    """A selector's hyperparameters, as in `headsweep.config.Selector`, apart from its seed."""
 
     geometry: Geometry
-    dimension: int
-    diversity: float
-    weight_decay: float = 0.01
-    epochs: int = 200
-    learning_rate: float = 1e-2
-    embedder: str = ""
+    dimension: int  # p, of the space that questions and heads share
+    diversity: float  # λ
+    weight_decay: float  # of θ
+    epochs: int
+    learning_rate: float
+    embedder: str  # config name of φ
 
 
 def squared_distances(

@@ -14,6 +14,7 @@ The shortlist's criterion and K, the embedder, k and the regressions' penalty ar
 training questions, as SPRINT's setting is.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -65,15 +66,23 @@ CRITERIA: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 """Readings of the paper's "greedy approach" to find "the heads that solve the most samples"."""
 
 
-Shortlist = tuple[str, int]
-"""A criterion and K."""
+class Shortlist(NamedTuple):
+    """The heads that random ones are drawn from: the first K by a criterion."""
+
+    criterion: str
+    k: int
 
 
 def shortlists(train: Z, options: Selector) -> dict[Shortlist, Int[np.ndarray, " heads"]]:
     """Return the first K heads, at most the pool's size, by each of `CRITERIA`."""
     pool = train.shape[1]
     sizes = sorted({min(k, pool) for k in options.shortlist})
-    return {(name, k): order(train)[:k] for name, order in CRITERIA.items() for k in sizes}
+    heads = {}
+    for name, order in CRITERIA.items():
+        ordered = order(train)
+        for k in sizes:
+            heads[Shortlist(name, k)] = ordered[:k]
+    return heads
 
 
 def weigh_shortlists(
@@ -88,16 +97,12 @@ def weigh_shortlists(
         The shortlist that is best on held-out training questions; and Pass@N of each there.
     """
     max_n = min(options.max_n, train.shape[1])
-    parts = [
-        {
-            shortlist: pass_at_n_drawn(train[test_rows][:, heads], max_n).mean(axis=0)
-            for shortlist, heads in shortlists(train[fit_rows], options).items()
-        }
-        for fit_rows, test_rows in splits(len(train), options)
-    ]
-    held_out = {
-        shortlist: np.mean([part[shortlist] for part in parts], axis=0) for shortlist in parts[0]
-    }
+    of_splits = defaultdict[Shortlist, list[Float[np.ndarray, " max_n"]]](list)
+    for fit_rows, test_rows in splits(len(train), options):
+        for shortlist, heads in shortlists(train[fit_rows], options).items():
+            passed = pass_at_n_drawn(train[test_rows][:, heads], max_n)
+            of_splits[shortlist].append(passed.mean(axis=0))
+    held_out = {shortlist: np.mean(curves, axis=0) for shortlist, curves in of_splits.items()}
     # `max` takes the first of equals.
     return max(held_out, key=lambda shortlist: float(held_out[shortlist].mean())), held_out
 

@@ -102,10 +102,15 @@ def mean_over(scores: Sequence[Scores]) -> Scores:
 
 
 def estimated(
-    values: Float[np.ndarray, "questions columns"], bootstrap: Bootstrap, *names: str
+    values: Float[np.ndarray, "questions columns"],
+    bootstrap: Bootstrap,
+    mean: str,
+    low: str,
+    high: str,
 ) -> dict[str, Float[np.ndarray, " columns"]]:
-    """Return means over questions and the ends of their 95% intervals, under three names."""
-    return dict(zip(names, (values.mean(axis=0), *bootstrap.interval(values)), strict=True))
+    """Return means over questions and the ends of their 95% intervals, under the names given."""
+    lowest, highest = bootstrap.interval(values)
+    return {mean: values.mean(axis=0), low: lowest, high: highest}
 
 
 def outcomes(methods: Mapping[str, Trained], measure: str) -> dict[str, Outcomes]:

@@ -1,8 +1,9 @@
 """What a selector's evaluation reads, and what each method reaches on the test questions."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from headsweep.statistics.answers import extend, pass_at_n_drawn, pass_at_n_orde
 from headsweep.statistics.differences import Outcomes
 from headsweep.tables import RANKING, TRAININGS
 from headsweep.variants import BASE
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def _rankings(experiment: Experiment) -> tuple[list[str], dict[str, dict[str, li
 
 
 def passed(experiment: Experiment, graded: GradedAnswers, questions: Sequence[str]) -> Outcomes:
-    """Return SPRINT's Pass@N of a selector on test questions that it shares with another.
+    """Return Pass@N of a SPRINT selector on test questions that it shares with another selector.
 
     Raises:
         TableError: it ranked heads for other questions.
@@ -105,13 +108,18 @@ def passed(experiment: Experiment, graded: GradedAnswers, questions: Sequence[st
         raise TableError(f"{path} is about other questions; remove it and rerun")
     answers = graded.of(options.decoding, options.test, experiment.heads, ranked)
     max_n = min(options.max_n, len(experiment.heads))
-    return [
-        [
-            pass_at_n_ordered(answers.select(order).correct, max_n)
-            for order in rankings[methods.SPRINT][draw]
-        ]
-        for draw in validation.draws(options)
-    ]
+    by_draw = []
+    for draw in validation.draws(options):
+        orders = rankings[methods.SPRINT][draw]
+        by_draw.append(
+            [pass_at_n_ordered(answers.select(order).correct, max_n) for order in orders]
+        )
+    return by_draw
+
+
+def _of_rankings(inputs: Inputs, method: str, measure: Callable[[Order], _T]) -> list[list[_T]]:
+    """Return the measure of each of a method's rankings, by draw and by seed."""
+    return [[measure(order) for order in orders] for orders in inputs.of_draws(method)]
 
 
 def score(inputs: Inputs) -> dict[str, Trained]:
@@ -120,9 +128,6 @@ def score(inputs: Inputs) -> dict[str, Trained]:
 
     def in_order(order: Order) -> Scores:
         return ordered(inputs.heads.select(order[..., :max_n]), max_n)
-
-    def of_draws(method: str) -> Trained:
-        return [[in_order(order) for order in orders] for orders in inputs.of_draws(method)]
 
     random, cover, single = [], [], []
     for rows in inputs.redraws.values():
@@ -135,7 +140,7 @@ def score(inputs: Inputs) -> dict[str, Trained]:
     # An oracle needs one head a question, so that the ceiling does not depend on N.
     ceiling = extend(inputs.heads.correct.any(axis=1, keepdims=True).astype(float), max_n)
     scores: dict[str, Trained] = {
-        method: of_draws(method)
+        method: _of_rankings(inputs, method, in_order)
         for method in (methods.SPRINT, *methods.RIVALS)
         if method in inputs.rankings
     }
@@ -148,11 +153,12 @@ def score(inputs: Inputs) -> dict[str, Trained]:
 
 def shuffled(inputs: Inputs) -> dict[str, Outcomes]:
     """Return Pass@N with shuffled questions, of each method that ranks heads for a question."""
+
+    def measure(order: Order) -> Values:
+        return shuffle(inputs.heads.correct, order, inputs.max_n)
+
     return {
-        method: [
-            [shuffle(inputs.heads.correct, order, inputs.max_n) for order in orders]
-            for orders in inputs.of_draws(method)
-        ]
+        method: _of_rankings(inputs, method, measure)
         for method in (methods.SPRINT, *methods.RIVALS)
         if method in inputs.rankings
     }
@@ -160,16 +166,11 @@ def shuffled(inputs: Inputs) -> dict[str, Outcomes]:
 
 def by_readings(inputs: Inputs, readings: Iterable[str]) -> dict[str, Outcomes]:
     """Return Pass@N of every reading of the loss, by name."""
-    return {
-        name: [
-            [
-                pass_at_n_ordered(inputs.heads.select(order).correct, inputs.max_n)
-                for order in orders
-            ]
-            for orders in inputs.of_draws(name)
-        ]
-        for name in readings
-    }
+
+    def measure(order: Order) -> Values:
+        return pass_at_n_ordered(inputs.heads.select(order).correct, inputs.max_n)
+
+    return {name: _of_rankings(inputs, name, measure) for name in readings}
 
 
 def shortlisted(inputs: Inputs) -> dict[rankers.Shortlist, Outcomes]:

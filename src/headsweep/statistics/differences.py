@@ -33,6 +33,13 @@ from the choice of questions, the draw of training questions and the seeds, NaN 
 varied."""
 
 
+def largest_n(outcomes: Outcomes) -> int:
+    """Return the largest N of outcomes whose columns are N = 1, 2, ... answers."""
+    first_draw = outcomes[0]
+    first_seed = first_draw[0]
+    return first_seed.shape[1]
+
+
 def of_questions(outcomes: Outcomes, chosen: Bool[np.ndarray, " questions"]) -> Outcomes:
     """Return the outcomes on some of the questions."""
     return [[values[chosen] for values in seeds] for seeds in outcomes]

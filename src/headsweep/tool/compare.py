@@ -9,6 +9,7 @@ compared question by question, with paired intervals and tests.
 import json
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -76,20 +77,23 @@ def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
     left_out: list[str] = []
     read: list[Path] = []
     tables_of_kind: dict[str, list[pd.DataFrame]] = {"variants": [], "pass_at_n": []}
-    for kind, name in (key for key in one if key in two):
-        (split, file), (other, beside) = one[kind, name], two[kind, name]
-        missing = [str(path) for path in (file, beside) if not path.exists()]
-        if split != other:
-            left_out.append(f"{name}: questions of different splits")
+    for key in one:
+        if key not in two:
+            continue
+        files = [one[key].file, two[key].file]
+        missing = [file for file in files if not file.exists()]
+        if one[key].split != two[key].split:
+            left_out.append(f"{key.name}: questions of different splits")
         elif missing:
-            left_out.append(f"{name}: {missing[0]} is missing")
+            left_out.append(f"{key.name}: {missing[0]} is missing")
         else:
-            table = (_variants if kind == "variants" else _pass_at_n)(file, beside)
-            table.insert(0, "of", name)
-            tables_of_kind[kind].append(table)
-            read = read or [file, beside]
+            compared = _variants if key.table == "variants" else _pass_at_n
+            table = compared(*files)
+            table.insert(0, "of", key.name)
+            tables_of_kind[key.table].append(table)
+            read = read or files
     if not read:
-        has = [" | ".join([name for _, name in parts][:3]) for parts in (one, two)]
+        has = [" | ".join([key.name for key in parts][:3]) for parts in (one, two)]
         raise ConfigError(
             f"{first} and {second} have nothing to compare: models, decodings and question sets "
             f"are matched by name, the first has {has[0]}, the second {has[1]}"
@@ -104,23 +108,40 @@ def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
     return {"settings": settings.reset_index(), **tables}, left_out
 
 
-def _parts(run: Path) -> dict[tuple[str, str], tuple[str, Path]]:
-    """Return what can be compared, by table and name: the key of its questions, and its file.
+class _Key(NamedTuple):
+    """What is compared of two runs."""
+
+    table: str  # the table of the comparison: variants or pass_at_n
+    name: str  # names of model, decoding and question set, or of a selector
+
+
+class _Part(NamedTuple):
+    """A part of a run that can be compared."""
+
+    split: str  # key of the split that its questions are from
+    file: Path
+
+
+def _parts(run: Path) -> dict[_Key, _Part]:
+    """Return what can be compared of a run.
 
     Sampled answers cannot be paired; Pass@N compares them.
     """
     config = load(run / _CONFIG)
-    files = {}
+
+    def part(questions: str, file: str) -> _Part:
+        return _Part(split_key(config, questions), run / file.removeprefix("results//"))
+
+    parts = {}
     for batch in batches(config):
         if config.decodings[batch.decoding].greedy:
             file = GRADED.path.format(run="", **Store(config).keys(**batch.names))
-            files["variants", ", ".join(batch.names.values())] = batch.questions, file
+            name = ", ".join(batch.names.values())
+            parts[_Key("variants", name)] = part(batch.questions, file)
     for name, selector in config.selectors.items():
-        files["pass_at_n", name] = selector.test, CURVES.path.format(run="", selector=name)
-    return {
-        key: (split_key(config, questions), run / file.removeprefix("results//"))
-        for key, (questions, file) in files.items()
-    }
+        file = CURVES.path.format(run="", selector=name)
+        parts[_Key("pass_at_n", name)] = part(selector.test, file)
+    return parts
 
 
 def base_answers(given: str) -> tuple[pd.DataFrame, str]:
@@ -134,7 +155,8 @@ def base_answers(given: str) -> tuple[pd.DataFrame, str]:
         TableError: the table is missing or damaged.
     """
     run = find(given)
-    tables = {name: file for (kind, name), (_, file) in _parts(run).items() if kind == "variants"}
+    parts = _parts(run)
+    tables = {key.name: part.file for key, part in parts.items() if key.table == "variants"}
     if len(tables) != 1:
         several = "; ".join(f"{name}: {file}" for name, file in tables.items()) or "none"
         raise ConfigError(
@@ -162,10 +184,11 @@ def _variants(*files: Path) -> pd.DataFrame:
     one, two = (read_table(file, GRADED).fillna({"answer": ""}) for file in files)
     both = one.merge(two, on=["question_id", "variant"], suffixes=("_1", "_2"))
     names = [n for n in both["variant"].unique() if Variant.parse(n).kind in ("base", "head")]
-    first, second, *answers = (
-        both.pivot(index="question_id", columns="variant", values=values)[names]
-        for values in ("correct_1", "correct_2", "answer_1", "answer_2")
-    )
+
+    def by_variant(values: str) -> pd.DataFrame:
+        return both.pivot(index="question_id", columns="variant", values=values)[names]
+
+    first, second = by_variant("correct_1"), by_variant("correct_2")
     change = second.astype(int) - first.astype(int)
     low, high = intervals.paired_interval(change.to_numpy())
     p = intervals.mcnemar(change.to_numpy())
@@ -176,16 +199,18 @@ def _variants(*files: Path) -> pd.DataFrame:
         "difference": change.mean(),
     }
     table = pd.DataFrame(columns).assign(low=low, high=high, p=p, q=intervals.false_discovery(p))
-    return table.assign(changed=answers[0].ne(answers[1]).mean()).reset_index()
+    differs = by_variant("answer_1").ne(by_variant("answer_2"))
+    return table.assign(changed=differs.mean()).reset_index()
 
 
 def _pass_at_n(*files: Path) -> pd.DataFrame:
     """Return Pass@N of the methods that both runs have, with unpaired intervals."""
     one, two = (read_table(file, CURVES).set_index(["method", "n"]) for file in files)
     one, two = one.align(two, join="inner", axis=0)
-    first, second = (curves["pass_at_n"].to_numpy() for curves in (one, two))
-    ends, others = ((curves["low"].to_numpy(), curves["high"].to_numpy()) for curves in (one, two))
-    low, high = intervals.unpaired_difference(first, ends, second, others)
+    first, second = one["pass_at_n"].to_numpy(), two["pass_at_n"].to_numpy()
+    first_ends = (one["low"].to_numpy(), one["high"].to_numpy())
+    second_ends = (two["low"].to_numpy(), two["high"].to_numpy())
+    low, high = intervals.unpaired_difference(first, first_ends, second, second_ends)
     columns = {"first": first, "second": second, "difference": second - first}
     return pd.DataFrame({**columns, "low": low, "high": high}, one.index).reset_index()
 

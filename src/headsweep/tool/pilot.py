@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -282,13 +281,26 @@ def _answered(config: Config, cores: int) -> Answered:
 def _habits(tables: Sequence[Sequence[Mapping[str, Any]]], prompt: float) -> Habits:
     """Return what answers are like, given those of the base model and of each head in turn."""
     base = {row["question_id"]: row["token_ids"] for row in tables[0]}
-    lengths = [len(row["token_ids"]) + (row["stop_reason"] == "eos") for row in tables[0]]
+    lengths = []
+    for row in tables[0]:
+        ends = 1 if row["stop_reason"] == "eos" else 0  # a token, too, which the table lacks
+        lengths.append(len(row["token_ids"]) + ends)
     repeated = []
-    for row in (row for table in tables[1:] for row in table):
-        pairs = zip(row["token_ids"], base[row["question_id"]], strict=False)
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        repeated.append(same / max(1, len(row["token_ids"])))
+    for table in tables[1:]:
+        for row in table:
+            same = _alike(row["token_ids"], base[row["question_id"]])
+            repeated.append(same / max(1, len(row["token_ids"])))
     return Habits(prompt, fmean(lengths), max(lengths), fmean(repeated))
+
+
+def _alike(tokens: Sequence[int], others: Sequence[int]) -> int:
+    """Return with how many equal tokens two answers begin."""
+    count = 0
+    for token, other in zip(tokens, others, strict=False):
+        if token != other:
+            break
+        count += 1
+    return count
 
 
 def _hours(config: Config, batch: PlannedBatch, habits: Habits, trial: Trial) -> float:

@@ -72,8 +72,11 @@ def count_votes(
         score = None if scores is None else max(scores[index] for index in members)
         pruned = [heads[index] for index in members]
         candidates.append(Candidate(answers[first], votes, pruned, texts[first], score))
-    # The sort is stable, so the nearest head breaks ties.
-    candidates.sort(key=lambda c: (c.answer is not None, c.score or 0, c.votes), reverse=True)
+
+    def merit(candidate: Candidate) -> tuple[bool, float, int]:
+        return candidate.answer is not None, candidate.score or 0, candidate.votes
+
+    candidates.sort(key=merit, reverse=True)  # stable, so the nearest head breaks ties
     agreeing = [
         first == second and answers[first] is not None for first, second in combinations(groups, 2)
     ]
@@ -132,7 +135,8 @@ class Solver:
             raise ConfigError(f"n: {n} heads are requested; the pool has {len(self._heads)}")
         section = config.selectors[finished.one("selectors", selector)]
         self._decoding: Decoding = config.decodings[section.decoding]
-        self._grading = config.questions[section.train].family, config.grading
+        self._family = config.questions[section.train].family
+        self._preset = config.grading
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
         embedder = self._selector.setting.embedder or section.embedder[0]
@@ -160,7 +164,7 @@ class Solver:
         nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
         unit = Unit(
             decoding=self._decoding,
-            family=self._grading[0],
+            family=self._family,
             questions={str(number): text for number, text in enumerate(questions)},
             requests=[
                 (variant, (str(number), 0))
@@ -184,7 +188,7 @@ class Solver:
                     f"verifier {self._verifier!r} returned {scores} for {len(written)} texts; it "
                     f"has to return a number for each"
                 )
-        family, preset = self._grading
+        family, preset = self._family, self._preset
         candidates, agreement = count_votes(list(map(str, heads)), written, family, preset, scores)
         (base,) = read_texts([texts[BASE]], family, preset)
         return Solved(question, candidates, agreement, base.answer)
@@ -199,13 +203,17 @@ def to_json(solved: Solved) -> str:
 
 def to_text(solved: Solved) -> str:
     """Return a result as readable text: a table of answers with heads and votes."""
-    rows = [("answer", "heads pruned, nearest first", "votes", "score")]
+    has_scores = any(candidate.score is not None for candidate in solved.candidates)
+    titles = ["answer", "heads pruned, nearest first", "votes"]
+    if has_scores:
+        titles.append("score")
+    rows = [titles]
     for candidate in solved.candidates:
-        score = "" if candidate.score is None else f"{candidate.score:.3g}"
         answer = candidate.answer or "(no answer)"
-        rows.append((answer, ", ".join(candidate.heads), f"{candidate.votes}", score))
-    if not any(score for *_, score in rows[1:]):
-        rows = [row[:3] for row in rows]  # type: ignore[misc]
+        row = [answer, ", ".join(candidate.heads), f"{candidate.votes}"]
+        if has_scores:
+            row.append("" if candidate.score is None else f"{candidate.score:.3g}")
+        rows.append(row)
     lines = [visible(solved.question), "", aligned(rows, left=2), ""]
     chosen, base = (one_line(answer or "none") for answer in (solved.answer, solved.base))
     lines += [f"chosen: {chosen}; the unpruned model: {base}"]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, product
 from pathlib import Path
+from typing import NamedTuple
 
 from headsweep import paths
 from headsweep.config import Config, load
@@ -68,9 +69,33 @@ _FORMS = {"seed": r"\d+", "layer": r"L\d+", "variant": "[^/.]+"}
 
 _HIDDEN = (paths.STORE_VERSION, paths.STORE_USERS, paths.STORE_LOCKS)
 _ITS_OWN = {TRASH.name}.union(Path(each).name for each in _HIDDEN)
-_Unit = tuple[str, str, str]  # kind, key, and the variant where there is one
-_Held = tuple[str, str, tuple[str, ...]]
 _Taken = dict[tuple[str, str, str, str], set[str]]
+
+
+class _Unit(NamedTuple):
+    """What a file of the store belongs to; a config needs all of a unit's files or none."""
+
+    kind: str
+    """Of `_KINDS`, or ``other``."""
+    key: str
+    """The keys in its path, or the path of an ``other`` file."""
+    variant: str
+    """The variant that answered; empty where there is none."""
+
+
+class _Held(NamedTuple):
+    """Files of the store that are listed together."""
+
+    kind: str
+    key: str
+    """These two as in `_Unit`."""
+    needed_by: tuple[str, ...]
+    """The sorted names of the configs that need them."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no config needs them; of ``other`` files that is unknown."""
+        return self.kind != "other" and not self.needed_by
 
 
 def show(configs: Sequence[Path]) -> None:
@@ -96,7 +121,7 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
     configs_by_run, unread = _configs(configs)
     _refuse_unknown(configs_by_run, unread, configs)
     held = contents(configs_by_run)
-    going = {which: files for which, files in held.items() if which[0] != "other" and not which[2]}
+    going = {which: files for which, files in held.items() if which.is_idle}
     idle = _idle(held)
     if not idle:
         print("nothing to prune")
@@ -126,9 +151,9 @@ def empty_trash(*, yes: bool) -> None:
 
 
 def contents(configs: Mapping[str, Config]) -> dict[_Held, list[Path]]:
-    """Return the files of the store, by kind, key, and the sorted names of configs that need them.
+    """Return the files of the store, by what they are and which of the configs need them.
 
-    Kind ``other``, whose key is the path, is of files that some config may need.
+    Some config may need files of the kind ``other``.
     """
     asking: dict[_Unit, set[str]] = defaultdict(set)
     for name, config in configs.items():
@@ -137,14 +162,15 @@ def contents(configs: Mapping[str, Config]) -> dict[_Held, list[Path]]:
     taking = _taking_over(configs)
     files: dict[_Held, list[Path]] = defaultdict(list)
     for file in files_below(STORE):
-        kind, key, _ = unit = _unit(file)
-        by = asking.get(unit) or _takers(unit, taking)
-        files[kind, key, tuple(sorted(by))].append(file)
-    order = [*_KINDS, "other"]
-    return {
-        which: files[which]
-        for which in sorted(files, key=lambda which: (order.index(which[0]), *which[1:]))
-    }
+        unit = _unit(file)
+        names = asking.get(unit) or _takers(unit, taking)
+        files[_Held(unit.kind, unit.key, tuple(sorted(names)))].append(file)
+    kinds = [*_KINDS, "other"]
+
+    def place(held: _Held) -> tuple[int, str, tuple[str, ...]]:
+        return kinds.index(held.kind), held.key, held.needed_by
+
+    return {held: files[held] for held in sorted(files, key=place)}
 
 
 def _taking_over(configs: Mapping[str, Config]) -> _Taken:
@@ -213,16 +239,17 @@ def _unit(file: Path) -> _Unit:
             values = match.groupdict()
             variant = values.pop("variant", "")
             values.pop("layer", "")  # the layers of a map belong together
-            return kind, "/".join(values.values()), variant
-    return "other", file.relative_to(STORE).as_posix(), ""
+            return _Unit(kind, "/".join(values.values()), variant)
+    return _Unit("other", file.relative_to(STORE).as_posix(), "")
 
 
 @cache
 def _beginnings() -> list[tuple[str, re.Pattern[str]]]:
     """Return what the paths of each kind begin with; some kinds have several."""
-    return [
-        (kind, _beginning(template)) for kind, templates in _KINDS.items() for template in templates
-    ]
+    beginnings = []
+    for kind, templates in _KINDS.items():
+        beginnings += [(kind, _beginning(template)) for template in templates]
+    return beginnings
 
 
 def _beginning(template: str) -> re.Pattern[str]:
@@ -263,13 +290,17 @@ def move_to_trash(files: Iterable[Path]) -> None:
     The file that marks the others as complete goes first (model.json before its checkpoint, a table
     before its record), so that the rest of an interrupted move counts as missing.
     """
-    for file in sorted(
-        files, key=lambda f: (len(f.parts), f.name.endswith(".run.json"), f.suffix != ".json")
-    ):
+    for file in sorted(files, key=_marker_first):
         place = TRASH / file.relative_to(STORE)
         place.parent.mkdir(parents=True, exist_ok=True)
         file.replace(place)
         remove_empty(file.parent)
+
+
+def _marker_first(file: Path) -> tuple[int, bool, bool]:
+    """Return a sort key: of a folder's files, other JSON files come first and records last."""
+    is_record = file.name.endswith(".run.json")
+    return len(file.parts), is_record, file.suffix != ".json"
 
 
 def remove_empty(folder: Path) -> None:
@@ -353,8 +384,11 @@ def _print(held: Mapping[_Held, Sequence[Path]], unread: Sequence[str]) -> None:
 
 def _idle(held: Mapping[_Held, Sequence[Path]]) -> list[Path]:
     """Return the files that no config needs."""
-    unneeded = (files for (kind, _, by), files in held.items() if kind != "other" and not by)
-    return list(chain(*unneeded))
+    idle: list[Path] = []
+    for which, files in held.items():
+        if which.is_idle:
+            idle += files
+    return idle
 
 
 def _agreed(question: str) -> bool:

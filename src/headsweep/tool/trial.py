@@ -224,18 +224,18 @@ def _speed(probe: _Probe) -> Speed:
     rows = probe.rows()
     wide = probe.requests(rows)
     _timed(probe, wide[: min(rows, 4)], 2, rows)  # kernels are chosen, memory is taken
-    first, _ = _timed(probe, wide, 1, rows)
-    whole, tokens = _timed(probe, wide, 1 + STEPS, rows)
-    single = [request for request in wide if len(request.prompt) == min(map(_length, wide))][:1]
-    begun, _ = _timed(probe, single, 1, 1)
-    alone, steps = _timed(probe, single, 1 + _MOST_NARROW * STEPS, 1)
-    fed = sum(map(_length, wide))
-    least = 1e-6
+    fed = _timed(probe, wide, 1, rows)
+    decoded = _timed(probe, wide, 1 + STEPS, rows)
+    shortest = [min(wide, key=_length)]
+    fed_alone = _timed(probe, shortest, 1, 1)
+    decoded_alone = _timed(probe, shortest, 1 + _MOST_NARROW * STEPS, 1)
+    least = 1e-6  # seconds
     return Speed(
         rows,
-        prefill=fed / first,
-        decode=max(1, tokens - rows) / max(least, whole - first),
-        narrow=max(1, steps - 1) / max(least, alone - begun),
+        prefill=sum(map(_length, wide)) / fed.seconds,
+        decode=max(1, decoded.tokens - rows) / max(least, decoded.seconds - fed.seconds),
+        narrow=max(1, decoded_alone.tokens - 1)
+        / max(least, decoded_alone.seconds - fed_alone.seconds),
     )
 
 
@@ -243,17 +243,21 @@ def _length(request: Request) -> int:
     return len(request.prompt)
 
 
-def _timed(probe: _Probe, requests: Sequence[Request], tokens: int, rows: int) -> tuple[float, int]:
-    """Return the seconds that answers of so many tokens take, and how many tokens they have.
+class _Timed(NamedTuple):
+    """How long some answers took."""
 
-    The end of an answer is a token, too.
-    """
+    seconds: float
+    tokens: int  # of all answers; the end of an answer is a token, too
+
+
+def _timed(probe: _Probe, requests: Sequence[Request], tokens: int, rows: int) -> _Timed:
+    """Time answers of so many tokens each, at most."""
     engine = probe.engine(tokens, rows, checked=False)
     begin = time.perf_counter()
     answers = list(engine.run(requests))
     seconds = time.perf_counter() - begin
     ends = sum(answer.stop_reason == "eos" for answer in answers)
-    return seconds, ends + sum(len(answer.token_ids) for answer in answers)
+    return _Timed(seconds, ends + sum(len(answer.token_ids) for answer in answers))
 
 
 def _together(workers: int, measured: Callable[[], Speed]) -> list[Speed]:

@@ -7,8 +7,7 @@ from. Snakemake's own objects (wildcards, jobs) are untyped.
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cached_property, reduce
-from operator import getitem
+from functools import cached_property
 from typing import Any, get_args
 
 from snakemake.io import report
@@ -128,7 +127,10 @@ class Rules:
         """Return a digest of the config; of a section or entry without what only the page shows."""
         if not keys:
             return digest(self.config.model_dump(mode="json"))
-        return digest(reduce(getitem, keys, self._values))
+        part: Any = self._values
+        for key in keys:
+            part = part[key]
+        return digest(part)
 
     @cached_property
     def _values(self) -> dict[str, Any]:
@@ -161,6 +163,12 @@ class Rules:
         """Return the batches that are graded already."""
         return [
             batch for batch in self.batches if self.store.path(ACCURACY, **batch.names).exists()
+        ]
+
+    def _graded(self, model: str, decodings: Iterable[str], questions: str) -> list[str]:
+        return [
+            self.store.fill(GRADED, model=model, decoding=decoding, questions=questions)
+            for decoding in decodings
         ]
 
     # benchmarks.smk
@@ -249,12 +257,7 @@ class Rules:
     def sampled(self, wildcards: Any) -> list[str]:
         """Return the graded samples, by temperature, that a selector is compared with."""
         selector = self.config.selectors[wildcards.selector]
-        return [
-            self.store.fill(
-                GRADED, model=selector.model, decoding=decoding, questions=selector.test
-            )
-            for decoding in selector.sampling
-        ]
+        return self._graded(selector.model, selector.sampling, selector.test)
 
     def rankings_at_home(self, wildcards: Any) -> list[str]:
         """Return the rankings of selectors that learnt from the benchmark this one is tested on.
@@ -282,12 +285,7 @@ class Rules:
     def samples_of_texts(self, wildcards: Any) -> list[str]:
         """Return the graded samples, by temperature, that a map's texts are chosen from."""
         _, section = find_map(self.config, wildcards.texts)
-        return [
-            self.store.fill(
-                GRADED, model=section.model, decoding=decoding, questions=section.questions
-            )
-            for decoding in section.sampling
-        ]
+        return self._graded(section.model, section.sampling, section.questions)
 
     def scores_of_map(self, wildcards: Any) -> list[str]:
         """Return a map's scores, a file a layer, and its first-order estimates."""
@@ -309,15 +307,8 @@ class Rules:
 
         def inputs(wildcards: Any) -> list[str]:
             frontier = self.config.frontiers[wildcards.frontier]
-            return [
-                self.store.fill(
-                    GRADED,
-                    model=frontier.model,
-                    decoding=decoding,
-                    questions=getattr(frontier, part),
-                )
-                for decoding in (frontier.decoding, *frontier.sampling)
-            ]
+            decodings = (frontier.decoding, *frontier.sampling)
+            return self._graded(frontier.model, decodings, getattr(frontier, part))
 
         return inputs
 
