@@ -131,6 +131,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 def load_checkpoint(
     source: str | Path,
     *,
+    revision: str | None = None,
     dtype: str | None = None,
     device: str = "auto",
     attention: str = "sdpa",
@@ -142,6 +143,7 @@ def load_checkpoint(
 
     Args:
         source: a hub id or a local folder.
+        revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
         dtype: float32, bfloat16 or float16; by default that of the files.
         device: auto (the GPU if there is one), cpu, cuda, cuda:N, or balanced (spread over all
             GPUs by accelerate, for a model larger than one).
@@ -155,7 +157,7 @@ def load_checkpoint(
             attention are not available; or memory is too small.
     """
     placement = check_device(device, dtype or "float32")
-    folder = fetch_model(source)
+    folder = fetch_model(source, revision)
     named = read_config(folder).get("architectures") or [""]
     name = str(named[0] if isinstance(named, list) else named)
     kind = getattr(transformers, name, AutoModel)
