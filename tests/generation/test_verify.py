@@ -255,7 +255,7 @@ def next_head(right, self, variants):
 
 
 def next_column(right, self, layer, segments, *states):
-    if segments.most == 1 and segments.width < self._data.shape[3]:
+    if segments.most_tokens == 1 and segments.width < self._data.shape[3]:
         segments = replace(segments, starts=[start + 1 for start in segments.starts])
     right(self, layer, segments, *states)
 

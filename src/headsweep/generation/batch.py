@@ -19,10 +19,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headsweep.generation.decoder import Chunk, Decoder, SharedPass, SlotRows
+from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.modules import ModuleRows, Modules, WholePass
 from headsweep.generation.requests import Answer, Drafted, NotFiniteError, Row
 from headsweep.generation.sampling import choose, sample
+from headsweep.generation.shared_pass import Chunk, SharedPass
 
 if TYPE_CHECKING:
     from headsweep.config import Decoding

@@ -137,7 +137,7 @@ class _Step:
     def _fill(self, tokens: Sequence[int], columns: Sequence[int]) -> None:
         given = torch.tensor([tokens, columns], device=self._tokens.device)  # one copy for both
         self._tokens.copy_(given[0])
-        self._segments.columns.copy_(given[1])
+        self._segments.column_of_token.copy_(given[1])
 
     def _compute(self) -> Hidden:
         def change(index: int, segments: Segments, hidden: Hidden, joined: Tensor) -> object:
