@@ -18,6 +18,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding
 
+from headsweep.errors import cause_of
 from headsweep.generation.attention import (
     Attention,
     Segments,
@@ -216,7 +217,7 @@ class Decoder:
         except RuntimeError as error:  # an operator is missing or broken on this GPU
             if not self.on_gpu and self.attend is dense:
                 raise
-            return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            return cause_of(error, 200)
         return "other logits than those of the model's own modules"
 
     @torch.inference_mode()

@@ -25,7 +25,7 @@ from typing import Any
 
 from headsweep import paths
 from headsweep.config import Model, parse
-from headsweep.errors import EngineError, HeadsweepError
+from headsweep.errors import EngineError, HeadsweepError, cause_of
 from headsweep.generation import journal
 from headsweep.generation.client import LINE_LIMIT
 from headsweep.generation.locks import Locks
@@ -389,7 +389,7 @@ def main() -> None:
             cause = str(error)
         except Exception as error:
             _LOG.exception("the engine failed")
-            cause = f"the engine failed: {type(error).__name__}: {' '.join(str(error).split())}"
+            cause = f"the engine failed: {cause_of(error)}"
         except SystemExit:
             cause = _STOPPED
         finally:
