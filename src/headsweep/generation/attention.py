@@ -113,6 +113,11 @@ class Segments:
             return slice(first, behind)  # reads without a copy
         return torch.tensor(self.slots, device=self.device)
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all tokens need an output of the last layer."""
+        return self.keep == self.counts
+
     def part(self, first: int, last: int) -> Segments:
         """Return the rows from number `first` on, to before number `last`."""
         part = Segments(

@@ -108,17 +108,17 @@ class Decoder:
         earlier tokens. `change` says what happens between the heads and their output projection.
         """
         weights = self.weights
-        rotated = None
+        rotated_segments = None
         hidden = embedding(tokens, weights.embeddings)
         if weights.scale is not None:
             hidden = hidden * weights.scale
         for index, layer in enumerate(weights.layers):
-            if segments is not rotated:
-                rotated = segments
+            if segments is not rotated_segments:
+                rotated_segments = segments
                 rotations = self._rotations_at(segments)
             queries, keys, values = self._project(layer, hidden, rotations)
             slots.write(index, segments, keys, values)
-            if index == len(weights.layers) - 1 and segments.keep != segments.counts:
+            if index == len(weights.layers) - 1 and not segments.keeps_all:
                 segments, chosen = segments.tail()
                 hidden, queries = hidden[chosen], queries[chosen]
             joined = self.attend(queries, slots, index, segments, layer.window)

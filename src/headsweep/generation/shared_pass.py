@@ -109,7 +109,7 @@ class _Entering:
     masks: Masks  # of the pruned rows
     last_layer: int  # of the model
     rows: Segments  # base rows, then pruned ones by ascending layer
-    base_count: int
+    base_count: int  # number of base rows
     layers: Sequence[int]  # where each pruned row enters
     base_of: Sequence[int]  # the number of each pruned row's base row
 
@@ -124,7 +124,7 @@ class _Entering:
             segments, hidden, joined = self._enter(new, index, segments, hidden, joined)
         skipped = self.masks[index].skipped
         if skipped is not None:
-            base_rows = len(segments.counts) - entered  # they leave out no layer
+            base_rows = len(segments.counts) - entered  # those left, which leave out no layer
             skipped = pad(skipped[:entered], (base_rows, 0))[segments.row_of_token]
         return segments, hidden, joined, skipped
 
@@ -133,7 +133,8 @@ class _Entering:
     ) -> tuple[Segments, Hidden, Joined]:
         """Return the rows of a layer, their input and outputs, with some pruned rows added."""
         rows = self.rows
-        if index == self.last_layer:  # there only tokens whose next token is chosen go on
+        # In the last layer only tokens go on whose next token is chosen.
+        if index == self.last_layer and not rows.keeps_all:
             rows, _ = rows.tail()
         end = self.base_count + new.stop
         entering = rows.part(self.base_count + new.start, end)
@@ -141,7 +142,8 @@ class _Entering:
         mask_of_token = masks.each(lambda part: part[entering.row_of_token])
         offsets = [segments.offsets[self.base_of[number]] for number in new]
         copied = ranges(offsets, entering.counts, entering.device)  # the tokens of their base rows
-        first = self.base_count if new.stop == len(self.layers) else 0  # of the rows that go on
+        is_complete = new.stop == len(self.layers)
+        first = self.base_count if is_complete else 0  # of the rows that go on
         staying = segments.offsets[first]
         hidden = torch.cat([hidden[staying:], hidden[copied]])
         joined = torch.cat([joined[staying:], mask_of_token.applied_to(joined[copied])])
