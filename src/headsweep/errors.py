@@ -80,6 +80,11 @@ def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
+def cause_of(error: Exception, most: int | None = None) -> str:
+    """Return an error's type and message in one line, the message's first `most` characters."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:most]}"
+
+
 def quoted(value: object) -> str:
     """Return a value as Python writes it, in at most 200 characters.
 

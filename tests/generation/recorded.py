@@ -97,7 +97,7 @@ class Captures:
             step._segments.destinations,
             step._tokens,
         ]
-        static = [weights.embeddings, weights.scale, step._decoder._turns, step._slots.memory]
+        static = [weights.embeddings, weights.scale, step._decoder._rotations, step._slots.memory]
         for layer in weights.layers:
             for part in (layer.qkv, layer.output, layer.gate, layer.up, layer.down):
                 static += [*vars(part).values()]

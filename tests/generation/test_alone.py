@@ -1,4 +1,4 @@
-from contextlib import nullcontext
+from contextlib import contextmanager
 
 import pytest
 
@@ -18,8 +18,14 @@ from headsweep.generation.devices import Device
 )
 def test_a_model_of_several_ranks_of_vllm_is_measured_on_all_gpus(model, placement, monkeypatch):
     held = []
+
+    @contextmanager
+    def hold(device, waits):
+        held.append(device.name)
+        yield
+
     monkeypatch.setattr(alone, "devices", lambda device: [Device(device)])
-    monkeypatch.setattr(alone, "held", lambda device, _: nullcontext(held.append(device.name)))
+    monkeypatch.setattr(alone, "held", hold)
     monkeypatch.setattr(alone, "read_json", lambda _: {"folder": "big"})
     monkeypatch.setattr(alone, "load_model", lambda _, **how: how)
     planned = config(models={"big": model})

@@ -48,8 +48,16 @@ OWN_MODULES = DECODERS["Olmo2"]  # runs by its own modules, which tests can watc
 
 
 def loaded_model(model, eos=()):
-    own = (find_heads(model), None, model.device, model.dtype)
-    return LoadedModel(model, None, *own, pad_token_id=0, eos_token_ids=eos)
+    return LoadedModel(
+        model,
+        tokenizer=None,
+        geometry=find_heads(model),
+        folder=None,
+        device=model.device,
+        dtype=model.dtype,
+        pad_token_id=0,
+        eos_token_ids=eos,
+    )
 
 
 def random_prompts(lengths=LENGTHS):

@@ -143,7 +143,15 @@ def test_a_verification_pass_reads_chosen_tokens_only_and_where_slots_lie(config
         passes.append(len(tokens))
         return forward(decoder, tokens, *rest)
 
+    tails = []
+    tail = Segments.tail
+
+    def told_tail(segments):
+        tails.append(segments)
+        return tail(segments)
+
     monkeypatch.setattr(Decoder, "forward", told)
+    monkeypatch.setattr(Segments, "tail", told_tail)
     with counted() as counts:
         decoder = Decoder(fake_gpu.loaded_model(config), flash)
         decoder.masks(PRUNED)
@@ -152,6 +160,9 @@ def test_a_verification_pass_reads_chosen_tokens_only_and_where_slots_lie(config
         # The second question's rows leave: later passes read slots with holes between.
         verifier.verify(drafted((250, 200), differing=(1, 30)))
     assert len(passes) == 2
+    # In the first pass the base rows have one, and all rows; later every token is compared.
+    assert len(tails) == 2
+    assert all(max(segments.starts) == 0 for segments in tails)
     assert len(verifier.ready) == 2 * len(PRUNED)
     assert all(
         row.accepted == (250 if row.request.question_id == "q0" else 30)

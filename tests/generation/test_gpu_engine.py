@@ -29,9 +29,10 @@ from headsweep.generation import batch, check, decoder, engine, vllm_ranks
 from headsweep.generation.attention import dense
 from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.check import Check
-from headsweep.generation.decoder import Decoder, SharedPass, SlotRows
+from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.engine import Engine
 from headsweep.generation.requests import Answer, Request, Row
+from headsweep.generation.shared_pass import SharedPass
 from headsweep.generation.sizing import fitting_rows, rows_of
 from headsweep.generation.vllm import VllmModel
 from headsweep.generation.vllm_ranks import LayerEdit, RankLayers

@@ -148,8 +148,13 @@ def test_a_step_that_no_graph_can_do_falls_to_the_eager_one(mutant, cause, loade
 
     def mutated(step):
         begin = FixedSegments.begin
+
+        def begin_and_mutate(segments):
+            begin(segments)
+            mutant(step)
+
         with monkeypatch.context() as patched:
-            patched.setattr(FixedSegments, "begin", lambda own: (begin(own), mutant(step)))
+            patched.setattr(FixedSegments, "begin", begin_and_mutate)
             return compute(step)
 
     monkeypatch.setattr(_Step, "_fill", told)

@@ -94,7 +94,9 @@ def test_logits_of_ragged_rows_are_those_of_the_models_own_modules(name, places,
             slots.reserve(9, max(done) + max(counts))
             keep = [min(n, 4) for n in counts]
             segments = Segments(places, done, counts, loaded.device, keep)
-            tokens = [t for x, d, n in zip(texts, done, counts, strict=True) for t in x[d : d + n]]
+            tokens = []
+            for row, text in enumerate(texts):
+                tokens += text[done[row] : done[row] + counts[row]]
             hidden = decoder.forward(torch.tensor(tokens), segments, slots, change)
             done = [d + n for d, n in zip(done, counts, strict=True)]
             logits = decoder.logits(hidden).split(keep)

@@ -22,7 +22,7 @@ from headsweep.generation.requests import NEAR_TIE
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.generation.weights import Linear, fast_linear
 from headsweep.models.load import load_model
-from headsweep.models.loaded import LoadedModel
+from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import edited_weights
 from headsweep.models.timing import seconds_of
 from headsweep.variants import BASE, Variant
@@ -102,8 +102,7 @@ def engine(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
 
 def vllm(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     """Answer with vLLM, one pruned model at a time."""
-    dtype = str(loaded.dtype).removeprefix("torch.")
-    model = _in_vllm(loaded.folder, dtype, "auto", 1)
+    model = _in_vllm(loaded.folder, dtype_name(loaded.dtype), "auto", 1)
     runner = VllmEngine(model, Decoding(max_new_tokens=work.max_new_tokens))
     _collect(runner, loaded.eos_token_ids, work, outcome)
 

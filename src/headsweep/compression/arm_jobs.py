@@ -29,6 +29,7 @@ from headsweep.grading.matrix import accuracy_matrix, grade_batch
 from headsweep.models.geometry import kept_heads
 from headsweep.models.learner import JudgedAnswer, Learner
 from headsweep.models.load import check_device, load_model
+from headsweep.models.loaded import dtype_name
 from headsweep.models.source import fetch_model
 from headsweep.planning.batches import Arm, all_arms, encoders, find, solvers
 from headsweep.planning.store import Store
@@ -199,7 +200,7 @@ def _test(
     outcomes = pd.DataFrame(verdicts, columns=JudgedAnswer._fields).assign(quantised=quantised)
     strict = float(outcomes["strict"].mean())
     write_table(output, outcomes, OUTCOMES)
-    computed = str(learner.encoder.dtype).removeprefix("torch.")
+    computed = dtype_name(learner.encoder.dtype)
     write_record(output, stopwatch, {**facts, "strict": strict, "computed_in": computed})
     return strict
 

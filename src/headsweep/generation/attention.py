@@ -8,6 +8,7 @@ serves everything else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,29 +37,39 @@ class Bounds(NamedTuple):
 
 @dataclass(eq=False)
 class Segments:
-    """Successive tokens of some rows, row after row."""
+    """Successive tokens of some rows, row after row.
+
+    Two rows with slots [4, 7], starts [10, 12] and counts [3, 1] have four tokens in this pass:
+    those at columns 10, 11 and 12 of slot 4, and the one at column 12 of slot 7. So their ends are
+    [13, 13], and their offsets [0, 3, 4].
+    """
 
     slots: Sequence[int]
     starts: Sequence[int]  # column of each row's first token in this pass, also its position
-    counts: Sequence[int]  # number of tokens of each row in this pass
+    counts: list[int]  # number of tokens of each row in this pass
     device: torch.device
-    keep: Sequence[int]  # how many last tokens of each row need an output of the last layer
+    keep: list[int]  # how many last tokens of each row need an output of the last layer
 
     def __post_init__(self) -> None:
-        self.ends = [*map(int.__add__, self.starts, self.counts)]
+        rows = zip(self.starts, self.counts, strict=True)
+        self.ends = [start + count for start, count in rows]
+        """Column behind each row's last token."""
         self.offsets = [0, *accumulate(self.counts)]
         """Place of each row's first token among all tokens; behind them, the number of tokens."""
-        self.most, self.width = max(self.counts), max(self.ends)
-        """Largest number of tokens in a row, and of columns that a token sees."""
-        self._ragged = min(self.counts) < self.most
-        self.alike = not self._ragged and min(self.starts) == max(self.starts)
+        self.most_tokens = max(self.counts)
+        """Largest number of tokens in a row."""
+        self.width = max(self.ends)
+        """Largest number of columns that a token sees."""
+        self._is_ragged = min(self.counts) < self.most_tokens
+        starts_are_equal = min(self.starts) == max(self.starts)
+        self.has_equal_columns = not self._is_ragged and starts_are_equal
         """Whether all rows have the same columns."""
         self._seen: dict[int | None, Tensor] = {}
         self._bounds: dict[int, Bounds] = {}
 
     @cached_property
-    def rows(self) -> Int[Tensor, " tokens"]:
-        """The row of each token, counted from the first."""
+    def row_of_token(self) -> Int[Tensor, " tokens"]:
+        """The row of each token, counted from the first: [0, 0, 0, 1] above."""
         numbers = np.repeat(range(len(self.counts)), self.counts)
         return torch.as_tensor(numbers, device=self.device)
 
@@ -66,18 +77,17 @@ class Segments:
     def destinations(self) -> Int[Tensor, "2 tokens"]:
         """The slot and the column of each token; one copy to the device for both."""
         slots = np.repeat(self.slots, self.counts)
-        return torch.as_tensor(
-            np.stack([slots, _numbers(self.starts, self.counts)]), device=self.device
-        )
+        columns = _numbers(self.starts, self.counts)
+        return torch.as_tensor(np.stack([slots, columns]), device=self.device)
 
     @property
-    def own(self) -> Int[Tensor, " tokens"]:
-        """The slot of each token."""
+    def slot_of_token(self) -> Int[Tensor, " tokens"]:
+        """The slot of each token: [4, 4, 4, 7] above."""
         return self.destinations[0]
 
     @property
-    def columns(self) -> Int[Tensor, " tokens"]:
-        """Where each token's key and value go; its position in the text."""
+    def column_of_token(self) -> Int[Tensor, " tokens"]:
+        """Where each token's key and value go, and its position in the text: [10, 11, 12, 12]."""
         return self.destinations[1]
 
     def bounds(self, capacity: int) -> Bounds:
@@ -95,52 +105,67 @@ class Segments:
         return self._bounds[capacity]
 
     @cached_property
-    def places(self) -> slice | Int[Tensor, " rows"]:
-        """What reads the rows' slots out of all."""
-        places = range(self.slots[0], self.slots[0] + len(self.slots))
-        if [*self.slots] == [*places]:  # read without a copy
-            return slice(places.start, places.stop)
+    def slot_index(self) -> slice | Int[Tensor, " rows"]:
+        """The index that reads the rows' slots out of all."""
+        first = self.slots[0]
+        behind = first + len(self.slots)
+        if list(self.slots) == list(range(first, behind)):
+            return slice(first, behind)  # reads without a copy
         return torch.tensor(self.slots, device=self.device)
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all tokens need an output of the last layer."""
+        return self.keep == self.counts
+
     def part(self, first: int, last: int) -> Segments:
-        """Return some successive rows."""
-        slots, starts, counts, keep = (
-            numbers[first:last] for numbers in (self.slots, self.starts, self.counts, self.keep)
+        """Return the rows from number `first` on, to before number `last`."""
+        part = Segments(
+            self.slots[first:last],
+            self.starts[first:last],
+            self.counts[first:last],
+            self.device,
+            self.keep[first:last],
         )
-        part = Segments(slots, starts, counts, self.device, keep)
         tokens = slice(self.offsets[first], self.offsets[last])
         part.destinations = self.destinations[:, tokens]  # on the device already
         return part
 
     def tail(self) -> tuple[Segments, Int[Tensor, " kept"]]:
         """Return the last `keep` tokens of each row, and where they stand among all tokens."""
-        starts = [*map(int.__sub__, self.ends, self.keep)]
+        starts = [end - keep for end, keep in zip(self.ends, self.keep, strict=True)]
+        behind = self.offsets[1:]  # each row's last token
+        firsts = [offset - keep for offset, keep in zip(behind, self.keep, strict=True)]
         kept = Segments(self.slots, starts, self.keep, self.device, self.keep)
-        first_places = [*map(int.__sub__, self.offsets[1:], self.keep)]
-        return kept, ranges(first_places, self.keep, self.device)
+        return kept, ranges(firsts, self.keep, self.device)
 
     def padded(self, tokens: Tensor) -> Tensor:
         """Return what belongs to tokens row by row, rows of fewer tokens with zeros behind."""
-        if not self._ragged:
-            return tokens.unflatten(0, (-1, self.most))
-        laid = tokens.new_zeros(len(self.counts) * self.most, *tokens.shape[1:])
+        if not self._is_ragged:
+            return tokens.unflatten(0, (-1, self.most_tokens))
+        laid = tokens.new_zeros(len(self.counts) * self.most_tokens, *tokens.shape[1:])
         laid[self._laid] = tokens
-        return laid.unflatten(0, (-1, self.most))
+        return laid.unflatten(0, (-1, self.most_tokens))
 
     def packed(self, padded: Tensor) -> Tensor:
         """Return what `padded` laid out, tokens one after the other again."""
         flat = padded.flatten(0, 1)
-        return flat[self._laid] if self._ragged else flat
+        return flat[self._laid] if self._is_ragged else flat
 
     @cached_property
     def _laid(self) -> Int[Tensor, " tokens"]:
-        return ranges(range(0, len(self.counts) * self.most, self.most), self.counts, self.device)
+        """The place of each token where all rows are padded to the same length."""
+        most = self.most_tokens
+        return ranges(range(0, len(self.counts) * most, most), self.counts, self.device)
 
-    def seen(self, window: int | None) -> Bool[Tensor, "#rows 1 most width"]:
+    def seen(self, window: int | None) -> Bool[Tensor, "#rows 1 most_tokens width"]:
         """Return which columns each token sees: up to its own, the last `window` of them."""
         if window not in self._seen:
             # Padding sees column 0: a row of nothing would be no number.
-            last_seen = self.columns[None, : self.most] if self.alike else self.padded(self.columns)
+            if self.has_equal_columns:
+                last_seen = self.column_of_token[None, : self.most_tokens]
+            else:
+                last_seen = self.padded(self.column_of_token)
             columns = torch.arange(self.width, device=self.device)
             seen = columns <= last_seen[..., None]
             if window is not None:
@@ -160,28 +185,36 @@ class FixedSegments(Segments):
         super().__init__(range(rows), [0] * rows, ones, device, ones)
         self._capacity = capacity
         self.width = capacity
-        self.alike = False  # keys and values are written by index
+        self.has_equal_columns = False  # keys and values are written by index
         self.bounds(capacity)  # made once
 
     def begin(self) -> None:
         """Let a pass begin whose columns have been written."""
-        self.bounds(self._capacity).lengths.copy_(self.columns + 1)
+        self.bounds(self._capacity).lengths.copy_(self.column_of_token + 1)
 
 
 def ranges(
     starts: Sequence[int], counts: Sequence[int], device: torch.device
 ) -> Int[Tensor, " numbers"]:
-    """Return successive numbers from each start on, so many of each, one after the other."""
+    """Return `_numbers` on a device."""
     return torch.as_tensor(_numbers(starts, counts), device=device)
 
 
 def _numbers(starts: Sequence[int], counts: Sequence[int]) -> Int[np.ndarray, " numbers"]:
-    before = np.cumsum(counts) - counts
+    """Return successive numbers from each start on, so many of each, one after the other.
+
+    For starts [10, 12] and counts [3, 1] they are [10, 11, 12, 12].
+    """
+    before = np.cumsum(counts) - counts  # how many numbers belong to earlier starts
     return np.arange(sum(counts)) + np.repeat(starts - before, counts)
 
 
 class Slots:
-    """Keys and values of any number of rows of a model; buffers grow rarely."""
+    """Keys and values of any number of rows of a model; the buffer grows rarely.
+
+    The buffer has six axes: [layers, 2, slots, columns, kv_heads, head_dim]. On the second axis
+    keys come first, then values. Layers with fewer heads than others leave the last ones unused.
+    """
 
     def __init__(self, weights: Weights) -> None:
         self._heads = [layer.heads[1] for layer in weights.layers]
@@ -193,42 +226,48 @@ class Slots:
         if self._has_room(slots, columns):
             return
         old = self._data
-        (_, _, before, capacity) = self._data.shape[:4]
-        self._data = self._zeros(*self._larger_sizes(slots, columns))
-        self._data[:, :, :before, :capacity] = old
+        old_slots, old_columns = old.shape[2:4]
+        self._data = self._zeros(*self._grown(slots, columns))
+        self._data[:, :, :old_slots, :old_columns] = old
 
     def renew(self, slots: int, columns: int) -> None:
         """Make room likewise; nothing that is there is needed, and it goes before the new comes."""
         if not self._has_room(slots, columns):
-            larger = self._larger_sizes(slots, columns)
+            grown = self._grown(slots, columns)
             self._data = self._zeros(0, 0)
-            self._data = self._zeros(*larger)
+            self._data = self._zeros(*grown)
 
     def _has_room(self, slots: int, columns: int) -> bool:
-        before, capacity = self._data.shape[2:4]
-        return slots <= before and columns <= capacity
+        old_slots, old_columns = self._data.shape[2:4]
+        return slots <= old_slots and columns <= old_columns
 
-    def _larger_sizes(self, slots: int, columns: int) -> tuple[int, int]:
-        before, capacity = self._data.shape[2:4]
-        if columns > capacity:
-            columns = -(-max(columns, capacity * 5 // 4) // _STEP) * _STEP
-        return max(slots, before), max(columns, capacity)
+    def _grown(self, slots: int, columns: int) -> tuple[int, int]:
+        """Return for how many slots and columns to allocate where so many are needed.
+
+        Columns grow by a quarter at least, to a multiple of `_STEP`.
+        """
+        old_slots, old_columns = self._data.shape[2:4]
+        new_columns = old_columns
+        if columns > old_columns:
+            wanted = max(columns, old_columns * 5 // 4)
+            new_columns = math.ceil(wanted / _STEP) * _STEP
+        return max(slots, old_slots), new_columns
 
     def write(self, layer: int, segments: Segments, keys: Tensor, values: Tensor) -> None:
         """Put keys and values of tokens, [tokens, kv_heads, head_dim] each, where they belong."""
         for number, states in enumerate((keys, values)):
             slots = self._data[layer, number, :, :, : self._heads[layer]]
-            if segments.alike and isinstance(segments.places, slice):
-                columns = slice(segments.width - segments.most, segments.width)
-                slots[segments.places, columns] = segments.padded(states)
+            if segments.has_equal_columns and isinstance(segments.slot_index, slice):
+                columns = slice(segments.width - segments.most_tokens, segments.width)
+                slots[segments.slot_index, columns] = segments.padded(states)
             else:
-                slots[segments.own, segments.columns] = states
+                slots[segments.slot_of_token, segments.column_of_token] = states
 
     def read(self, layer: int, segments: Segments) -> tuple[Tensor, Tensor]:
         """Return rows' keys and values, [rows, width, kv_heads, head_dim] each."""
         # Columns are cut first: where rows are copied, no more than these are.
         filled = self._data[layer, :, :, : segments.width, : self._heads[layer]]
-        keys, values = filled[:, segments.places]
+        keys, values = filled[:, segments.slot_index]
         return keys, values
 
     def pool(self, layer: int) -> tuple[Tensor, Tensor]:
@@ -285,7 +324,7 @@ def dense(
     keys, values = (states.transpose(1, 2) for states in slots.read(layer, segments))
     kv_heads, width = keys.shape[1:3]
     padded = segments.padded(queries).transpose(1, 2)
-    causal = width == segments.most and not any(segments.starts)
+    causal = width == segments.most_tokens and not any(segments.starts)
     # On GPUs no fast kernel shares keys among queries: there all queries are rows, see below.
     if causal and (window is None or window >= width) and queries.device.type == "cpu":
         outputs = scaled_dot_product_attention(
@@ -297,7 +336,7 @@ def dense(
     grouped = padded.unflatten(1, (kv_heads, -1))
     group = grouped.shape[2]
     seen = segments.seen(window)
-    if segments.most > 1:
+    if segments.most_tokens > 1:
         seen = seen.repeat(1, 1, group, 1)
     outputs = scaled_dot_product_attention(grouped.flatten(2, 3), keys, values, attn_mask=seen)
     outputs = outputs.unflatten(2, (group, -1)).flatten(1, 2)
@@ -320,7 +359,7 @@ def flash(
         values,
         bounds.queries,
         bounds.keys,
-        segments.most,
+        segments.most_tokens,
         capacity,
         0.0,  # dropout
         True,  # causal: a row's last query sees all of `seqused_k`

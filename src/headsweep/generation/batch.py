@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,10 +19,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headsweep.generation.decoder import Chunk, Decoder, SharedPass, SlotRows
+from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.modules import ModuleRows, Modules, WholePass
 from headsweep.generation.requests import Answer, Drafted, NotFiniteError, Row
 from headsweep.generation.sampling import choose, sample
+from headsweep.generation.shared_pass import Chunk, SharedPass
 
 if TYPE_CHECKING:
     from headsweep.config import Decoding
@@ -38,6 +39,9 @@ PASS_TOKENS = 2048
 GPU_CHUNK = 128  # draft tokens in each chunk: there a pass's launches cost more than tokens do
 GPU_PASS_TOKENS = 1 << 15  # of all rows in the first chunk; in later ones 128 of each of 256 rows
 GPU_VERIFIED = 256  # most rows of a pass, base rows included
+
+
+Choice = tuple[int, float]  # a token, and the gap of the best two logits where it was chosen
 
 
 class Watch(Protocol):
@@ -92,13 +96,19 @@ class DecodingBatch:
         Rows of a group have the same text and variant, as the samples of a question.
         """
         first = len(self._rows)
-        rows = [group[0] for group in groups]
-        logits = self._states.feed(first, rows, [row.text for row in rows])
-        self._rows += rows + [row for group in groups for row in group[1:]]
-        if leaders := [number for number, group in enumerate(groups) for _ in group[1:]]:
-            before = range(first + len(rows))
-            self._states.keep([*before, *(first + number for number in leaders)])
-            logits = logits[[*range(len(rows)), *leaders]]
+        leaders = [group[0] for group in groups]
+        logits = self._states.feed(first, leaders, [row.text for row in leaders])
+        followers: list[Row] = []
+        leader_of: list[int] = []  # the number of each follower's leader
+        for number, group in enumerate(groups):
+            for row in group[1:]:
+                followers.append(row)
+                leader_of.append(number)
+        self._rows += leaders + followers
+        if followers:
+            behind = first + len(leaders)
+            self._states.keep([*range(behind), *(first + number for number in leader_of)])
+            logits = logits[[*range(len(leaders)), *leader_of]]
         return self._choose(first, logits)
 
     @torch.inference_mode()
@@ -116,25 +126,35 @@ class DecodingBatch:
     def _choose(self, first: int, logits: Float[Tensor, "batch vocabulary"]) -> list[Answer]:
         """Choose the next token of the rows from `first` on; let finished rows leave."""
         rows = self._rows[first:]
-        decoding = self._decoding
-        drawn = None
-        if not decoding.greedy:
-            uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows])
-            drawn = sample(logits, uniform.to(logits.device), decoding)
         owners = ((row, len(row.tokens)) for row in rows)
-        answers = {}
-        chosen = zip(rows, choices(logits, owners, self._watch, drawn), strict=True)
-        for number, (row, (token, gap)) in enumerate(chosen, start=first):
+        chosen = choices(logits, owners, self._watch, self._drawn(rows, logits))
+        answers: dict[int, Answer] = {}  # by number of the row
+        for number, (row, (token, gap)) in enumerate(zip(rows, chosen, strict=True), start=first):
             if answer := row.append(token, gap):
                 answers[number] = answer
         if answers:
-            left = len(self._rows) - len(answers)
-            # The last rows move into the holes.
-            movers = (row for row in range(left, len(self._rows)) if row not in answers)
-            kept = [next(movers) if row in answers else row for row in range(left)]
-            self._states.keep(kept)
-            self._rows[:] = [self._rows[row] for row in kept]
+            self._drop(answers.keys())
         return list(answers.values())
+
+    def _drawn(
+        self, rows: Sequence[Row], logits: Float[Tensor, "batch vocabulary"]
+    ) -> Int[Tensor, " batch"] | None:
+        """Return a sampled token for each row; None if decoding is greedy."""
+        if self._decoding.greedy:
+            return None
+        uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows])
+        return sample(logits, uniform.to(logits.device), self._decoding)
+
+    def _drop(self, finished: Set[int]) -> None:
+        """Let finished rows leave; the last rows of those that stay move into their places."""
+        left = len(self._rows) - len(finished)
+        free = [row for row in range(left) if row in finished]
+        moving = [row for row in range(left, len(self._rows)) if row not in finished]
+        kept = list(range(left))
+        for place, row in zip(free, moving, strict=True):
+            kept[place] = row
+        self._states.keep(kept)
+        self._rows[:] = [self._rows[row] for row in kept]
 
 
 class Verifier:
@@ -187,7 +207,7 @@ class Verifier:
         most = self._rows_at_once(questions)
         for start in range(0, len(pairs), most):
             self._pass.begin(pairs[start : start + most])
-            answers += self._work(self._pass)
+            answers += self._compare(self._pass)
         return answers
 
     def _take(self, queue: deque[Drafted]) -> Iterator[Drafted]:
@@ -219,7 +239,7 @@ class Verifier:
         end = min(max(begin, prompt) + length, len(drafted.text))
         return Chunk(begin, end, end - max(begin, prompt - 1))
 
-    def _work(self, run: Any) -> Iterator[Answer]:
+    def _compare(self, run: Any) -> Iterator[Answer]:
         """Compare the rows of a pass with their drafts; yield what is finished."""
         ends: dict[Drafted, int] = {}
         while run.pairs:
@@ -227,36 +247,48 @@ class Verifier:
                 drafted: self._next(drafted, ends.get(drafted, 0)) for _, drafted in run.pairs
             }
             ends = {drafted: chunk.end for drafted, chunk in chunks.items()}
-            owners = (
-                (row, len(row.tokens) + number)
-                for row, drafted in run.pairs
-                for number in range(chunks[drafted].compared)
-            )
-            slabs = run.logits(chunks)
-            chosen = iter([pair for slab in slabs for pair in choices(slab, owners, self._watch)])
             staying = []
+            own_choices = self._own_choices(run, chunks)
             for number, (row, drafted) in enumerate(run.pairs):
+                own = own_choices[number]
                 _, end, count = chunks[drafted]
-                own_choices = [*islice(chosen, count)]
-                ahead = drafted.text[end - count + 1 : end + 1]
-                agreed = len(ahead)
-                for place, (token, (own_token, _)) in enumerate(
-                    zip(ahead, own_choices, strict=False)
-                ):
-                    if token != own_token:
-                        agreed = place
-                        break
-                row.tokens += ahead[:agreed]
-                row.margin = min([row.margin, *(gap for _, gap in own_choices[:agreed])])
+                first = end - count + 1  # place in the text of the first token that is compared
+                draft = drafted.text[first : end + 1]
+                agreed = _agreed(draft, own)
+                row.tokens += draft[:agreed]
+                row.margin = min([row.margin, *(gap for _, gap in own[:agreed])])
                 row.accepted = len(row.tokens)
                 if agreed == count:
                     staying.append(number)
-                elif answer := row.append(*own_choices[agreed]):
+                    continue
+                token, gap = own[agreed]
+                if answer := row.append(token, gap):
                     yield answer
                 else:
-                    self.ready.append((row, run.states(number, end - count + 1 + agreed)))
+                    self.ready.append((row, run.states(number, first + agreed)))
             if len(staying) < len(run.pairs):
                 run.stay(staying)
+
+    def _own_choices(self, run: Any, chunks: Mapping[Drafted, Chunk]) -> list[list[Choice]]:
+        """Feed each text's next chunk; return each row's choices at all places compared."""
+        owners = (
+            (row, len(row.tokens) + number)
+            for row, drafted in run.pairs
+            for number in range(chunks[drafted].compared)
+        )
+        of_all_rows: list[Choice] = []
+        for slab in run.logits(chunks):
+            of_all_rows += choices(slab, owners, self._watch)
+        rest = iter(of_all_rows)
+        return [[*islice(rest, chunks[drafted].compared)] for _, drafted in run.pairs]
+
+
+def _agreed(draft: Sequence[int], own_choices: Sequence[Choice]) -> int:
+    """Return how many first tokens of a draft are a row's own choices."""
+    for place, (token, (own_token, _)) in enumerate(zip(draft, own_choices, strict=False)):
+        if token != own_token:
+            return place
+    return len(draft)
 
 
 def choices(
@@ -264,7 +296,7 @@ def choices(
     owners: Iterable[tuple[Row, int]],
     watch: Watch | None,
     drawn: Int[Tensor, " places"] | None = None,
-) -> Iterator[tuple[int, float]]:
+) -> Iterator[Choice]:
     """Return the token chosen greedily at each place, and the gap of the best two logits there.
 
     With `drawn`, these tokens are returned in place of the best. The logits are spoilt; `owners`

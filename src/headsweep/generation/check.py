@@ -1,12 +1,16 @@
 """Is the fast path right? The model's own modules say so while it answers.
 
 In float32 on a CPU a trial is enough (`Decoder.of`). Elsewhere code may run that was never run
-before, and rounding hides mistakes. So the first tokens of some first rows are watched: their
-logits are held against the truth, which the modules compute in float32, by the error that the
-modules have themselves in the model's type. A row of the wrong head shows only there: it must lie
-nearer to its own variant's truth than to the base model's. And of greedy answers the modules score
-one in 64 again: every token within a bound of the best. Answers leave in groups; a wrong one holds
-its group back.
+before, and half precision rounds so much that mistakes hide. There two things are checked:
+
+- The logits of the first tokens of some first rows. The truth are the logits that the modules
+  compute in float32. The fast path may be off by little more than the modules are in the model's
+  own type. A pruned row must also lie nearer to the truth of its variant than to that of the base
+  model: a wrong head shows nowhere else.
+- The tokens of greedy answers. The modules score one answer in 64 again: the logit of each of its
+  tokens must lie within a bound of the best.
+
+Answers leave in groups; if one of a group is wrong, none leaves.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from torch import Tensor, nn
 
 from headsweep.generation.modules import ModuleRows, Modules
 from headsweep.generation.requests import NEAR_TIE, Answer, Request, Row
-from headsweep.models.loaded import LoadedModel
+from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.variants import BASE, Variant
 
 GROUP = 64
@@ -87,7 +91,7 @@ class Check:
         """Logits of so many tokens are held in one pass."""
         self._watched: dict[Request, dict[int, Tensor]] = {}
         self._variants: Counter[Variant] = Counter()
-        self._bound = NEAR_TIE[str(loaded.dtype).removeprefix("torch.")]
+        self._bound = NEAR_TIE[dtype_name(loaded.dtype)]
         self._counts = _Counts(bound=self._bound)
         self._has_scored = False
         self.watching = True
@@ -255,34 +259,35 @@ class Check:
         self, kept: Mapping[Answer, Mapping[int, Tensor]], scores: Mapping[Answer, Tensor]
     ) -> dict[Answer, _Comparison]:
         """Compare what was kept of answers with the truth, which takes one pass for all of them."""
-        answers = list(kept)
-        first = [replace(a, token_ids=a.token_ids[: max(kept[a])]) for a in answers]
-        pruned_ones = [number for number, a in enumerate(first) if not a.request.variant.is_base]
-        texts = [*first, *(first[number] for number in pruned_ones)]  # these for the base model too
-        variants = [a.request.variant for a in first] + [BASE] * len(pruned_ones)
-        longest = max(len(answer.token_ids) for answer in first)
+        first = {
+            answer: replace(answer, token_ids=answer.token_ids[: max(logits)])
+            for answer, logits in kept.items()
+        }
+        pruned = [answer for answer in kept if not answer.request.variant.is_base]
+        texts = [*first.values(), *(first[answer] for answer in pruned)]
+        variants = [answer.request.variant for answer in kept] + [BASE] * len(pruned)
+        longest = max(len(text.token_ids) for text in texts)
         with in_float32(self._loaded.model):
             exact = self._thinned(self._scores(texts, variants, longest + 1))
-        base = {number: len(first) + place for place, number in enumerate(pruned_ones)}
-        numbers, counts = [], []
-        for row, answer in enumerate(answers):
+        truths = dict(zip(kept, exact[: len(kept)], strict=True))
+        bases = truths | dict(zip(pruned, exact[len(kept) :], strict=True))
+        norms = []
+        for answer, logits in kept.items():
             # Texts end at the same place: an answer's first token stands behind its padding.
-            begin = longest - len(first[row].token_ids)
-            places = torch.tensor(list(kept[answer]), device=exact.device)
-            truth = exact[row][begin:][places]
-            # The base model's truth is its own: it is compared with itself, and has no effect.
-            unpruned = exact[base.get(row, row)][begin:][places]
-            fast = torch.stack(list(kept[answer].values())).float()
-            rounded = scores[answer][places]
-            measured = (fast - truth).norm(), (rounded - truth).norm(), (truth - unpruned).norm()
-            largest = truth.abs().max()
-            widest = (rounded - truth).abs().max()
-            numbers.append(torch.stack([*measured, largest, widest]))
-            counts.append(fast.numel())
+            padding = longest - len(first[answer].token_ids)
+            numbers = torch.tensor(list(logits), device=exact.device)
+            of_answer = _norms(
+                fast=torch.stack(list(logits.values())).float(),
+                rounded=scores[answer][numbers],
+                truth=truths[answer][padding:][numbers],
+                base=bases[answer][padding:][numbers],
+            )
+            norms.append(of_answer)
         compared = {}
-        for answer, count, read in zip(answers, counts, torch.stack(numbers).tolist(), strict=True):
-            error, noise, effect, most, difference = read
-            compared[answer] = _Comparison(error, noise, effect, most, difference, count)
+        for answer, read in zip(kept, torch.stack(norms).tolist(), strict=True):
+            error, noise, effect, largest, widest = read
+            count = sum(logits.numel() for logits in kept[answer].values())
+            compared[answer] = _Comparison(error, noise, effect, largest, widest, count)
         return compared
 
     def _gap(
@@ -319,7 +324,28 @@ class Check:
         return logits.unflatten(0, (len(answers), -1))
 
     def _thinned(self, logits: Tensor) -> Tensor:
-        return logits[..., :: -(-logits.shape[-1] // _COLUMNS)]
+        """Return evenly spaced columns of logits, `_COLUMNS` at most."""
+        return logits[..., :: math.ceil(logits.shape[-1] / _COLUMNS)]
+
+
+def _norms(
+    fast: Float[Tensor, "places logits"],
+    rounded: Float[Tensor, "places logits"],
+    truth: Float[Tensor, "places logits"],
+    base: Float[Tensor, "places logits"],
+) -> Float[Tensor, 5]:
+    """Return what a `_Comparison` begins with, as a tensor: it is read with those of other answers.
+
+    Args:
+        fast: logits of the fast path.
+        rounded: those of the modules, in the model's type.
+        truth: those of the modules, in float32.
+        base: those of the modules, in float32, without the variant; of a base answer `truth`.
+    """
+    error = (fast - truth).norm()
+    noise = (rounded - truth).norm()
+    effect = (truth - base).norm()
+    return torch.stack([error, noise, effect, truth.abs().max(), (rounded - truth).abs().max()])
 
 
 def _judge(request: Request, comparison: _Comparison) -> None:

@@ -45,8 +45,11 @@ _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
 _SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that ends takes less
 _TRIES = 3
-_LAST = 64  # answers that are still decoded together when no more are waiting
-_FEWEST, _TELLING = 10, 100  # answers from which on their rate is told: a quarter, within these
+_FEWEST_FOR_RATE, _ENOUGH_FOR_RATE = 10, 100
+"""A rate is told once a quarter of all answers is there: after 10 at least, after 100 always."""
+_LAST = 64
+"""No time left is told for the last quarter of all answers, nor for more than the last 64: they are
+decoded together, and the longest takes as long as it takes."""
 
 
 class JobRequest(NamedTuple):
@@ -368,7 +371,8 @@ def progress(done: int, total: int, seconds: float, waits: str = "", tokens: int
         written = f", {tokens} tokens" if tokens else ""
         return f"writing the first of {total} answers{written}, {seconds:.0f} s so far"
     words = f"{done} of {total} answers"
-    if done < max(_FEWEST, min(_TELLING, total / 4)):
+    enough_for_rate = max(_FEWEST_FOR_RATE, min(_ENOUGH_FOR_RATE, total / 4))
+    if done < enough_for_rate:
         return f"{words} after {seconds:.0f} s"
     rate = done / seconds
     told = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"

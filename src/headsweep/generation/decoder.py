@@ -10,16 +10,15 @@ from __future__ import annotations
 import logging
 import math
 import weakref
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import embedding
 
+from headsweep.errors import cause_of
 from headsweep.generation.attention import (
     Attention,
     Segments,
@@ -27,10 +26,9 @@ from headsweep.generation.attention import (
     States,
     best,
     dense,
-    ranges,
 )
 from headsweep.generation.graphs import Capture, Steps
-from headsweep.generation.requests import Drafted, Row
+from headsweep.generation.requests import Row
 from headsweep.generation.weights import Layer, Weights, serves
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import RowMasks, variant_masks
@@ -45,10 +43,9 @@ _LOGIT_BYTES = 1 << 27
 
 Hidden = Float[Tensor, "tokens hidden"]
 Heads = Float[Tensor, "tokens heads head_dim"]
-Turns = Complex[Tensor, "tokens 1 pairs"]
+Rotations = Complex[Tensor, "tokens 1 pairs"]
 Joined = Float[Tensor, "tokens width"]
 Masks = dict[int, RowMasks]  # by layer
-Pair = tuple[Row, Drafted]  # a row, and the draft that it is verified against
 
 Changed = tuple[Segments, Hidden, Joined, Tensor | None]
 Change = Callable[[int, Segments, Hidden, Joined], Changed]
@@ -59,13 +56,18 @@ returns the rows that go on, their input and outputs, and 1 for each of their to
 layer out (None: no token does)."""
 
 
+def unchanged(index: int, segments: Segments, hidden: Hidden, joined: Joined) -> Changed:
+    """Change nothing: a `Change`."""
+    return segments, hidden, joined, None
+
+
 class Decoder:
     """Runs a model on packed tokens; `attend` is by default the fastest that the device allows."""
 
     def __init__(self, loaded: LoadedModel, attend: Attention | None = None) -> None:
         self.weights = Weights(loaded)
         self.attend = attend or best(self.weights)
-        self._turns = torch.empty(0)
+        self._rotations = torch.empty(0)
         self._loaded = loaded
         self._masked: Sequence[Variant] = ()
         self._masks: Masks = {}
@@ -98,7 +100,7 @@ class Decoder:
         tokens: Int[Tensor, " tokens"],
         segments: Segments,
         slots: Slots,
-        change: Change = lambda _, *rows: (*rows, None),
+        change: Change = unchanged,
     ) -> Hidden:
         """Return the output of the last layer where it matters; keys and values go into the slots.
 
@@ -106,17 +108,17 @@ class Decoder:
         earlier tokens. `change` says what happens between the heads and their output projection.
         """
         weights = self.weights
-        turned = None
+        rotated_segments = None
         hidden = embedding(tokens, weights.embeddings)
         if weights.scale is not None:
             hidden = hidden * weights.scale
         for index, layer in enumerate(weights.layers):
-            if segments is not turned:
-                turned = segments
-                turns = self._turns_at(segments)
-            queries, keys, values = self._project(layer, hidden, turns)
+            if segments is not rotated_segments:
+                rotated_segments = segments
+                rotations = self._rotations_at(segments)
+            queries, keys, values = self._project(layer, hidden, rotations)
             slots.write(index, segments, keys, values)
-            if index == len(weights.layers) - 1 and segments.keep != segments.counts:
+            if index == len(weights.layers) - 1 and not segments.keeps_all:
                 segments, chosen = segments.tail()
                 hidden, queries = hidden[chosen], queries[chosen]
             joined = self.attend(queries, slots, index, segments, layer.window)
@@ -175,28 +177,35 @@ class Decoder:
             self._masked = variants
         return self._masks
 
-    def _project(self, layer: Layer, hidden: Hidden, turns: Turns) -> Sequence[Heads]:
+    def _project(self, layer: Layer, hidden: Hidden, rotations: Rotations) -> Sequence[Heads]:
+        """Return the queries, keys and values of all heads, queries and keys rotated."""
         heads = layer.qkv(layer.norm(hidden)).unflatten(-1, (-1, self.weights.head_dim))
         queries, keys, values = heads.split(layer.heads, dim=1)
         if layer.head_norms:
             of_queries, of_keys = layer.head_norms
-            return _turned(of_queries(queries), turns), _turned(of_keys(keys), turns), values
-        turned = heads[:, : sum(layer.heads[:2])]
+            queries = _rotated(of_queries(queries), rotations)
+            return queries, _rotated(of_keys(keys), rotations), values
+        both = heads[:, : sum(layer.heads[:2])]  # queries and keys, rotated in place
         if heads.dtype == torch.float32:
-            torch.view_as_complex(turned.unflatten(-1, (-1, 2))).mul_(turns)
+            torch.view_as_complex(both.unflatten(-1, (-1, 2))).mul_(rotations)
         else:
-            turned.copy_(_turned(turned, turns))
+            both.copy_(_rotated(both, rotations))
         return queries, keys, values
 
-    def _turns_at(self, segments: Segments) -> Turns:
-        """Return what turns queries and keys at the tokens' positions."""
-        if segments.width > len(self._turns):
+    def _rotations_at(self, segments: Segments) -> Rotations:
+        """Return the rotary embeddings of the tokens' positions, as complex numbers.
+
+        The weights of queries and keys are in such an order that the two entries of a rotary pair
+        stand side by side. So a pair is a complex number, and its rotation one complex product (Su
+        et al., arXiv 2104.09864, section 3.4.2).
+        """
+        if segments.width > len(self._rotations):
             positions = torch.arange(2 * segments.width + 64, device=self.weights.device)
             like = torch.empty(0, device=self.weights.device)
             cos, sin = self.weights.rotary(like, positions[None])
             pairs = self.weights.head_dim // 2
-            self._turns = torch.complex(cos[0, :, :pairs], sin[0, :, :pairs])[:, None]
-        return self._turns[segments.columns]
+            self._rotations = torch.complex(cos[0, :, :pairs], sin[0, :, :pairs])[:, None]
+        return self._rotations[segments.column_of_token]
 
     def trial(self) -> str | None:
         """Return what is wrong with the logits of a short text; None: nothing."""
@@ -208,7 +217,7 @@ class Decoder:
         except RuntimeError as error:  # an operator is missing or broken on this GPU
             if not self.on_gpu and self.attend is dense:
                 raise
-            return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            return cause_of(error, 200)
         return "other logits than those of the model's own modules"
 
     @torch.inference_mode()
@@ -265,7 +274,7 @@ class SlotRows(Slots):
         self._lengths[first:] = segments.ends
         masks = decoder.masks([row.variant for row in rows])
         fed = [token for text in texts for token in text]
-        if self._steps and first == 0 and segments.most == 1:
+        if self._steps and first == 0 and segments.most_tokens == 1:
             hidden = self._steps.hidden(fed, starts, masks)
             if hidden is not None:
                 return decoder.logits(hidden)
@@ -290,109 +299,17 @@ class SlotRows(Slots):
         self._lengths = [self._lengths[old] for old in kept]
 
 
-class Chunk(NamedTuple):
-    """Successive tokens of a text that are fed in one pass."""
-
-    begin: int
-    end: int
-    compared: int
-    """Of how many of them, the last ones, the next token is compared with the row's choice."""
-
-
-class SharedPass(Slots):
-    """A pass of rows over the drafts of their questions.
-
-    Up to its mask a row equals the base model's, so one base row a question serves all of them: at
-    its layer a pruned row takes the base row's attention output, is masked, and goes on by itself.
-    Base rows come first, then the others by ascending layer, so that those that are active at a
-    layer are neighbours. With `columns`, all memory is allocated at once, for `slots` rows of so
-    many tokens, base rows included.
-    """
-
-    def __init__(self, decoder: Decoder, slots: int = 0, columns: int = 0) -> None:
-        super().__init__(decoder.weights)
-        self._decoder = decoder
-        if columns:
-            self.renew(slots, columns)
-
-    def begin(self, pairs: Sequence[Pair]) -> None:
-        """Verify these rows, by ascending layer, instead of others."""
-        self.pairs = list(pairs)
-        drafts = dict.fromkeys(drafted for _, drafted in pairs)
-        self._bases = {drafted: slot for slot, drafted in enumerate(drafts)}
-        self._own_slots = [*range(len(drafts), len(drafts) + len(pairs))]
-        self.renew(len(drafts) + len(pairs), max(len(drafted.text) for drafted in drafts))
-
-    def logits(self, chunks: Mapping[Drafted, Chunk]) -> Iterator[Tensor]:
-        """Feed each text's next chunk; yield logits row by row, of the places compared."""
-        decoder = self._decoder
-        device = self._decoder.weights.device
-        bases = {drafted: slot for drafted, slot in self._bases.items() if drafted in chunks}
-        texts = [*bases, *(drafted for _, drafted in self.pairs)]
-        begins, ends, compared = zip(*(chunks[text] for text in texts), strict=True)
-        slots = [*bases.values(), *self._own_slots]
-        counts = [*map(int.__sub__, ends, begins)]
-        whole = Segments(slots, begins, counts, device, compared)
-        number = {drafted: place for place, drafted in enumerate(bases)}
-        layers = [row.variant.layers[0] for row, _ in self.pairs]
-        masks = decoder.masks([row.variant for row, _ in self.pairs])
-
-        def join(index: int, segments: Segments, hidden: Hidden, joined: Joined) -> Changed:
-            """Let the rows in that are pruned here; let the base rows out with the last of them."""
-            if index not in masks:
-                return segments, hidden, joined, None
-            mask = masks[index]
-            first = bisect_left(layers, index)
-            last = bisect_left(layers, index + 1)
-            if first < last:
-                gone = len(bases) if last == len(layers) else 0
-                every = whole if index < len(decoder.weights.layers) - 1 else whole.tail()[0]
-                new = every.part(len(bases) + first, len(bases) + last)
-                after = every.part(gone, len(bases) + last)
-                places = [number[drafted] for _, drafted in self.pairs[first:last]]
-                base = ranges([segments.offsets[place] for place in places], new.counts, device)
-                left = segments.offsets[gone]
-                new_mask = mask.each(lambda part: part[first:last][new.rows])
-                hidden = torch.cat([hidden[left:], hidden[base]])
-                joined = torch.cat([joined[left:], new_mask.applied_to(joined[base])])
-                segments = after
-            skipped = mask.skipped
-            if skipped is not None:  # by none of the base rows that are left
-                skipped = pad(skipped[:last], (len(segments.counts) - last, 0))[segments.rows]
-            return segments, hidden, joined, skipped
-
-        tokens: list[int] = []
-        for drafted in bases:
-            tokens += drafted.text[chunks[drafted].begin : chunks[drafted].end]
-        hidden = decoder.forward(
-            torch.tensor(tokens, device=device), whole.part(0, len(bases)), self, join
-        )
-        return decoder.slabs(hidden)
-
-    def stay(self, rows: Sequence[int]) -> None:
-        """Drop all other rows."""
-        self.pairs = [self.pairs[row] for row in rows]
-        self._own_slots = [self._own_slots[row] for row in rows]
-
-    def states(self, row: int, length: int) -> States:
-        """Return a copy of the keys and values of a row's first tokens: own ones above its mask."""
-        pruned, drafted = self.pairs[row]
-        base = self._bases[drafted]
-        above = pruned.variant.layers[0] + 1
-        above_mask = self._data[above:, :, self._own_slots[row], :length]
-        return torch.cat([self._data[:above, :, base, :length], above_mask])
-
-
 def masked(masks: Masks, index: int, segments: Segments, hidden: Hidden, joined: Joined) -> Changed:
     """Change rows as their masks say: a `Change`, but for the masks."""
     if index not in masks:
-        return segments, hidden, joined, None
+        return unchanged(index, segments, hidden, joined)
     mask = masks[index]
-    if segments.most > 1:
-        mask = mask.each(lambda part: part[segments.rows])
+    if segments.most_tokens > 1:
+        mask = mask.each(lambda part: part[segments.row_of_token])
     return segments, hidden, mask.applied_to(joined), mask.skipped
 
 
-def _turned(heads: Heads, turns: Turns) -> Heads:
+def _rotated(heads: Heads, rotations: Rotations) -> Heads:
+    """Return rotated queries or keys; the product is computed in float32."""
     pairs = torch.view_as_complex(heads.float().unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * turns).flatten(-2).to(heads.dtype)
+    return torch.view_as_real(pairs * rotations).flatten(-2).to(heads.dtype)

@@ -11,7 +11,7 @@ import logging
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -51,19 +51,22 @@ def devices(device: str, together: int = 1) -> list[Device]:
         raise EngineError(
             f"tensor_parallel: {together}, but there are {len(gpus)} GPUs here; lower it"
         )
-    match device.partition(":"):
-        case "auto", _, _:
-            groups = []
-            for first in range(0, len(gpus) - together + 1, together):
-                numbers = range(first, first + together)
-                name = "cuda:" + ",".join(map(str, numbers))
-                groups.append(Device(name, tuple(gpus[number] for number in numbers)))
-            return groups or [Device("cpu")]
-        case "balanced", _, _:
-            return [Device(device, tuple(gpus))]
-        case _, _, number:
-            place = int(number or 0)
-            return [Device(device, tuple(gpus[place : place + 1]))]
+    if device == "auto":
+        return _groups(gpus, together) or [Device("cpu")]
+    if device == "balanced":
+        return [Device(device, tuple(gpus))]
+    number = int(device.partition(":")[2] or 0)  # of cuda or cuda:N
+    return [Device(device, tuple(gpus[number : number + 1]))]
+
+
+def _groups(gpus: Sequence[str], together: int) -> list[Device]:
+    """Return a device for each group of so many successive GPUs; a rest of fewer has none."""
+    groups = []
+    for first in range(0, len(gpus) - together + 1, together):
+        numbers = range(first, first + together)
+        name = "cuda:" + ",".join(map(str, numbers))
+        groups.append(Device(name, tuple(gpus[number] for number in numbers)))
+    return groups
 
 
 @contextmanager

@@ -16,14 +16,15 @@ import gc
 import logging
 import sys
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
+from headsweep.errors import cause_of
 from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
@@ -52,6 +53,18 @@ _LOG = logging.getLogger(__name__)
 _REFILL = 8  # prompts are prefilled when one row in this many is free: few at a time are dear
 
 Prompt = tuple[int, ...]
+
+
+class _Plan(NamedTuple):
+    """How requests are to be answered."""
+
+    groups: deque[list[Request]]
+    """Decoded, longest first: requests of one prompt and variant, or one that has tokens already.
+    """
+    drafted: deque[Drafted]
+    """Verified: the base answer is known."""
+    waiting: dict[Prompt, list[Row]]
+    """Verified as soon as the base answer is decoded, which is among the groups."""
 
 
 class Engine:
@@ -172,7 +185,7 @@ class Engine:
             except RuntimeError as error:
                 if not self._may_fail:
                     raise
-                self._fall(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+                self._fall(cause_of(error, 200))
             # Here, not above: an exception holds what its frames hold, such as the slots.
             if full:
                 self._shrink()
@@ -325,17 +338,8 @@ class Engine:
                 self._drafts[request.prompt] = row.answer.token_ids
         return answers, left
 
-    def _plan(
-        self,
-        requests: Iterable[Request],
-        placebo: int,
-        size: int,
-    ) -> tuple[deque[list[Request]], deque[Drafted], dict[Prompt, list[Row]]]:
-        """Return requests to be decoded, in groups with the same prompt and variant, longest first.
-
-        Besides, those whose base answer is known, and, by prompt, those whose base answer is among
-        the first. Rows that have tokens already are decoded, each in a group of its own.
-        """
+    def _plan(self, requests: Iterable[Request], placebo: int, size: int) -> _Plan:
+        """Plan requests, in groups of `size` rows at most; nothing of a placebo is verified."""
         questions: dict[Prompt, dict[Variant, list[Request]]] = defaultdict(dict)
         for request in requests:
             questions[request.prompt].setdefault(request.variant, []).append(request)
@@ -344,13 +348,11 @@ class Engine:
         waiting: dict[Prompt, list[Row]] = {}
         for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
             base = variants.pop(BASE, [])
-            has_draft = prompt in self._drafts
-            verified = self._decoding.greedy and not placebo and len(variants) > 0
-            if verified and (has_draft or base or len(variants) > 1):
+            if not placebo and self._verifies(prompt, base, variants):
                 every = [request for group in variants.values() for request in group]
                 rows = [self._row(request) for request in every if not self._begun.get(request)]
                 under_way = [[request] for request in every if self._begun.get(request)]
-                if rows and has_draft:
+                if rows and prompt in self._drafts:
                     drafted.append(Drafted(self._drafts[prompt], rows))
                 elif rows:
                     waiting[prompt] = rows
@@ -363,12 +365,24 @@ class Engine:
         if placebo:
             order = np.random.default_rng(placebo).permutation(len(groups))
             groups = [groups[place] for place in order]
+        return _Plan(self._divided(groups, size), deque(drafted), waiting)
+
+    def _verifies(
+        self, prompt: Prompt, base: Sequence[Request], pruned: Collection[Variant]
+    ) -> bool:
+        """Tell whether verification pays: the base answer is known or asked for, or serves two."""
+        if not self._decoding.greedy or not pruned:
+            return False
+        return prompt in self._drafts or len(base) > 0 or len(pruned) > 1
+
+    def _divided(self, groups: Iterable[list[Request]], size: int) -> deque[list[Request]]:
+        """Return groups of `size` rows at most; one that has tokens already has its own group."""
         parts: deque[list[Request]] = deque()
         for group in groups:
             parts += [[request] for request in group if self._begun.get(request)]
             new = [request for request in group if not self._begun.get(request)]
             parts += [new[start : start + size] for start in range(0, len(new), size)]
-        return parts, deque(drafted), waiting
+        return parts
 
     def _take(self, groups: deque[list[Request]], batch: DecodingBatch) -> list[list[Row]]:
         """Take whole groups from the queue, if enough of the batch is free."""
@@ -393,7 +407,7 @@ class Engine:
             limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
             row = Row(request, limit, self._loaded.eos_token_ids)
             if not self._decoding.greedy:
-                drawn = (self._decoding.seed, request.question_id, request.sample)
-                row.uniforms = uniforms(*drawn, limit)
+                seed = self._decoding.seed
+                row.uniforms = uniforms(seed, request.question_id, request.sample, limit)
         self._rows[request].append(row)
         return row

@@ -22,6 +22,7 @@ from torch import Tensor
 from headsweep.generation.attention import FixedSegments, Segments, Slots
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.generation.weights import Weights
+from headsweep.models.loaded import dtype_name
 from headsweep.models.masks import RowMasks
 
 Hidden = Float[Tensor, "tokens hidden"]
@@ -137,7 +138,7 @@ class _Step:
     def _fill(self, tokens: Sequence[int], columns: Sequence[int]) -> None:
         given = torch.tensor([tokens, columns], device=self._tokens.device)  # one copy for both
         self._tokens.copy_(given[0])
-        self._segments.columns.copy_(given[1])
+        self._segments.column_of_token.copy_(given[1])
 
     def _compute(self) -> Hidden:
         def change(index: int, segments: Segments, hidden: Hidden, joined: Tensor) -> object:
@@ -168,7 +169,7 @@ class _Step:
         for mask in self._masks.values():
             mask.factors.fill_(1)
         off = (logits - expected).abs().max().maximum((rewritten - written).abs().max())
-        bound = NEAR_TIE[str(written.dtype).removeprefix("torch.")] / 4
+        bound = NEAR_TIE[dtype_name(written.dtype)] / 4
         worst = float(off.tolist())  # type: ignore[arg-type]
         if not worst <= bound:  # nor if it is no number
             raise GraphError(f"a captured step is {worst:.3g} off its function")

@@ -18,8 +18,8 @@ from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from headsweep.generation.decoder import Chunk, Pair
 from headsweep.generation.requests import Drafted, Row
+from headsweep.generation.shared_pass import Chunk, Pair
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import HeadMasks
 

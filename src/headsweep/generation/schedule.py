@@ -3,11 +3,13 @@
 import os
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from headsweep.generation.locks import Locks
 from headsweep.generation.unit import Key, Unit
 from headsweep.generation.work import Work
+from headsweep.planning.batches import batches
 from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
 from headsweep.variants import BASE, Variant
 
@@ -148,3 +150,23 @@ class Schedule:
         if variant == BASE and not missing:
             self._base = self.work.base()
         return True
+
+
+def is_done(model: str, schedules: Mapping[tuple[str, ...], Schedule]) -> bool:
+    """Tell whether all is answered that batches of a model lack tables of, in schedules' configs.
+
+    Schedules are by the keys of their batch and the part of it.
+    """
+    works = (
+        Work(schedule.work.config, **batch.names)
+        for schedule in schedules.values()
+        for batch in batches(schedule.work.config)
+    )
+    lacking = {
+        tuple(work.keys.values()) for work in works if work.keys["model"] == model and work.lacking
+    }
+    return (
+        bool(schedules)
+        and lacking <= {keys[:-1] for keys in schedules}  # of any part
+        and all(schedule.done == schedule.total for schedule in schedules.values())
+    )

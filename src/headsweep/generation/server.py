@@ -25,14 +25,13 @@ from typing import Any
 
 from headsweep import paths
 from headsweep.config import Model, parse
-from headsweep.errors import EngineError, HeadsweepError
+from headsweep.errors import EngineError, HeadsweepError, cause_of
 from headsweep.generation import journal
 from headsweep.generation.client import LINE_LIMIT
 from headsweep.generation.locks import Locks
-from headsweep.generation.schedule import Schedule, planned_part
+from headsweep.generation.schedule import Schedule, is_done, planned_part
 from headsweep.generation.sockets import check_peer
 from headsweep.generation.work import Work
-from headsweep.planning.batches import batches
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch
 from headsweep.variants import Variant
@@ -202,7 +201,7 @@ class Server:
                     batches={"/".join(k): [s.done, s.total] for k, s in self._schedules.items()},
                 )
             elif message.keys() == {"make_room"}:
-                self._leaving = self._is_done()
+                self._leaving = is_done(self._model, self._schedules)
             elif message.keys() == {"ended"}:
                 self._end_run(job, message["ended"])
             else:
@@ -256,25 +255,6 @@ class Server:
             waiting.tell(error=_STOPPED)
             self._leave(waiting)
 
-    def _is_done(self) -> bool:
-        """Tell whether all is answered that this model's batches lack tables of."""
-        schedules = self._schedules.values()
-        works = (
-            Work(schedule.work.config, **batch.names)
-            for schedule in schedules
-            for batch in batches(schedule.work.config)
-        )
-        lacking = {
-            tuple(work.keys.values())
-            for work in works
-            if work.keys["model"] == self._model and work.lacking
-        }
-        return (
-            bool(schedules)
-            and lacking <= {batch[:-1] for batch in self._schedules}  # of any part
-            and all(schedule.done == schedule.total for schedule in schedules)
-        )
-
     def _feed(self) -> None:
         """Give each free worker the next unit, of batches that jobs wait for first."""
         waited = {job.schedule for job in self._jobs}
@@ -297,24 +277,26 @@ class Server:
                 f"for lack of memory; lower batch_size or --cores, and run again: what is answered "
                 f"is kept"
             ) from None
-        if word == "broken":
-            raise EngineError(value)
-        if word == "waits":
-            worker.gpu = value
-            return
-        if word == "tokens":
-            worker.tokens = value
-            return
-        if word == "ready":
-            worker.ready, worker.tokens, worker.gpu = True, 0, ""
-            return
-        schedule = worker.schedule
-        assert schedule is not None
-        if word == "failed":
-            schedule.fail()
-            self._finish(schedule, None, error=value)
-            return
-        variant, answer = value
+        match word:
+            case "broken":
+                raise EngineError(value)
+            case "waits":
+                worker.gpu = value
+            case "tokens":
+                worker.tokens = value
+            case "ready":
+                worker.ready, worker.tokens, worker.gpu = True, 0, ""
+            case "failed":
+                assert worker.schedule is not None
+                worker.schedule.fail()
+                self._finish(worker.schedule, None, error=value)
+            case "answer":
+                assert worker.schedule is not None
+                variant, answer = value
+                self._keep(worker.schedule, variant, answer)
+
+    def _keep(self, schedule: Schedule, variant: Variant, answer: dict[str, Any]) -> None:
+        """Journal an answer, which may be the last that a variant lacks."""
         path = schedule.work.journal(variant)
         journal.append(path, [answer])
         self._unsynced.add(path)
@@ -344,18 +326,27 @@ class Server:
                 self._leave(job)
 
     def _tell_progress(self, job: _Job) -> None:
-        if schedule := job.schedule:
-            waits = ""
-            if job.variant in schedule.elsewhere:
-                waits = f"another engine of this store, which answers {job.variant}"
-            elif self._workers and all(worker.gpu for worker in self._workers):
-                waits = f"GPU {self._workers[0].gpu}, where another model is loaded"
-            elif not schedule.begun and any(other.begun for other in self._schedules.values()):
-                waits = f"other answers before these {schedule.total}"
-            at_work = [worker for worker in self._workers if worker.schedule is schedule]
-            tokens = 0 if schedule.done else sum(worker.tokens for worker in at_work)
-            state = {"done": schedule.done, "total": schedule.total, "seconds": schedule.seconds}
-            job.tell(**state, waits=waits, tokens=tokens)
+        schedule = job.schedule
+        if schedule is None or job.variant is None:
+            return
+        at_work = [worker for worker in self._workers if worker.schedule is schedule]
+        job.tell(
+            done=schedule.done,
+            total=schedule.total,
+            seconds=schedule.seconds,
+            waits=self._obstacle(schedule, job.variant),
+            tokens=0 if schedule.done else sum(worker.tokens for worker in at_work),
+        )
+
+    def _obstacle(self, schedule: Schedule, variant: Variant) -> str:
+        """Say what answers of a variant wait for; nothing: an empty text."""
+        if variant in schedule.elsewhere:
+            return f"another engine of this store, which answers {variant}"
+        if self._workers and all(worker.gpu for worker in self._workers):
+            return f"GPU {self._workers[0].gpu}, where another model is loaded"
+        if not schedule.begun and any(other.begun for other in self._schedules.values()):
+            return f"other answers before these {schedule.total}"
+        return ""
 
     def _sync(self) -> None:
         for path in self._unsynced:
@@ -389,7 +380,7 @@ def main() -> None:
             cause = str(error)
         except Exception as error:
             _LOG.exception("the engine failed")
-            cause = f"the engine failed: {type(error).__name__}: {' '.join(str(error).split())}"
+            cause = f"the engine failed: {cause_of(error)}"
         except SystemExit:
             cause = _STOPPED
         finally:

@@ -67,7 +67,7 @@ class VllmModel:
             raise ModelError(
                 f"vLLM cannot serve {folder} ({reason}); use backend headsweep"
             ) from error
-        from headsweep.models.load import load_tokenizer
+        from headsweep.models.load import end_token_ids, load_tokenizer
 
         self.tokenizer = load_tokenizer(Path(folder))
         self._variant: Variant = BASE
@@ -75,10 +75,8 @@ class VllmModel:
         self._query_heads: int = model_config.hf_text_config.num_attention_heads
         depth = model_config.hf_text_config.num_hidden_layers
         self._layers = self._prepared(depth)
-        ends = model_config.try_get_generation_config().get("eos_token_id")
-        ends = self.tokenizer.eos_token_id if ends is None else ends
-        ends = [ends] if isinstance(ends, int) else ends or []
-        self.eos_token_ids = tuple(sorted(ends))
+        stated = model_config.try_get_generation_config().get("eos_token_id")
+        self.eos_token_ids = end_token_ids(stated, self.tokenizer)
         """The ids that end an answer, as `transformers.generate` knows them."""
 
     def prune(self, variant: Variant) -> None:

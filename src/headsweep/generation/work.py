@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
@@ -32,6 +32,13 @@ from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
+
+
+class _Journaled(NamedTuple):
+    """What a journal holds."""
+
+    answers: dict[Key, dict[str, Any]]
+    engine: dict[str, Any]  # what the last engine said of itself
 
 
 @dataclass(frozen=True)
@@ -100,8 +107,8 @@ class Work:
             os.utime(self.journal(variant).parent)
         if self._finished_before(variant):
             return []
-        kept = self._kept(variant)[0]
-        return [key for key in self._wanted if key not in kept]
+        answers = self._journaled(variant).answers
+        return [key for key in self._wanted if key not in answers]
 
     def so_far(self, variant: Variant) -> pa.Table:
         """Return a variant's answers so far, as `tables.ANSWERS`: of its table, else its journal.
@@ -111,11 +118,12 @@ class Work:
         Raises:
             TableError: the table is damaged.
         """
-        kept = self._kept(variant)[0]  # before the table, which takes the journal's place
+        # Read before the table, which takes the journal's place.
+        answers = self._journaled(variant).answers
         for file in (self.output(variant), self.finished(variant)):
             if file.exists():
                 return read_arrow(file, ANSWERS)
-        return _table([*kept.values()]) if kept else ANSWERS.schema.empty_table()
+        return _table([*answers.values()]) if answers else ANSWERS.schema.empty_table()
 
     def take_over(self, variant: Variant) -> None:
         """Put answers to other draws from the same split into the journal; the lock must be held.
@@ -145,7 +153,7 @@ class Work:
         """Return the token ids of the base model's greedy answers, as far as they are known."""
         if not self.config.decodings[self.decoding].greedy:
             return {}
-        rows = list(self._kept(BASE)[0].values())
+        rows = list(self._journaled(BASE).answers.values())
         if self.output(BASE).exists():
             rows = read_arrow(self.output(BASE), ANSWERS).to_pylist()
         return {row["question_id"]: row["token_ids"] for row in rows}
@@ -161,8 +169,8 @@ class Work:
             EngineError: the journal is not complete: someone has removed it.
         """
         output = self.output(variant)
-        kept, engine = self._kept(variant)
-        complete = kept.keys() >= set(self._wanted)
+        journaled = self._journaled(variant)
+        complete = journaled.answers.keys() >= set(self._wanted)
         # A run may have been killed between a table and its record, which the journal survives.
         unrecorded = complete and not record_path(output).exists()
         if self._finished_before(variant) and not unrecorded:  # maybe by a twin of the job
@@ -171,10 +179,19 @@ class Work:
             return len(self._wanted)
         if not complete:
             raise EngineError(f"{self.journal(variant)} has lost answers; run again")
-        rows = [kept[key] for key in self._wanted]
+        self._write_complete(variant, journaled, stopwatch)
+        give_second_name(output, self.finished(variant))
+        journal.remove(self.journal(variant))
+        return len(self._wanted)
+
+    def _write_complete(
+        self, variant: Variant, journaled: _Journaled, stopwatch: Stopwatch
+    ) -> None:
+        """Write a variant's table and record from all its answers."""
+        rows = [journaled.answers[key] for key in self._wanted]
         facts = {**self.keys, "variant": str(variant), "split": self.split}
-        write_table(output, _table(rows), ANSWERS, facts)
-        facts |= engine | {
+        write_table(self.output(variant), _table(rows), ANSWERS, facts)
+        facts |= journaled.engine | {
             "settings": {
                 "model": settings(self.config, "models", self.model),
                 "decoding": settings(self.config, "decodings", self.decoding),
@@ -187,10 +204,7 @@ class Work:
         }
         if prompts := [row["prompt_tokens"] for row in rows if "prompt_tokens" in row]:
             facts["prompt_tokens"] = sum(prompts) / len(prompts)  # not of answers taken over
-        write_record(output, stopwatch, facts)
-        give_second_name(output, self.finished(variant))
-        journal.remove(self.journal(variant))
-        return len(rows)
+        write_record(self.output(variant), stopwatch, facts)
 
     @cached_property
     def _wanted(self) -> list[Key]:
@@ -204,15 +218,16 @@ class Work:
             return False
         return True
 
-    def _kept(self, variant: Variant) -> tuple[dict[Key, dict[str, Any]], dict[str, Any]]:
-        """Return the answers in the journal, and what their engine said of itself."""
+    def _journaled(self, variant: Variant) -> _Journaled:
+        """Read a variant's journal."""
         answers: dict[Key, dict[str, Any]] = {}
         engine: dict[str, Any] = {}
         for record in journal.read(self.journal(variant)):
-            engine = record.pop("engine", engine)
+            if "engine" in record:
+                engine = record.pop("engine")
             if record:
                 answers[record["question_id"], record["sample"]] = record
-        return answers, engine
+        return _Journaled(answers, engine)
 
     def _elsewhere(self, variant: Variant) -> Iterator[tuple[Key, dict[str, Any]]]:
         """Yield the variant's answers to other draws from the same split."""

@@ -16,7 +16,7 @@ import torch
 
 from headsweep import paths
 from headsweep.config import Decoding, Model
-from headsweep.errors import HeadsweepError
+from headsweep.errors import HeadsweepError, cause_of
 from headsweep.generation.attention import flash
 from headsweep.generation.client import ask_for_room
 from headsweep.generation.decoder import Decoder
@@ -182,4 +182,4 @@ def _cause(error: Exception) -> str:
     if isinstance(error, HeadsweepError):
         return str(error)
     _LOG.error("a worker failed", exc_info=error)
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return cause_of(error)

@@ -17,7 +17,7 @@ from headsweep.generation.requests import NEAR_TIE
 from headsweep.maps.gradients import estimate, log_probability
 from headsweep.maps.scoring import Score, score
 from headsweep.maps.texts import choose_texts
-from headsweep.models.loaded import LoadedModel
+from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import pruned
 from headsweep.planning.maps import find_map, map_heads, map_noise, unchanged
 from headsweep.record import Stopwatch, write_record
@@ -73,7 +73,7 @@ def _score_layer(
     )
     facts: dict[str, Any] = {**chosen.counts, "texts": len(chosen.texts), "variants": len(variants)}
     facts |= {"scores_per_second": len(scores) / seconds, "scoring_seconds": seconds}
-    facts |= {"dtype": str(loaded.dtype).removeprefix("torch."), "device": str(loaded.device)}
+    facts |= {"dtype": dtype_name(loaded.dtype), "device": str(loaded.device)}
     return table, facts | check_scores(loaded, scores)
 
 
@@ -95,7 +95,7 @@ def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
     Raises:
         ModelError: a difference exceeds the bound.
     """
-    allowed = bound(str(loaded.dtype).removeprefix("torch."), len(scores[0].text.tokens))
+    allowed = bound(dtype_name(loaded.dtype), len(scores[0].text.tokens))
     worst = 0.0
     of_first_text = [score for score in scores if score.text == scores[0].text]
     for checked in of_first_text[:2]:

@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headsweep.generation.decoder import Chunk, Decoder, SharedPass
+from headsweep.generation.decoder import Decoder
 from headsweep.generation.modules import Modules, WholePass
 from headsweep.generation.requests import Drafted, Request, Row
+from headsweep.generation.shared_pass import Chunk, SharedPass
 from headsweep.generation.weights import fast_linear
 from headsweep.models.loaded import LoadedModel
 from headsweep.variants import Variant

@@ -4,6 +4,7 @@ Encoders read word problems: they have a mask token, which stands for numbers.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,7 @@ def as_loaded(
             f"the model in {folder} keeps no keys and values to decode with, as an encoder; "
             f"use a causal language model"
         )
-    ends = model.generation_config.eos_token_id
-    ends = tokenizer.eos_token_id if ends is None else ends
-    ends = (ends,) if isinstance(ends, int) else tuple(sorted(set(ends or ())))
+    ends = end_token_ids(model.generation_config.eos_token_id, tokenizer)
     # Padding is masked out, so any id will do that lies within the embedding matrix.
     embeddings = model.get_input_embeddings()
     choices = (tokenizer.pad_token_id, *ends, 0)
@@ -88,6 +87,21 @@ def as_loaded(
         tokenizer.pad_token_id,
         ends,
     )
+
+
+def end_token_ids(
+    stated: int | Sequence[int] | None, tokenizer: PreTrainedTokenizerBase
+) -> tuple[int, ...]:
+    """Return the ids that end an answer in `transformers.generate`, ascending.
+
+    They are those that the model's generation config states; if it states none, the tokenizer's.
+    """
+    ends = tokenizer.eos_token_id if stated is None else stated
+    if ends is None:
+        return ()
+    if isinstance(ends, int):
+        return (ends,)
+    return tuple(sorted(set(ends)))
 
 
 def check_device(device: str, dtype: str) -> str:

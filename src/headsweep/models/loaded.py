@@ -21,3 +21,8 @@ class LoadedModel:
     dtype: torch.dtype
     pad_token_id: int  # within the embeddings; padding is masked out
     eos_token_ids: tuple[int, ...]  # that end an answer in `transformers.generate`, ascending
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a type's name without its module: ``bfloat16``."""
+    return str(dtype).removeprefix("torch.")

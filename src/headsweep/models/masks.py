@@ -55,12 +55,19 @@ class RowMasks:
     def applied_to(self, joined: Float[Tensor, "rows *tokens width"]) -> Tensor:
         """Return the changed outputs of all heads; a single row of masks holds for all."""
         heads = joined.unflatten(-1, (self.factors.shape[1], -1))
-        rows = (-1, *(1,) * (joined.ndim - 2))
-        changed = (heads * self.factors.view(*rows, self.factors.shape[1], 1)).flatten(-2)
+        token_axes = joined.ndim - 2
+        factors = _for_tokens(self.factors, token_axes)
+        changed = (heads * factors[..., None]).flatten(-2)
         if self.sources is None or self.noise is None:
             return changed
-        lengths = self.noise.lengths(heads) * self.sources.view(*rows, self.factors.shape[1])
+        lengths = self.noise.lengths(heads) * _for_tokens(self.sources, token_axes)
         return (changed + lengths @ self.noise.directions).to(joined.dtype)
+
+
+def _for_tokens(of_rows: Tensor, token_axes: int) -> Tensor:
+    """Insert axes of size 1 behind the first, the rows: what a row has holds for all its tokens."""
+    ones = [1] * token_axes
+    return of_rows.view(len(of_rows), *ones, *of_rows.shape[1:])
 
 
 def variant_masks(
@@ -81,13 +88,16 @@ def variant_masks(
     if not layers:
         return {}
     heads = [geometry.layer(index).query_heads for index in layers]
-    shape = len(layers), len(variants), max(heads)
-    factors, sources = np.ones(shape, np.float32), np.zeros(shape, np.float32)
+    # Masks of all layers: [layers, variants, heads], and for layers left out [layers, variants].
+    shape = (len(layers), len(variants), max(heads))
+    factors = np.ones(shape, np.float32)
+    sources = np.zeros(shape, np.float32)
     skipped = np.zeros(shape[:2], np.float32)
     for row, variant in enumerate(variants):
         family = FAMILIES[variant.kind]
         for index in variant.layers:
-            place, edit = layers.index(index), family.edit(variant)
+            place = layers.index(index)
+            edit = family.edit(variant)
             for head, factor in edit.factors.items():
                 factors[place, row, head] = factor
             if edit.noise is not None:
@@ -167,7 +177,7 @@ class HeadMasks(ExitStack):
         before = inputs[0] if inputs else named["hidden_states"]
         alone = isinstance(output, Tensor)
         after = output if alone else output[0]
-        skipped = mask.skipped.view(-1, *(1,) * (after.ndim - 1)) > 0
+        skipped = _for_tokens(mask.skipped, after.ndim - 1) > 0
         passed = torch.where(skipped, before, after)
         return passed if alone else (passed, *output[1:])
 

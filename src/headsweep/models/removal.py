@@ -214,12 +214,13 @@ def cut_layers(model: PreTrainedModel, cuts: Iterable[Cut]) -> None:
 
 def _cut(model: PreTrainedModel, cut: Cut) -> None:
     for name, readers in cut.rows.items():
-        _take(model.get_submodule(name), readers[:, cut.left].any(1).nonzero()[:, 0], inputs=False)
+        kept = readers[:, cut.left].any(1).nonzero()[:, 0]
+        _keep_outputs(model.get_submodule(name), kept)
     for name in {name.rpartition(".")[0] for name in cut.rows}:
         attention = model.get_submodule(name)
         for attribute, parameter in list(attention.named_parameters(recurse=False)):
             if parameter.shape == (cut.old.query_heads,):  # an attention sink for each head
-                _set(attention, attribute, 0, cut.left.to(parameter.device))
+                _set(attention, attribute, 0, cut.left)
         for attribute, size in _changed(attention, _sizes(cut.old), _sizes(cut.new)).items():
             setattr(attention, attribute, size)
         if (config := getattr(attention, "config", None)) is not None:
@@ -227,7 +228,7 @@ def _cut(model: PreTrainedModel, cut: Cut) -> None:
                 config, _changed(config, _counts(cut.old), _counts(cut.new))
             )
     columns = torch.arange(cut.old.width).view(cut.old.query_heads, -1)[cut.left].flatten()
-    _take(model.get_submodule(cut.old.name), columns, inputs=True)
+    _keep_inputs(model.get_submodule(cut.old.name), columns)
 
 
 def _changed(owner: Any, old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
@@ -235,23 +236,34 @@ def _changed(owner: Any, old: Mapping[str, int], new: Mapping[str, int]) -> dict
     return {name: new[name] for name in old if getattr(owner, name, None) == old[name]}
 
 
-def _take(module: nn.Module, index: Tensor, *, inputs: bool) -> None:
-    """Keep some input or output features of a linear layer."""
-    weight: Tensor = module.get_parameter("weight")
-    transposed = isinstance(module, Conv1D)
-    names = ("nf", "nx") if transposed else ("out_features", "in_features")
+def _keep_outputs(module: nn.Module, kept: Tensor) -> None:
+    """Keep some output features of a linear layer."""
+    is_transposed = isinstance(module, Conv1D)
+    _cut_weight(module, kept, axis=1 if is_transposed else 0)
+    if module.bias is not None:
+        _set(module, "bias", 0, kept)
+    setattr(module, "nf" if is_transposed else "out_features", len(kept))
+
+
+def _keep_inputs(module: nn.Module, kept: Tensor) -> None:
+    """Keep some input features of a linear layer."""
+    is_transposed = isinstance(module, Conv1D)
+    _cut_weight(module, kept, axis=0 if is_transposed else 1)
+    setattr(module, "nx" if is_transposed else "in_features", len(kept))
+
+
+def _cut_weight(module: nn.Module, kept: Tensor, *, axis: int) -> None:
+    """Keep some rows (axis 0) or columns (axis 1) of a linear layer's weight."""
+    weight = module.get_parameter("weight")
     if not weight.is_floating_point() or weight.ndim != 2:
         raise ValueError(f"{type(module).__name__} holds quantised weights")
-    index = index.to(weight.device)
-    _set(module, "weight", int(inputs != transposed), index)
-    if not inputs and module.bias is not None:
-        _set(module, "bias", 0, index)
-    setattr(module, names[inputs], len(index))
+    _set(module, "weight", axis, kept)
 
 
 def _set(module: nn.Module, name: str, axis: int, index: Tensor) -> None:
     """Replace a parameter by a part of it, which notes as `taken` what part it is."""
     old = module.get_parameter(name)
+    index = index.to(old.device)
     value = old.detach().index_select(axis, index)
     new = nn.Parameter(value, requires_grad=old.requires_grad)
     new.taken = axis, index  # type: ignore[attr-defined]
@@ -319,13 +331,20 @@ def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Re
             hooks.callback(handle.remove)
         _outputs(model)
     for layer in geometry.layers:
-        head = torch.eye(layer.query_heads, dtype=torch.bool)
-        group = head.view(layer.kv_heads, -1, layer.query_heads).any(1)
-        owners = torch.cat([head, group])
-        for name, rows in readers[layer.index].items():
-            if not (rows[:, None] == owners).all(-1).any(-1).all():
-                raise _cannot_cut(model, f"{name} mixes heads before attention")
+        _check_owners(model, layer, readers[layer.index])
     return readers
+
+
+def _check_owners(model: PreTrainedModel, layer: AttentionLayer, readers: Readers) -> None:
+    """Raise a `ModelError` unless each row of projections is read by one head, or by one group."""
+    single = torch.eye(layer.query_heads, dtype=torch.bool)
+    group = single.view(layer.kv_heads, -1, layer.query_heads).any(1)
+    owners = torch.cat([single, group])
+    for name, read_by in readers.items():
+        # Entry [r, o] tells whether the heads that read row r are exactly those of owner o.
+        is_owned_by = (read_by[:, None] == owners).all(-1)
+        if not is_owned_by.any(1).all():
+            raise _cannot_cut(model, f"{name} mixes heads before attention")
 
 
 def _readers(

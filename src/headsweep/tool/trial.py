@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 
 from headsweep.config import Config, Decoding, parse
-from headsweep.errors import EngineError, HeadsweepError
+from headsweep.errors import EngineError, HeadsweepError, cause_of
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import Device, devices, held
 from headsweep.generation.engine import Engine
@@ -293,7 +293,7 @@ def main() -> None:
     except HeadsweepError as error:
         said = {"error": str(error)}
     except Exception as error:  # whatever a backend raises
-        said = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+        said = {"error": cause_of(error, 300)}
     print(json.dumps(said))
 
 
