@@ -28,7 +28,7 @@ from headsweep.errors import ConfigError, quoted
 from headsweep.variants import FAMILIES, IN_VLLM, Variant
 
 _RIVALS = ("greedy cover", "best single head", "random heads")
-_TAKEN = ("store", "gallery", "pilot")  # folders of results/ that are not runs
+_TAKEN = ("store", "gallery")  # folders of results/ that are not runs
 _CLAIMS, _COMPRESSION = "claims", "compression_"  # names of other tables
 
 EXPERIMENTS = ("sweeps", "maps", "selectors", "frontiers", "comparisons", "compressions")
