@@ -16,6 +16,7 @@ from headsweep.analysis import jobs
 from headsweep.config import parse
 from headsweep.planning.batches import batches
 from headsweep.planning.store import Store
+from headsweep.record import rewrite_checksums
 from headsweep.report import explorer
 from headsweep.report.page import write_report
 from headsweep.safe_files import read_table, write_table
@@ -213,6 +214,19 @@ def test_answers_are_those_of_the_heads_with_the_largest_gains(filled, monkeypat
     least = min(head["gain"] for head in kept)
     assert all(head["gain"] <= least for head in found["heads"] if head["answers"] is None)
     assert all(head["bits"] for head in found["heads"])
+
+
+def test_a_head_whose_gain_cut_answers_could_decide_is_not_said_to_help(filled):
+    (found,) = explorer.explored(filled)
+    marked = [head["name"] for head in found["heads"] if head["marks"][0] != "."]
+    assert len(marked) > 1
+    path = Store(filled).path(paths.CONTROLS, sweep="demo", table="heads")
+    table = pd.read_csv(path)
+    table.assign(cut_decides=table["variant"] == marked[0]).to_csv(path, index=False)
+    rewrite_checksums(path)
+    (found,) = explorer.explored(filled)
+    left = [head["name"] for head in found["heads"] if head["marks"][0] != "."]
+    assert left == marked[1:]
 
 
 def test_where_not_all_questions_fit_the_page_says_so_and_its_counts_are_of_all(

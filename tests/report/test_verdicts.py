@@ -206,6 +206,22 @@ def test_the_page_says_how_many_questions_a_small_gain_would_take(config):
     assert wanted in str(section.lead[-1])
 
 
+def test_luck_of_questions_without_subjects_is_that_of_layers(config):
+    path = Store(config).path(paths.CONTROLS, sweep="demo", table="gains")
+    gains = pd.read_csv(path)
+    assert {*gains["by"]} == {"overall", "subject", "level"}
+    gains[gains["by"] != "subject"].to_csv(path, index=False)
+    rewrite_checksums(path)
+    luck(config, section := Section("luck", ""))
+    mean = gains.loc[gains["by"] == "overall", "gain"].mean()
+    wanted = f"The best head of a layer gains {FORMS['points'](mean)} points on average (layers: 3)"
+    assert wanted in str(section.lead[0])
+    gains[gains["by"] != "subject"].assign(heads=1).to_csv(path, index=False)
+    rewrite_checksums(path)
+    luck(config, alone := Section("luck", ""))
+    assert len(alone.lead) == len(section.lead) - 1  # a single head is nobody's best
+
+
 ADVICE = [
     (
         (0.01, 0.2),
