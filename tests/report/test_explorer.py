@@ -217,6 +217,8 @@ def test_answers_are_those_of_the_heads_with_the_largest_gains(filled, monkeypat
 
 
 def test_a_head_whose_gain_cut_answers_could_decide_is_not_said_to_help(filled):
+    simulation.fill(filled)
+    jobs.write_controls(filled, "demo")
     (found,) = explorer.explored(filled)
     marked = [head["name"] for head in found["heads"] if head["marks"][0] != "."]
     assert len(marked) > 1
