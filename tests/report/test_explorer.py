@@ -221,7 +221,7 @@ def test_a_head_whose_gain_cut_answers_could_decide_is_not_said_to_help(filled):
     jobs.write_controls(filled, "demo")
     (found,) = explorer.explored(filled)
     marked = [head["name"] for head in found["heads"] if head["marks"][0] != "."]
-    assert len(marked) > 1
+    assert marked
     path = Store(filled).path(paths.CONTROLS, sweep="demo", table="heads")
     table = pd.read_csv(path)
     table.assign(cut_decides=table["variant"] == marked[0]).to_csv(path, index=False)
