@@ -63,6 +63,8 @@ OTHERS = {0.0: -1, 0.3: -0.5, 0.5: 0, 0.7: -0.6, 1.0: -9}
 CASES = [
     ("best alpha", None, alphas(OTHERS), "holds"),
     ("best alpha", None, alphas(OTHERS | {0.3: 0.5}), "fails"),
+    # One of four alphas has to be better by more than a single one would.
+    ("best alpha", None, alphas(OTHERS | {0.3: 0.35}), OPEN),
     ("best alpha", None, alphas(OTHERS | {0.3: -0.1}), OPEN),
     ("best alpha", None, alphas({0.5: 0}), None),
     ("alpha = 0 / alpha = 1", None, alphas({0.0: -1, 1.0: -9}, "change"), "holds"),
@@ -73,6 +75,7 @@ CASES = [
     ("alpha = 0 / alpha = 1", (BASE, MATH), alphas({0.0: -1.2, 1.0: -9}, "change"), "fails"),
     (BETWEEN, None, alphas({0.3: 0, 0.5: 0, 0.7: -0.4}, "change"), "holds"),
     (BETWEEN, None, alphas({0.3: 0, 0.5: 0, 0.7: -2}, "change"), "fails"),
+    (BETWEEN, None, alphas({0.3: 0, 0.5: 0, 0.7: -1.22}, "change"), OPEN),
     (BETWEEN, None, alphas({0.3: 0, 0.5: 0, 0.7: -0.8}, "change"), OPEN),
     (ENTROPY, None, arms({"without_entropy": -5}, "change"), "holds"),
     (ENTROPY, None, arms({"without_entropy": 5}, "change"), "fails"),

@@ -6,7 +6,7 @@ only on such a solver and the paper's data. Any other solver can only support or
 direction.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headsweep.analysis.facts import joint_factor
 from headsweep.analysis.judges import OPEN, Judgement, sign_of
 from headsweep.config.compression import NOTABLE
 from headsweep.statistics.intervals import unpaired_difference
@@ -96,6 +97,21 @@ def _difference(first: WithInterval, second: WithInterval) -> WithInterval:
     return second[0] - first[0], float(low), float(high)
 
 
+def _jointly(estimates: Iterable[WithInterval]) -> list[WithInterval]:
+    """Return estimates with intervals that hold for all of them at once (Bonferroni).
+
+    A claim about several numbers fails by any of them, so each may err less.
+    """
+    told = list(estimates)
+    factor = joint_factor(len(told))
+    widened = []
+    for value, low, high in told:
+        middle = (low + high) / 2
+        half = (high - low) / 2 * factor
+        widened.append((value, middle - half, middle + half))
+    return widened
+
+
 def _holds(estimate: WithInterval, stated: float) -> bool:
     """Return whether a stated number is the printed one, or within the measured interval."""
     _, low, high = estimate
@@ -118,17 +134,20 @@ def _changes(table: str, column: str, key: str, stated: Mapping[str | float, flo
             ", ".join(f"{name} {_told(numbers)}" for name, numbers in measured.items()) + " points"
         )
         number = next(iter(measured.values())) if len(measured) == 1 else None
-        signs = [
-            sign_of(low, high) if stated[name] > 0 else sign_of(-high, -low)
-            for name, (_, low, high) in measured.items()
-        ]
+        widened = dict(zip(measured, _jointly(measured.values()), strict=True))
+
+        def sign(name: str | float, numbers: WithInterval) -> str:
+            _, low, high = numbers
+            return sign_of(low, high) if stated[name] > 0 else sign_of(-high, -low)
+
         if not compression.is_main:
             why = f"{why}, not the paper's solver and data: the direction alone"
-        elif not all(_holds(numbers, stated[name]) for name, numbers in measured.items()):
+        elif not all(_holds(numbers, stated[name]) for name, numbers in widened.items()):
             return Judgement.by("fails", why, number)
-        if "fails" in signs:
+        if any(sign(*each) == "fails" for each in widened.items()):
             return Judgement.by("fails", why, number)
-        whole = len(measured) == len(stated) and set(signs) == {"holds"}
+        right = all(sign(*each) == "holds" for each in measured.items())
+        whole = len(measured) == len(stated) and right
         return Judgement.by("holds" if whole else OPEN, why, number)
 
     return judge
@@ -150,7 +169,7 @@ def _best_alpha(compression: Compressed) -> Judgement | None:
         return None
     best = max(gaps, key=lambda alpha: gaps[alpha][0])
     why = f"the best other alpha, {best:g}, against 0.5: {_told(gaps[best])} points"
-    if any(low > 0 for _, low, _ in gaps.values()):
+    if any(low > 0 for _, low, _ in _jointly(gaps.values())):
         return Judgement.by("fails", why, gaps[best])
     worse = all(high < 0 for *_, high in gaps.values())
     return Judgement.by("holds" if worse else OPEN, why, gaps[best])
@@ -166,7 +185,7 @@ def _between(compression: Compressed) -> Judgement | None:
         return None
     least = min(measured)
     why = f"at least {_told(least)} points against the unpruned solver; above −0.9 is stated"
-    if any(high <= -0.009 for *_, high in measured):
+    if any(high <= -0.009 for *_, high in _jointly(measured)):
         return Judgement.by("fails", why, least)
     above = all(low > -0.009 for _, low, _ in measured)
     return Judgement.by("holds" if above else OPEN, why, least)
