@@ -167,10 +167,14 @@ def described(path: Path) -> tuple[Path, str] | None:
     own = record_path(path)
     for record in chain([own], chain.from_iterable(around)):
         try:
-            if record != own and _is_foreign(record):
-                continue
             checksums = _facts(record, _state(record)).get("sha256", {})
         except FileNotFoundError:
+            continue
+        except TableError:
+            if record != own and _is_foreign(record):
+                continue
+            raise
+        if not isinstance(checksums, dict):  # somebody else's file
             continue
         if written := checksums.get(path.relative_to(record.parent).as_posix()):
             return record, written
@@ -318,7 +322,7 @@ def _is_foreign(record: Path) -> bool:
         facts = json.loads(record.read_bytes())
     except (ValueError, RecursionError):
         return False
-    return not isinstance(facts, dict) or not isinstance(facts.get("sha256", {}), dict)
+    return not isinstance(facts, dict)
 
 
 def _checksum_of(facts: Mapping[str, Any]) -> str:

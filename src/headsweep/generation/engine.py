@@ -19,7 +19,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,7 +31,15 @@ from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.modules import Modules
 from headsweep.generation.refusals import check_kind, check_request, too_little_memory
-from headsweep.generation.requests import Answer, Drafted, NotFiniteError, Request, Row
+from headsweep.generation.requests import (
+    Answer,
+    Drafted,
+    NotFiniteError,
+    Plan,
+    Prompt,
+    Request,
+    Row,
+)
 from headsweep.generation.sampling import uniforms
 from headsweep.generation.sizing import (
     PREFILLED,
@@ -51,20 +59,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _REFILL = 8  # prompts are prefilled when one row in this many is free: few at a time are dear
-
-Prompt = tuple[int, ...]
-
-
-class _Plan(NamedTuple):
-    """How requests are to be answered."""
-
-    groups: deque[list[Request]]
-    """Decoded, longest first: requests of one prompt and variant, or one that has tokens already.
-    """
-    drafted: deque[Drafted]
-    """Verified: the base answer is known."""
-    waiting: dict[Prompt, list[Row]]
-    """Verified as soon as the base answer is decoded, which is among the groups."""
 
 
 class Engine:
@@ -338,7 +332,7 @@ class Engine:
                 self._drafts[request.prompt] = row.answer.token_ids
         return answers, left
 
-    def _plan(self, requests: Iterable[Request], placebo: int, size: int) -> _Plan:
+    def _plan(self, requests: Iterable[Request], placebo: int, size: int) -> Plan:
         """Plan requests, in groups of `size` rows at most; nothing of a placebo is verified."""
         questions: dict[Prompt, dict[Variant, list[Request]]] = defaultdict(dict)
         for request in requests:
@@ -365,7 +359,7 @@ class Engine:
         if placebo:
             order = np.random.default_rng(placebo).permutation(len(groups))
             groups = [groups[place] for place in order]
-        return _Plan(self._divided(groups, size), deque(drafted), waiting)
+        return Plan(self._divided(groups, size), deque(drafted), waiting)
 
     def _verifies(
         self, prompt: Prompt, base: Sequence[Request], pruned: Collection[Variant]

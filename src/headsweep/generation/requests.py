@@ -1,10 +1,11 @@
 """What the engine is asked for, what it answers, and the state of a request in progress."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from headsweep.errors import ModelError
 from headsweep.variants import BASE, Variant
 
 StopReason = Literal["eos", "length"]
+
+Prompt = tuple[int, ...]
 
 NEAR_TIE = {"float32": 1e-3, "float16": 0.03, "bfloat16": 0.25}
 """Gap of two logits below which rounding can change their order, by type: measured for float32 and
@@ -95,3 +98,15 @@ class Drafted:
         """The prompt, and what of the draft is fed to verify it: all but a token at the limit."""
         first = self.rows[0]
         return (*first.request.prompt, *self.draft[: first.limit - 1])
+
+
+class Plan(NamedTuple):
+    """How requests are to be answered."""
+
+    groups: deque[list[Request]]
+    """Decoded, longest first: requests of one prompt and variant, or one that has tokens already.
+    """
+    drafted: deque[Drafted]
+    """Verified: the base answer is known."""
+    waiting: dict[Prompt, list[Row]]
+    """Verified as soon as the base answer is decoded, which is among the groups."""

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -288,19 +289,10 @@ def _habits(tables: Sequence[Sequence[Mapping[str, Any]]], prompt: float) -> Hab
     repeated = []
     for table in tables[1:]:
         for row in table:
-            same = _alike(row["token_ids"], base[row["question_id"]])
-            repeated.append(same / max(1, len(row["token_ids"])))
+            pairs = zip(row["token_ids"], base[row["question_id"]], strict=False)
+            same = [*takewhile(lambda pair: pair[0] == pair[1], pairs)]
+            repeated.append(len(same) / max(1, len(row["token_ids"])))
     return Habits(prompt, fmean(lengths), max(lengths), fmean(repeated))
-
-
-def _alike(tokens: Sequence[int], others: Sequence[int]) -> int:
-    """Return with how many equal tokens two answers begin."""
-    count = 0
-    for token, other in zip(tokens, others, strict=False):
-        if token != other:
-            break
-        count += 1
-    return count
 
 
 def _hours(config: Config, batch: PlannedBatch, habits: Habits, trial: Trial) -> float:

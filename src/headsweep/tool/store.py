@@ -384,11 +384,7 @@ def _print(held: Mapping[_Held, Sequence[Path]], unread: Sequence[str]) -> None:
 
 def _idle(held: Mapping[_Held, Sequence[Path]]) -> list[Path]:
     """Return the files that no config needs."""
-    idle: list[Path] = []
-    for which, files in held.items():
-        if which.is_idle:
-            idle += files
-    return idle
+    return list(chain.from_iterable(files for which, files in held.items() if which.is_idle))
 
 
 def _agreed(question: str) -> bool:
