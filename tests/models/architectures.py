@@ -22,9 +22,9 @@ _HEAD = """# Tested architectures
 is masked in turn, and the outputs are compared with those of the same model with that head's
 weights zeroed. *Deviation* is the largest difference of an output, *effect* the smallest change
 that losing a head makes, both as shares of the largest output. *Answers by*: headsweep's own
-forward (*packed*), or `transformers`' modules. Heads are found by watching data flow, not by name,
-so other architectures usually work; what cannot be pruned is refused. Made by
-`make architectures`.
+forward (*packed*), or `transformers`' modules. Hybrid decoders keep more than keys and values: they
+can be pruned, but not swept. Heads are found by watching data flow, not by name, so other
+architectures usually work; what cannot be pruned is refused. Made by `make architectures`.
 
 """
 _COLUMNS = (
@@ -57,7 +57,8 @@ def deviation(architecture: Architecture) -> tuple[bool, float, float]:
 
 def row(architecture: Architecture, kind: str) -> str:
     packed, largest, effect = deviation(architecture)
-    by = "–" if kind == "encoder" else "packed" if packed else "modules"
+    answering = {"decoder": "packed" if packed else "modules", "hybrid decoder": "refused"}
+    by = answering.get(kind, "–")
     heads = f"{len(architecture.layers)} | {tiny_models.QUERY_HEADS} | {architecture.kv_heads}"
     apart = f"{largest:.0e}" if largest else "0"
     return f"| `{architecture.name}` | {kind} | {heads} | {by} | {apart} | {effect:.2f} |\n"

@@ -17,9 +17,11 @@ FEW_QUESTIONS = 1.5
 """Points by which what is generated greedily may differ between CPUs: three near-ties of 200."""
 TRAINED = 6.0
 """Points by which what is trained may differ: rounding decides between settings alike."""
-NOT_RECOMPUTED = "% of draws", " as long"
+NOT_RECOMPUTED = "% of draws", " of the original"
 """What stands behind the numbers that `recompute` does not give: a level, and a time measured."""
-SAVED = re.compile(r" (Tests take [\d.]+ as long|[\d.]+% fewer parameters)[.]$", re.MULTILINE)
+SAVED = re.compile(
+    r" (Test time: [\d.]+ of the original|[\d.]+% fewer parameters)[.]$", re.MULTILINE
+)
 """What a line ends with on a compression: the time, if other work let it be measured closely."""
 
 

@@ -148,7 +148,7 @@ def test_the_verdict_and_the_advice_state_the_same_power(run):
     write_csv(file := Store(run).path(paths.AUDIT_TABLE, paper="total"), audit)
     write_record(file, Stopwatch(), {})
     (verdict,) = (each for each in verdicts(run) if each.section == "families")
-    assert str(verdict).endswith(f"Differences show from {least(-0.05, 0.07)} points on.")
+    assert str(verdict).endswith(f"Differences of {least(-0.05, 0.07)} points would likely show.")
     assert f"one of {least(-0.05, 0.07)} points or more" in str(of_frontier(run, "one"))
 
 

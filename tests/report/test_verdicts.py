@@ -140,7 +140,7 @@ def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
         assert "picked afterwards" not in str(found)  # there is one temperature
         assert "16 answers" in str(found)
         # A null says what it would have shown, of two: (2.241 + 0.842) standard errors.
-        shows = "Differences show from {:.1f} points on."
+        shows = "Differences of {:.1f} points would likely show."
         said = [shows.format(100 * 3.083 * (high - low) / 3.92) for low, high in (one, two)]
         assert str(found).endswith(tuple(said)) == (wanted[0] == "–")
     for p, low, mark in ((0.001, 0.1, "▲"), (0.04, 0.01, "–"), (0.2, -0.01, "–")):
@@ -168,13 +168,13 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     assert pruned["band_high"].max() > best["high"] + 0.01
     assert f"{hurt} hurt" in str(found)
     assert str(found).endswith(
-        f"Gains show from {FORMS['part'](pruned['shows'].median())} points on."
+        f"Gains of {FORMS['part'](pruned['shows'].median())} points would likely show."
     )
     changed = (best["gained"] + best["lost"]) / 200
     assert best["shows"] == pytest.approx(smallest_gain(200, changed, 24), abs=1e-3)
     change(config, paths.CONTROLS, {"q": 0.001, "gain": 0.1}, sweep="demo", table="heads")
     assert outcome(config, "heads").answer == "24 heads help when lost"
-    assert "Gains show" not in str(outcome(config, "heads"))
+    assert "would likely show" not in str(outcome(config, "heads"))
     decided = {"cut_decides": [None, True, *[False] * 23]}
     change(config, paths.CONTROLS, decided, sweep="demo", table="heads")
     found = outcome(config, "heads")
@@ -308,8 +308,11 @@ def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
     # A null says what it would have shown, and of what is saved only where there is room.
     ends = (full.value(f"change_trained_{end}") for end in ("low", "high"))
     least = 100 * smallest_difference(*ends)
-    assert (second.mark, str(second.so)) == ("–", f"Differences show from {least:.1f} points on.")
-    assert str(first.so).startswith("Tests take ")
+    assert (second.mark, str(second.so)) == (
+        "–",
+        f"Differences of {least:.1f} points would likely show.",
+    )
+    assert str(first.so).startswith("Test time: ")
     for told_of in (first, second):
         assert len(re.findall(r"\w\S*", str(told_of))) <= 32
 

@@ -1,4 +1,7 @@
+import gc
 import json
+import sys
+from contextlib import contextmanager
 
 import pandas as pd
 import pytest
@@ -70,6 +73,24 @@ def test_the_selector_of_a_finished_run_solves_questions(finished, capsys):
     assert json.loads(capsys.readouterr().out)["question"] == texts[0]
     assert cli.main(["solve", "--run", str(run.folder), "-n", "9", texts[0]]) == 2
     assert "9 heads are requested; the pool has 2" in capsys.readouterr().err
+
+
+def test_a_solver_has_its_gpu_as_long_as_it_lives(finished, monkeypatch):
+    told = []
+
+    @contextmanager
+    def placed(section):
+        told.append(f"{section.device} held")
+        yield "cpu"
+        told.append("released")
+
+    monkeypatch.setattr(sys.modules[Solver.__module__], "placed", placed)
+    solver = Solver(finished[0] / "results/mini", n=2)
+    solver.solve(["1 + 1 = ?"])
+    assert told == ["auto held"]
+    del solver
+    gc.collect()
+    assert told == ["auto held", "released"]
 
 
 FAMILIES = yaml.safe_load(

@@ -1,7 +1,7 @@
 """Sentences about what a run, or a planned one, could show (`headsweep.statistics.power`).
 
 A verdict that shows nothing carries such a sentence, so that a reader can tell the absence of an
-effect from a test that is too weak.
+effect from a test that is too weak. *Likely* is a probability of 0.8.
 """
 
 import math
@@ -22,7 +22,7 @@ def seen(heads: Source) -> Sentence:
     if not smallest:
         told = "{questions} questions are too few to show any gain."
         return heads.say(told, questions=Cell("n", "count"))
-    return Sentence("Gains show from {least} points on.", least=smallest)
+    return Sentence("Gains of {least} points would likely show.", least=smallest)
 
 
 def needed(heads: Source, sweep_title: str) -> Sentence:
@@ -60,7 +60,9 @@ def unless_shown(
         return so
     least = difference_seen(row, tests=tests, ends=ends)
     before = "{so} " if str(so) else ""
-    return Sentence(f"{before}Differences show from {{least}} points on.", so=so, least=least)
+    return Sentence(
+        f"{before}Differences of {{least}} points would likely show.", so=so, least=least
+    )
 
 
 def difference_seen(rows: Source, *, tests: int = 1, ends: tuple[str, str] = _ENDS) -> str:

@@ -238,7 +238,7 @@ def _question(config: Config) -> Iterator[ReportVerdict]:
         p=Cell("p", "p"),
     )
     fixed = held[row].jointly(len(held)).value("low") > 0
-    so = "Fixed heads do worse." if fixed else "Fixed heads: no difference shown."
+    so = "Greedy cover does worse." if fixed else "Greedy cover: no difference shown."
     told = unless_shown(mark, row, Sentence(so), tests=len(held))
     yield ReportVerdict("question", mark, answer, said, told)
 
@@ -309,7 +309,10 @@ def _compression(config: Config) -> Iterator[ReportVerdict]:
             said = Sentence(template, said=said, change=change)
         so = row.say("{saved} fewer parameters.", saved=Cell("whole_removed", "percent"))
         if is_narrow(row.value("test_time"), row.value("test_time_high")):
-            so = row.say("Tests take {test_time} as long.", test_time=Cell("test_time", "ratio"))
+            so = row.say(
+                "Test time: {test_time} of the original.",
+                test_time=Cell("test_time", "ratio"),
+            )
         if causal and mark == "–" and row.number(low):  # a verdict is short: the page has the rest
             so = Sentence("")
         so = unless_shown(mark, row, so, ends=(low, high))

@@ -292,7 +292,7 @@ class Compression(Section):
     """How attention heads are pruned, and how the rest is trained."""
 
     ratio: Share = 0.25
-    """Fraction of the encoder's heads to prune in total, rounded down to whole heads."""
+    """Fraction of all query heads to prune, rounded down to what `importance.unit` takes."""
     start: Share = 0.0
     """p_min: fraction of the heads to prune at once."""
     exponent: Positive = 1.0

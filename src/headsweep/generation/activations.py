@@ -21,6 +21,7 @@ from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.generation.alone import with_model
 from headsweep.generation.prompts import encode_prompt
+from headsweep.generation.weights import fast_linear
 from headsweep.generation.work import Work
 from headsweep.models.geometry import AttentionLayer
 from headsweep.models.loaded import LoadedModel
@@ -83,6 +84,7 @@ def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFra
             units = (noise.directions.double() @ weight.T).norm(dim=1)
             hook = partial(_add, sums, layer, slices.mT @ slices, noise, units)
             hooks.callback(projection.register_forward_pre_hook(hook).remove)
+        hooks.enter_context(fast_linear(loaded.model))
         for text in texts:
             ids = torch.tensor([text], device=loaded.device)
             loaded.model.base_model(input_ids=ids, use_cache=False)

@@ -1,7 +1,8 @@
 """A model that is loaded for one job's own measurement; no engine shares its GPU meanwhile."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -30,6 +31,25 @@ def placement(section: Model) -> str:
     return "balanced" if shared else section.device
 
 
+@contextmanager
+def placed(section: Model) -> Iterator[str]:
+    """Hold the GPU, if there is one, for a model outside of an engine; yield where to load it.
+
+    Says once for which GPU it waits. An engine leaves when its plan is done, or no job comes.
+    """
+    place = placement(section)
+    told: set[str] = set()
+
+    def waits(gpu: str) -> None:
+        if gpu not in told:
+            _LOG.info("waiting for GPU %s, where another model is loaded", gpu)
+            told.add(gpu)
+        ask_for_room()
+
+    with held(devices(place)[0], waits):
+        yield place
+
+
 def with_model(
     config: Config, name: str, measure: Callable[[LoadedModel], _T], dtype: str | None = None
 ) -> _T:
@@ -46,9 +66,8 @@ def with_model(
         TableError: what says where the model is is missing or damaged.
     """
     section = config.models[name]
-    place = placement(section)
     try:
-        with held(devices(place)[0], _wait):
+        with placed(section) as place:
             return _measured(config, name, measure, place, dtype)
     except torch.OutOfMemoryError:
         raise ModelError(
@@ -69,9 +88,3 @@ def _measured(
     folder = read_json(Store(config).path(paths.MODEL, model=name))["folder"]
     dtype = dtype or section.dtype
     return measure(load_model(folder, dtype=dtype, device=place, attention=section.attention))
-
-
-def _wait(gpu: str) -> None:
-    """Say what is waited for: an engine leaves when its plan is done, or no job comes."""
-    _LOG.info("waiting for GPU %s, where another model is loaded", gpu)
-    ask_for_room()

@@ -48,7 +48,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     prune.add_argument("--out", type=Path, required=True, help="folder to create")
     _add_choice_of_heads(prune)
     prune.add_argument("--revision", help="hub: commit hash; folder: expected fingerprint")
-    prune.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    prune.add_argument(
+        "--device",
+        default="auto",
+        help="auto, cpu, cuda or cuda:N; with --recover auto or cpu (CUDA_VISIBLE_DEVICES chooses)",
+    )
     for name in ("alpha", "scope", "unit"):
         _add_setting(prune, name, default=Recovery.model_fields[name].default)
     prune.add_argument(
@@ -74,7 +78,7 @@ def _add_choice_of_heads(prune: argparse.ArgumentParser) -> None:
     """Add which heads go, in which form, and what they are scored on."""
     which = prune.add_mutually_exclusive_group(required=True)
     which.add_argument("--heads", type=_names, help="heads to remove, as in L05H03,L07H01")
-    which.add_argument("--ratio", type=float, help="share of all heads to remove, as in 0.25")
+    which.add_argument("--ratio", type=float, help="share of all query heads to remove, as in 0.25")
     forms = prune.add_mutually_exclusive_group()
     for flag, (form, text) in _FORMS.items():
         forms.add_argument(

@@ -54,7 +54,7 @@ def first_figure(config: Config, selector: str) -> dict[str, Markup]:
     other, most = rival(config, selector)
     rows = rows[rows["n"] <= most].assign(**100 * rows[["pass_at_n", "low", "high"]])
     rows_of_method = dict(tuple(rows.groupby("method")))
-    labels = {SPRINT: "SPRINT", other: other.replace("=", " = "), COVER: "fixed heads"}
+    labels = {SPRINT: "SPRINT", other: other.replace("=", " = "), COVER: "greedy cover"}
     curves = {
         label: rows_of_method[method]
         for method, label in labels.items()

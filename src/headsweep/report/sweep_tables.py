@@ -36,7 +36,7 @@ TABLES = [
             "won": Cell("gained", "count"),
             "lost": Cell("lost", "count"),
             "q": Cell("q", "p"),
-            "shows from": Cell("shows", "part"),
+            "likely shows from": Cell("shows", "part"),
             "no answer (%)": Cell("no_answer", "part"),
             "cut off (%)": Cell("truncated", "part"),
             "near a tie (%)": Cell("fragile", "part"),

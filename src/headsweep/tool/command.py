@@ -258,7 +258,7 @@ def export_gguf(
     """Write a model, pruned or not, as GGUF, for llama.cpp.
 
     Args:
-        model: hub id or folder of a Llama, Mistral, Qwen2 or Qwen3
+        model: hub id or folder of a Llama, Mistral or Qwen2, or of a Qwen3 with equal layers
         out: file to write (default: here, named after the model and the type)
         gguf_type: type of its matrices; llama-cpp-python makes q4_k_m
         gguf_tokenizer: GGUF file to take the tokenizer from, if need be

@@ -8,6 +8,7 @@ verifier of the user's chooses.
 import importlib
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from headsweep import paths
 from headsweep.config import Decoding, Family, Preset
 from headsweep.embeddings import embed, load_embedder
 from headsweep.errors import ConfigError
-from headsweep.generation.alone import placement
+from headsweep.generation.alone import placed
 from headsweep.generation.unit import Unit
 from headsweep.generation.worker import Worker
 from headsweep.grading.pool import read_texts
@@ -141,13 +142,15 @@ class Solver:
         model = config.models[section.model]
         embedder = self._selector.setting.embedder or section.embedder[0]
         self._embedder = load_embedder(_folder(finished, paths.EMBEDDER, embedder=embedder))
+        held = ExitStack()
         loaded = load_model(
             str(_folder(finished, paths.MODEL, model=section.model)),
             dtype=model.dtype,
-            device=placement(model),
+            device=held.enter_context(placed(model)),
             attention=model.attention,
         )
         self._worker = Worker(loaded, model.batch_size)
+        self._held = held  # the GPU, as long as this object lives
 
     def __repr__(self) -> str:
         by = "the majority" if self._verifier is None else repr(self._verifier)

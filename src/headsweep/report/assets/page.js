@@ -93,7 +93,7 @@ const explore = (sweeps) => {
     const value = (column, text = signed(one[column])) => number("heads", column, row, one[column], text);
     const placebo = now().placebos.find(([layer]) => layer === one.layer);
     const facts = [
-      ["Gain", value("gain"), " (", value("low"), " to ", value("high"), ")"],
+      ["Gain, by itself", value("gain"), " (", value("low"), " to ", value("high"), ")"],
       ["Test", `${WORD[one.marks[0]]}, q ${one.q < 0.001 ? "" : "= "}`, value("q", one.q < 0.001 ? "< 0.001" : one.q.toFixed(3))],
       placebo && ["Placebo", "best of its layer: ", number("gains", "placebo", placebo[2], placebo[1], signed(placebo[1]))],
       one.mode && ["Failure", `mostly: ${one.mode}`],
