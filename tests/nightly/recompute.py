@@ -11,6 +11,7 @@ shortlist's size, the order of a family's members, and prompts' lengths are the 
 
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ _ENDS = ["difference", "low", "high"]
 
 # What begins a line, by topic; what is found in it, and the names of its numbers.
 _TOPICS = {
-    "heads": r"Best of",
+    "heads": r"Best of|One head: ",
     "sampling": r"\d answers, ",
     "question": r"Against shuffled questions",
     "families": r"answers' tokens",
@@ -34,7 +35,8 @@ _TOPICS = {
 _SAID = {
     "heads": [
         (rf"- {_N} heads? helps?", ["shown"]),
-        (rf"Best of {_N}: {_INTERVAL}", ["heads", "best", "low", "high"]),
+        (rf"Best of {_N}: ", ["heads"]),
+        (rf"(?:Best of \d+|One head): {_INTERVAL}", ["best", "low", "high"]),
         (rf", {_N} questions; {_N} hurt", ["questions", "hurt"]),
         (rf"Gains above {_N} are unlikely", ["bound"]),
         (rf"Gains of {_N} points would likely show", ["shows"]),
@@ -73,6 +75,8 @@ _SAID = {
         (rf"{_N}% equal a training question but for numbers; {_N}% resemble", ["equal", "alike"]),
     ],
 }
+_SEVERAL = "heads", "compression"
+"""Topics of which an account may have a line for each sweep, or each compression, in its order."""
 # Words that stand for a number.
 _MEANT = {
     "heads": [("No head is shown to help", "shown", 0)],
@@ -143,8 +147,8 @@ def recomputed(folder, of):
     run, facts = Run(folder), published.facts()
     for frontier in run.config["frontiers"]:
         facts |= families.facts(run, frontier)
-    if of is not None:
-        facts |= heads.facts(run, of)
+    for number, sweep in enumerate(run.config["sweeps"], start=1):
+        facts |= heads.facts(run, sweep, f"heads {number}")
     if of in run.config["selectors"]:
         facts |= selectors.facts(run, of) | published.likeness(run, of)
     elif of is not None:
@@ -155,16 +159,16 @@ def recomputed(folder, of):
 def stated(account):
     """Yield the numbers of an account, as `Stated`."""
     lines = account.splitlines()
-    compression = 0
+    told = Counter()
     for line in lines:
         found = (each for each, begin in _TOPICS.items() if re.search(begin, line))
         kind = next(found, None) if line.startswith("- ") else None
         if kind is None:
             continue
         topic = kind
-        if kind == "compression":
-            compression += 1
-            topic = f"{kind} {compression}"
+        if kind in _SEVERAL:
+            told[kind] += 1
+            topic = f"{kind} {told[kind]}"
         for pattern, names in _SAID[kind]:
             if match := re.search(pattern, line):
                 for name, text in zip(names, match.groups(), strict=True):

@@ -11,8 +11,8 @@ from recomputed.run import Fact
 _RESAMPLES = 4000
 
 
-def facts(run, sweep):
-    """Return the numbers of the verdict, by topic and name."""
+def facts(run, sweep, topic):
+    """Return the numbers of the verdict on a sweep, by topic and name."""
     section = run.config["sweeps"][sweep]
     z = run.matrix(section["model"], section["decoding"], section["questions"])
     heads = run.pool(section)
@@ -42,7 +42,7 @@ def facts(run, sweep):
         "bound": Fact(100 * high[bound], 100 * luck[bound]),
         "shows": Fact(100 * np.median(least)),
     }
-    return {("heads", name): fact for name, fact in found.items()}
+    return {(topic, name): fact for name, fact in found.items()}
 
 
 def by_subject(run, sweep):
