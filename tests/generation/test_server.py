@@ -165,6 +165,36 @@ def test_a_job_hears_of_tokens_before_the_first_answer(served, monkeypatch, capl
     assert 0 < counts[0] < counts[-1]
 
 
+def test_another_engine_goes_on_from_what_a_killed_one_had_begun(served, tmp_path, monkeypatch):
+    (expected,) = answered_here(served, BASE)
+    step, halted = DecodingBatch.step, tmp_path / "halted"
+
+    def step_or_halt(batch):
+        if len(batch._rows[0].tokens) == 4 and not halted.exists():
+            halted.touch()
+            time.sleep(600)
+        return step(batch)
+
+    monkeypatch.setattr(DecodingBatch, "step", step_or_halt)
+    monkeypatch.setattr(worker, "_SECONDS_BETWEEN_COUNTS", 0.01)
+    monkeypatch.setattr(worker, "_FEWEST_KEPT", 3)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(run, served, BASE, cores=1)
+        wait_until(lambda: halted.exists() and work_on(served).begun(BASE))
+        engines()[0].kill()
+        with contextlib.suppress(EngineError):
+            waiting.result()
+    begun = work_on(served).begun(BASE)
+    run(served, BASE, cores=1)
+    table = read_table(work_on(served).output(BASE), ANSWERS)
+    compared = Counter()
+    assert same_answers(expected, table, compared)
+    check(compared)
+    for (question, _), (tokens, _) in begun.items():
+        (whole,) = table.loc[table["question_id"] == question, "token_ids"]
+        assert tokens == list(whole[: len(tokens)])
+
+
 def test_a_job_that_finds_an_engine_needs_no_config_class(served):
     config = Path(paths.CONFIG.format(run=served.run))
     write_config(served)

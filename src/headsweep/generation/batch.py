@@ -255,8 +255,8 @@ class Verifier:
                 first = end - count + 1  # place in the text of the first token that is compared
                 draft = drafted.text[first : end + 1]
                 agreed = _agreed(draft, own)
-                row.tokens += draft[:agreed]
                 row.margin = min([row.margin, *(gap for _, gap in own[:agreed])])
+                row.tokens += draft[:agreed]
                 row.accepted = len(row.tokens)
                 if agreed == count:
                     staying.append(number)

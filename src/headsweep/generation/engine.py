@@ -48,6 +48,8 @@ from headsweep.generation.sizing import (
     rows_together,
     verified_rows,
 )
+from headsweep.generation.under_way import UnderWay
+from headsweep.generation.unit import Begun
 from headsweep.generation.weights import fast_linear
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights
@@ -105,10 +107,9 @@ class Engine:
         self._falls: list[str] = list(self._decoder.falls) if self._decoder else []
         self._size_is_fixed = batch_size is not None
         self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
-        self._rows: dict[Request, list[Row]] = defaultdict(list)
-        """Rows whose answers have not been handed over, by request."""
-        self._begun: dict[Request, list[Row]] = {}
-        """Those of them that go on after memory has run out."""
+        self._under_way = UnderWay(self._new_row)
+        self._edited = False
+        """Whether the model has the weights of a variant, for which base rows stand then."""
         self._drafts: dict[Prompt, Sequence[int]] = {}
         """Greedy answers of the base model: those that `run` was given, and those found since."""
 
@@ -116,6 +117,7 @@ class Engine:
         self,
         requests: Iterable[Request],
         base_answers: Mapping[str, Sequence[int]] = MappingProxyType({}),
+        begun: Mapping[Request, Begun] = MappingProxyType({}),
     ) -> Iterator[Answer]:
         """Answer requests; answers come as they finish, in no particular order.
 
@@ -126,6 +128,8 @@ class Engine:
             requests: each is answered once.
             base_answers: token ids of base answers that are known already, without the end of
                 sequence, by question. They serve as drafts: a wrong one costs time, never a token.
+            begun: what `begun` of another engine, since stopped, has said of some requests. They
+                go on from there, as if memory had run out.
 
         Raises:
             ModelError: a prompt that the model has no positions for, a head that it does not
@@ -142,6 +146,8 @@ class Engine:
             parts[request.variant.seed][request] += 1  # of a numeric placebo; else 0
             if self._decoding.greedy and request.question_id in base_answers:
                 self._drafts[request.prompt] = base_answers[request.question_id]
+        for request, tokens in begun.items():
+            self._under_way.resume(request, tokens)
         for placebo in sorted(parts):
             yield from self._answer_all(parts[placebo], placebo)
         for variant, members in others.items():
@@ -151,8 +157,7 @@ class Engine:
 
     def _clear(self) -> None:
         """Forget drafts, and rows of base answers that served as drafts and nobody asked for."""
-        self._rows.clear()
-        self._begun.clear()
+        self._under_way.clear()
         self._drafts.clear()
 
     def _answer_all(self, pending: Counter[Request], placebo: int) -> Iterator[Answer]:
@@ -164,7 +169,7 @@ class Engine:
                 for answer in self._check.groups(answers) if self._check else answers:
                     if pending[answer.request]:
                         pending[answer.request] -= 1
-                        self._forget(answer.request)
+                        self._under_way.forget(answer.request)
                         yield answer
             except WrongAnswers as cause:
                 self._fall(str(cause))
@@ -195,11 +200,13 @@ class Engine:
         decoder = self._decoder
         check = self._check
         with edited_weights(self._loaded.model, self._loaded.geometry, variant):
+            self._edited = True
             try:
                 self._decode_weights_of_now()
                 for answer in self._answer_all(pending, 0):
                     yield replace(answer, request=replace(answer.request, variant=variant))
             finally:
+                self._edited = False
                 # After the last fall the modules answer, unchecked, whatever the weights.
                 if decoder and self._decoder:
                     if self._check and self._decoder.falls:
@@ -221,7 +228,18 @@ class Engine:
     @property
     def tokens_under_way(self) -> int:
         """Tokens of answers that are not handed over; another thread may ask."""
-        return sum(len(row.tokens) for rows in [*self._rows.values()] for row in [*rows])
+        return self._under_way.tokens
+
+    @property
+    def begun(self) -> dict[Request, Begun]:
+        """What another engine needs to go on with answers that have begun; another thread may ask.
+
+        Numeric placebos depend on the batch, so they begin anew, as do variants of weights.
+        """
+        if self._edited:
+            return {}
+        rows = self._under_way.begun.items()
+        return {request: tokens for request, tokens in rows if not request.variant.seed}
 
     @property
     def _on_gpu(self) -> bool:
@@ -256,8 +274,7 @@ class Engine:
             self._decoder.step_down(cause)
             if self._check:
                 self._check = Check(self._loaded, greedy=self._decoding.greedy)
-        self._rows.clear()
-        self._begun.clear()
+        self._under_way.clear()
         self._falls.append(f"{before} to {self._path}: {cause}")
         _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
 
@@ -266,19 +283,8 @@ class Engine:
         gc.collect()
         torch.cuda.empty_cache()
         self._batch_size //= 2
-        for request, rows in self._rows.items():
-            self._begun.setdefault(request, []).extend(row for row in rows if row.tokens)
-        self._rows.clear()
+        self._under_way.interrupt()
         _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
-
-    def _forget(self, request: Request) -> None:
-        """Drop a row whose answer is handed over."""
-        rows = self._rows.get(request, [])
-        ended = [row for row in rows if row.answer]
-        if ended:
-            rows.remove(ended[0])
-        if not rows:
-            self._rows.pop(request, None)
 
     def _answer(self, requests: Iterable[Request], placebo: int) -> Iterator[Answer]:
         """Answer requests, of one numeric placebo or of none."""
@@ -320,16 +326,13 @@ class Engine:
         """Return answers that were ready when memory ran out, and the requests that are left."""
         answers, left = [], []
         for request in requests:
-            rows = self._begun.get(request, [])
-            row = next((row for row in rows if row.answer), None)
-            if row is None or row.answer is None:
+            answer = self._under_way.take_ended(request)
+            if answer is None:
                 left.append(request)
                 continue
-            rows.remove(row)
-            self._rows[request].append(row)
-            answers.append(row.answer)
+            answers.append(answer)
             if self._decoding.greedy and request.variant.is_base:
-                self._drafts[request.prompt] = row.answer.token_ids
+                self._drafts[request.prompt] = answer.token_ids
         return answers, left
 
     def _plan(self, requests: Iterable[Request], placebo: int, size: int) -> Plan:
@@ -344,8 +347,9 @@ class Engine:
             base = variants.pop(BASE, [])
             if not placebo and self._verifies(prompt, base, variants):
                 every = [request for group in variants.values() for request in group]
-                rows = [self._row(request) for request in every if not self._begun.get(request)]
-                under_way = [[request] for request in every if self._begun.get(request)]
+                under_way = [[request] for request in every if self._under_way.is_waiting(request)]
+                new = [request for request in every if not self._under_way.is_waiting(request)]
+                rows = [self._under_way.take(request) for request in new]
                 if rows and prompt in self._drafts:
                     drafted.append(Drafted(self._drafts[prompt], rows))
                 elif rows:
@@ -373,8 +377,8 @@ class Engine:
         """Return groups of `size` rows at most; one that has tokens already has its own group."""
         parts: deque[list[Request]] = deque()
         for group in groups:
-            parts += [[request] for request in group if self._begun.get(request)]
-            new = [request for request in group if not self._begun.get(request)]
+            parts += [[request] for request in group if self._under_way.is_waiting(request)]
+            new = [request for request in group if not self._under_way.is_waiting(request)]
             parts += [new[start : start + size] for start in range(0, len(new), size)]
         return parts
 
@@ -390,18 +394,13 @@ class Engine:
             if self._on_gpu and taken and tokens > PREFILLED:
                 break
             free -= len(groups[0])
-            taken.append([self._row(request) for request in groups.popleft()])
+            taken.append([self._under_way.take(request) for request in groups.popleft()])
         return taken
 
-    def _row(self, request: Request) -> Row:
-        """Return a row for a request: one that is under way, or a new one."""
-        if begun := self._begun.get(request):
-            row = begun.pop()
-        else:
-            limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
-            row = Row(request, limit, self._loaded.eos_token_ids)
-            if not self._decoding.greedy:
-                seed = self._decoding.seed
-                row.uniforms = uniforms(seed, request.question_id, request.sample, limit)
-        self._rows[request].append(row)
+    def _new_row(self, request: Request) -> Row:
+        limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
+        row = Row(request, limit, self._loaded.eos_token_ids)
+        if not self._decoding.greedy:
+            seed = self._decoding.seed
+            row.uniforms = uniforms(seed, request.question_id, request.sample, limit)
         return row

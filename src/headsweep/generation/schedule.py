@@ -2,12 +2,12 @@
 
 import os
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Any
 
 from headsweep.generation.locks import Locks
-from headsweep.generation.unit import Key, Unit
+from headsweep.generation.unit import Begun, Key, Unit
 from headsweep.generation.work import Work
 from headsweep.planning.batches import batches
 from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
@@ -43,6 +43,7 @@ class Schedule:
         self._workers, self._locks = workers, locks
         self._base = work.base()
         self._pending: dict[Variant, set[Key]] = {}
+        self._begun: dict[tuple[Variant, Key], Begun] = {}
         self._queue: deque[Variant] = deque()
         self._group: dict[str, list[tuple[Variant, Key]]] = {}
         for variant in variants:
@@ -83,7 +84,8 @@ class Schedule:
         requests = []
         for question in list(self._group)[:questions]:
             requests += self._group.pop(question)
-        return self.work.unit(requests, self._base)
+        begun = {what: self._begun[what] for what in requests if what in self._begun}
+        return self.work.unit(requests, self._base, begun)
 
     def answered(self, variant: Variant, answer: dict[str, Any]) -> bool:
         """Take note of an answer; tell whether it completes its variant."""
@@ -95,6 +97,18 @@ class Schedule:
         self.done += 1
         pending.discard((answer["question_id"], answer["sample"]))
         return not pending
+
+    def begun_records(
+        self, begun: Mapping[tuple[Variant, Key], Begun]
+    ) -> dict[Variant, list[dict[str, Any]]]:
+        """Return a journal's records of answers that have begun, of those that are missing."""
+        records = defaultdict[Variant, list[dict[str, Any]]](list)
+        for (variant, key), tokens in begun.items():
+            if key in self._pending.get(variant, set()):
+                question, sample = key
+                record = {"question_id": question, "sample": sample, **tokens._asdict()}
+                records[variant].append(record)
+        return records
 
     def complete_elsewhere(self) -> list[Variant]:
         """Return what other engines have completed since; queue what they have left.
@@ -147,6 +161,8 @@ class Schedule:
         missing = set(self.work.unanswered(variant))
         self.total += len(missing) - len(self._pending.get(variant, ()))
         self._pending[variant] = missing
+        begun = self.work.begun(variant)
+        self._begun |= {(variant, key): begun[key] for key in missing & begun.keys()}
         if variant == BASE and not missing:
             self._base = self.work.base()
         return True

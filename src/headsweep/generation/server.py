@@ -290,6 +290,10 @@ class Server:
                 assert worker.schedule is not None
                 worker.schedule.fail()
                 self._finish(worker.schedule, None, error=value)
+            case "begun":
+                assert worker.schedule is not None
+                for begun_by, records in worker.schedule.begun_records(value).items():
+                    self._journal(worker.schedule, begun_by, records)
             case "answer":
                 assert worker.schedule is not None
                 variant, answer = value
@@ -297,11 +301,14 @@ class Server:
 
     def _keep(self, schedule: Schedule, variant: Variant, answer: dict[str, Any]) -> None:
         """Journal an answer, which may be the last that a variant lacks."""
-        path = schedule.work.journal(variant)
-        journal.append(path, [answer])
-        self._unsynced.add(path)
+        self._journal(schedule, variant, [answer])
         if schedule.answered(variant, answer):
             self._complete(schedule, variant)
+
+    def _journal(self, schedule: Schedule, variant: Variant, records: list[dict[str, Any]]) -> None:
+        path = schedule.work.journal(variant)
+        journal.append(path, records)
+        self._unsynced.add(path)
 
     def _complete(self, schedule: Schedule, variant: Variant) -> None:
         """Write the table of a variant that is complete, if jobs wait for it, and tell them.

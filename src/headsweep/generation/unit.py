@@ -1,11 +1,19 @@
 """What an engine is given to answer in one run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headsweep.config import Decoding, Family
 from headsweep.variants import Variant
 
 Key = tuple[str, int]  # question id and sample: what a variant gives one answer to
+
+
+class Begun(NamedTuple):
+    """What an engine had of an answer when it was stopped."""
+
+    token_ids: list[int]
+    margin: float
 
 
 @dataclass(frozen=True)
@@ -18,3 +26,5 @@ class Unit:
     requests: list[tuple[Variant, Key]]
     base: dict[str, list[int]]
     """What is known of the base model's answers, by question id: a draft for the others'."""
+    begun: dict[tuple[Variant, Key], Begun] = field(default_factory=dict)
+    """Those of the requests that go on from tokens of an engine before."""

@@ -149,7 +149,7 @@ class VllmEngine:
         self.facts: dict[str, Any] = {}
         """What a record says beyond the backend's name."""
 
-    def run(self, requests: Iterable[Request], _: object = None) -> Iterator[Answer]:
+    def run(self, requests: Iterable[Request], *_: object) -> Iterator[Answer]:
         """Answer requests, variant after variant, as `prune`; drafts are of no use here."""
         variants: dict[Variant, list[Request]] = defaultdict(list)
         for request in requests:

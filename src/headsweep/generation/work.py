@@ -8,10 +8,11 @@ import io
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from headsweep.config import Config
 from headsweep.errors import EngineError, TableError
 from headsweep.generation import journal
 from headsweep.generation.second_names import give_second_name
-from headsweep.generation.unit import Key, Unit
+from headsweep.generation.unit import Begun, Key, Unit
 from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
@@ -38,6 +39,7 @@ class _Journaled(NamedTuple):
     """What a journal holds."""
 
     answers: dict[Key, dict[str, Any]]
+    begun: dict[Key, Begun]  # the longest that was kept of each answer
     engine: dict[str, Any]  # what the last engine said of itself
 
 
@@ -138,7 +140,16 @@ class Work:
         if reusable:
             journal.append(self.journal(variant), reusable)
 
-    def unit(self, requests: list[tuple[Variant, Key]], base: dict[str, list[int]]) -> Unit:
+    def begun(self, variant: Variant) -> dict[Key, Begun]:
+        """Return what an engine, stopped since, had of a variant's answers."""
+        return self._journaled(variant).begun
+
+    def unit(
+        self,
+        requests: list[tuple[Variant, Key]],
+        base: dict[str, list[int]],
+        begun: Mapping[tuple[Variant, Key], Begun] = MappingProxyType({}),
+    ) -> Unit:
         """Return requests with all that an engine needs to answer them."""
         questions = {question for _, (question, _) in requests}
         return Unit(
@@ -147,6 +158,7 @@ class Work:
             {question: text for question, text in self.texts.items() if question in questions},
             requests,
             {question: tokens for question, tokens in base.items() if question in questions},
+            dict(begun),
         )
 
     def base(self) -> dict[str, list[int]]:
@@ -221,13 +233,21 @@ class Work:
     def _journaled(self, variant: Variant) -> _Journaled:
         """Read a variant's journal."""
         answers: dict[Key, dict[str, Any]] = {}
+        begun: dict[Key, Begun] = {}
         engine: dict[str, Any] = {}
         for record in journal.read(self.journal(variant)):
             if "engine" in record:
                 engine = record.pop("engine")
-            if record:
-                answers[record["question_id"], record["sample"]] = record
-        return _Journaled(answers, engine)
+            if not record:
+                continue
+            key = record["question_id"], record["sample"]
+            if "stop_reason" in record:
+                answers[key] = record
+                continue
+            tokens = Begun(record["token_ids"], record["margin"])
+            if key not in begun or len(tokens.token_ids) > len(begun[key].token_ids):
+                begun[key] = tokens
+        return _Journaled(answers, begun, engine)
 
     def _elsewhere(self, variant: Variant) -> Iterator[tuple[Key, dict[str, Any]]]:
         """Yield the variant's answers to other draws from the same split."""

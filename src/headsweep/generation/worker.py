@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,7 +24,7 @@ from headsweep.generation.devices import Device, give_back_memory, held
 from headsweep.generation.engine import Engine, Request
 from headsweep.generation.graphs import cuda_graph
 from headsweep.generation.prompts import encode_prompt, prompt_facts
-from headsweep.generation.unit import Unit
+from headsweep.generation.unit import Begun, Key, Unit
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
@@ -35,6 +35,9 @@ _LOG = logging.getLogger(__name__)
 
 _SECONDS_TO_REST = 5.0  # how long a worker waits for a unit until it gives back memory
 _SECONDS_BETWEEN_COUNTS = 2.0  # of tokens: a first answer may take many minutes
+_FEWEST_KEPT = 64
+"""Tokens of an answer from which on it is kept as it grows: whenever it is half as long again, so
+that a journal grows no more than about three times as long as its answers."""
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
@@ -55,11 +58,24 @@ class Worker:
 
         self._engine = cache(engine)
         self._answering: Engine | VllmEngine | None = None
+        self._asked: Set[tuple[Variant, Key]] = frozenset()
+        """What the unit that is being answered asks for."""
 
     @property
     def tokens_under_way(self) -> int:
         """Tokens of answers that are not handed over; vLLM does not tell, so 0."""
         return self._answering.tokens_under_way if isinstance(self._answering, Engine) else 0
+
+    @property
+    def begun(self) -> dict[tuple[Variant, Key], Begun]:
+        """Answers that have begun, of those that are asked for; vLLM tells of none."""
+        if not isinstance(self._answering, Engine):
+            return {}
+        found = {
+            (request.variant, (request.question_id, request.sample)): tokens
+            for request, tokens in self._answering.begun.items()
+        }
+        return {what: tokens for what, tokens in found.items() if what in self._asked}
 
     def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
         """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
@@ -76,10 +92,11 @@ class Worker:
             question: encode_prompt(tokenizer, text, unit.decoding, unit.family)
             for question, text in unit.questions.items()
         }
-        requests = [
-            Request(question, prompts[question], variant, sample)
+        requests = {
+            (variant, (question, sample)): Request(question, prompts[question], variant, sample)
             for variant, (question, sample) in unit.requests
-        ]
+        }
+        begun = {requests[what]: tokens for what, tokens in unit.begun.items()}
         facts = {
             "backend": f"vllm {loaded.version}" if isinstance(loaded, VllmModel) else "headsweep",
             "device": str(loaded.device),
@@ -87,23 +104,27 @@ class Worker:
             "prompt": prompt_facts(tokenizer, unit.decoding, unit.family),
         }
         self._answering = engine = self._engine(unit.decoding)
+        self._asked = requests.keys()
         told = dict[Variant, Any]()
-        for answer in engine.run(requests, unit.base):
-            variant = answer.request.variant
-            row = {
-                "question_id": answer.request.question_id,
-                "sample": answer.request.sample,
-                "token_ids": answer.token_ids,
-                "text": tokenizer.decode(answer.token_ids, skip_special_tokens=True),
-                "stop_reason": answer.stop_reason,
-                "margin": answer.margin,
-                "prompt_tokens": len(answer.request.prompt),
-            }
-            state = engine.facts
-            if variant not in told or told[variant].get("falls") != state.get("falls"):
-                told[variant] = state
-                row["engine"] = facts | state
-            yield variant, row
+        try:
+            for answer in engine.run(requests.values(), unit.base, begun):
+                variant = answer.request.variant
+                row = {
+                    "question_id": answer.request.question_id,
+                    "sample": answer.request.sample,
+                    "token_ids": answer.token_ids,
+                    "text": tokenizer.decode(answer.token_ids, skip_special_tokens=True),
+                    "stop_reason": answer.stop_reason,
+                    "margin": answer.margin,
+                    "prompt_tokens": len(answer.request.prompt),
+                }
+                state = engine.facts
+                if variant not in told or told[variant].get("falls") != state.get("falls"):
+                    told[variant] = state
+                    row["engine"] = facts | state
+                yield variant, row
+        finally:
+            self._asked = frozenset()
 
 
 def decoder_of(loaded: LoadedModel, *, graphs: bool) -> Decoder | None:
@@ -131,9 +152,9 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
 
     `make` returns the worker, its model loaded, when the device is this process's. Each message is
     a word and a value: ``waits`` with a GPU that another process has, ``ready`` for a unit,
-    ``tokens`` of its answers so far, ``answer`` for each that has ended, ``failed`` with the cause;
-    ``broken`` with the cause is the last. The process dies with its parent, of which it is given
-    the id.
+    ``tokens`` of its answers so far, ``begun`` with those that have grown, ``answer`` for each that
+    has ended, ``failed`` with the cause; ``broken`` with the cause is the last. The process dies
+    with its parent, of which it is given the id.
     """
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
@@ -151,12 +172,20 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
         tell("waits", gpu)
         ask_for_room()
 
-    def count_tokens(worker: Worker) -> None:
+    def tell_of_begun(worker: Worker) -> None:
         told = 0
+        lengths: dict[tuple[Variant, Key], int] = {}
         while True:
             time.sleep(_SECONDS_BETWEEN_COUNTS)
             if (tokens := worker.tokens_under_way) != told:
                 tell("tokens", told := tokens)
+            with one_at_a_time:  # so that it comes before the word that the unit is done
+                begun = worker.begun
+                lengths = {what: lengths.get(what, 0) for what in begun}
+                grown = {what: row for what, row in begun.items() if _has_grown(row, lengths[what])}
+                if grown:
+                    connection.send(("begun", grown))
+            lengths |= {what: len(row.token_ids) for what, row in grown.items()}
 
     with held(device, waits):
         try:
@@ -164,7 +193,7 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
         except Exception as error:
             tell("broken", _cause(error))
             return
-        threading.Thread(target=count_tokens, args=[worker], daemon=True).start()
+        threading.Thread(target=tell_of_begun, args=[worker], daemon=True).start()
         while True:
             tell("ready", None)
             if not connection.poll(_SECONDS_TO_REST):
@@ -175,6 +204,11 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
                     tell("answer", answer)
             except Exception as error:
                 tell("failed", _cause(error))
+
+
+def _has_grown(begun: Begun, kept: int) -> bool:
+    """Tell whether an answer has grown enough since so many of its tokens were kept."""
+    return len(begun.token_ids) >= max(_FEWEST_KEPT, 3 * kept // 2)
 
 
 def _cause(error: Exception) -> str:
