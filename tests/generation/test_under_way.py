@@ -4,11 +4,19 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from test_engine import NEW_TOKENS, QWEN2, assert_alike, loaded_model, requests
+from test_engine import (
+    NEW_TOKENS,
+    QWEN2,
+    assert_alike,
+    loaded_model,
+    random_prompts,
+    requests,
+)
 
 from headsweep import paths
 from headsweep.config import Decoding
-from headsweep.generation import journal, worker
+from headsweep.generation import engine, journal, worker
+from headsweep.generation.decoder import SlotRows
 from headsweep.generation.engine import Engine
 from headsweep.generation.locks import Locks
 from headsweep.generation.requests import Request, Row
@@ -53,17 +61,35 @@ def test_another_engine_goes_on_and_decodes_nothing_twice(decoding, monkeypatch)
     assert len(appended) == tokens + ends - sum(len(row.token_ids) for row in begun.values())
 
 
+def test_texts_enter_a_few_at_a_time_with_what_has_begun(monkeypatch):
+    fed = []
+    feed = SlotRows.feed
+
+    def told(slots, first, rows, texts):
+        fed.append([len(text) for text in texts])
+        return feed(slots, first, rows, texts)
+
+    monkeypatch.setattr(SlotRows, "feed", told)
+    monkeypatch.setattr(engine, "PREFILLED_ON_CPU", 20)
+    prompts = random_prompts((9, 8, 7, 6, 5, 25))
+    wanted = [Request(f"q{number}", prompt) for number, prompt in enumerate(prompts)]
+    begun = {wanted[1]: Begun([7, 8, 7, 8, 7], 0.5)}
+    loaded = loaded_model(tiny_models.build(QWEN2))
+    assert len([*Engine(loaded, Decoding(max_new_tokens=9), 16).run(wanted, begun=begun)]) == 6
+    assert [lengths for lengths in fed if max(lengths) > 1] == [[25], [9], [13, 7], [6, 5]]
+
+
 def test_what_depends_on_the_batch_or_on_edited_weights_is_not_kept():
     loaded = loaded_model(tiny_models.build(QWEN2), eos=tuple(range(2, 20)))
     for name in ("placebo01", "W17S20"):
-        engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 4)
+        running = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 4)
         wanted = [
             Request(each.question_id, each.prompt, Variant.parse(name)) for each in requests()
         ]
-        answers = engine.run(wanted)
+        answers = running.run(wanted)
         next(answers)
-        assert engine.tokens_under_way
-        assert engine.begun == {}
+        assert running.tokens_under_way
+        assert running.begun == {}
 
 
 def test_a_worker_has_its_engine_go_on_and_tells_of_nothing_that_is_done(run_config):

@@ -43,6 +43,7 @@ from headsweep.generation.requests import (
 from headsweep.generation.sampling import uniforms
 from headsweep.generation.sizing import (
     PREFILLED,
+    PREFILLED_ON_CPU,
     fitting_rows,
     rows_of,
     rows_together,
@@ -389,9 +390,10 @@ class Engine:
         if len(batch) and free < batch.size / _REFILL:
             return taken
         tokens = 0
+        most = PREFILLED if self._on_gpu else PREFILLED_ON_CPU
         while groups and len(groups[0]) <= free:
-            tokens += len(groups[0][0].prompt)
-            if self._on_gpu and taken and tokens > PREFILLED:
+            tokens += self._under_way.text_length(groups[0][0])
+            if taken and tokens > most:
                 break
             free -= len(groups[0])
             taken.append([self._under_way.take(request) for request in groups.popleft()])

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from headsweep.config import Decoding
 
 PREFILLED = 1 << 14
-"""Most tokens of prompts in one pass on a GPU: gate and up of more would fill it."""
+"""Most tokens of texts in one pass on a GPU: gate and up of more would fill it."""
+PREFILLED_ON_CPU = 1 << 11
+"""There a pass of more tokens is no faster, and for minutes nothing would be heard of it."""
 
 
 def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decoding) -> int:

@@ -35,6 +35,11 @@ class UnderWay:
         """Tell whether a row of a request waits to go on."""
         return bool(self._waiting.get(request))
 
+    def text_length(self, request: Request) -> int:
+        """Return how many tokens of a request are fed at first: its prompt, and what has begun."""
+        begun = self._waiting[request][-1].tokens if self.is_waiting(request) else ()
+        return len(request.prompt) + len(begun)
+
     def take(self, request: Request) -> Row:
         """Return a row for a request: one that waits to go on, or a new one."""
         row = self._waiting[request].pop() if self.is_waiting(request) else self._new_row(request)
