@@ -310,7 +310,7 @@ class _Run(Between, Generic[_L]):
                 recipe,
                 self.seed * 1009 + number,
                 # A lambda, because `aim` replaces the objective when heads are removed.
-                objective=lambda learner, batch: self.objective(learner, batch),
+                objective=lambda learner, batch, share: self.objective(learner, batch, share),
                 between=between,
                 checkpoint=file,
             )
