@@ -199,7 +199,7 @@ def _facts(
 ) -> dict[str, Any]:
     """Return what is measured of one decoder, as JSON: losses, sizes, right answers."""
     losses = text_losses(model, pieces, at_once)
-    facts = {
+    facts: dict[str, Any] = {
         "parameters": footprint.parameters(model),
         "weight_bytes": footprint.weight_bytes(model),
         "cache_bytes_per_token": footprint.cache_bytes(model, find_heads(model)),

@@ -172,14 +172,11 @@ def _removed(history: Mapping[str, Any]) -> list[str]:
 
 def _in_source(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
     """Return heads' names as the source numbers them, which may have lost others before."""
-    kept = kept_heads(stated_config(folder))
-    numbered = []
-    for name in names:
-        head = Variant.parse(name)
-        heads = kept.get(str(head.layer))
-        place = heads.index(head.head) if heads else head.head
-        numbered.append(str(Variant(head.layer, place)))
-    return tuple(numbered)
+    places: dict[str, str] = {}
+    for layer, heads in kept_heads(stated_config(folder)).items():
+        for place, number in enumerate(heads):
+            places[str(Variant(int(layer), number))] = str(Variant(int(layer), place))
+    return tuple(places.get(name, name) for name in names)
 
 
 @dataclass
