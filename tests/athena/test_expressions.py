@@ -94,9 +94,16 @@ def test_notations_of_the_datasets():
     assert [*map(parse_prefix, PREFIXES)] == [*map(parse, PREFIXES.values())]
 
 
+@pytest.mark.parametrize("deepest", [parse("1" + "+1" * 248), parse_prefix("+ 1 " * 249 + "1")])
+def test_the_deepest_equations_that_are_read_are_worked_with(deepest):
+    assert evaluate(deepest) == infix(deepest).count("1")
+    assert schedule(deepest, 1, (1.0,), 4)
+
+
 UNREADABLE = "^equation .* cannot be parsed; correct the row$"
 BROKEN = ["x=80千米/小时", "(1/6)0", "2+", "", "n0 n1", "__import__('os')", "1" * 2000, "(" * 300]
-BROKEN_PREFIX = ["+ n0", "+ n0 n1 n2", "n0 + n1"]
+BROKEN += ["-" * 998 + "1", "1" + "+1" * 300]
+BROKEN_PREFIX = ["+ n0", "+ n0 n1 n2", "n0 + n1", "+ 1 " * 600 + "1"]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +112,7 @@ BROKEN_PREFIX = ["+ n0", "+ n0 n1 n2", "n0 + n1"]
         *((parse, text, UNREADABLE) for text in BROKEN),
         *((parse_prefix, text, UNREADABLE) for text in BROKEN_PREFIX),
         *((parse, t, "no finite value") for t in ("1/(2-2)", "(1-2)^0.5", "9^9^9^9", "1/0*3")),
+        (parse, "1(3/0)", r"number '1\(3/0\)' is divided by 0; correct the row"),
         (parse, "n0 + n3", r"n0\+n3 uses n3, but the text has 2 numbers"),
     ],
 )

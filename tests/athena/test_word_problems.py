@@ -76,6 +76,7 @@ def test_rows_of_asdiv_in_infix_and_in_prefix(tmp_path):
 BAD = {
     "cannot be parsed": {"equation": "x=80千米/小时"},
     "power other than 2 or 3": {"equation": "x=24^5"},
+    "is divided by 0": {"segmented_text": "( 3 / 0 ) 24"},
     "0 places for 0 numbers": {"segmented_text": "多少 页"},
 }
 
@@ -86,7 +87,7 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path, capl
     found, dropped = read(tmp_path, "math23k", [*rows, *bad])
     assert len(found) == 90 and dropped.keys() == BAD.keys()
     assert all(reason in why and "\n" not in why for reason, why in dropped.items())
-    assert "left out 3 of 93 rows: cannot be parsed: " in caplog.text
+    assert "left out 4 of 94 rows: cannot be parsed: " in caplog.text
 
 
 @pytest.mark.parametrize(

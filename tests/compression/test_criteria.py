@@ -311,6 +311,16 @@ def test_units_go_by_their_scores(shape, scores, unit, lowest):
     assert " ".join(map(str, heads)) == lowest
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_scores_that_are_no_numbers_choose_no_heads(value):
+    sound, spoiled = torch.rand(6), torch.tensor([0.1, value, 0.3])
+    message = f"layer 1: a head's score is {value}, so heads cannot be ranked"
+    with pytest.raises(ModelError, match=message):
+        lowest_heads({0: sound, 1: spoiled}, shaped((6, 2), (3, 3)), 1)
+    with pytest.raises(ModelError, match=message):
+        mixed({0: sound, 1: spoiled}, {0: sound, 1: torch.rand(3)}, Importance(scale="min_max"))
+
+
 @pytest.mark.parametrize(
     ("heads", "settings", "removed"),
     [

@@ -101,6 +101,15 @@ def test_every_criterion_chooses(criterion, qwen2, tmp_path):
     assert facts[0] == facts[1] and facts[0]["criterion"]
 
 
+def test_no_text_is_longer_than_the_model_reads(tmp_path):
+    """GPT-2 reads 128 tokens by its config, whatever its tokenizer says; a text has 160."""
+    kind = Architecture("GPT2", {"max_position_embeddings": 128})
+    for part in (tiny_models.build(kind), word_tokenizer(WORDS, 1)):
+        part.save_pretrained(tmp_path / "gpt2")
+    options = {"ratio": 0.4, "criterion": "entropy", "texts": [" ".join(WORDS * 4)]}
+    assert headsweep.prune(str(tmp_path / "gpt2"), tmp_path / "out", **options).removed
+
+
 def test_a_part_of_the_texts_may_score_heads(qwen2, tmp_path):
     """Drawn at random: 3 of 4 are all but one."""
     options = {"ratio": 0.4, "criterion": "entropy"}

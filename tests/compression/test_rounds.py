@@ -229,6 +229,21 @@ def test_the_literal_schedule_stops_at_a_size_or_a_loss_of_accuracy(run, solver,
     assert len(removed(history)) == 2
 
 
+def test_a_stop_outlives_a_kill(run, tmp_path, monkeypatch):
+    """Before the first head accuracy is low, so no head goes; killed, it is high from then on."""
+    step = training._Run.step
+
+    def stopped_run(count, shares):
+        monkeypatch.setattr(training._Run, "step", lambda *own: (step(*own), count()))
+        monkeypatch.setattr(rounds, "accuracy", lambda *_: shares.pop(0) if shares else 0.8)
+        settings = {"schedule": "literal", "training": LONGER, "largest_loss": 0.2}
+        return run(method(**settings), folder=tmp_path)
+
+    killed_at(7, lambda count: stopped_run(count, [0.8, 0.1]))
+    _, history = stopped_run(lambda: None, [])
+    assert removed(history) == []
+
+
 def test_what_is_trained_from_scratch_has_a_layout_a_rate_and_a_length_of_its_own(
     run, solver, monkeypatch
 ):

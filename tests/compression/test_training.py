@@ -4,6 +4,7 @@ sums written out one candidate, thought, query and key at a time.
 
 import copy
 import weakref
+from collections import Counter
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from headsweep.compression.training import Between, task, train
 from headsweep.config.compression import Distillation, Partition, Solver, Training
 from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
-from headsweep.models.learner import JudgedAnswer, copied, eager_attention
+from headsweep.models.learner import JudgedAnswer, copied, eager_attention, shares
 from headsweep.models.removal import remove_heads
 from headsweep.variants import Variant
 
@@ -202,6 +203,31 @@ def test_the_response_is_two_divergences(teacher, student, batch, temperature):
     task = 0.2 * solver.task_loss(own, batch).item()
     found = {name: part.item() for name, part in parts.items()}
     assert found == pytest.approx({"task": task, "response": response}, rel=1e-4)
+
+
+def test_gradients_of_all_parts_are_those_of_the_whole_batch(teacher, student):
+    """Two pieces: problems of three texts, which differ in length and candidates, and all others.
+
+    Without dropout, as in evaluation mode.
+    """
+    solver, geometry = student
+    objective = distilled(teacher, geometry, Distillation())
+    examples = sorted(solver.prepare(PROBLEMS), key=lambda example: len(example.input_ids))
+    found = []
+    for divided in ([examples], [examples[:3], examples[3:]]):
+        pieces = [solver.collate(piece) for piece in divided]
+        solver.network.zero_grad()
+        sums = Counter()
+        for piece, share in zip(pieces, shares(pieces), strict=True):
+            parts = objective(solver, piece, share)
+            sum(parts.values()).backward()
+            sums.update({name: part.item() for name, part in parts.items()})
+        trained = [each for each in solver.network.parameters() if each.grad is not None]
+        gradients = [each.grad.clone() for each in trained]
+        found.append((sums, gradients))
+    (whole, wanted), (divided, gradients) = found
+    assert set(whole) == {"task", "response", "feature"} and divided == pytest.approx(whole)
+    torch.testing.assert_close(gradients, wanted, rtol=1e-3, atol=1e-6)
 
 
 SURVIVORS = {0: [1], 1: [0]}

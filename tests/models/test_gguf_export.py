@@ -6,7 +6,9 @@ With llama-cpp-python there, llama.cpp itself says so too: `make llama-cpp`.
 import inspect
 import json
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -252,6 +254,20 @@ def test_the_commands_write_files(tmp_path, capsys, monkeypatch):
     assert written.endswith("not loaded for a test, as llama-cpp-python is not installed")
     assert main([*prune[:-1], str(tmp_path / "more"), "--gguf-type", "f16"]) == 2
     assert "--gguf-type is the type of a file; name it: --gguf OUT.gguf" in capsys.readouterr().err
+
+
+def test_a_file_that_llama_cpp_cannot_load_is_not_written(tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise ValueError("Failed to load model from file")
+
+    monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace(Llama=fails))
+    monkeypatch.setattr(llamacpp, "installed", lambda: True)
+    monkeypatch.setattr(llamacpp, "_silent", lambda: None)
+    folder, out = save(tmp_path / "whole", "Llama"), tmp_path / "out"
+    message = r"llama.cpp cannot load .*Failed to load model from file\); update llama-cpp-python"
+    with pytest.raises(ModelError, match=message):
+        export_gguf(folder, out / "made.gguf")
+    assert [*out.iterdir()] == []
 
 
 with_llama_cpp = pytest.mark.skipif(

@@ -16,8 +16,17 @@ import tiny_models
 import torch
 from safetensors.torch import load_file
 from small import killed_at, same
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from words import HELD_OUT, TEXTS, WORDS, count_steps
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BloomConfig,
+    GPT2Config,
+    LlamaConfig,
+    LlavaConfig,
+    MptConfig,
+    XLNetConfig,
+)
+from words import HELD_OUT, TEXTS, WORDS, count_steps, keep_every_state
 
 import headsweep
 from damage import damaged
@@ -26,10 +35,10 @@ from headsweep.compression.criteria import loss_rises
 from headsweep.config import Decoding
 from headsweep.errors import HeadsweepError
 from headsweep.generation.prompts import encode_prompt
-from headsweep.models.geometry import find_heads
+from headsweep.models.geometry import find_heads, most_tokens
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
-from headsweep.recovery import evaluation, prune, text_training
+from headsweep.recovery import evaluation, prune
 from headsweep.recovery.benchmark import read_benchmark
 from headsweep.recovery.evaluation import perplexity, text_losses
 from headsweep.recovery.scoring import scores_on_texts
@@ -173,7 +182,7 @@ def test_without_removal_only_the_weights_change(llama, tmp_path):
 @pytest.mark.parametrize("step", [2, 4])
 def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, monkeypatch):
     """Killed in the first round (2 steps) and in the second; the state is written at each step."""
-    monkeypatch.setattr(text_training, "_SECONDS_BETWEEN_STATES", 0)
+    keep_every_state(monkeypatch)
     out, calls = tmp_path / "out", []
     killed_at(step, lambda count: (count_steps(monkeypatch, count), recovered(llama, out)))
     assert not out.exists()
@@ -187,31 +196,96 @@ def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, m
 def test_the_same_call_returns_a_complete_result_and_removes_what_a_kill_left(
     llama, done, tmp_path, monkeypatch
 ):
-    out = tmp_path / "out"
+    """Beside it lies the unfinished result of another call, whose name is that of a control."""
+    out, other = tmp_path / "out", tmp_path / "out.control.partial"
     shutil.copytree(done.folder, out)
-    for name in ("out.partial", "out.control.partial"):
-        (tmp_path / name / "round_2").mkdir(parents=True)
+    call = read_record(out / "recovery.json")["call"]
+    alone = {**call, "settings": {**call["settings"], "ratio": 0.0}}
+    for folder, own in ((tmp_path / "out.partial", call), (other, alone)):
+        (folder / "round_2").mkdir(parents=True)
+        (folder / "call.json").write_text(json.dumps(own))
     monkeypatch.setattr(prune, "load_checkpoint", lambda *_, **__: 1 / 0)
     again = recovered(llama, out)
     assert (again.form, again.removed, again.measured) == (done.form, done.removed, done.measured)
-    assert [*tmp_path.iterdir()] == [out]
-    for other in ({"seed": 1}, {"control": True}):
+    assert {*tmp_path.iterdir()} == {out, other} and (other / "round_2").exists()
+    for changes in ({"seed": 1}, {"control": True}):
         with pytest.raises(HeadsweepError, match=r"out exists.* headsweep export-gguf .*out"):
-            recovered(llama, out, **other)
-    with damaged(out / "model.safetensors"), pytest.raises(HeadsweepError, match="damaged"):
+            recovered(llama, out, **changes)
+    message = r"model.safetensors is damaged.*; name another folder by --out"
+    with damaged(out / "model.safetensors"), pytest.raises(HeadsweepError, match=message):
         recovered(llama, out)
-    assert [*tmp_path.iterdir()] == [out]
+    (out / "README.md").write_text("# Our model")
+    assert recovered(llama, out).measured == done.measured
+    assert {*tmp_path.iterdir()} == {out, other}
+
+
+def test_what_was_measured_is_not_measured_again(llama, done, tmp_path, monkeypatch):
+    """Killed when two of three models were measured, and again when all were timed."""
+    out = tmp_path / "out"
+
+    def counting(name, count):
+        own = getattr(evaluation, name)
+        monkeypatch.setattr(evaluation, name, lambda *call: (count(), own(*call))[1])
+
+    killed_at(3, lambda count: (counting("text_losses", count), recovered(llama, out)))
+    texts, timed = [], []
+    counting("text_losses", lambda: texts.append(1))
+    counting("generated_per_second", lambda: timed.append(1))
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(prune, "measured_how", lambda *_, **__: 1 / 0)
+        recovered(llama, out)
+    found = recovered(llama, out)
+    assert (len(texts), len(timed)) == (1, 1)
+    for name, result in done.measured.items():
+        same_of_both = {key for key in result if not key.startswith("tokens_per_second")}
+        assert {key: found.measured[name][key] for key in same_of_both} == {
+            key: result[key] for key in same_of_both
+        }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ratio": 0.8}, "9 heads cannot go: 3 can, as each of 3 layers keeps 3 of its own"),
+        ({"ratio": 0.2}, "ratio 0.2 removes nothing of 12 heads, of which 3 go at once; raise it"),
+        ({"protect": [0, 1, 2]}, "every layer is protected"),
+    ],
+)
+def test_a_ratio_that_a_pruned_model_cannot_lose_is_refused_before_any_training(
+    options, message, done, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(prune, "scores_on_texts", lambda *_: 1 / 0)
+    monkeypatch.setattr(prune, "train_round", lambda *_: 1 / 0)
+    with pytest.raises(HeadsweepError, match=message):
+        recovered(done.folder, tmp_path / "out", **options)
+
+
+def test_heads_of_a_pruned_model_are_named_by_its_numbers(llama, tmp_path):
+    """Layer 0 has lost its first three heads: its next one is L00H03 of the first model."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    headsweep.prune(str(llama), source, heads=["L00H00", "L00H01", "L00H02"])
+    options = {"ratio": 0.07, "unit": "query", "protect": [1, 2], "rounds": 1, "steps": 1}
+    found = recovered(source, out, **options)
+    assert len(found.removed) == 1
+    names = find_heads(headsweep.load_model(str(source))).by_original_name()
+    facts, card = (
+        json.loads((out / f"{name}.json").read_text()) for name in ("recovery", "pruned_heads")
+    )
+    (original,) = facts["removals"][0]["heads"]
+    assert [str(names[original])] == card["removed"] == [*found.removed] != [original]
+    assert found.removed[0] in (out / "README.md").read_text()
+    assert recovered(source, out, **options).removed == found.removed
 
 
 def test_a_damaged_file_of_an_unfinished_run_is_refused(llama, tmp_path, monkeypatch):
     """Killed in the second round, with the decoder of the first and a state of the training."""
-    monkeypatch.setattr(text_training, "_SECONDS_BETWEEN_STATES", 0)
+    keep_every_state(monkeypatch)
     out, work = tmp_path / "out", tmp_path / "out.partial"
     killed_at(5, lambda count: (count_steps(monkeypatch, count), recovered(llama, out)))
     files = sorted(file for file in work.rglob("*") if file.is_file())
     kinds = {"call.json", "removal_1.json", "recovery.json", "training_1.safetensors"}
     assert kinds | {"model.safetensors", "config.json"} <= {file.name for file in files}
-    read = [file for file in files if file.suffix != ".md" and file.parent != work / "made"]
+    read = [file for file in files if file.suffix != ".md" and file.name != ".lock"]
     done = {"removal_0.json", "removal_0.json.run.json", "pruned_heads.json.run.json"}
     for file in read:
         if file.name in done:  # not read again
@@ -225,7 +299,7 @@ def test_a_damaged_file_of_an_unfinished_run_is_refused(llama, tmp_path, monkeyp
 def test_the_result_has_a_record_of_all_its_files(done):
     record = read_record(done.folder / "recovery.json")
     files = {file.name for file in done.folder.iterdir() if not file.name.endswith(".run.json")}
-    assert record["sha256"].keys() == files
+    assert record["sha256"].keys() == files - {"README.md"}  # users write to that
     with damaged(done.folder / "model.safetensors"), pytest.raises(HeadsweepError, match="damaged"):
         headsweep.load_model(str(done.folder))
 
@@ -291,6 +365,28 @@ def test_what_cannot_be_done_is_said_before_anything_starts(
             HeadsweepError, match=r"out.partial is of a call with other texts or se"
         ):
             recovered(llama, tmp_path / "out", **options, seed=1)
+
+
+def test_lora_without_its_package_is_refused_before_anything_starts(llama, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    monkeypatch.setattr(prune, "load_checkpoint", lambda *_, **__: 1 / 0)
+    with pytest.raises(HeadsweepError, match="LoRA needs the package peft, which is not installed"):
+        recovered(llama, tmp_path / "out", lora=2)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        (GPT2Config(n_positions=16), 16),
+        (MptConfig(max_seq_len=24), 24),
+        (LlavaConfig(text_config=LlamaConfig(max_position_embeddings=48)), 48),
+        (XLNetConfig(), None),  # says -1
+        (BloomConfig(), None),
+    ],
+)
+def test_the_limit_of_a_model_has_several_names(config, limit):
+    assert most_tokens(config) == limit
 
 
 def greedy(folder, questions, most):

@@ -5,21 +5,25 @@ Texts, and what is measured on them: perplexity beside transformers' own loss.
 import gzip
 import json
 import math
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from accelerate import DistributedType
+from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 from small import killed_at, same
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from words import TEXTS, count_steps
+from words import TEXTS, count_steps, keep_every_state
 
 from headsweep.errors import HeadsweepError, ModelError
 from headsweep.recovery import text_training
 from headsweep.recovery.evaluation import Losses, generated_per_second, perplexity, text_losses
 from headsweep.recovery.settings import recovery
 from headsweep.recovery.text_training import Progress, accelerator_for, train_round
-from headsweep.recovery.texts import cut, read_texts
+from headsweep.recovery.texts import cut, read_texts, tenth
 
 SMALL = {"rounds": 1, "steps": 5, "batch_size": 6, "micro_batch": 3, "learning_rate": 1e-2}
 
@@ -43,7 +47,7 @@ def other(folder):
 @pytest.fixture
 def trained(llama, pieces, tmp_path, monkeypatch):
     """Return a function that trains a model, and returns its weights and each step's loss."""
-    monkeypatch.setattr(text_training, "_SECONDS_BETWEEN_STATES", 0)
+    keep_every_state(monkeypatch)
 
     def trained(state="s", model=None, pieces=pieces, **options):
         settings, progress = recovery(**{**SMALL, **options}), Progress()
@@ -119,6 +123,33 @@ def test_a_killed_round_ends_as_if_nothing_happened(lora, llama, trained, monkey
     assert same(resumed, undisturbed) and not same(resumed, load(llama).state_dict())
 
 
+def test_a_slow_disk_has_states_written_less_often(trained, monkeypatch):
+    """A write takes 400 seconds, so that none of 5 short steps brings another one."""
+    writes: list[object] = []
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 400 * len(writes))
+    monkeypatch.setattr(text_training, "time", clock)
+    monkeypatch.setattr(text_training, "write_state", lambda *own, **_: writes.append(own))
+    monkeypatch.setattr(text_training, "_WRITES_BETWEEN_STATES", 10)
+    trained()
+    assert len(writes) == 1
+
+
+def test_no_config_of_accelerate_changes_the_precision(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        assert accelerator_for(recovery(), "cpu").mixed_precision == "no"
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_processes_that_share_a_model_are_refused(monkeypatch):
+    sharded = SimpleNamespace(distributed_type=DistributedType.FSDP)
+    monkeypatch.setattr(text_training, "Accelerator", lambda **_: sharded)
+    with pytest.raises(ModelError, match=r"accelerate runs FSDP, .* accelerate launch --multi_gpu"):
+        accelerator_for(recovery(), "auto")
+
+
 def test_lora_trains_little_and_leaves_no_trace(llama, trained, tmp_path):
     (found, _), before = trained(lora=2), load(llama).state_dict()
     assert found.keys() == before.keys()
@@ -153,7 +184,9 @@ def test_every_kind_of_file_gives_its_texts(tmp_path):
     for name, content, fields, texts in (
         ("a.jsonl", lines, (), ["w1 w2\nw3", "w7"]),
         ("b.jsonl.gz", gzip.compress(lines), both, ["w4\n\nw5 w6", "w8\n\nw9"]),
+        ("b.JSONL.GZ", gzip.compress(lines), both, ["w4\n\nw5 w6", "w8\n\nw9"]),
         ("c.txt", b"w1 w2\n\n w3\n", (), ["w1 w2", " w3"]),
+        ("C", b"w1 w2\n\n w3\n", (), ["w1 w2", " w3"]),
         ("d.jsonl", json.dumps({"messages": CHAT}).encode(), (), [CHAT]),
     ):
         (tmp_path / name).write_bytes(content)
@@ -179,6 +212,24 @@ def test_what_is_wrong_is_said_with_its_line(content, message, tmp_path):
         file.write_text(content)
     with pytest.raises(HeadsweepError, match=message):
         read_texts(file)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.csv", "a.TSV", "a.parquet", "a.csv.gz", "a.txt"])
+def test_a_file_of_another_kind_is_no_text(name, tmp_path):
+    (tmp_path / name).write_text('[{"text": "w1"}]')
+    message = r"neither .jsonl, .jsonl.gz nor plain text .*; convert it to one JSON object a line"
+    if name == "a.txt":
+        message = "a.txt is plain text, which has no fields; leave out --fields, or give .jsonl"
+    with pytest.raises(HeadsweepError, match=message):
+        read_texts(tmp_path / name, ["text"])
+
+
+def test_at_most_two_thousand_texts_are_held_out():
+    for given, held_out in ((20, 2), (19_999, 1999), (30_000, 2000)):
+        texts = [str(number) for number in range(given)]
+        parts = tenth(texts)
+        assert [len(part) for part in parts] == [held_out, given - held_out]
+        assert sorted([*parts[0], *parts[1]]) == sorted(texts)
 
 
 def test_pieces_hold_every_token_once_and_conversations_are_written_by_the_template(llama):

@@ -16,6 +16,12 @@ TEXTS = [
 HELD_OUT = TEXTS[:7]
 
 
+def keep_every_state(patch: pytest.MonkeyPatch) -> None:
+    """Have trainings write their state after each step."""
+    for name in ("_SECONDS_BETWEEN_STATES", "_WRITES_BETWEEN_STATES"):
+        patch.setattr(text_training, name, 0)
+
+
 def count_steps(patch: pytest.MonkeyPatch, count: Callable[[], object]) -> None:
     """Count before each step of a training from now on."""
     step = text_training._step

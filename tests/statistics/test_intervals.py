@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from headsweep.statistics import intervals
 from headsweep.statistics.intervals import (
     Bootstrap,
     SeedBootstrap,
     false_discovery,
     mcnemar,
     paired_interval,
+    resampled_means,
     simultaneous,
     unpaired_difference,
     wilson,
@@ -133,3 +135,12 @@ def test_the_band_holds_at_all_n_at_once_where_intervals_do_not():
     assert outside["interval"] > 0.3 * 300
     assert outside["band"] < 0.09 * 300
     assert simultaneous(np.zeros((9, 4)), Bootstrap(9, 20, seed=0)) == 1.0
+
+
+@pytest.mark.parametrize("questions", [3, 61, 500])
+def test_resamples_in_chunks_are_the_same_ones(questions, monkeypatch):
+    values = np.random.default_rng(1).normal(size=(questions, 2))
+    whole = Bootstrap(questions, 400, seed=7).means(values)
+    assert np.array_equal(resampled_means(values, 400, seed=7), whole)
+    monkeypatch.setattr(intervals, "_SHARES_AT_ONCE", 37 * questions)
+    np.testing.assert_allclose(resampled_means(values, 400, seed=7), whole, rtol=0, atol=1e-14)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headsweep.athena.equations import Problem
 from headsweep.athena.expressions import Op, Schedule
-from headsweep.models.learner import padded
+from headsweep.models.learner import Terms, map_terms, padded
 
 Column = Int[np.ndarray, " candidates"]
 
@@ -106,6 +106,12 @@ class ProblemBatch:
     def judged(self) -> int:
         """Number of logits that the task loss is averaged over."""
         return len(self.targets) + len(self.answers)
+
+    @property
+    def terms(self) -> Terms:
+        """Numbers of terms that the losses are averaged over."""
+        queries, entries = map_terms(self.inputs["attention_mask"])
+        return Terms(self.judged, len(self.targets), len(self.texts.goal), queries, entries)
 
 
 def collate(examples: Sequence[TokenizedProblem], pad_token_id: int) -> ProblemBatch:

@@ -32,6 +32,7 @@ OPERATORS: dict[Symbol, tuple[int, type[ast.operator], Callable[[float, float], 
 """Precedence, Python's node and function of each operation."""
 
 _LONGEST = 1000  # characters: far above real equations (208), far below the parser's limits
+_DEEPEST = 250  # levels: far above real equations, below Python's limit wherever they are walked
 _DIGITS = r"\d+(?:\.\d+)?"
 _TOKEN = re.compile(
     rf"(?P<mixed>\d+\(\(?\d+\)?/\(?\d+\)?\))|(?P<percent>{_DIGITS}%)|(?P<number>{_DIGITS})"
@@ -120,7 +121,7 @@ def parse(text: str) -> Equation:
         tree = ast.parse(" ".join(words), mode="eval").body
     except (SyntaxError, RecursionError, MemoryError):
         raise _unreadable(text) from None
-    return _convert(tree, text)
+    return _convert(tree, text, _DEEPEST)
 
 
 def parse_prefix(text: str) -> Equation:
@@ -129,6 +130,8 @@ def parse_prefix(text: str) -> Equation:
     Raises:
         BenchmarkError: the text is not such an equation.
     """
+    if len(text) > _LONGEST:
+        raise _unreadable(text)
     operands: list[Equation] = []
     for token in reversed(text.split()):
         if token not in OPERATORS:
@@ -146,11 +149,13 @@ def literal(text: str) -> float:
     """Return the value of a number as printed in texts: ``3``, ``10%``, ``(3/8)``, ``1(5/6)``.
 
     Raises:
-        ZeroDivisionError: the denominator of a fraction is 0.
+        BenchmarkError: the denominator of a fraction is 0.
     """
     if text.endswith("%"):
         return float(text[:-1]) / 100
     whole, *fraction = (float(digits) for digits in re.findall(_DIGITS, text))
+    if fraction and not fraction[-1]:
+        raise BenchmarkError(f"number {text!r} is divided by 0; correct the row")
     match fraction:
         case [denominator]:
             return whole / denominator
@@ -220,18 +225,23 @@ def _written(equation: Equation, least: int, *, whole: bool = False) -> str:
     return f"({text})" if whole or precedence < least else text
 
 
-def _convert(tree: ast.expr, text: str) -> Equation:
+def _convert(tree: ast.expr, text: str, room: int) -> Equation:
+    """Return a tree as an equation; `room` is how many levels it may still have."""
+    if not room:
+        raise _unreadable(text)
+    below = room - 1
     match tree:
         case ast.Constant(float(value)):
             return Constant(value)
         case ast.Name(name):
             return Number(int(name[1:]))
         case ast.UnaryOp(ast.USub(), operand):
-            return Negation(_convert(operand, text))
+            return Negation(_convert(operand, text, below))
         case ast.UnaryOp(ast.UAdd(), operand):
-            return _convert(operand, text)
+            return _convert(operand, text, below)
         case ast.BinOp(left, symbol, right) if type(symbol) in _SYMBOLS:
-            return Operation(_SYMBOLS[type(symbol)], _convert(left, text), _convert(right, text))
+            first, second = _convert(left, text, below), _convert(right, text, below)
+            return Operation(_SYMBOLS[type(symbol)], first, second)
     raise _unreadable(text)
 
 

@@ -36,7 +36,7 @@ from headsweep.athena.problems import complexity
 from headsweep.config.compression import Solver, Training
 from headsweep.errors import BenchmarkError, ModelError, TableError
 from headsweep.models.geometry import HeadGeometry, evaluating
-from headsweep.models.learner import JudgedAnswer, move, quantised
+from headsweep.models.learner import WHOLE, JudgedAnswer, Terms, move, quantised
 from headsweep.models.load import load_encoder
 from headsweep.record import read_json, read_tensors
 from headsweep.safe_files import atomic, write_json
@@ -200,7 +200,12 @@ class MathSolver:
         return (reason + answer) / batch.judged
 
     def response_loss(
-        self, student: SolverOutput, teacher: SolverOutput, batch: ProblemBatch, temperature: float
+        self,
+        student: SolverOutput,
+        teacher: SolverOutput,
+        batch: ProblemBatch,
+        temperature: float,
+        share: Terms = WHOLE,
     ) -> Float[Tensor, ""]:
         """Return the divergence of a student's logits from its teacher's (arXiv 2511.17577, eq. 6).
 
@@ -221,7 +226,8 @@ class MathSolver:
             for output in (student, teacher)
         )
         answers = kl_div(log_student, log_teacher, reduction="sum", log_target=True) / problems
-        return temperature**2 * (cross_entropy - entropy + answers)
+        candidates = (cross_entropy - entropy) * share.candidates
+        return temperature**2 * (candidates + answers * share.problems)
 
     def known_drops(self, geometry: HeadGeometry) -> None:
         """Return None: no sweep measures a solver's heads."""

@@ -121,7 +121,8 @@ def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
     Raises:
         BenchmarkError: the file is missing, damaged, of another kind or of another revision.
     """
-    kind = Path(file.name.removesuffix(".gz")).suffix
+    name = file.name.lower()
+    kind = Path(name.removesuffix(".gz")).suffix
     if kind not in _READERS:
         raise BenchmarkError(
             f"{file} is neither .jsonl nor .csv, nor one of them with .gz; convert it, or rename it"
@@ -134,7 +135,7 @@ def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
         )
     place = "its beginning"
     try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        with gzip.open(file) if name.endswith(".gz") else file.open("rb") as stream:
             for place, row in _READERS[kind](file, stream):
                 yield place, row
     except (EOFError, zlib.error) as error:

@@ -191,10 +191,22 @@ def mixed(norm: Scores, entropy: Scores, settings: Importance) -> Scores:
 
 def _min_max(scores: Scores) -> Scores:
     """Scale scores over the heads of all layers to 0 to 1, and equal ones to 0."""
+    _check_finite(scores)  # of one that is not, all others would become nan, too
     values = torch.cat(list(scores.values()))
     low = values.min()
     width = values.max() - values.min()
     return {layer: (score - low) / (width if width > 0 else 1) for layer, score in scores.items()}
+
+
+def _check_finite(scores: Scores) -> None:
+    """Raise a ModelError if a score is nan or infinite: no order of heads follows from it."""
+    for layer, values in scores.items():
+        spoiled = values[~values.isfinite()]
+        if len(spoiled):
+            raise ModelError(
+                f"layer {layer}: a head's score is {float(spoiled[0])}, so heads cannot be ranked; "
+                f"look for such numbers in the model's weights, or use the criterion random"
+            )
 
 
 def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
@@ -293,8 +305,9 @@ def lowest_heads(
     `gone` says how many heads each layer has lost before, so that losses end equal.
 
     Raises:
-        ModelError: the layers do not have that many heads to spare.
+        ModelError: the layers do not have that many heads to spare, or a score is not finite.
     """
+    _check_finite(scores)
     before = gone or {}
     units: list[_Unit] = []
     for layer in geometry.layers:

@@ -31,7 +31,16 @@ from headsweep.generation.requests import Request
 from headsweep.grading.matrix import grade_answers
 from headsweep.models.checkpoints import Pruning, plainest_form, save_pruned
 from headsweep.models.geometry import HeadGeometry, evaluating, find_heads
-from headsweep.models.learner import JudgedAnswer, attention_maps, divergence, padded, quantised
+from headsweep.models.learner import (
+    WHOLE,
+    JudgedAnswer,
+    Terms,
+    attention_maps,
+    divergence,
+    map_terms,
+    padded,
+    quantised,
+)
 from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, Variant
 
@@ -102,6 +111,13 @@ class AnswerBatch:
     def judged(self) -> int:
         """How many tokens the loss is averaged over."""
         return len(self.targets)
+
+    @property
+    def terms(self) -> Terms:
+        """Numbers of terms that the losses are averaged over."""
+        mask = self.inputs["attention_mask"]
+        queries, entries = map_terms(mask)
+        return Terms(self.judged, self.judged, len(mask), queries, entries)
 
 
 class DecoderOutput(NamedTuple):
@@ -178,10 +194,15 @@ class Decoder:
         return cross_entropy(output.logits.float(), batch.targets)
 
     def response_loss(
-        self, student: DecoderOutput, teacher: DecoderOutput, batch: AnswerBatch, temperature: float
+        self,
+        student: DecoderOutput,
+        teacher: DecoderOutput,
+        batch: AnswerBatch,
+        temperature: float,
+        share: Terms = WHOLE,
     ) -> Float[Tensor, ""]:
         """Return temperature² KL(teacher || student) of the next token, mean over answer tokens."""
-        return divergence(student.logits, teacher.logits, temperature)
+        return divergence(student.logits, teacher.logits, temperature) * share.candidates
 
     def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]]:
         """Return the accuracy that the unpruned model loses without each head, by the matrix."""

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from headsweep.compression.training import Objective
 from headsweep.config.compression import Distillation
 from headsweep.models.geometry import HeadGeometry, find_heads
-from headsweep.models.learner import Batch, Learner, copied, eager_attention
+from headsweep.models.learner import WHOLE, Batch, Learner, Terms, copied, eager_attention
 from headsweep.models.removal import find_readers, surviving_heads
 
 Maps = Float[Tensor, "batch heads queries keys"]
@@ -39,7 +39,9 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
     survivors = surviving_heads(find_heads(teacher.encoder), geometry).values()
     maps = settings.feature != "none"
 
-    def objective(learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
+    def objective(
+        learner: Learner, batch: Batch, share: Terms = WHOLE
+    ) -> Mapping[str, Float[Tensor, ""]]:
         with ExitStack() as stack:
             if maps:
                 stack.enter_context(eager_attention(learner.encoder))
@@ -47,9 +49,10 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
             output = learner.run(batch, attentions=maps)
             stack.enter_context(torch.no_grad())
             taught = teacher.run(batch, attentions=maps)
-        parts = {"task": settings.task_weight * learner.task_loss(output, batch)}
+        own = learner.task_loss(output, batch) * share.judged
+        parts = {"task": settings.task_weight * own}
         if settings.response:
-            loss = learner.response_loss(output, taught, batch, settings.temperature)
+            loss = learner.response_loss(output, taught, batch, settings.temperature, share)
             parts["response"] = settings.distill_weight * loss
         if maps:
             valid = batch.inputs["attention_mask"].bool()
@@ -60,7 +63,9 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
                 student_map, teacher_map = students.pop(0), teachers.pop(0)
                 losses.append(_feature_loss(student_map, teacher_map, heads, valid, settings))
                 del student_map, teacher_map
-            parts["feature"] = settings.distill_weight * settings.beta * torch.stack(losses).mean()
+            part = share.entries if settings.reduction == "literal" else share.queries
+            loss = torch.stack(losses).mean() * part
+            parts["feature"] = settings.distill_weight * settings.beta * loss
         return parts
 
     return objective
@@ -77,7 +82,7 @@ def _feature_loss(
 
     The student's heads are the teacher's `survivors`. `keys` sums over keys and takes means over
     heads and `valid` queries; `literal` takes the mean over all entries, which gives long texts
-    little weight.
+    little weight, and counts padding: it changes a little where a batch is divided.
     """
     if settings.feature == "mean":
         squares = (student.float().mean(1, True) - teacher.float().mean(1, True)).square()

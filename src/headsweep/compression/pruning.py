@@ -23,7 +23,7 @@ from headsweep.models.checkpoints import (
     check_target,
     save_pruned,
 )
-from headsweep.models.geometry import HeadGeometry, find_heads
+from headsweep.models.geometry import HeadGeometry, find_heads, most_tokens
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads, zero_heads
 from headsweep.models.source import fetch_model, fingerprint
@@ -133,7 +133,8 @@ def prune(
             count = criteria.even_count(ratio, geometry, unit, partial(allows, model.config))
         else:
             count = heads_at(ratio, geometry.heads)
-        rows = partial(_token_ids, folder, texts or (), calibration)
+        longest = min(_SCORED_TOKENS, most_tokens(model.config) or _SCORED_TOKENS)
+        rows = partial(_token_ids, folder, texts or (), calibration, longest)
         ranked = criteria.Ranked(
             model,
             geometry,
@@ -213,13 +214,16 @@ def _accuracy_drops(file: str | Path | None, geometry: HeadGeometry) -> Scores:
 
 
 def _token_ids(
-    folder: Path, texts: Sequence[str], most: int | None
+    folder: Path, texts: Sequence[str], most: int | None, longest: int
 ) -> list[Int[np.ndarray, " tokens"]]:
-    """Return the token ids of all texts, or of as many drawn ones as there are at most to be."""
+    """Return the token ids of all texts, or of at most so many that are drawn.
+
+    A text is cut after its `longest` token ids, or after as many as the tokenizer allows.
+    """
     order = np.random.default_rng(0).permutation(len(texts))[:most]
     drawn = [texts[number] for number in sorted(order)]
     tokenizer = load_tokenizer(folder)
-    length = min(_SCORED_TOKENS, tokenizer.model_max_length)
+    length = min(longest, tokenizer.model_max_length)
     encoded = tokenizer(drawn, truncation=True, max_length=length)["input_ids"]
     return [np.array(ids) for ids in encoded]
 

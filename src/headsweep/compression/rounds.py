@@ -248,7 +248,8 @@ class _Run(Between, Generic[_L]):
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return what checkpoints keep where heads are removed during a training."""
-        facts: dict[str, Any] = {"removals": [removal.model_dump() for removal in self.removals]}
+        removals = [removal.model_dump() for removal in self.removals]
+        facts: dict[str, Any] = {"removals": removals, "stopped": self.stopped}
         if self.teacher is None or self.settings.distillation.teacher != "recursive":
             return facts, {}
         facts["taught_shape"] = kept_heads(self.teacher.encoder.config)
@@ -257,6 +258,7 @@ class _Run(Between, Generic[_L]):
     def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Resume from a state that `state` returned."""
         self.removals = [Removal.model_validate(removal) for removal in facts["removals"]]
+        self.stopped = facts.get("stopped", False)  # states of earlier versions do not say it
         self.geometry = find_heads(self.learner.encoder)
         if tensors:
             assert self.teacher is not None  # a copy of the unpruned learner until here
@@ -308,7 +310,7 @@ class _Run(Between, Generic[_L]):
                 recipe,
                 self.seed * 1009 + number,
                 # A lambda, because `aim` replaces the objective when heads are removed.
-                objective=lambda learner, batch: self.objective(learner, batch),
+                objective=lambda learner, batch, share: self.objective(learner, batch, share),
                 between=between,
                 checkpoint=file,
             )

@@ -29,12 +29,22 @@ from headsweep.compression.steps import (
 )
 from headsweep.config.compression import Training
 from headsweep.errors import ModelError
-from headsweep.models.learner import Batch, Example, Learner, accuracy, move
+from headsweep.models.learner import (
+    WHOLE,
+    Batch,
+    Example,
+    Learner,
+    Terms,
+    accuracy,
+    move,
+    shares,
+)
 
 _LOG = logging.getLogger(__name__)
 
-Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
-"""Returns the weighted parts of the loss on a batch; their sum is minimised, each is logged."""
+Objective = Callable[[Learner, Batch, Terms], Mapping[str, Float[Tensor, ""]]]
+"""Returns the weighted parts of the loss on a piece of a step's batch, which has such shares of its
+terms; the sum over parts and pieces is minimised, each part is logged."""
 
 
 class Epoch(BaseModel):
@@ -78,9 +88,9 @@ class Between:
         """Resume from a state that `state` returned; the network already has its shape of then."""
 
 
-def task(learner: Learner, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+def task(learner: Learner, batch: Batch, share: Terms = WHOLE) -> dict[str, Float[Tensor, ""]]:
     """Return a learner's own loss: the objective without distillation."""
-    return {"task": learner.task_loss(learner.run(batch), batch)}
+    return {"task": learner.task_loss(learner.run(batch), batch) * share.judged}
 
 
 def train(
@@ -201,15 +211,13 @@ class _Run:
             for piece in np.array_split(indices, settings.micro_batches)
             if len(piece)
         ]
-        judged = sum(piece.judged for piece in pieces)
-        for piece in pieces:
+        for piece, share in zip(pieces, shares(pieces), strict=True):
             with self.accelerator.autocast():
-                parts = self.objective(self.learner, move(piece, device))
-                loss = torch.stack(list(parts.values())).sum() * (piece.judged / judged)
+                parts = self.objective(self.learner, move(piece, device), share)
+                loss = torch.stack(list(parts.values())).sum()
             self.accelerator.backward(loss)
             for name, part in parts.items():
-                value = float(part.detach()) * piece.judged / judged
-                self.sums[name] = self.sums.get(name, 0.0) + value
+                self.sums[name] = self.sums.get(name, 0.0) + float(part.detach())
         check_finite(self.sums, self.steps + 1, f"learning_rate, now {settings.learning_rate}")
         self.accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
         self.optimizer.step()

@@ -79,7 +79,7 @@ class Locks:
 @cache
 def _warn(path: Path, cause: str) -> None:
     """Say once that there are no locks."""
-    _LOG.warning("%s cannot be locked (%s): twins may answer twice", path, cause)
+    _LOG.warning("%s cannot be locked (%s): two processes may do the same work", path, cause)
 
 
 def _place(name: str) -> int:

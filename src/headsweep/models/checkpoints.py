@@ -36,6 +36,8 @@ Form = Literal["zeroed", "uniform", "free"]
 
 PRUNED_HEADS = "pruned_heads.json"
 """What was removed, as JSON; the model card beside it describes the same in words."""
+CARD = "README.md"
+"""The model card."""
 
 LOADED_BY: Mapping[Form, str] = {
     "zeroed": "zeroed: plain from_pretrained loads it",
@@ -55,7 +57,7 @@ _LOADING = {
     "free": "Loads only with headsweep: layers kept different numbers of heads.",
 }
 
-_CARD = """\
+_TEMPLATE = """\
 ---
 {{ card_data }}
 ---
@@ -146,7 +148,7 @@ def save_pruned(
             "headsweep": __version__,
         }
         write_json(made / PRUNED_HEADS, facts)
-        write_text(made / "README.md", _card(folder.name, type(model).__name__, facts))
+        write_text(made / CARD, _card(folder.name, type(model).__name__, facts))
         if stopwatch is not None:
             write_record(made / PRUNED_HEADS, stopwatch, {"pruning": facts}, made)
 
@@ -169,6 +171,11 @@ def allows(config: PretrainedConfig, geometry: HeadGeometry) -> bool:
     return True
 
 
+def stated_config(folder: Path) -> PretrainedConfig:
+    """Return the config of a local folder's model; no code is loaded."""
+    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
 def outline(folder: Path) -> tuple[PreTrainedModel, HeadGeometry]:
     """Return the decoder of a local folder, with all its heads, without reading its weights.
 
@@ -177,7 +184,7 @@ def outline(folder: Path) -> tuple[PreTrainedModel, HeadGeometry]:
     Raises:
         ModelError: it has lost heads before, and its layers differ.
     """
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    config = stated_config(folder)
     if kept_heads(config):
         raise ModelError(
             f"{folder} has layers with different numbers of heads, so it cannot become uniform; "
@@ -348,7 +355,7 @@ def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
         example = "import headsweep\n\nmodel = headsweep.load_model(folder)"
     card = ModelCard.from_template(
         data,
-        template_str=_CARD,
+        template_str=_TEMPLATE,
         name=name,
         loads=_LOADING[form].format(version=transformers.__version__),
         example=example,

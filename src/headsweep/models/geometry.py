@@ -26,6 +26,8 @@ from transformers.pytorch_utils import Conv1D
 from headsweep.errors import ModelError
 from headsweep.variants import Variant
 
+_LIMITS = ("max_position_embeddings", "n_positions", "max_seq_len")
+"""What configs call the largest number of tokens: most models, GPT-2 and GPT-J, MPT."""
 _MIXED, _MIXED_HALF = 1e-5, 1e-3
 """Relative difference above which the second token counts as different, and in half precision.
 Before attention both rows are computed alike, and their difference is 0. After it they differ more,
@@ -195,6 +197,13 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
 def kept_heads(config: PretrainedConfig) -> dict[str, list[int]]:
     """Return the original numbers of the heads that a pruned model kept, by layer that lost any."""
     return getattr(config.get_text_config(), "kept_heads", None) or {}
+
+
+def most_tokens(config: PretrainedConfig) -> int | None:
+    """Return how many tokens a model reads at most by its config; None if that states no limit."""
+    text = config.get_text_config()
+    limits = [getattr(text, name, None) for name in _LIMITS]
+    return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from headsweep.errors import ModelError
 from headsweep.models import llamacpp
+from headsweep.models.checkpoints import stated_config
 from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.gguf import Kind
 from headsweep.models.gguf_vocabulary import add_vocabulary, vocabulary
@@ -75,8 +76,8 @@ def export_gguf(
             the folder's.
 
     Raises:
-        ModelError: llama.cpp has no graph for the decoder, the tokenizer cannot be written, or a
-            package is missing.
+        ModelError: llama.cpp has no graph for the decoder or cannot load the file, which then is
+            not written, the tokenizer cannot be written, or a package is missing.
     """
     folder, out = fetch_model(source), Path(out)
     layers = {*stated_geometry(folder).get("layer_heads", ())}
@@ -95,11 +96,16 @@ def export_gguf(
         finally:
             if plain != kind:
                 whole.unlink(missing_ok=True)
+        weights = _weight_bytes(made)
+        speed = llamacpp.tokens_per_second(made)
+    cache = 2 * 2 * sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
+    return Exported(out, decoder.graph, kind, weights, cache, speed)
+
+
+def _weight_bytes(file: Path) -> int:
     from gguf import GGUFReader
 
-    weights = sum(int(tensor.n_bytes) for tensor in GGUFReader(out).tensors)
-    cache = 2 * 2 * sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
-    return Exported(out, decoder.graph, kind, weights, cache, llamacpp.tokens_per_second(out))
+    return sum(int(tensor.n_bytes) for tensor in GGUFReader(file).tensors)
 
 
 def check_export(
@@ -123,13 +129,9 @@ def check_export(
             "q4_k_m is made by llama-cpp-python; install it: pip install llama-cpp-python, or "
             "write q8_0"
         )
-    config = _config(folder)
+    config = stated_config(folder)
     _graph(config, even=not uneven, as_wide=False)
     vocabulary(load_tokenizer(folder), config.vocab_size, folder, tokenizer)
-
-
-def _config(folder: Path) -> PretrainedConfig:
-    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _graph_of(model: PreTrainedModel, geometry: HeadGeometry) -> str:

@@ -44,12 +44,35 @@ and `input_ids`, int [tokens]."""
 
 Batch = Any
 """A batch of examples, a dataclass, so that `move` finds its tensors: `inputs`, the encoder's
-[batch, tokens] by name, with `attention_mask`, and `judged`, the number of terms that the task loss
-averages."""
+[batch, tokens] by name, with `attention_mask`, `judged`, the number of terms that the task loss
+averages, and `terms`, those of all losses."""
 
 Output = Any
 """A network's output for a batch: `attentions`, if requested, are each layer's weights
 [batch, heads, queries, keys]."""
+
+
+class Terms(NamedTuple):
+    """How many terms each loss of a batch is a mean over; or which shares of a step's terms.
+
+    A step that is divided into pieces weighs each piece's losses by its shares.
+    """
+
+    judged: float = 1.0  # of the task loss
+    candidates: float = 1.0  # of the response loss
+    problems: float = 1.0  # of the part of a solver's response loss that is about answers
+    queries: float = 1.0  # tokens, of the feature loss that sums over keys
+    entries: float = 1.0  # of each attention map, of the literal feature loss
+
+
+WHOLE = Terms()
+"""The shares of a batch that is not divided."""
+
+
+def shares(pieces: Sequence[Batch]) -> list[Terms]:
+    """Return each piece's shares of the terms of all."""
+    counts = np.array([piece.terms for piece in pieces], float)
+    return [Terms(*row) for row in (counts / counts.sum(axis=0)).tolist()]
 
 
 class Learner(Protocol):
@@ -80,9 +103,12 @@ class Learner(Protocol):
         """Return the learner's own loss, a mean over `batch.judged` terms."""
 
     def response_loss(
-        self, student: Any, teacher: Any, batch: Any, temperature: float
+        self, student: Any, teacher: Any, batch: Any, temperature: float, share: Terms = WHOLE
     ) -> Float[Tensor, ""]:
-        """Return the distance of a student's output from its teacher's."""
+        """Return the distance of a student's output from its teacher's.
+
+        Each mean in it is multiplied by the batch's share of its terms.
+        """
 
     def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]] | None:
         """Return the accuracy lost without each head, by layer, if a sweep has measured it.
@@ -182,6 +208,12 @@ def padded(rows: Sequence[Int[np.ndarray, " tokens"]], fill: int = 0) -> dict[st
     mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
     whole = pad_sequence(ids, batch_first=True, padding_value=fill)
     return {"input_ids": whole, "attention_mask": mask}
+
+
+def map_terms(mask: Int[Tensor, "batch tokens"]) -> tuple[int, int]:
+    """Return how many queries and entries a layer's attention maps of a batch have."""
+    batch, tokens = mask.shape
+    return int(mask.sum()), batch * tokens * tokens
 
 
 def move(value: _T, device: torch.device) -> _T:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headsweep.errors import ModelError
+from headsweep.errors import ModelError, cause_of
 from headsweep.models.timing import seconds_of
 
 _PROMPT, _ANSWER, _TURNS = 16, 32, 3
@@ -38,9 +38,22 @@ def tokens_per_second(file: Path) -> float | None:
     """Return how many tokens a second llama.cpp decodes on the CPU; None where it is not installed.
 
     Batch 1, 32 tokens after 16, on as many threads as torch uses; median of 3 turns.
+
+    Raises:
+        ModelError: llama.cpp cannot load the file, or not decode with it.
     """
     if not installed():
         return None
+    try:
+        return _tokens_per_second(file)
+    except Exception as error:  # it raises errors of any type
+        raise ModelError(
+            f"llama.cpp cannot load what was written ({cause_of(error, 100)}); update "
+            f"llama-cpp-python, or uninstall it to write the file untried"
+        ) from error
+
+
+def _tokens_per_second(file: Path) -> float:
     import llama_cpp
 
     _silent()

@@ -22,7 +22,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from headsweep.errors import ModelError, quoted
 from headsweep.models.checkpoints import read_pretrained
-from headsweep.models.geometry import find_heads
+from headsweep.models.geometry import find_heads, most_tokens
 from headsweep.models.guard import read_config
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.source import fetch_model
@@ -274,6 +274,6 @@ def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
             f"the tokenizer of {source} has {len(tokenizer)} entries, but the model's embeddings "
             f"have {rows} rows; they do not belong together"
         )
-    positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
-    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+    if limit := most_tokens(model.config):
+        tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
     return model, tokenizer

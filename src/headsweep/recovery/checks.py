@@ -1,5 +1,6 @@
 """What a decoder allows in a recovery, checked before anything is trained."""
 
+import importlib.util
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -7,10 +8,16 @@ from pathlib import Path
 
 import torch
 
-from headsweep.compression.criteria import even_count, heads_at, lowest_heads, unprotected
+from headsweep.compression.criteria import (
+    even_count,
+    heads_at,
+    lowest_heads,
+    smallest_unit,
+    unprotected,
+)
 from headsweep.errors import ModelError
-from headsweep.models.checkpoints import allows, check_uniform, outline
-from headsweep.models.guard import read_config
+from headsweep.models.checkpoints import allows, check_uniform, outline, stated_config
+from headsweep.models.geometry import HeadGeometry, kept_heads, most_tokens
 from headsweep.models.load import load_tokenizer
 from headsweep.models.source import stated_geometry
 from headsweep.recovery.settings import Recovery
@@ -38,28 +45,37 @@ def check_model(folder: Path, settings: Recovery) -> None:
 
     Of a model whose layers differ it shows no numbers of heads: those are seen with its weights.
     """
-    config = read_config(folder)
-    if not config.get("kept_heads"):
+    if settings.lora and importlib.util.find_spec("peft") is None:
+        raise ModelError(
+            "LoRA needs the package peft, which is not installed; install it: "
+            "pip install 'peft>=0.17', or train all weights"
+        )
+    config = stated_config(folder)
+    if not kept_heads(config):
         try:
             settings.schedule.check_shape(**stated_geometry(folder))
         except ValueError as error:
             raise ModelError(str(error)) from error
         if settings.protect:
-            _check_protected(folder, settings)
-    longest = config.get("max_position_embeddings")
+            check_removal(outline(folder)[1], settings)
+    longest = most_tokens(config)
     if longest and settings.length > longest:
         raise ModelError(
             f"length {settings.length} is too long: {folder} reads {longest} tokens; lower it"
         )
 
 
-def _check_protected(folder: Path, settings: Recovery) -> None:
-    """Refuse a ratio that the layers which are not protected cannot lose."""
-    _, geometry = outline(folder)
+def check_removal(geometry: HeadGeometry, settings: Recovery) -> None:
+    """Refuse a ratio that removes nothing, or more than the layers can lose that are free to."""
     equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
     free = unprotected(equal, geometry, settings.protect)
     count = heads_at(settings.ratio, geometry.heads)
-    lowest_heads(free, geometry, count, scope=settings.scope, unit=settings.unit)
+    gone = lowest_heads(free, geometry, count, scope=settings.scope, unit=settings.unit)
+    if settings.ratio and not gone:
+        raise ModelError(
+            f"ratio {settings.ratio} removes nothing of {geometry.heads} heads, of which "
+            f"{smallest_unit(geometry, settings.unit)} go at once; raise it"
+        )
 
 
 def enough_pieces(

@@ -20,7 +20,7 @@ from headsweep.models.learner import move, padded
 from headsweep.models.timing import seconds_of
 from headsweep.recovery.benchmark import Right, accuracies
 from headsweep.recovery.texts import Piece
-from headsweep.statistics.intervals import Bootstrap, Estimate, interval_of
+from headsweep.statistics.intervals import Estimate, interval_of, resampled_means
 from headsweep.text import part, percent, points
 
 _RESAMPLES = 5000
@@ -76,7 +76,7 @@ def perplexity(losses: Losses, beside: Losses | None = None) -> Estimate:
     """
     nats = losses.nats - (beside.nats if beside else 0.0)
     columns = np.stack([nats, losses.tokens], axis=1)
-    sums = Bootstrap(len(nats), _RESAMPLES, seed=0).means(columns)
+    sums = resampled_means(columns, _RESAMPLES, seed=0)
     low, high = interval_of(np.exp(sums[:, 0] / sums[:, 1]))
     return Estimate(math.exp(Losses(nats, losses.tokens).mean), float(low), float(high))
 
@@ -138,6 +138,7 @@ _ROWS: dict[str, tuple[str, Callable[..., str]]] = {
 }
 """Of each measurement: what the table calls it, and how it is written."""
 _WHOLE = ("before", "control")  # models with all heads
+_SIZES = ("parameters", "weight_bytes", "cache_bytes_per_token")
 
 
 def measured(
@@ -145,44 +146,66 @@ def measured(
     pieces: Sequence[Piece],
     at_once: int,
     device: str,
-    answer: Callable[[PreTrainedModel], Right] | None = None,
+    answer: Callable[[PreTrainedModel], Right] | None,
+    once: Callable[[str, Callable[[], Any]], Any],
 ) -> dict[str, dict[str, Any]]:
     """Return the measurements of a decoder `before`, `pruned`, `recovered`, and of a `control`.
 
     They are loaded one after another, on the device that `load` gets: training had room for two.
     `pruned` and `recovered` have the same shapes, so that they are timed once, as are the others.
-    `answer` returns which questions of a benchmark a decoder answers correctly.
+    `answer` returns which questions of a benchmark a decoder answers correctly. `once` gets a name
+    and what measures: it returns what it has kept of an earlier call, or measures.
     """
     losses: dict[str, Losses] = {}
     right: dict[str, Right] = {}
     results: dict[str, dict[str, Any]] = {}
     for name, loaded in load.items():
-        model = loaded(device)
-        losses[name] = text_losses(model, pieces, at_once)
+
+        def measure(loaded: Callable[[str], PreTrainedModel] = loaded) -> dict[str, Any]:
+            return _facts(loaded(device), pieces, at_once, answer)
+
+        facts = once(f"measured_{name}", measure)
+        clear_device_cache(garbage_collection=True)
+        texts = facts["texts"]
+        losses[name] = Losses(np.array(texts["nats"]), np.array(texts["tokens"]))
         results[name] = {
             "perplexity": perplexity(losses[name])._asdict(),
             "ratio": perplexity(losses[name], losses["before"])._asdict(),
-            "parameters": footprint.parameters(model),
-            "weight_bytes": footprint.weight_bytes(model),
-            "cache_bytes_per_token": footprint.cache_bytes(model, find_heads(model)),
-            "texts": {
-                "nats": losses[name].nats.tolist(),
-                "tokens": losses[name].tokens.tolist(),
-            },
+            **{size: facts[size] for size in _SIZES},
+            "texts": texts,
         }
         if answer:
-            right[name] = answer(model)
-        del model
-        clear_device_cache(garbage_collection=True)
+            right[name] = np.array(facts["right"])
     for name, solved in accuracies(right).items():
         results[name] |= solved
     if "control" in losses:
         beside = perplexity(losses["recovered"], losses["control"])
         results["recovered"]["ratio_to_control"] = beside._asdict()
-    whole, smaller = generated_per_second([load["before"]("cpu"), load["recovered"]("cpu")], device)
+
+    def speeds() -> list[dict[str, float]]:
+        return generated_per_second([load["before"]("cpu"), load["recovered"]("cpu")], device)
+
+    whole, smaller = once("speeds", speeds)
     for name, result in results.items():
         result |= whole if name in _WHOLE else smaller
     return results
+
+
+def _facts(
+    model: PreTrainedModel,
+    pieces: Sequence[Piece],
+    at_once: int,
+    answer: Callable[[PreTrainedModel], Right] | None,
+) -> dict[str, Any]:
+    """Return what is measured of one decoder, as JSON: losses, sizes, right answers."""
+    losses = text_losses(model, pieces, at_once)
+    facts: dict[str, Any] = {
+        "parameters": footprint.parameters(model),
+        "weight_bytes": footprint.weight_bytes(model),
+        "cache_bytes_per_token": footprint.cache_bytes(model, find_heads(model)),
+        "texts": {"nats": losses.nats.tolist(), "tokens": losses.tokens.tolist()},
+    }
+    return {**facts, "right": answer(model).tolist()} if answer else facts
 
 
 def as_rows(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:

@@ -121,7 +121,9 @@ def _add_recovery(group: argparse._ArgumentGroup) -> None:
     """Add the options of recovery: what is measured in the end, and the settings of training."""
     group.add_argument("--recover", action="store_true", help="remove in rounds and train")
     group.add_argument(
-        "--held-out", type=Path, help="file of texts to measure on (default: a tenth of --text)"
+        "--held-out",
+        type=Path,
+        help="file of texts to measure on (default: a tenth of --text, at most 2,000)",
     )
     group.add_argument(
         "--control", action="store_true", help="also train the same with nothing removed"

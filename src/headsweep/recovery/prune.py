@@ -5,9 +5,9 @@ result is complete, so that an interrupted run continues where it was.
 """
 
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from headsweep.compression.calibration import Scores
 from headsweep.compression.criteria import heads_due, lowest_heads, named, unprotected
@@ -31,21 +31,22 @@ from headsweep.models.checkpoints import (
     Pruning,
     check_target,
     plainest_form,
+    stated_config,
 )
-from headsweep.models.geometry import HeadGeometry, find_heads
+from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.load import load_checkpoint
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model
 from headsweep.record import Stopwatch, read_json
 from headsweep.recovery.benchmark import Benchmark, answered
 from headsweep.recovery.card import chosen_by, measured_how
-from headsweep.recovery.checks import check_model, enough_pieces, evenly
+from headsweep.recovery.checks import check_model, check_removal, enough_pieces, evenly
 from headsweep.recovery.evaluation import as_rows, measured
 from headsweep.recovery.scoring import scores_on_texts
 from headsweep.recovery.settings import Recovery, recovery
 from headsweep.recovery.text_training import Progress, accelerator_for, train_round
 from headsweep.recovery.texts import Piece, Text, digest, tenth
-from headsweep.recovery.work import RESULT, Unfinished, partial_of
+from headsweep.recovery.work import RESULT, Unfinished
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ def prune_and_recover(
         source: hub id or local folder of a decoder.
         out: folder to create; until it is there, `OUT.partial` beside it keeps what is done.
         texts: what to score and train on: texts, or lists of messages for the chat template.
-        held_out: texts to measure perplexity on; by default a tenth of `texts`.
+        held_out: texts to measure perplexity on; by default a tenth of `texts`, at most 2,000.
         revision: hub: a commit hash. Folder: its expected fingerprint.
         device: auto (the GPU if there is one) or cpu.
         benchmark: questions that the models answer in the end; see
@@ -104,8 +105,9 @@ def prune_and_recover(
 
     Raises:
         ConfigError: a setting is unknown or not allowed.
-        ModelError: texts do not suffice, the model cannot be loaded or pruned as asked, or
-            `OUT.partial` is damaged or of another call, or so is `out`.
+        ModelError: texts do not suffice, the model cannot be loaded or pruned as asked,
+            `OUT.partial` is damaged or of another call, or so is `out`, or another process works
+            there.
     """
     chosen = recovery(**settings)
     out = Path(out)
@@ -133,19 +135,25 @@ def prune_and_recover(
     measuring = {"control": control, "benchmark": benchmark.digest if benchmark else None}
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         accelerator = accelerator_for(chosen, device)
-        if complete := _complete(Unfinished(out, call, folder, Stopwatch()), measuring):
-            if not accelerator.is_main_process:
-                return None
-            _remove_work(out)
-            return complete
         run = _Run(call, folder, out, chosen, training, accelerator)
-        beside = run.control() if control else None
-        run.to_the_end()
-        if beside:
-            beside.to_the_end()
+        runs = [run, run.control()] if control else [run]
+        done = _complete(run.work, measuring)
+        if done is None:
+            with ExitStack() as locks:
+                for each in runs:
+                    each.begin(locks)
+                if accelerator.is_main_process:
+                    check_target(out)  # another process may have made it in the meantime
+                for each in runs:
+                    each.to_the_end()
+                if accelerator.is_main_process:
+                    beside = runs[1] if control else None
+                    done = run.finish(testing, benchmark, beside, measuring)
         if not accelerator.is_main_process:
             return None
-        return run.finish(testing, benchmark, beside, measuring)
+        for each in runs:
+            each.work.remove()
+        return done
 
 
 def _complete(work: Unfinished, measuring: Mapping[str, Any]) -> Recovered | None:
@@ -154,7 +162,7 @@ def _complete(work: Unfinished, measuring: Mapping[str, Any]) -> Recovered | Non
     if facts is None:
         return None
     form: Form = read_json(work.out / PRUNED_HEADS)["form"]
-    return Recovered(work.out, form, tuple(_removed(facts)), facts["measured"])
+    return Recovered(work.out, form, _in_source(work.source, _removed(facts)), facts["measured"])
 
 
 def _removed(history: Mapping[str, Any]) -> list[str]:
@@ -162,16 +170,13 @@ def _removed(history: Mapping[str, Any]) -> list[str]:
     return sorted(head for removal in history["removals"] for head in removal["heads"])
 
 
-def _beside(out: Path) -> Path:
-    """Return the folder that a control would fill; only its unfinished work is ever there."""
-    return out.with_name(f"{out.name}.control")
-
-
-def _remove_work(out: Path) -> None:
-    """Remove the unfinished work of a result that is complete, and of its control."""
-    for folder in map(partial_of, (out, _beside(out))):
-        if folder.exists():
-            shutil.rmtree(folder)
+def _in_source(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Return heads' names as the source numbers them, which may have lost others before."""
+    places: dict[str, str] = {}
+    for layer, heads in kept_heads(stated_config(folder)).items():
+        for place, number in enumerate(heads):
+            places[str(Variant(int(layer), number))] = str(Variant(int(layer), place))
+    return tuple(places.get(name, name) for name in names)
 
 
 @dataclass
@@ -188,16 +193,23 @@ class _Run:
     def __post_init__(self) -> None:
         self.device = str(self.accelerator.device)
         self.work = Unfinished(self.out, self.call, self.folder, Stopwatch())
+
+    def control(self) -> "_Run":
+        """Return the same training with nothing removed.
+
+        Of the folder that it would fill only the unfinished work, beside this one's, is ever there.
+        """
+        settings = self.settings.model_copy(update={"ratio": 0.0})
+        call = {**self.call, "settings": settings.model_dump(mode="json")}
+        out = self.out.with_name(f"{self.out.name}.control")
+        return replace(self, call=call, out=out, settings=settings)
+
+    def begin(self, locks: ExitStack) -> None:
+        """Take the folder of the unfinished work until the locks are let go."""
         self.work.check_call()
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
-            self.work.keep_call()
-
-    def control(self) -> "_Run":
-        """Return the same training with nothing removed, kept beside this one."""
-        settings = self.settings.model_copy(update={"ratio": 0.0})
-        call = {**self.call, "settings": settings.model_dump(mode="json")}
-        return replace(self, call=call, out=_beside(self.out), settings=settings)
+            locks.enter_context(self.work.taken())
 
     def to_the_end(self) -> None:
         """Do the rounds that are not done."""
@@ -217,6 +229,8 @@ class _Run:
             raise ModelError(
                 f"{self.call['source']} is no decoder; recovery takes causal language models"
             )
+        if number == 0:
+            check_removal(geometry, settings)
         history = self.work.history(number)
         removal = self.decide_removal(number, student, geometry, history["removals"])
         geometry = _without(student, geometry, removal["heads"])
@@ -308,11 +322,15 @@ class _Run:
         dtype = _dtype_of(self.folder)
         models = self.models(removed, dtype, control)
         answer = partial(answered, folder=self.folder, benchmark=benchmark) if benchmark else None
-        results = measured(models, testing, self.settings.micro_batch, self.device, answer)
+        at_once = self.settings.micro_batch
+        how = {"benchmark": measuring["benchmark"], "device": self.device}
+        once = partial(self.work.once, how=how)
+        results = measured(models, testing, at_once, self.device, answer, once)
+        in_source = _in_source(self.folder, removed)
         pruning = Pruning(
             self.call["source"],
             self.call["revision"],
-            [Variant.parse(name) for name in removed],
+            [Variant.parse(name) for name in in_source],
             chosen_by(self.settings),
             {name: " → ".join(values) for name, values in as_rows(results)},
             measured_how(
@@ -324,8 +342,7 @@ class _Run:
         form = plainest_form(model, geometry)
         facts = {**self.call, **history, "measured": results}
         self.work.publish(model, geometry, form, pruning, facts, measuring)
-        _remove_work(self.out)
-        return Recovered(self.out, form, tuple(removed), results)
+        return Recovered(self.out, form, in_source, results)
 
     def models(
         self, removed: Sequence[str], dtype: torch.dtype, control: "_Run | None"
@@ -352,8 +369,7 @@ class _Run:
 
 def _dtype_of(folder: Path) -> torch.dtype:
     """Return the type of a decoder's weights, from its config where that says it."""
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    stated: torch.dtype | None = config.dtype
+    stated: torch.dtype | None = stated_config(folder).dtype
     return stated or load_checkpoint(str(folder), device="cpu").dtype
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedType
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
@@ -28,7 +28,7 @@ from headsweep.compression.steps import (
     decay_groups,
     epoch_batches,
 )
-from headsweep.errors import ModelError
+from headsweep.errors import ModelError, cause_of
 from headsweep.models.learner import divergence
 from headsweep.recovery.evaluation import predictions
 from headsweep.recovery.settings import Recovery
@@ -36,8 +36,15 @@ from headsweep.recovery.texts import Piece
 
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_STATES = 300
+_WRITES_BETWEEN_STATES = 10
+"""Training takes so many times as long as the last write of a state before the next one."""
 _WEIGHT_DECAY, _CLIP, _WARM_UP = 0.01, 1.0, 0.1
 _PARTS = ("task", "response")
+_DISTRIBUTED = (DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU)
+_LAUNCH = (
+    "launch plain processes: accelerate launch --multi_gpu --mixed_precision no "
+    "--num_processes N -m headsweep.cli prune ..."
+)
 
 
 @dataclass
@@ -58,10 +65,21 @@ class Progress:
 def accelerator_for(settings: Recovery, device: str) -> Accelerator:
     """Return accelerate's view of this process, of one of several, and of the device.
 
+    Mixed precision is `precision`'s, whatever the user's config of accelerate says.
+
     Raises:
-        ModelError: the batch cannot be divided over processes and micro-batches.
+        ModelError: the batch cannot be divided over processes and micro-batches, or accelerate was
+            told to share the model over processes, or cannot start.
     """
-    accelerator = Accelerator(cpu=device == "cpu")
+    try:
+        accelerator = Accelerator(cpu=device == "cpu", mixed_precision="no")
+    except (ImportError, ValueError) as error:
+        raise ModelError(f"accelerate cannot start ({cause_of(error, 100)}); {_LAUNCH}") from error
+    if accelerator.distributed_type not in _DISTRIBUTED:
+        raise ModelError(
+            f"accelerate runs {accelerator.distributed_type.value}, but each process holds a whole "
+            f"model here; {_LAUNCH}"
+        )
     at_once = accelerator.num_processes * settings.micro_batch
     if settings.batch_size % at_once:
         raise ModelError(
@@ -87,11 +105,12 @@ def train_round(
     The student is in float32; with `lora` in any type, and LoRA's matrices end merged into the
     weights. Without a teacher the texts alone teach. There are at least as many pieces as a step
     takes; `steps` are the round's among those of all rounds. `progress` is updated. Every five
-    minutes what is trained is written to the file `state`: an interrupted round resumes from it,
-    and ends with the same weights as one that was not interrupted.
+    minutes, or less often where writing is slow, what is trained is written to the file `state`: an
+    interrupted round resumes from it, and ends with the same weights as one that was not
+    interrupted.
 
     Raises:
-        ModelError: the loss is not finite, the state is damaged, or peft is missing.
+        ModelError: the loss is not finite, or the state is damaged.
     """
     model = _to_train(student, settings).to(accelerator.device).train()
     if teacher is not None:
@@ -108,6 +127,7 @@ def train_round(
     spent = progress.seconds
     report = Reports(progress.step, settings.steps)
     saved = report.begun
+    pause: float = _SECONDS_BETWEEN_STATES
     batches = _batches(pieces, settings, first)
     for step, batch in zip(range(first, steps.stop), batches, strict=False):
         rate = settings.rate * _share(step, steps, settings.steps)
@@ -122,9 +142,10 @@ def train_round(
         if not accelerator.is_main_process:
             continue
         report(step + 1, losses)
-        if now - saved >= _SECONDS_BETWEEN_STATES:
-            saved = now
+        if now - saved >= pause:
             write_state(state, asdict(progress), trained=trained, moments=moments_of(optimizer))
+            saved = time.monotonic()
+            pause = max(_SECONDS_BETWEEN_STATES, _WRITES_BETWEEN_STATES * (saved - now))
     accelerator.wait_for_everyone()
     accelerator.free_memory()
     return (model.merge_and_unload() if settings.lora else model).eval()
@@ -222,13 +243,8 @@ def _batches(pieces: Sequence[Piece], settings: Recovery, step: int) -> Iterator
 
 
 def _with_lora(model: PreTrainedModel, rank: int) -> Any:
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise ModelError(
-            "LoRA needs the package peft, which is not installed; install it: "
-            "pip install 'peft>=0.17', or train all weights"
-        ) from error
+    from peft import LoraConfig, get_peft_model  # see `headsweep.recovery.checks`
+
     model.requires_grad_(False)
     config = LoraConfig(
         r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"

@@ -13,6 +13,11 @@ from transformers import PreTrainedTokenizerBase
 from headsweep.benchmarks.sources import file_rows
 from headsweep.errors import ConfigError, ModelError
 
+_MOST_HELD_OUT = 2000  # of a default: they narrow an interval enough, and four models read them
+_JSON = (".jsonl", ".jsonl.gz")
+_OTHERS = (".json", ".csv", ".tsv", ".parquet", ".gz", ".zip")
+"""Endings of files that are not plain text."""
+
 Text = str | Sequence[Mapping[str, str]]
 """A text, or a conversation: messages with `role` and `content`."""
 
@@ -24,14 +29,25 @@ def read_texts(file: Path, fields: Sequence[str] = ()) -> list[Text]:
     by default it is `text`, or `messages`, a list of messages with `role` and `content`.
 
     Raises:
-        ConfigError: the file cannot be read, a line lacks a field, or there is no text.
+        ConfigError: the file is of another kind or cannot be read, a line lacks a field, fields are
+            named of plain text, or there is no text.
         BenchmarkError: a file of JSON is damaged, or a line is no JSON object.
     """
     if not file.is_file():
         raise ConfigError(f"{file} is no file; name a file of texts")
     texts: list[Text]
-    if file.name.endswith((".jsonl", ".jsonl.gz")):
+    name = file.name.lower()
+    if name.endswith(_JSON):
         texts = [_text(row, fields, f"{file} {place}") for place, row in file_rows(file, None)]
+    elif name.endswith(_OTHERS):
+        raise ConfigError(
+            f"{file} is neither .jsonl, .jsonl.gz nor plain text such as .txt; convert it to one "
+            f"JSON object a line"
+        )
+    elif fields:
+        raise ConfigError(
+            f"{file} is plain text, which has no fields; leave out --fields, or give .jsonl"
+        )
     else:
         try:
             lines = file.read_text("utf-8").split("\n")
@@ -63,11 +79,11 @@ def _filled(row: Mapping[str, object], fields: Sequence[str]) -> bool:
 
 
 def tenth(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
-    """Return a tenth of the texts, always the same, to hold out, and the others."""
+    """Return a tenth of the texts, at most 2,000, always the same, to hold out, and the others."""
     if len(texts) < 20:
         raise ModelError(f"a tenth of {len(texts)} texts is too few to hold out; give others")
     order = np.random.default_rng(0).permutation(len(texts))
-    count = len(texts) // 10
+    count = min(len(texts) // 10, _MOST_HELD_OUT)
     return [texts[row] for row in order[:count]], [texts[row] for row in order[count:]]
 
 

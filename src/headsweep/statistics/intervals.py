@@ -28,6 +28,7 @@ _TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2  # probabilities at the ends of an int
 _DECIMALS = 12
 """Decimals of an interval's ends. Sums that cancel leave a residue of either sign in the last
 digits, and conclusions depend on whether an interval ends at zero or below."""
+_SHARES_AT_ONCE = 4_000_000  # numbers that resamples drawn together hold, 32 MB
 
 
 class Estimate(NamedTuple):
@@ -153,10 +154,7 @@ class Bootstrap:
     """
 
     def __init__(self, questions: int, resamples: int, seed: int) -> None:
-        draw = np.random.default_rng(seed)
-        chances = np.full(questions, 1 / questions)
-        # Each question's share of each resample, so that means are one matrix product.
-        self._weights = draw.multinomial(questions, chances, size=resamples) / questions
+        self._weights = _shares(np.random.default_rng(seed), questions, resamples)
 
     def interval(self, values: Float[np.ndarray, " questions *columns"]) -> Interval:
         """Return the interval of each column's mean."""
@@ -167,6 +165,27 @@ class Bootstrap:
     ) -> Float[np.ndarray, " resamples *columns"]:
         """Return each column's mean over the questions of each resample."""
         return np.tensordot(self._weights, values, axes=1)
+
+
+def resampled_means(
+    values: Float[np.ndarray, " questions *columns"], resamples: int, seed: int
+) -> Float[np.ndarray, " resamples *columns"]:
+    """Return what `Bootstrap.means` returns, with few of the resamples in memory at a time."""
+    draw = np.random.default_rng(seed)
+    at_once = max(1, _SHARES_AT_ONCE // len(values))
+    means = []
+    for start in range(0, resamples, at_once):
+        shares = _shares(draw, len(values), min(at_once, resamples - start))
+        means.append(np.tensordot(shares, values, axes=1))
+    return np.concatenate(means)
+
+
+def _shares(
+    draw: np.random.Generator, questions: int, resamples: int
+) -> Float[np.ndarray, "resamples questions"]:
+    """Draw each question's share of each resample, so that means are one matrix product."""
+    chances = np.full(questions, 1 / questions)
+    return draw.multinomial(questions, chances, size=resamples) / questions
 
 
 def simultaneous(
