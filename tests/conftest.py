@@ -56,8 +56,15 @@ GONE = {
 
 
 @pytest.fixture(scope="session")
-def simulated(tmp_path_factory):
-    """Return what makes a kind of simulated run, its report included, each once a session.
+def shared(tmp_path_factory, worker_id):
+    """The folder that all workers share."""
+    own = tmp_path_factory.getbasetemp()
+    return own if worker_id == "master" else own.parent
+
+
+@pytest.fixture(scope="session")
+def simulated(shared):
+    """Return what makes a kind of simulated run, its report included, once for all workers.
 
     Only the whole one has figures, which take long and which the page shows by links.
     """
@@ -67,10 +74,15 @@ def simulated(tmp_path_factory):
     @cache
     def made(kind):
         config = simulation.whole().model_copy(update={section: {} for section in GONE[kind]})
-        with chdir(folder := tmp_path_factory.mktemp(kind)):
-            simulation.fill(config)
-            simulation.write(config, figures=kind == "whole")
-            write_report(config)
+        folder, finished = shared / f"simulated-{kind}", shared / f"simulated-{kind}.finished"
+        with FileLock(shared / f"simulated-{kind}.lock"):
+            if not finished.exists():
+                folder.mkdir()
+                with chdir(folder):
+                    simulation.fill(config)
+                    simulation.write(config, figures=kind == "whole")
+                    write_report(config)
+                finished.touch()
         return folder / "results" / config.run, config
 
     return made
@@ -101,14 +113,12 @@ def smol(headsweep_data):
 
 
 @pytest.fixture(scope="session")
-def converted(smol, tmp_path_factory, worker_id):
+def converted(smol, shared):
     """The folder that `smol` was converted to in float32, for all workers, and the facts of it."""
     from headsweep.models import gguf  # slow to import
 
-    root = tmp_path_factory.getbasetemp()
-    root = root if worker_id == "master" else root.parent
-    folder, facts = root / "smol", root / "smol.json"
-    with FileLock(root / "smol.lock"):
+    folder, facts = shared / "smol", shared / "smol.json"
+    with FileLock(shared / "smol.lock"):
         if not facts.exists():
             facts.write_text(json.dumps(gguf.convert(smol, folder, "float32")), encoding="utf-8")
     return folder, json.loads(facts.read_text(encoding="utf-8"))

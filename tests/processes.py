@@ -22,6 +22,13 @@ def working_in(folder, *words):
     return sorted(found, key=lambda process: process.create_time())
 
 
+def alive(process):
+    """Tell whether a process lives; what has ended and is not reaped does not."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def wait_until(condition, seconds=300.0):
     """Wait until a condition holds, and return its value."""
     deadline = time.monotonic() + seconds

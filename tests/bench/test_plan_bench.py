@@ -1,5 +1,6 @@
 """The table of foretold and measured CPU seconds that `headsweep bench plan` prints."""
 
+import pytest
 from torch import get_num_threads, set_num_threads
 
 from headsweep import cli
@@ -27,7 +28,9 @@ def test_each_shape_s_sweep_is_foretold_run_and_compared(monkeypatch, capsys):
     assert title.split() == ["weights", "answers", "foretold", "CPU", "s", "ratio"]
     name, _, _, answers, *seconds = row.split()
     assert (name, int(answers)) == ("tiny", 3 * (1 + 2 * 4))  # base, heads of layers 0 and 3
-    assert all(float(part) >= 0 for part in seconds)
+    foretold, spent, ratio = map(float, seconds)
+    rounding = 0.05 * (1 + ratio) + 0.005 * spent + 0.001
+    assert ratio * spent == pytest.approx(foretold, abs=rounding)
 
 
 def test_the_shapes_are_one_of_light_and_one_of_heavy_layers():

@@ -149,7 +149,7 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
 
     Logits are not computed but of the few tokens that show which rows a head reads.
     """
-    texts, tokens, heads = 6, 640, 8
+    texts, tokens, heads = 3, 640, 8
     shape = {"vocab_size": 900, "hidden_size": 1024, "intermediate_size": 1500, "head_dim": 128}
     shape |= {"num_hidden_layers": 6, "num_attention_heads": heads, "max_position_embeddings": 700}
     model = tiny_models.build(wide("Llama", **shape))

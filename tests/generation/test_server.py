@@ -35,7 +35,7 @@ from headsweep.safe_files import read_table, write_json
 from headsweep.tables import ANSWERS
 from headsweep.tool.sweep import answer
 from headsweep.variants import BASE, Variant
-from processes import python, wait_until, working_in
+from processes import alive, python, wait_until, working_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
 HEADS = [Variant(1, 0), Variant(1, 4)]
@@ -368,7 +368,7 @@ def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served):
     (first, *_) = engines()
     wait_until(lambda: not any(work_on(served).unanswered(variant) for variant in HEADS))
     run(other, BASE, "large")  # not all that is planned for `other`
-    wait_until(lambda: not first.is_running())
+    wait_until(lambda: not alive(first))
     second = engines()
     assert len(second) == 3
     run(served, OTHER, "large")
@@ -401,7 +401,7 @@ def test_engines_of_two_models_wait_for_each_other_on_one_gpu(
         jobs = [pool.submit(run, served, BASE, "large"), pool.submit(run, other, BASE, "large")]
         told = "waiting for GPU GPU-1, where another model is loaded"
         try:
-            wait_until(lambda: told in caplog.text, 60)
+            wait_until(lambda: told in caplog.text)
             assert not Path("loaded-eager").exists()
         finally:  # or the pool would wait for ever
             at_work.resume()

@@ -101,10 +101,10 @@ def test_hosts_share_a_batch_and_one_goes_on_where_another_was_cut_off(planned, 
     variants = batches.batches(planned)[0].variants
     total = len(variants) * QUESTIONS
     first = start_host("first", ask, planned, variants, PAUSES_AT="12")
-    wait_until(lambda: len(counted("first")) == 12, 60)
+    wait_until(lambda: len(counted("first")) == 12)
     others = total - GROUP * QUESTIONS
     second = start_host("second", ask, planned, variants[::-1], CUT_AT=str(others + 9))
-    wait_until(lambda: len(counted("second")) >= others, 60)
+    wait_until(lambda: len(counted("second")) >= others)
     taken = {variant for *_, variant, _ in counted("first")}
     assert taken <= {str(variant) for variant in variants[:GROUP]}
     assert not taken & {variant for *_, variant, _ in counted("second")}

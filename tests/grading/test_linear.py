@@ -55,21 +55,26 @@ def seconds(function, hostile):
 def too_long(function, unit, start="", end=""):
     """Return the length at which a text takes much more than four times as long as a quarter of it.
 
-    A quadratic function takes 16 times as long. What only seems to take long is measured again.
-    The longest text is left out where even a cubic function, which takes 64 times as long as
-    before, would be fast enough.
+    A quadratic function takes 16 times as long. Where a text seems to take long, both are measured
+    again, and the shortest of three times counts. The longest text is left out where even a cubic
+    function, which takes 64 times as long as before, would be fast enough.
     """
+
+    def hostile(length):
+        return start + (unit * length)[:length] + end
+
+    def least(length):
+        return min(seconds(function, hostile(length)) for _ in range(3))
+
     before = None
     for length in LENGTHS:
         if length == LENGTHS[-1] and 64 * before <= 8 * before + 0.03:
             break
-        hostile = start + (unit * length)[:length] + end
-        took = seconds(function, hostile)
-        while before is not None and took > 8 * before + 0.03:
-            again = seconds(function, hostile)
-            if again > 0.8 * took:
+        took = seconds(function, hostile(length))
+        if before is not None and took > 8 * before + 0.03:
+            took = least(length)
+            if took > 8 * least(length // 4) + 0.03:
                 return length
-            took = again
         before = took
     return None
 

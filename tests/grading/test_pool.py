@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import psutil
 import pytest
@@ -15,26 +14,11 @@ import pytest
 from headsweep.errors import GradingError
 from headsweep.grading import process
 from headsweep.grading.pool import Judgement, Limits, judge_pairs
-from processes import wait_until
+from processes import alive, wait_until
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20, memory_mib=256)
 RIGHT, WRONG = Judgement("judged", True), Judgement("judged", False)
 TIMEOUT = Judgement("timeout", False)
-
-
-def test_a_pair_that_waits_without_computing_ends_by_wall_time(monkeypatch):
-    give = process.Worker.give
-
-    def give_and_stop(self, batch):
-        give(self, batch)
-        os.killpg(self.process.pid, signal.SIGSTOP)
-        time.sleep(1.5)
-        os.killpg(self.process.pid, signal.SIGCONT)
-
-    monkeypatch.setattr(process.Worker, "give", give_and_stop)
-    limits = Limits(cpu_seconds=20, wall_seconds=1, memory_mib=256)
-    # The tower is what keeps the worker busy until it is stopped.
-    assert judge_pairs([("9**9**9**9", "x")], "math", "authors", limits=limits) == [TIMEOUT]
 
 
 def test_results_do_not_depend_on_the_number_of_workers_or_on_the_order():
@@ -279,11 +263,6 @@ def test_an_answer_that_is_killed_above_the_limit_of_memory_counts_at_once(cause
 def test_an_answer_at_which_the_worker_is_killed_again_and_again_counts(causes, monkeypatch):
     assert attacked(monkeypatch, "worker.signal.raise_signal(9)") == ["memory"]
     assert causes == 6 * ["killed"]
-
-
-def alive(process):
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.parametrize("kill", [os.kill, os.killpg])

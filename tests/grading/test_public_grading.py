@@ -11,7 +11,7 @@ import headsweep
 from headsweep.errors import GradingError
 from headsweep.grading import pool
 from headsweep.grading.pool import Limits
-from processes import python, wait_until
+from processes import alive, python, wait_until
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=60, memory_mib=256)
 TOWER = r"\boxed{\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}}"
@@ -81,8 +81,8 @@ def test_texts_on_which_math_verify_hangs_end_in_time():
 
 def test_memory_is_a_cause():
     many = "+".join(rf"\left(x+y+{place}\right)^{{9}}" for place in range(400))
-    found = causes([many], ["x"], final=True, limits=Limits(60.0, 300.0, memory_mib=64))
-    assert found == ["memory"]
+    limits = Limits(60.0, 300.0, memory_mib=64)
+    assert causes([many, "7"], ["x", "7"], final=True, limits=limits) == ["memory", "right"]
 
 
 def test_threads_share_one_pool_and_get_the_verdicts_of_one():
@@ -139,11 +139,12 @@ def test_a_fork_that_lives_on_keeps_no_worker_of_a_parent_that_was_killed():
     parent = psutil.Popen([os.sys.executable, "-c", lines], stdout=-1, text=True)
     pids = [int(pid) for pid in parent.stdout.readline().split()]
     assert len(pids) == 2
+    held = [psutil.Process(pid) for pid in pids]
     child = next(each for each in parent.children() if each.pid not in pids)
     try:
         parent.kill()
         parent.wait()
-        wait_until(lambda: not any(map(psutil.pid_exists, pids)), 60)
+        wait_until(lambda: not any(map(alive, held)))
     finally:
         child.kill()
         parent.stdout.close()

@@ -2,14 +2,13 @@
 
 import json
 import shutil
-import time
 from pathlib import Path
+
+from processes import wait_until
 
 BINARY = shutil.which("chromium") or shutil.which("google-chrome")
 DEMO = Path(__file__).parents[2] / "results/demo/report.html"
 """The page of a finished demo, where there is one: held to the same budgets."""
-SLOW = 3
-"""How much longer a loaded machine may take than a reader's."""
 _PROBES = Path(__file__).with_name("probes.js").read_text(encoding="utf-8")
 _NOISE = ("Page.javascriptDialogOpening", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
 _NOISE += ("Log.entryAdded", "Network.requestWillBeSent")
@@ -51,10 +50,7 @@ class Page:
         self.heard.clear()
         self.call("Page.navigate", url=file.as_uri())
         painted = "performance.getEntriesByName('first-contentful-paint').length"
-        end = time.monotonic() + 300
-        while not self.run(f"document.readyState === 'complete' && {painted}"):
-            assert time.monotonic() < end, f"{file} was not painted"
-            time.sleep(0.02)
+        wait_until(lambda: self.run(f"document.readyState === 'complete' && {painted}"))
 
     def run(self, expression):
         """Return the value of a JavaScript expression; a promise is awaited."""
@@ -72,8 +68,12 @@ class Page:
         self.run(f'document.querySelector("{selector}").click()')
         self.wait()
 
-    def wait(self, milliseconds=50):
-        self.run(f"new Promise((done) => setTimeout(done, {milliseconds}))")
+    def wait(self):
+        self.run("new Promise((done) => setTimeout(done, 50))")
+
+    def wait_for(self, expression):
+        """Wait until an expression of `probes.js` holds."""
+        wait_until(lambda: self.ask(expression))
 
     def press(self, *keys):
         """Press keys, one after the other, by their names in the DOM."""

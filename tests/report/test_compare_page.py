@@ -74,11 +74,12 @@ def test_the_first_sentence_says_what_is_better(page):
 
 def test_no_interval_is_cut_off_and_every_number_stands_in_its_file(page):
     assert page.run("document.querySelectorAll('text.arrow').length") == 0
-    for file, key, value, _ in page.ask("numbers()"):
-        if ":" not in key:
-            column, row = key.split("@")
-            table = pd.read_csv(page.file.with_name(file))
-            assert float(value) == pytest.approx(table[column][int(row)], rel=1e-4)
+    numbers = [number for number in page.ask("numbers()") if ":" not in number[1]]
+    assert len(numbers) > 10
+    for file, key, value, _ in numbers:
+        column, row = key.split("@")
+        table = pd.read_csv(page.file.with_name(file))
+        assert float(value) == pytest.approx(table[column][int(row)], rel=1e-4)
 
 
 def test_names_on_both_sides_of_a_difference_are_told(page):

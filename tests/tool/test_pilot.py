@@ -70,9 +70,7 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     said = capsys.readouterr().out
     row = re.search(r"^tiny +60 +([\d,]+) +\d+ +(\d+) +([\d,]+) +([\d,]+) +([\d.]+) +", said, re.M)
     assert row  # 3 variants × 20 questions
-    tokens, rows, prefill, decoded, gigabytes = (
-        float(cell.replace(",", "")) for cell in row.groups()
-    )
+    tokens, rows, _, _, gigabytes = (float(cell.replace(",", "")) for cell in row.groups())
     written = [
         read_arrow(file, ANSWERS).column("token_ids").to_pylist()
         for file in Path("results/store").glob("tiny-*/*/*/*.parquet")
@@ -80,8 +78,6 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     ]
     assert tokens == sum(map(len, (ids for table in written for ids in table)))
     assert rows == 64
-    assert prefill > 0
-    assert decoded > 0
     assert 0.2 < gigabytes < 20
     answers = sorted(file.stem for file in Path("results/store").glob("tiny-*/*/*/L*.parquet"))
     assert answers == ["L01H00", "L01H02", "L04H03"]
@@ -101,7 +97,7 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
     assert bundle["rates"]["tiny"]["answers"] == "60"
     trial = bundle["trials"]["tiny"]["headsweep"]
     assert (trial["workers"], trial["rows"]) == (1, 64)
-    assert f"{trial['decode']:,.0f}" == row[4]
+    assert [f"{trial[name]:,.0f}" for name in ("prefill", "decode")] == [row[3], row[4]]
     assert "torch" in bundle["versions"]
     assert not Path("results/pilot/config.json").exists()
     check_version()  # the run that follows takes the store for one of today

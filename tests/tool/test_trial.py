@@ -54,9 +54,7 @@ def test_a_trial_checks_itself_in_half_precision_and_times_two_rates(little):
     facts, speed = told["facts"], Speed(**told["speed"])
     assert facts["check"]["audited"] >= 4
     assert facts["path"] == "dense"
-    assert 0 < facts["start"] < 60  # loading; all is imported
     assert speed.rows == 5
-    assert speed.prefill > 0 and speed.decode > 0 and speed.narrow > 0
     assert "check" not in trials.measure(little(batch_size=3), 1, time.time())["facts"]  # float32
 
 

@@ -7,16 +7,14 @@ from mini import MINIATURE, Snakemake
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory, worker_id):
+def finished(shared):
     """A folder in which the miniature has run once, and what Snakemake printed.
 
     All workers share it: it is not to be changed. Temporary files have gone to the folder
     `elsewhere` beside it.
     """
-    root = tmp_path_factory.getbasetemp()
-    root = root if worker_id == "master" else root.parent
-    folder, elsewhere, said = root / "finished", root / "elsewhere", root / "said.txt"
-    with FileLock(root / "finished.lock"):
+    folder, elsewhere, said = shared / "finished", shared / "elsewhere", shared / "said.txt"
+    with FileLock(shared / "finished.lock"):
         if not said.exists():
             folder.mkdir()
             elsewhere.mkdir()

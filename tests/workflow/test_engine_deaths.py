@@ -73,13 +73,13 @@ def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(mo
     engines = partial(working_in, disturbed, "headsweep.generation.server")
     for folder in (quiet, disturbed):
         folder.mkdir()
-    Snakemake(quiet, cold=True)(SWEEP, *OPTIONS, "2")
+    Snakemake(quiet)(SWEEP, *OPTIONS, "2")
     total = journaled(moments)
     Path(f"{moments}.count").unlink()
 
     first = total // (KILLS + 2)
     moments.write_text(json.dumps({first: "wait"}))
-    running = Snakemake(disturbed, cold=True).start(SWEEP, *OPTIONS, "2")
+    running = Snakemake(disturbed).start(SWEEP, *OPTIONS, "2")
     wait_until(lambda: journaled(moments) >= first or running.poll() is not None, 1800)
     os.killpg(running.pid, signal.SIGINT)
     running.wait(timeout=300)
@@ -92,9 +92,7 @@ def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(mo
     moments.write_text(json.dumps(kills))
     failures = 0
     # Runs go on with one worker in place of two, then with two.
-    while Snakemake(disturbed, cold=True)(
-        SWEEP, *OPTIONS, "12"[failures % 2], check=False
-    ).returncode:
+    while Snakemake(disturbed)(SWEEP, *OPTIONS, "12"[failures % 2], check=False).returncode:
         failures += 1
         assert failures <= KILLS, "a run fails though no engine was killed"
         assert not engines(), "a run that fails stops its engines"

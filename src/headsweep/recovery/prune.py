@@ -191,7 +191,9 @@ class _Run:
     accelerator: Accelerator
 
     def __post_init__(self) -> None:
-        self.device = str(self.accelerator.device)
+        device = self.accelerator.device
+        # Several processes on a CPU have the devices cpu:0, cpu:1, ...: all are one.
+        self.device = "cpu" if device.type == "cpu" else str(device)
         self.work = Unfinished(self.out, self.call, self.folder, Stopwatch())
 
     def control(self) -> "_Run":

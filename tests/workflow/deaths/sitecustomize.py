@@ -3,7 +3,8 @@
 Python imports this file as it starts, where its folder is on the path. `HEADSWEEP_TEST_DEATHS` is a
 JSON file: by the number of answers that all engines have journaled, what happens then. ``cut``
 kills the engine in the midst of writing, ``worker`` kills one of its workers, ``wait`` has all of
-them halt. Beside it, ``<file>.count`` gets a byte for each answer.
+them halt, here and in each engine that journals an answer later. Beside it, ``<file>.count`` gets a
+byte for each answer.
 """
 
 import json
@@ -25,14 +26,16 @@ if "HEADSWEEP_TEST_DEATHS" in os.environ and "headsweep.generation.server" in sy
             stream.write(b".")
             stream.flush()
             count = stream.tell()
-        what = json.loads(_moments.read_text()).get(str(count))
+        moments = json.loads(_moments.read_text())
+        what = moments.get(str(count))
+        waits = [int(moment) for moment, thing in moments.items() if thing == "wait"]
         if what == "cut":
             written = journal.written_here(path)
             os.truncate(written, written.stat().st_size - 5)
             os.kill(os.getpid(), signal.SIGKILL)
         elif what == "worker":
             multiprocessing.active_children()[0].kill()
-        elif what == "wait":
+        elif waits and count >= min(waits):
             for worker in multiprocessing.active_children():
                 os.kill(worker.pid, signal.SIGSTOP)
 
