@@ -150,7 +150,12 @@ def evaluate(config: Config, name: str) -> None:
     means = {method: mean_over(draws[0]) for method, draws in scores.items()}
     prompt_tokens = graded.prompt_tokens(options.decoding, options.test)
     curves, diversity = evaluation.curves(means, bootstrap, prompt_tokens)
-    alike = validation.overlap(experiment.texts(options.train), experiment.texts(options.test))
+    learnt, asked = config.questions[options.train], config.questions[options.test]
+    alike = validation.overlap(
+        experiment.texts(options.train),
+        experiment.texts(options.test),
+        one_origin=learnt.may_share(asked),
+    )
     differences = _differences(inputs, scores, facts["setting"], alike, bootstrap)
 
     experiment.save(tables.CURVES, curves, facts)
