@@ -12,13 +12,22 @@ from simulated_heads import simulate
 
 from headsweep import paths, safe_files, tables
 from headsweep.config import parse
-from headsweep.errors import TableError
+from headsweep.errors import ConfigError, TableError
 from headsweep.planning.batches import at_home
 from headsweep.planning.keys import key
 from headsweep.planning.store import Store
 from headsweep.record import record_path
 from headsweep.safe_files import read_table, write_table
-from headsweep.sprint import choosing, evaluation, job, methods, model, validation
+from headsweep.sprint import (
+    choosing,
+    evaluation,
+    fitting,
+    job,
+    methods,
+    model,
+    rankers,
+    validation,
+)
 from headsweep.sprint.card import card
 from headsweep.sprint.experiment import Experiment, GradedAnswers
 from headsweep.sprint.scoring import passed
