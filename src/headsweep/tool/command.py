@@ -288,7 +288,7 @@ def grade(
         gold_column: column of the gold answer
         final: the answers are final ones: they need no box
         workers: processes that grade (default: as many as pay)
-        out: CSV to write: the file's columns, then correct, cause and final_answer
+        out: CSV to write: the file's columns, then correct, cause, final_answer and form
     """
     from headsweep.tool.grade import grade as graded
 
