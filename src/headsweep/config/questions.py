@@ -191,13 +191,14 @@ class Questions(Section):
         return "gsm8k" if "gsm8k" in self.benchmark else "math"
 
     @property
-    def home(self) -> tuple[str, str | None, str | None, str]:
-        """The benchmark that the questions are of, whatever their split.
+    def home(self) -> tuple[str, Family]:
+        """The benchmark that the questions are of, whatever their split, and its family.
 
-        MATH has a name for each of its splits. Custom files with one grader count as one benchmark.
+        MATH has a name for each of its splits. Two custom benchmarks are not known to be one, nor
+        two: they count as one if their grader is.
         """
         benchmark = "math" if self.benchmark in ("math500", "math_train") else self.benchmark
-        return benchmark, self.dataset, self.subset, self.family
+        return benchmark, self.family
 
     @property
     def origin(self) -> str:
