@@ -78,7 +78,7 @@ def train(config: Config, name: str) -> None:
 def rank(config: Config, name: str) -> None:
     """Rank the heads of the pool for each test question.
 
-    Writes `tables.RANKING`, the positions of heads and questions (`tables.POINTS`), and the
+    Writes `tables.RANKING`, the positions of heads and questions (`tables.POSITIONS`), and the
     rankings of selectors, and of their readings, trained from every seed on all training questions
     and on redraws of them, and of selectors trained without each fold (`tables.TRAININGS`).
 
@@ -106,7 +106,7 @@ def rank(config: Config, name: str) -> None:
     cost = {"selection_seconds": seconds, "selection_bytes": held}
     experiment.save(tables.RANKING, table, facts, **cost)
     placed = model.positions(selector, heads, test.ids, vectors)
-    experiment.save(tables.POINTS, placed, facts)
+    experiment.save(tables.POSITIONS, placed, facts)
 
     trainings = _trained_again(experiment, test, selector.setting)
     experiment.save(tables.TRAININGS, trainings, facts)
