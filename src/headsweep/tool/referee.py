@@ -149,7 +149,9 @@ def answers_of(table: pd.DataFrame, origin: object, rules: Rules) -> pd.DataFram
         graded["correct"] = [_truth(cell, origin) for cell in table["correct"]]
         if "final_answer" in table:
             found = texts(table["final_answer"], origin)
-            forms = texts(table["form"], origin) if "form" in table else [None] * len(found)
+            forms: list[str | None] = [None] * len(found)
+            if "form" in table:
+                forms = texts(table["form"], origin)
             label = [
                 form or (canonical(answer) if answer else None)
                 for form, answer in zip(forms, found, strict=True)
