@@ -19,7 +19,7 @@ from headsweep.planning.store import Store, mark_version
 from headsweep.record import RECORD, Stopwatch, described, write_record
 from headsweep.safe_files import write_csv, write_table
 from headsweep.sprint import choosing, evaluation
-from headsweep.tables import ACCURACY, ACTIVATIONS, ANSWERS, CURVES, GRADED, POINTS, QUESTIONS
+from headsweep.tables import ACCURACY, ACTIVATIONS, ANSWERS, CURVES, GRADED, POSITIONS, QUESTIONS
 
 PUBLISHED = Path(__file__).parents[1] / "config" / "published"
 SUBJECTS = ("Algebra", "Counting & Probability", "Geometry", "Intermediate Algebra")
@@ -100,7 +100,7 @@ def _fill_selector(config, file, section):
     kinds = ["head"] * len(heads) + ["question"] * len(asked)
     points = pd.DataFrame({"kind": kinds, "name": heads + asked})
     vectors = list(np.random.default_rng(5).normal(size=(len(kinds), 5)))
-    write_table(file(POINTS), points.assign(vector=vectors), POINTS)
+    write_table(file(POSITIONS), points.assign(vector=vectors), POSITIONS)
     of_setting = ["geometry", "embedder", "seed", "chosen"]
     of_choice = ["dimension", "diversity", "weight_decay", "learning_rate", "epochs"]
     of_choice += ["pass_at_1", "pass_at_4", "mean_pass"]

@@ -48,6 +48,23 @@ def test_questions_that_cannot_be_read_are_named(monkeypatch):
         command._questions(None, None)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "a.yaml"], "interrupted"),
+        (["pilot", "a.yaml"], "interrupted; what is finished is kept"),
+    ],
+)
+def test_an_interruption_promises_only_what_is_kept(words, said, monkeypatch, capsys):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headsweep.config.load", stopped)
+    monkeypatch.setattr("headsweep.tool.pilot.show", stopped)
+    assert main(words) == 130
+    assert capsys.readouterr().err == f"headsweep: {said}\n"
+
+
 def test_the_jobs_stand_under_a_command_of_their_own(capsys):
     assert listed(told(capsys, "job", "--help")) == [job.name for job in JOBS]
     alone = told(capsys, "job", "generate", "--help")

@@ -6,6 +6,7 @@ from headsweep.config import Config, load, parse
 from headsweep.config.questions import MOST_SAMPLES
 from headsweep.errors import ConfigError
 from headsweep.planning.keys import key
+from headsweep.planning.maps import head_batches_elsewhere
 from headsweep.tables import ANSWERS, GRADED
 
 WORDS = "compressions/words"
@@ -92,6 +93,34 @@ def test_a_bad_value_is_refused_in_one_line_that_names_it(path, value, message):
         parse(changed(STUDIES, path, value), "my.yaml")
     assert str(error.value).startswith("my.yaml: ")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("columns", "are_apart"),
+    [(({}, {}), False), (({"split": "part"}, {}), False), (({"split": "part"},) * 2, True)],
+)
+def test_a_split_of_a_file_is_real_only_where_a_column_names_it(columns, are_apart):
+    mine = {"benchmark": "custom", "file": "mine.csv", "n": 9}
+    train, test = ({**mine, "split": "ab"[i], "columns": columns[i]} for i in range(2))
+    values = changed(VALUES, "questions", {"train": train, "test": test, "again": test | {"n": 5}})
+    maps = {"seen": {"model": "big", "questions": "train", "sampling": ["T0.6"]}}
+    found = parse(values | {"selectors": {}, "maps": maps})
+    assert [batch.questions for batch in head_batches_elsewhere(found, "seen")] == (
+        ["test"] if are_apart else []
+    )
+    heads = {"sweeps/chosen": {**VALUES["sweeps"]["table"], "heads": {"map": "seen", "top": 1}}}
+    heads |= {"selectors/math/layers": [3], "frontiers/math": FRONTIER}
+    for path, value in heads.items():
+        asked = changed(values | {"maps": maps}, path, value)
+        if path != "selectors/math/layers":
+            asked["selectors"] = {}
+        if are_apart:
+            parse(asked)
+            continue
+        with pytest.raises(ConfigError, match=r"drawn from mine\.csv; .*columns\.split"):
+            parse(asked)
+    with pytest.raises(ConfigError, match=r"train 'again' and test 'test' are both drawn from min"):
+        parse(changed(values, "selectors/math/train", "again"))
 
 
 def test_only_heads_are_compared_where_vllm_answers():

@@ -26,6 +26,9 @@ What does a reasoning model gain by losing an attention head?
   snakemake --cores 2                  a run: the demo's, or --configfile FILE
 """
 
+_KEEPING = ("job", "pilot", "map", "sweep", "prune")
+"""Commands that go on, if given again, where they were interrupted."""
+
 _LOG = logging.getLogger("headsweep")
 
 
@@ -52,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _LOG.error("error: %s", error)
         return 2
     except KeyboardInterrupt:
-        _LOG.error("interrupted; what is finished is kept")
+        kept = "; what is finished is kept" if words[0] in _KEEPING else ""
+        _LOG.error("interrupted%s", kept)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

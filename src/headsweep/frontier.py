@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from headsweep import paths
 from headsweep.config import Config
@@ -32,6 +32,7 @@ from headsweep.sprint.rankers import greedy_cover
 from headsweep.sprint.scores import Answers, Scores, drawn, estimated, ordered
 from headsweep.statistics.answers import pass_at_n_drawn
 from headsweep.statistics.budget import at_budgets, misses, reaches
+from headsweep.statistics.differences import Outcomes
 from headsweep.statistics.differences import compare as paired
 from headsweep.statistics.intervals import Bootstrap
 from headsweep.variants import BASE, FAMILIES
@@ -127,6 +128,15 @@ def primary_budget(
     )
 
 
+class _AtBudgets(NamedTuple):
+    """A family's curve, read off at `BUDGETS`."""
+
+    values: dict[str, Float[np.ndarray, "questions budgets"]]
+    """By outcome."""
+    missed: Bool[np.ndarray, "resamples budgets"]
+    """Whether the curve of a resample of the questions does not reach a budget."""
+
+
 def differences(
     curves: Mapping[str, Scores],
     base: Float[np.ndarray, " questions"],
@@ -151,12 +161,16 @@ def differences(
         Columns `DIFFERENCES`. A budget has no row where a curve of the pair does not reach it, or
         misses it in more than `UNREACHED` of the resamples.
     """
-    reached, missed = {}, {}
+    at_equal_tokens: dict[str, _AtBudgets] = {}
+    reached: dict[tuple[str, str], Outcomes] = {}
     for name, scores in curves.items():
-        missed[name] = misses(scores["tokens"], base, BUDGETS, bootstrap)
-        for outcome, score in SCORE_OF_OUTCOME.items():
-            at_equal_tokens = at_budgets(scores[score], scores["tokens"], base, BUDGETS)
-            reached[name, outcome] = [[at_equal_tokens]]
+        tokens = scores["tokens"]
+        values = {
+            outcome: at_budgets(scores[score], tokens, base, BUDGETS)
+            for outcome, score in SCORE_OF_OUTCOME.items()
+        }
+        at_equal_tokens[name] = _AtBudgets(values, misses(tokens, base, BUDGETS, bootstrap))
+        reached |= {(name, outcome): [[value]] for outcome, value in values.items()}
     parts = []
     for pairs in together:
         named = [
@@ -172,10 +186,12 @@ def differences(
     table["adjusted"] = table["adjusted"].where(table["budget"] == primary)
     places = [BUDGETS.index(budget) for budget in table["budget"]]
     for column, side in (("value", "method"), ("other", "against")):
-        means = {key: values[0][0].mean(axis=0) for key, values in reached.items()}
-        table[column] = [means[key][place] for key, place in zip(table[side], places, strict=True)]
+        table[column] = [
+            at_equal_tokens[name].values[outcome].mean(axis=0)[place]
+            for (name, outcome), place in zip(table[side], places, strict=True)
+        ]
     table["unreached"] = [
-        (missed[family] | missed[versus])[:, place].mean()
+        (at_equal_tokens[family].missed | at_equal_tokens[versus].missed)[:, place].mean()
         for family, versus, place in zip(table["family"], table["versus"], places, strict=True)
     ]
     return table.loc[table["unreached"] <= UNREACHED, DIFFERENCES].reset_index(drop=True)

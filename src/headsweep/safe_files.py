@@ -70,15 +70,19 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_csv(path: Path, data: "pd.DataFrame", digits: int | None = None) -> Path:
+def write_csv(
+    path: Path, data: "pd.DataFrame", digits: int | None = None, *, verbatim: bool = False
+) -> Path:
     """Write a table as CSV, atomically, with some significant digits or all; return its path.
 
-    Text that a spreadsheet would take for a formula gets an apostrophe before it.
+    Text that a spreadsheet would take for a formula gets an apostrophe before it, unless texts are
+    to be kept `verbatim`, as a user's own ids and answers.
     """
     form = f"%.{digits}g" if digits else None
-    data = data.rename(columns=_inert)
-    for name in data.select_dtypes(exclude=["number", "bool"]):
-        data[name] = data[name].map(_inert)
+    if not verbatim:
+        data = data.rename(columns=_inert)
+        for name in data.select_dtypes(exclude=["number", "bool"]):
+            data[name] = data[name].map(_inert)
     with atomic(path) as temporary:
         data.to_csv(temporary, index=False, lineterminator="\n", float_format=form)
     return path

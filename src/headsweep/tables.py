@@ -213,7 +213,7 @@ TRAININGS = Table(
 """Heads (indices in the pool) as ranked by selectors of other seeds and training questions, and by
 simpler methods."""
 
-POINTS = Table(
+POSITIONS = Table(
     "results/{run}/sprint/{selector}/points.parquet",
     _schema(
         kind=_TEXT,  # "head" or "question"

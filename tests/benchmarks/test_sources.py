@@ -227,6 +227,12 @@ def test_a_table_of_ones_own_becomes_a_question_table(tmp_path):
     assert all(other.equals(first) for other in others)
 
 
+def test_a_cell_of_csv_may_be_long(tmp_path):
+    question = "long " * 40_000
+    (tmp_path / "long.csv").write_text(f"question,answer\n{question},1\n")
+    assert custom(tmp_path / "long.csv", {})["question"].tolist() == [question]
+
+
 def test_a_column_may_name_the_split_of_each_row(tmp_path):
     rows = [{"q": f"{n} + 1?", "a": n + 1, "fold": n % 3} for n in range(7)]
     file = write_jsonl(tmp_path / "folds.jsonl", rows)

@@ -17,7 +17,7 @@ from headsweep.errors import TableError
 from headsweep.grading import distinct, pool, process
 from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader
 from headsweep.grading.matrix import accuracy_matrix, grade, grade_answers
-from headsweep.grading.pool import Limits
+from headsweep.grading.pool import Limits, read_texts
 from headsweep.planning.batches import batches
 from headsweep.planning.store import Store
 from headsweep.safe_files import read_table, write_table
@@ -121,6 +121,14 @@ FOUND = {
         ("The answer  is  (b", "B"),
         ("I do not know", None),
         (r"\boxed{12}", None),
+        ("The answer is a prime. It is (C)", "C"),
+        ("The correct answer is **B**.", "B"),
+        ("**Answer:** D, because of (A)", "D"),
+        (r"The answer is $\textbf{(C)}$ and not (A)", "C"),
+        ("The answer is b. Not (A)", "B"),
+        ("Choice: __e__ \nnot (A)", "E"),
+        ("the answer is (c) and not (A)", "C"),
+        ("My answer is *clear*: (D)", "D"),
     ],
     ("exact", "default"): [
         ("thinking\n\n  Paris \n", "Paris"),
@@ -236,7 +244,8 @@ def test_a_run_s_votes_merge_answers_as_solve_does_right_or_wrong(preset):
     texts = [rf"\boxed{{{answer}}}" for alike in ALIKE for answer in alike] + ["no box"]
     texts = np.random.default_rng(3).permutation(texts).tolist()
     heads = [f"L00H{number:02}" for number in range(len(texts))]
-    candidates, _ = count_votes(heads, texts, "math", preset)
+    readings = read_texts(texts, "math", preset)
+    candidates, _ = count_votes(heads, texts, readings)
     of_solve = {head: number for number, own in enumerate(candidates) for head in own.heads}
     for gold in ("3", "x", "1/2"):
         asked = QUESTIONS.head(1).assign(answer=gold)

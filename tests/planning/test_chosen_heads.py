@@ -121,7 +121,7 @@ def test_titles_that_will_clash_are_refused_before_the_choice(tmp_path, monkeypa
         ({"map": "none", "top": 3}, "sweeps.table.heads.map: 'none' is not defined"),
         (
             {"map": "own", "top": 3},
-            "map 'own' has questions of the sweep's own benchmark",
+            "map 'own' and the sweep have questions drawn from math500 test",
         ),
         ({"map": "small", "top": 3}, "sweeps.table.heads: map 'small' is of model 'tiny'"),
         ({"map": "known", "top": 0}, "sweeps.table.heads.top: Input should be greater"),
@@ -130,7 +130,7 @@ def test_titles_that_will_clash_are_refused_before_the_choice(tmp_path, monkeypa
         ({"top": 2}, "sweeps.table.heads: name either a map or a sweep"),
         ({"map": "known", "sweep": "other", "top": 2}, "name either a map or a sweep"),
         ({"sweep": "none", "top": 1}, "sweeps.table.heads.sweep: 'none' is not defined"),
-        ({"sweep": "table", "top": 1}, "sweep 'table' has questions of the sweep's own benchmark"),
+        ({"sweep": "table", "top": 1}, "sweep 'table' and the sweep have questions drawn from"),
         ({"sweep": "small", "top": 1}, "sweep 'small' is of model 'tiny'"),
         ({"sweep": "chosen", "top": 1}, "sweep 'chosen' takes its own heads from another"),
         ({"sweep": "apart", "top": 1}, "sweep 'apart' has none of these layers"),

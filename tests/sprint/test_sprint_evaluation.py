@@ -511,6 +511,13 @@ def test_each_degree_is_told_and_the_strongest_counts():
     assert "71.4% resemble one. Of the others it is unknown" in told
 
 
+def test_ids_of_two_files_say_nothing():
+    train, test = questions(**{"000000": "What is 2 + 3?"}), questions(**{"000000": "Name it."})
+    assert overlap(train, test)["degree"].tolist() == ["same id"]
+    assert overlap(train, test, one_origin=False)["degree"].tolist() == ["none"]
+    assert overlap(train, train, one_origin=False)["degree"].tolist() == ["same text"]
+
+
 def test_where_training_texts_are_missing_no_test_question_counts_as_apart():
     train, test = questions(a="What is 2 + 3?", b=""), questions(c="What is 7 + 3?", d="Solve it.")
     assert overlap(train, test)["degree"].tolist() == ["other numbers", "unknown"]

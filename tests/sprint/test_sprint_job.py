@@ -12,13 +12,22 @@ from simulated_heads import simulate
 
 from headsweep import paths, safe_files, tables
 from headsweep.config import parse
-from headsweep.errors import TableError
+from headsweep.errors import ConfigError, TableError
 from headsweep.planning.batches import at_home
 from headsweep.planning.keys import key
 from headsweep.planning.store import Store
 from headsweep.record import record_path
 from headsweep.safe_files import read_table, write_table
-from headsweep.sprint import choosing, evaluation, job, methods, model, validation
+from headsweep.sprint import (
+    choosing,
+    evaluation,
+    fitting,
+    job,
+    methods,
+    model,
+    rankers,
+    validation,
+)
 from headsweep.sprint.card import card
 from headsweep.sprint.experiment import Experiment, GradedAnswers
 from headsweep.sprint.scoring import passed
@@ -401,3 +410,47 @@ def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, tmp_p
     write_table(file.with_name("ranking.parquet"), ranking[::-1], tables.RANKING)
     with pytest.raises(TableError, match="other questions"):
         passed(Experiment(config, "moved"), GradedAnswers(config, "tiny"), ranking["question_id"])
+
+
+def test_only_a_pool_that_solves_no_training_question_at_all_is_refused(
+    finished, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(shutil.copytree(finished, tmp_path / "copy"))
+    config, data = make_config(), simulate(TRAIN, pool=len(VARIANTS), clusters=4, seed=1)
+    rows = validation.folds(TRAIN, config.selectors["math"])["without fold 0"]
+    data.correct[np.setdiff1d(np.arange(TRAIN), rows[:1])] = False  # one question is solved
+    write_questions(config, "train", data)
+    run(config)
+    assert len(table_of(tables.CURVES))
+    data.correct[:] = False
+    write_questions(config, "train", data)
+    with pytest.raises(ConfigError, match=f"math: no head solves any of the {TRAIN} training"):
+        job.train(config, "math")
+
+
+def test_on_a_redraw_simpler_methods_choose_their_settings_anew(done, monkeypatch):
+    def chosen(train, z, options):
+        return {methods.NEAREST: lambda train, own, test: np.full((TEST, 1), len(z))}
+
+    monkeypatch.setattr(rankers, "rankers", chosen)
+    monkeypatch.setattr(fitting, "rank_again", lambda *_: [])
+    for setting, others in (("anew", 60), ("fixed", TRAIN)):
+        experiment = Experiment(make_config(redrawn_setting=setting), "math")
+        table = job._trained_again(experiment, experiment.questions("test"), None)
+        known = table.groupby("training", sort=False)["heads"].first()
+        assert [int(heads[0]) for heads in known] == [TRAIN, others, others, others]
+
+
+def test_benchmarks_of_one_grader_are_not_one_benchmark():
+    values = yaml.safe_load(CONFIG)
+    math500 = {"benchmark": "math500", "split": "test"}
+    values["questions"] |= {"paper": math500, "hub": {"benchmark": "math_train", "split": "train"}}
+    own = {"file": "a.csv", "benchmark": "custom", "split": "test"}
+    values["questions"] |= {"mine": own, "yours": {**own, "split": "train", "file": "b.csv"}}
+    math = values["selectors"]["math"]
+    pairs = {"a": ("train", "paper"), "b": ("hub", "paper"), "c": ("yours", "mine")}
+    for name, (train, test) in pairs.items():
+        values["selectors"][name] = math | {"train": train, "test": test}
+    config = parse(values)
+    found = {name: at_home(config, name) for name in config.selectors}
+    assert found == {"math": [], "a": ["b"], "b": [], "c": []}

@@ -9,8 +9,9 @@ import simulation
 from headsweep import paths
 from headsweep.errors import ConfigError
 from headsweep.planning.inputs import resolve
-from headsweep.record import RECORD, Stopwatch, write_record
-from headsweep.safe_files import write_json
+from headsweep.record import RECORD, Stopwatch, intact, record_path, write_record
+from headsweep.safe_files import read_table, write_json
+from headsweep.tables import QUESTIONS
 from headsweep.tool import export as tool
 
 
@@ -69,3 +70,31 @@ def test_a_killed_export_goes_on_and_a_read_only_store_gives_files_that_may_be_r
     records = [file.relative_to("shared") for file in Path("shared").rglob(f"*{RECORD}")]
     assert sorted(records) == sorted(Path("results/store").rglob(f"*{RECORD}"))
     assert records
+
+
+def test_no_text_of_a_question_is_in_an_export_without_even_where_it_is_killed(run, monkeypatch):
+    stored = Path("results/store/questions").glob("*.parquet")
+    texts = {path: read_table(path, QUESTIONS) for path in stored}
+    assert all((table["question"] != "").all() for table in texts.values())
+    tool.export(run, Path("shared"))
+    former = Path("shared/results/store/questions/former-0.parquet")
+    former.write_bytes(next(iter(texts)).read_bytes())  # of another key
+    (lost, *_) = texts
+    lost.unlink()
+    record_path(lost).unlink(missing_ok=True)
+
+    def killed(source, target):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tool, "_copy", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tool.export(run, Path("shared"), without_texts=True)
+    for _ in range(2):
+        left = [*Path("shared/results/store/questions").glob("*.parquet")]
+        assert all((read_table(file, QUESTIONS)["question"] == "").all() for file in left)
+        tool.export(run, Path("shared"), without_texts=True)
+    assert len(left) == len(texts) - 1
+    for file in left:
+        table = texts[file.relative_to("shared")]
+        assert read_table(intact(file), QUESTIONS)["answer"].equals(table["answer"])

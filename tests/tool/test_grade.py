@@ -10,7 +10,7 @@ from processes import python
 
 ROWS = [
     {"question_id": "007", "answer": r"so \boxed{1/2}", "gold": "0.5", "by": "=a"},
-    {"question_id": "008", "answer": r"so \boxed{3}", "gold": "5", "by": "b"},
+    {"question_id": "-008", "answer": r"=3, so \boxed{-3a}", "gold": "-5a", "by": "b"},
     {"question_id": "009", "answer": "", "gold": "1.50", "by": "c"},
 ]
 CAUSES = ["right", "wrong", "no answer"]
@@ -40,13 +40,15 @@ def test_a_file_is_graded_and_its_columns_stay(suffix, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "33.3% of 3 answers are right (1 right, 1 wrong, 1 no answer)" in said
     found = pd.read_csv(out, dtype=str, keep_default_na=False)
-    names = ["question_id", "answer", "gold", "by", "correct", "cause", "final_answer"]
+    names = ["question_id", "answer", "gold", "by", "correct", "cause", "final_answer", "form"]
     assert list(found) == names
     assert list(found["cause"]) == CAUSES
     assert list(found["correct"]) == ["True", "False", "False"]
-    assert list(found["final_answer"]) == ["1/2", "3", ""]
-    assert list(found["question_id"]) == ["007", "008", "009"]
-    assert list(found["gold"]) == ["0.5", "5", "1.50"]
+    assert list(found["final_answer"]) == ["1/2", "-3a", ""]
+    assert list(found["form"]) == ["1/2", "-3a", ""]
+    assert found[["answer", "by"]].equals(pd.DataFrame(ROWS)[["answer", "by"]])
+    assert list(found["question_id"]) == ["007", "-008", "009"]
+    assert list(found["gold"]) == ["0.5", "-5a", "1.50"]
 
 
 def test_columns_and_grader_can_be_named_and_numbers_are_answers(tmp_path, capsys):
@@ -65,6 +67,13 @@ def test_columns_and_grader_can_be_named_and_numbers_are_answers(tmp_path, capsy
         ("c.csv", "answer,right\n1,1\n", "no column 'gold', only answer, right; .* --gold-column"),
         ("d.csv", "answer,gold\n1,1\n2,\n", "d.csv has no gold answer in row 2"),
         ("e.jsonl", '{"answer": 1}\n[1]\n', r"e.jsonl cannot be read \(line 2 is \[1\], not an"),
+        ("g.jsonl", '{"answer": "\\ud83d", "gold": "1"}', r"line 1 holds half of a character"),
+        (
+            "h.jsonl",
+            '{"answer": "1", "gold": "1"}\n{"answer": ["1", "2"], "gold": "1"}',
+            r"h.jsonl row 2: answer holds \['1', '2'\]; write one text in each cell",
+        ),
+        ("i.jsonl", '{"answer": "1", "gold": {"a": 1}}', r"i.jsonl row 1: gold holds"),
         ("f.parquet", "PAR1", "f.parquet cannot be read"),
         ("missing.csv", None, "missing.csv cannot be read"),
     ],

@@ -351,6 +351,33 @@ def test_a_refused_allocation_is_said_without_a_former_pilot_s_log(config, monke
     assert "sbatch has failed (sbatch: error: invalid account), and no job has run" in said.err
 
 
+def test_heads_of_the_model_stand_for_families_without_any():
+    frontier = {"model": "tiny", "train": "train", "test": "test", "families": ["skip", "scaled"]}
+    frontier |= {"sampling": ["T0.6"], "layers": [2], "members": 1, "max_n": 1}
+    questions = {"train": {**ONE, "split": "train"}, "test": ONE}
+    config = parse(
+        {**VALUES, "questions": questions, "sweeps": {}, "frontiers": {"families": frontier}}
+    )
+    batch = pilot.piloted_batches(config)["tiny"]
+    assert not [variant for variant in batch.variants if variant.kind == "head"]
+    (little,) = batches(pilot.little_config(config, batch))
+    assert [str(variant) for variant in little.variants] == ["base", "L00H00", "L05H03"]
+    assert pilot_slurm._minutes(config)
+
+
+def test_a_pilot_asks_no_more_questions_than_a_file_has_and_draws_them_without_clusters(tmp_path):
+    rows = "".join(f"what is {number},{number}\n" for number in range(12))
+    (tmp_path / "mine.csv").write_text(f"question,answer\n{rows}")
+    mine = {"benchmark": "custom", "split": "test", "file": "mine.csv"}
+    clustered = {"n": 11, "sampling": "clusters", "clusters": 5, "embedder": "phi"}
+    for drawn, count in (({}, 12), (clustered, 11)):
+        values = {"questions": {"test": mine | drawn}, "embedders": {"phi": {"model": "tiny"}}}
+        config = parse(VALUES | values)
+        little = pilot.little_config(config, pilot.piloted_batches(config)["tiny"])
+        asked = parse(little.model_dump(mode="json")).questions["test"]
+        assert (asked.n, asked.sampling, asked.embedder) == (count, "first", None)
+
+
 @pytest.mark.parametrize("device", ["cpu", "auto"])
 def test_an_allocation_has_time_for_each_trial_of_a_model(device):
     planned = parse({**VALUES, "models": {"tiny": {**REASONER, "device": device}}})

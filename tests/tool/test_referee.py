@@ -17,6 +17,7 @@ from headsweep.analysis.referee import of_pairs
 from headsweep.cli import main
 from headsweep.errors import ConfigError, TableError
 from headsweep.grading import pool
+from headsweep.tool.referee import Rules, read_answers
 from processes import python
 
 LOGS = Path(__file__).with_name("lm_eval")
@@ -80,6 +81,35 @@ def test_pairs_have_their_differences_intervals_and_exact_tests():
         result = stats.binomtest(int(right[row.system].sum()), 41)
         ends = result.proportion_ci(method="wilson")
         assert [row.accuracy, row.low, row.high] == pytest.approx([result.statistic, *ends])
+
+
+def test_votes_are_one_whether_answers_are_graded_before_or_here(tmp_path):
+    answers = [r"\boxed{1/2}", r"\boxed{0.5}", r"\boxed{3}", r"\boxed{3}", "none", r"\boxed{x}"]
+    rows = [
+        {"id": place // 3, "sample": place % 3, "answer": answer, "gold": "3"}
+        for place, answer in enumerate(answers)
+    ]
+    file, out = tmp_path / "mine.csv", tmp_path / "graded.csv"
+    pd.DataFrame(rows).to_csv(file, index=False)
+    assert main(["grade", str(file), "--out", str(out)]) == 0
+    here, before = (read_answers(str(each), Rules())[0] for each in (file, out))
+    pd.testing.assert_frame_equal(here, before)
+    assert here["label"].nunique() == 3  # 1/2, 3 and x
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ({"id": [7, None]}, "mine row 2 has no id; give each question an id"),
+        ({"id": [["a"], "b"]}, r"mine row 1: id holds \['a'\]; write one text in each cell"),
+        ({"answer": [np.array(["1", "2"]), "1"]}, r"mine row 1: answer holds .*a row for each"),
+    ],
+)
+def test_a_cell_that_is_no_text_is_named(cells, said):
+    frame = pd.DataFrame({"id": ["a", "b"], "answer": ["1", "2"], "gold": ["1", "1"]} | cells)
+    with pytest.raises(TableError, match=said) as refused:
+        headsweep.compare({"mine": frame, "yours": frame})
+    assert "\n" not in str(refused.value)
 
 
 def test_the_best_of_several_is_judged_against_luck_and_on_held_out_halves():

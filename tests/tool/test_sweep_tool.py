@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import re
+from pathlib import Path
 
 import pytest
 from transformers import PreTrainedTokenizerFast as Fast
@@ -10,8 +11,10 @@ from transformers import PreTrainedTokenizerFast as Fast
 import headsweep
 from headsweep import cli
 from headsweep.config import SYSTEM_PROMPT
+from headsweep.errors import ConfigError
 from headsweep.generation import client
 from headsweep.tool.run import load
+from headsweep.tool.sweep import described_questions
 
 HEAD_DIM = 8
 NEW_TOKENS = 5
@@ -111,6 +114,17 @@ def test_a_model_of_unequal_layers_is_swept_whole(swept, llama, tmp_path, capsys
     pairs = [names[start : start + 2] for start in range(0, 10, 2)]
     lowest = min(pairs, key=lambda pair: (drops[pair].mean(), pair))
     assert [str(head) for head in again.removed] == lowest
+
+
+def test_a_local_file_of_another_kind_is_no_dataset_of_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = described_questions("data/mine.parquet", {})
+    assert found["dataset"] == "data/mine.parquet"
+    Path("data").mkdir()
+    for name in ("mine.parquet", "mine.json", "mine.CSV"):
+        Path("data", name).touch()
+        with pytest.raises(ConfigError, match=rf"'data/{name}' .*; files end in \.csv or \.jsonl"):
+            described_questions(f"data/{name}", {})
 
 
 def test_a_file_is_no_folder_for_results(swept, tmp_path, capsys):

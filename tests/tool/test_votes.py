@@ -1,16 +1,25 @@
 import pytest
 
+from headsweep.config import Decoding
 from headsweep.errors import ConfigError
+from headsweep.grading import pool
 from headsweep.grading.graders import GRADERS, Grader
+from headsweep.grading.pool import read_texts
+from headsweep.tool import solve
 from headsweep.tool.solve import Solved, Solver, count_votes, to_json, to_text
+from headsweep.variants import Variant
 
 HEADS = ["L03H01", "L00H05", "L02H02", "L01H04", "L02H00"]
 TEXTS = ["it is 7", "no idea", r"that makes \boxed{6/2}", "so 3.0", "so 07"]
 NUMBERS = ("numeric", "default")
 
 
+def votes_of(heads, texts, family, preset, scores=None):
+    return count_votes(heads, texts, read_texts(texts, family, preset), scores)
+
+
 def test_equal_answers_are_one_candidate_and_a_verifier_outvotes_them_but_not_without_an_answer():
-    candidates, agreement = count_votes(HEADS, TEXTS, *NUMBERS)
+    candidates, agreement = votes_of(HEADS, TEXTS, *NUMBERS)
     found = [(one.answer, one.votes, one.heads) for one in candidates]
     assert found == [
         ("7", 2, ["L03H01", "L02H00"]),
@@ -21,7 +30,7 @@ def test_equal_answers_are_one_candidate_and_a_verifier_outvotes_them_but_not_wi
     assert agreement == pytest.approx(2 / 10)
     assert all(one.score is None for one in candidates)
     scores = [-3.0, 9.0, -2.5, -0.5, -4.0]  # the best text has no answer
-    candidates, _ = count_votes(HEADS, TEXTS, *NUMBERS, scores)
+    candidates, _ = votes_of(HEADS, TEXTS, *NUMBERS, scores)
     found = [(one.answer, one.score) for one in candidates]
     assert found == [("6/2", -0.5), ("7", -3.0), (None, 9.0)]
 
@@ -29,24 +38,24 @@ def test_equal_answers_are_one_candidate_and_a_verifier_outvotes_them_but_not_wi
 @pytest.mark.parametrize("family", ["numeric", "exact"])
 def test_only_the_workers_read_and_compare_what_heads_answer(family, monkeypatch):
     monkeypatch.setitem(GRADERS, family, Grader(None, None))  # here, not in the workers
-    candidates, _ = count_votes(HEADS[:3], ["3", "03", "3.0"], family, "default")
+    candidates, _ = votes_of(HEADS[:3], ["3", "03", "3.0"], family, "default")
     assert [one.votes for one in candidates] == ([3] if family == "numeric" else [1, 1, 1])
 
 
 def test_mathematical_answers_are_compared_by_the_judge():
     texts = [r"\boxed{\frac{1}{2}}", r"\boxed{0.5}", r"\boxed{\frac{2}{4}}", r"\boxed{x}"]
-    candidates, agreement = count_votes(HEADS[:4], texts, "math", "default")
+    candidates, agreement = votes_of(HEADS[:4], texts, "math", "default")
     assert [one.votes for one in candidates] == [3, 1]
     assert agreement == pytest.approx(3 / 6)
-    assert count_votes(HEADS[:1], TEXTS[:1], *NUMBERS)[1] is None
+    assert votes_of(HEADS[:1], TEXTS[:1], *NUMBERS)[1] is None
 
 
 def test_a_result_is_shown_with_scores_where_there_are_some():
-    text = to_text(Solved("3 + 4?", *count_votes(HEADS, TEXTS, *NUMBERS), "8"))
+    text = to_text(Solved("3 + 4?", *votes_of(HEADS, TEXTS, *NUMBERS), "8"))
     assert "score" not in text
     assert "chosen: 7; the unpruned model: 8" in text
     assert "20% of the pairs of heads agree" in text
-    scored, _ = count_votes(HEADS[:2], ["1", "2"], *NUMBERS, [0.25, 12.5])
+    scored, _ = votes_of(HEADS[:2], ["1", "2"], *NUMBERS, [0.25, 12.5])
     lines = to_text(Solved("?", scored, 0.0, None)).splitlines()
     assert [line.split() for line in lines[2:5]] == [
         ["answer", "heads", "pruned,", "nearest", "first", "votes", "score"],
@@ -54,6 +63,39 @@ def test_a_result_is_shown_with_scores_where_there_are_some():
         ["1", "L03H01", "1", "0.25"],
     ]
     assert '"answer": "2"' in to_json(Solved("?", scored, 0.0, None))
+
+
+class Echo:
+    """A model whose base answers with the question, and without a head with the head's layer."""
+
+    def run(self, unit):
+        self.asked.append(len(unit.questions))
+        for variant, (question, _) in unit.requests:
+            text = unit.questions[question] if str(variant) == "base" else f"{variant.layer}"
+            yield variant, {"question_id": question, "text": text}
+
+
+def test_results_come_as_groups_are_answered_and_one_pool_reads_them(monkeypatch):
+    solver = object.__new__(Solver)
+    solver._selector = solver._embedder = solver._verifier = None
+    solver._heads, solver._n = [Variant(3, 0), Variant(5, 0)], 2
+    solver._decoding, solver._family, solver._preset = Decoding(), *NUMBERS
+    solver._worker = Echo()
+    solver._worker.asked = asked = []
+    monkeypatch.setattr(solve, "_TOGETHER", 2)
+    monkeypatch.setattr(solve, "embed", lambda _, questions: questions)
+    monkeypatch.setattr(solve, "rank_heads", lambda _, vectors: ([[1, 0]] * len(vectors), None))
+    questions = ["what is 1", "what is 2", "what is 3"]
+    results = solver.each(questions)
+    first = next(results)
+    assert asked == [2]  # the third question is not asked yet
+    started = []
+    monkeypatch.setattr(pool, "Worker", lambda *_: started.append(0))  # none is needed any more
+    found = [first, *results]
+    assert (asked, started) == ([2, 1], [])
+    assert [each.question for each in found] == questions
+    assert [each.base for each in found] == ["1", "2", "3"]
+    assert [one.answer for one in first.candidates] == ["5", "3"]
 
 
 @pytest.mark.parametrize("n", [0, -1])

@@ -29,7 +29,7 @@ rule rank_heads:
         selector=of_run(paths.SELECTOR),
     output:
         ranking=of_run(tables.RANKING),
-        points=of_run(tables.POINTS),
+        points=of_run(tables.POSITIONS),
         trainings=of_run(tables.TRAININGS),
     log:
         RULES.log("rank_heads/{selector}"),

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -167,6 +168,7 @@ def _json_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
 
 def _csv_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
     """Yield the rows below the header, by column name."""
+    csv.field_size_limit(sys.maxsize)  # without it a cell has at most 131,072 characters
     text = csv.DictReader((line.decode("utf-8-sig") for line in lines), strict=True)
     try:
         names = text.fieldnames or []

@@ -122,7 +122,8 @@ class Selector(Section):
     """Subsamples of two thirds of the training questions on which everything is trained again, to
     show how much a difference depends on the draw. They need no new answers."""
     redrawn_setting: Literal["anew", "fixed"] = "anew"
-    """Whether the settings above are chosen anew on each redraw, or kept."""
+    """Whether the settings above, and those of simpler methods that match questions with heads, are
+    chosen anew on each redraw, or kept."""
     shortlist: Some[Count] = (16, 32)
     """K of the random-heads baseline, chosen on held-out training questions. If K is below max_n,
     the baseline's curve ends at K."""

@@ -150,7 +150,8 @@ class Questions(Section):
     benchmark: Benchmark
     """The benchmark; decides hub id, columns and grading. custom: your own file or dataset."""
     split: Annotated[str, Field(pattern=SPLIT)]
-    """train or test; custom: any name. math500 has only test, math_train only train."""
+    """train or test; custom: any name. math500 has only test, math_train only train. Of a file
+    without `columns.split` it is only a label: all rows are drawn from."""
     file: str | None = None
     """Local .jsonl or .csv (or .gz of it) in the hub's own columns, instead of the hub."""
     dataset: str | None = None
@@ -190,10 +191,40 @@ class Questions(Section):
         return "gsm8k" if "gsm8k" in self.benchmark else "math"
 
     @property
-    def origin(self) -> tuple[object, ...]:
-        """What the questions are drawn from; sets of one origin may share questions."""
-        drawn_from = (self.benchmark, self.split, self.file, self.dataset, self.subset)
-        return (*drawn_from, self.seed if self.generated else None)
+    def home(self) -> tuple[str, Family]:
+        """The benchmark that the questions are of, whatever their split, and its family.
+
+        MATH has a name for each of its splits. Two custom benchmarks are not known to be one, nor
+        two: they count as one if their grader is.
+        """
+        benchmark = "math" if self.benchmark in ("math500", "math_train") else self.benchmark
+        return benchmark, self.family
+
+    @property
+    def origin(self) -> str:
+        """What the questions are drawn from, for a message."""
+        return self.file or self.dataset or f"{self.benchmark} {self.split}"
+
+    def may_share(self, other: "Questions") -> bool:
+        """Return whether this set and another are drawn from the same questions.
+
+        The split of a file without a column of splits is only a label: all its rows are drawn from.
+        """
+        splits = {self._real_split, other._real_split}
+        return self._source == other._source and (len(splits) == 1 or None in splits)
+
+    @property
+    def _source(self) -> tuple[object, ...]:
+        """What holds all splits."""
+        if self.file is not None:
+            return (self.file,)
+        return (self.benchmark, self.dataset, self.subset, self.seed if self.generated else None)
+
+    @property
+    def _real_split(self) -> str | None:
+        """The split that rows are drawn from; None: they are drawn from all of a file."""
+        has_column = self.columns is not None and self.columns.split is not None
+        return self.split if self.file is None or has_column else None
 
     @property
     def generated(self) -> bool:

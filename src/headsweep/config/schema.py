@@ -165,10 +165,19 @@ class Config(Section):
             )
 
     def _check_apart(self, where: str, entry: Selector | Frontier | Study) -> None:
-        if entry.test is not None and entry.train == entry.test:
+        if entry.test is None or entry.train is None:
+            return
+        if entry.train == entry.test:
             raise ValueError(
                 f"{where}: train and test are both {entry.test!r}; test on questions that nothing "
                 f"is learnt from or chosen on"
+            )
+        testing = self.questions[entry.test]
+        if self.questions[entry.train].may_share(testing):
+            raise ValueError(
+                f"{where}: train {entry.train!r} and test {entry.test!r} are both drawn from "
+                f"{testing.origin}; test on questions that nothing is learnt from or chosen on "
+                f"(where a file has several splits, name their column: columns.split)"
             )
 
     def _check_top(self, where: str, sweep: Sweep, wanted: TopHeads) -> None:
@@ -187,11 +196,11 @@ class Config(Section):
                 f"{sweep.model!r}; name a {kind} of the same model"
             )
         testing = self.questions[sweep.questions]
-        if self.questions[chosen_by.questions].origin == testing.origin:
+        if self.questions[chosen_by.questions].may_share(testing):
             raise ValueError(
-                f"{where}.heads: {kind} {name!r} has questions of the sweep's own benchmark and "
-                f"split, {testing.benchmark} {testing.split}; choose heads on questions that they "
-                f"are not tested on"
+                f"{where}.heads: {kind} {name!r} and the sweep have questions drawn from "
+                f"{testing.origin}; choose heads on questions that they are not tested on (where a "
+                f"file has several splits, name their column: columns.split)"
             )
         if isinstance(chosen_by, Sweep) and isinstance(chosen_by.heads, TopHeads):
             raise ValueError(

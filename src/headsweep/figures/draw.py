@@ -26,7 +26,7 @@ from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch
 from headsweep.safe_files import atomic, read_metadata, read_table, write_csv, write_json
 from headsweep.sprint.evaluation import PAIRED
-from headsweep.tables import ACCURACY, CURVES, POINTS
+from headsweep.tables import ACCURACY, CURVES, POSITIONS
 from headsweep.text import short
 
 SUFFIXES = ("pdf", "png", "svg", "csv", "json")
@@ -77,7 +77,7 @@ def _curves(config: Config, _: str, files: Sequence[Path]) -> Needs:
 
 def _points(config: Config, _: str, files: Sequence[Path]) -> Needs:
     file, accuracy = files
-    points = read_table(file, POINTS)
+    points = read_table(file, POSITIONS)
     heads = points.loc[points["kind"] == "head", "name"].tolist()
     z = read_table(accuracy, ACCURACY).set_index("question_id")
     return points, z[heads].mean(axis=1)

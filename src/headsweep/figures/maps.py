@@ -205,8 +205,8 @@ def scored_map(heads: pd.DataFrame) -> Figure:
 
 
 def space(points: pd.DataFrame, solved: pd.Series) -> Figure:
-    """Draw heads and questions (`headsweep.tables.POINTS`) on the first two principal components of
-    both together, and the share of the pool's heads that solve each question.
+    """Draw heads and questions (`headsweep.tables.POSITIONS`) on the first two principal components
+    of both together, and the share of the pool's heads that solve each question.
 
     Signs are fixed: the entry of largest magnitude of each axis is positive.
     """

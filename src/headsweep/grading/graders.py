@@ -42,7 +42,16 @@ _DECORATION = re.compile(r"[\s,$%\\]")
 
 _LETTER = re.compile(r"\A\W*+(?:(?<=\\)text\s*+\{\W*+)?+([A-Za-z])\W*+\Z")
 _STATED = re.compile(
-    r"\b(?:answer|option|choice)\b(?:\s++is)?+\s*+:?+\s*+\(?+([A-Z])\b", re.IGNORECASE
+    r"""
+    \b(?:answer|option|choice)\b [\s*_]*+ (?:is\b)?+ [\s:*_$]*+
+    (?:\\(?:text|textbf|mathrm)\{)?+ \(?+
+    (
+        (?-i:[A-Z]) (?![^\W_])
+        # "the answer is a prime": a small letter may be a word, unless its clause ends with it.
+        | [a-z] (?= [*_$}).,;]++ (?:\s|\Z) | [^\S\n]*+ (?:\n|\Z) )
+    )
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 _IN_BRACKETS = re.compile(r"\(([A-Z])\)")
 

@@ -1,7 +1,8 @@
 """Graded answers and the accuracy matrix Z, and the jobs that write them."""
 
 import logging
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from headsweep.grading.pool import Judgement
 from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
+from headsweep.statistics.answers import NO_ANSWER
 from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
@@ -62,14 +64,25 @@ def grade_answers(
     table = table.join(pd.DataFrame(outcomes))  # verdict and correct
     table["answer"] = pd.Series([reading.answer for reading in readings], dtype="str")
     table["tokens"] = table["token_ids"].map(len).astype(np.int32)
-    form = pd.Series([reading.form for reading in readings], dtype="str")
-    first = table.index.to_series().groupby([table["question_id"], form]).transform("min")
-    group = first.groupby(table["question_id"]).rank("dense") - 1
-    table["group"] = group.fillna(-1).astype(np.int32)
+    groups = _groups(table["question_id"], [reading.form for reading in readings])
+    table["group"] = pd.Series(groups, dtype=np.int32)
     counts = table["verdict"].value_counts().sort_index()
     shown = ", ".join(f"{count} {name}" for name, count in counts.items()).replace("_", " ")
     _LOG.info("graded %d answers: %s", len(table), shown)
     return table[tables.GRADED.columns]
+
+
+def _groups(questions: Iterable[str], forms: Iterable[str | None]) -> list[int]:
+    """Number the distinct forms of each question by first appearance; -1 is no form."""
+    numbers_of_question = defaultdict[str, dict[str, int]](dict)
+    groups = []
+    for question, form in zip(questions, forms, strict=True):
+        if form is None:
+            groups.append(NO_ANSWER)
+            continue
+        numbers = numbers_of_question[question]
+        groups.append(numbers.setdefault(form, len(numbers)))
+    return groups
 
 
 def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:

@@ -246,11 +246,17 @@ os.register_at_fork(after_in_child=_forked)
 def _batches(items: Sequence[tuple[str, ...]], workers: int) -> list[list[tuple[str, ...]]]:
     size = min(_BATCH_ITEMS, 1 + len(items) // (4 * workers))
     batches: list[list[tuple[str, ...]]] = []
-    room = -1
+    batch: list[tuple[str, ...]] = []
+    characters = 0
     for item in items:
-        room -= sum(map(len, item))
-        if room < 0 or len(batches[-1]) == size:
-            batches.append([])
-            room = _BATCH_CHARACTERS - sum(map(len, item))
-        batches[-1].append(item)
+        length = sum(map(len, item))
+        is_full = len(batch) == size or characters + length > _BATCH_CHARACTERS
+        if batch and is_full:
+            batches.append(batch)
+            batch = []
+            characters = 0
+        batch.append(item)
+        characters += length
+    if batch:
+        batches.append(batch)
     return batches

@@ -135,9 +135,11 @@ class Worker:
 
     def _proved(self, cause: str) -> list[Outcome]:
         """Return the outcome of the item at work if the end of its child proves one."""
-        self.causes[cause] += not self.answered
-        failure, times = _PROOF[cause]
-        if self.causes[cause] < times:
+        was_first_item = self.answered == 0
+        if was_first_item:
+            self.causes[cause] += 1
+        failure, needed = _PROOF[cause]
+        if self.causes[cause] < needed:
             return []
         self.causes.clear()
         return [Outcome(failure)]

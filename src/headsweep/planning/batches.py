@@ -66,8 +66,8 @@ def at_home(config: Config, name: str) -> list[str]:
     """
 
     def learnt_there(selector: Selector) -> bool:
-        train, test = (config.questions[questions] for questions in (selector.train, selector.test))
-        return train.family == test.family
+        train, test = config.questions[selector.train], config.questions[selector.test]
+        return train.home == test.home
 
     transferred = config.selectors[name]
     if learnt_there(transferred):

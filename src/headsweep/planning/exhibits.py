@@ -12,7 +12,7 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.planning.batches import pool
 from headsweep.planning.store import Store
-from headsweep.tables import ACCURACY, CURVES, POINTS, STUDY_OUTCOMES, FileKind
+from headsweep.tables import ACCURACY, CURVES, POSITIONS, STUDY_OUTCOMES, FileKind
 
 Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "frontier"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
@@ -249,7 +249,7 @@ class RunFiles:
                 selector = self.config.selectors[name]
                 names = {"decoding": selector.decoding, "questions": selector.test}
                 z = fill(ACCURACY, model=selector.model, **names)
-                return [fill(POINTS, selector=name), z]
+                return [fill(POSITIONS, selector=name), z]
             case "trial":
                 return self.study_files(name)
             case "frontier":

@@ -86,14 +86,16 @@ def layer_name(layer: int) -> str:
 def head_batches_elsewhere(config: Config, name: str) -> list[PlannedBatch]:
     """Return the batches with pruned heads of a map's model, on other questions than the map's.
 
-    Their graded answers say what losing a head gained. Those to the map's own questions are left
-    out: the map has seen these, so they cannot say what it foretells.
+    Their graded answers say what losing a head gained. Those to questions drawn from what
+    the map's are drawn from are left out: the map has seen some of these, so they cannot say what
+    it foretells.
     """
     section = config.maps[name]
+    seen = config.questions[section.questions]
     return [
         batch
         for batch in batches(config)
         if batch.model == section.model
-        and batch.questions != section.questions
+        and not config.questions[batch.questions].may_share(seen)
         and any(variant.kind == "head" for variant in batch.variants)
     ]

@@ -13,7 +13,6 @@ from headsweep.text import short
 _KNOWN = {"math500": "MATH-500", "math_train": "MATH", "gsm8k": "GSM8K", "math23k": "Math23k"}
 _KNOWN |= {"generated_math": "MATH-like", "generated_gsm8k": "GSM8K-like"}
 _KNOWN |= {"generated": "Word problems", "asdiv_a": "ASDiv-A"}
-_TRAIN_PART_OF = {"math_train": "math500"}
 _RULES = {"default": "default", "authors": "authors'"}
 
 _SUBJECTS = ("model", "solver", "questions")
@@ -112,8 +111,7 @@ def _facts(config: Config, section: str, entry: Any) -> dict[str, str]:
         facts["questions"] = title(config, "questions", entry.test)
         how = "tuned on" if section == "frontiers" else "trained on"
         facts["learnt"] = f"{how} {title(config, 'questions', entry.train)}"
-        sets = (config.questions[entry.train].benchmark, config.questions[entry.test].benchmark)
-        elsewhere = len({_TRAIN_PART_OF.get(questions, questions) for questions in sets}) > 1
+        elsewhere = config.questions[entry.train].home != config.questions[entry.test].home
         facts["transfer"] = facts["learnt"] if elsewhere else ""
     if section == "comparisons":
         facts["decoding"] = " against ".join(entry.decodings)

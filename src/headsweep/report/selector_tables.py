@@ -4,7 +4,7 @@ from headsweep import paths
 from headsweep.analysis.facts import Cell
 from headsweep.report.declarations import DIFFERENCE, PageTable, difference_marks
 from headsweep.sprint import methods
-from headsweep.sprint.evaluation import MEAN, POINTS
+from headsweep.sprint.evaluation import MEAN, SHOWN_N
 from headsweep.tables import CURVES
 
 TABLES = [
@@ -68,7 +68,7 @@ TABLES = [
         section="sampling",
         fold="Pass@N and cost of every method",
         path=CURVES,
-        rows=lambda table, facts: table["n"].isin(POINTS),
+        rows=lambda table, facts: table["n"].isin(SHOWN_N),
         columns={
             "method": Cell("method"),
             "N": Cell("n", "count"),

@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from headsweep.config import Config, Questions
 from headsweep.models.source import local_folder
-from headsweep.sprint.evaluation import POINTS
+from headsweep.sprint.evaluation import SHOWN_N
 from headsweep.sprint.validation import likeness
 from headsweep.text import points
 
@@ -73,7 +73,7 @@ def card(
         "training": f"{chosen['epochs']:,} epochs, learning rate {chosen['learning_rate']:g}, "
         f"seed {facts['seed']}; chosen on held-out training questions (choice.csv)",
     }
-    rows = curves[curves["n"].isin(POINTS)]
+    rows = curves[curves["n"].isin(SHOWN_N)]
     passes = []
     for method, of_method in rows.groupby("method", sort=False):
         percents = 100 * of_method[["pass_at_n", "low", "high"]].to_numpy()

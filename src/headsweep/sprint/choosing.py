@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from headsweep.sprint.evaluation import POINTS, TESTED
+from headsweep.sprint.evaluation import SHOWN_N, TESTED
 from headsweep.sprint.scores import Answers, Trained, Values, estimated, outcomes
 from headsweep.sprint.validation import Order
 from headsweep.statistics import answers as together
@@ -120,7 +120,7 @@ def compare(
     leads = compare_all(rules, led, range(1, max_n + 1))
     leads[["method", "rule"]] = leads["method"].tolist()
     leads = leads[["method", "rule", "n", *TESTED]].set_axis(_LEADS, axis=1)
-    shown = np.array([n for n in POINTS if n <= max_n])
+    shown = np.array([n for n in SHOWN_N if n <= max_n])
     parts = []
     for (method, rule), chosen in rules.items():
         values = np.mean(chosen[0], axis=0)[:, shown - 1]
@@ -179,10 +179,12 @@ def _candidates(
     The features are those of its group of equal answers: share of votes, mean rank, and mean
     number of tokens relative to the question's mean. The first answer of a group is its candidate.
     """
-    same = together.same_answers(answers.group[:, :n])
-    votes = np.maximum(same.sum(axis=2), 1)
-    rank = (same * np.arange(n)).sum(axis=2) / votes
+    members = together.same_answers(answers.group[:, :n])
+    votes = np.maximum(members.sum(axis=2), 1)
+    mean_rank = (members * np.arange(n)).sum(axis=2) / votes
     tokens = answers.tokens[:, np.newaxis, :n]
-    length = (same * tokens).sum(axis=2) / votes / np.maximum(tokens.mean(axis=2), 1)
-    first = same[:, range(n), range(n)] & ~np.tril(same, k=-1).any(axis=2)
-    return np.stack([votes / n, rank / n, length], axis=2), first
+    length = (members * tokens).sum(axis=2) / votes / np.maximum(tokens.mean(axis=2), 1)
+    is_answered = members[:, range(n), range(n)]
+    equals_an_earlier_one = np.tril(members, k=-1).any(axis=2)
+    is_candidate = is_answered & ~equals_an_earlier_one
+    return np.stack([votes / n, mean_rank / n, length], axis=2), is_candidate

@@ -20,7 +20,7 @@ from headsweep.statistics.differences import Outcomes, compare, largest_n, of_qu
 from headsweep.statistics.intervals import Bootstrap, simultaneous
 from headsweep.tables import CURVES
 
-POINTS = (1, 2, 4, 8, 16)
+SHOWN_N = (1, 2, 4, 8, 16)
 """The values of N that tables show."""
 
 MEAN = "mean"
@@ -40,7 +40,7 @@ the p-value, and that after Holm's correction over all with which a method is co
 
 WORTH = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other", *TESTED]
 """Columns of the table of what the question's embedding is worth: Pass@N of the method, of another
-that ignores the question, and their paired difference. `n` is one of `POINTS` or `MEAN`."""
+that ignores the question, and their paired difference. `n` is one of `SHOWN_N` or `MEAN`."""
 
 SHUFFLED = "shuffled questions"
 """A method with the questions' embeddings shuffled and all else equal."""
@@ -64,7 +64,7 @@ the majority of N samples.
 
 ABLATION = ["reading", "geometry", "diversity", "embedder", "n", "pass_at_n", "against", *TESTED]
 """Columns of the table of readings: Pass@N with this geometry, λ and embedder, all else as chosen,
-minus that of the reading `against`. `n` is one of `POINTS` or `MEAN`."""
+minus that of the reading `against`. `n` is one of `SHOWN_N` or `MEAN`."""
 
 SENSITIVITY = ["criterion", "k", "n", "held_out", "test", "chosen", *TESTED]
 """Columns of the table of shortlists: Pass@N of N heads drawn from it, on held-out training
@@ -73,8 +73,11 @@ questions and on test questions, and the difference of the latter from the chose
 
 TRANSFER = ["against", "title", "n", "sprint", "other", *TESTED]
 """Columns of the table of a selector that learnt from another benchmark: its Pass@N, that of one
-that learnt from the benchmark it is tested on, and the difference. `n` is one of `POINTS` or
+that learnt from the benchmark it is tested on, and the difference. `n` is one of `SHOWN_N` or
 `MEAN`."""
+
+_FROM_ELSEWHERE = ""
+"""Stands for the name of that selector: no selector at home has it."""
 
 
 def curves(
@@ -97,7 +100,7 @@ def curves(
         parts.append(part.assign(n=np.arange(1, len(part) + 1)))
     table = pd.concat(parts, ignore_index=True).dropna(subset="pass_at_n")
     table["computed"] += table["prompts"] * prompt_tokens
-    shown = table["n"].isin(POINTS) & (table["method"] != methods.ORACLE)
+    shown = table["n"].isin(SHOWN_N) & (table["method"] != methods.ORACLE)
     return table[CURVES.columns], table.loc[shown, DIVERSITY]
 
 
@@ -126,9 +129,9 @@ def families(
     for method, its_shuffled in shuffled.items():
         rivals = passed | {SHUFFLED: its_shuffled}
         others = [*passed, SHUFFLED] if method == methods.SPRINT else IGNORING
-        left_out = method, methods.ORACLE
+        against = [name for name in others if name not in (method, methods.ORACLE)]
         compared_with[method] = {method: passed[method]}
-        compared_with[method] |= {name: rivals[name] for name in others if name not in left_out}
+        compared_with[method] |= {name: rivals[name] for name in against}
     return compared_with
 
 
@@ -170,7 +173,7 @@ def embedding_worth(
         compared_with: what it compares.
         pool: size of the pool of heads.
     """
-    shown = table["against"].isin(IGNORING) & table["n"].isin([*POINTS, MEAN])
+    shown = table["against"].isin(IGNORING) & table["n"].isin([*SHOWN_N, MEAN])
     parts = []
     for (method, against), part in table[shown].groupby(["method", "against"], sort=False):
         passed_by_method = compared_with[str(method)]
@@ -260,7 +263,7 @@ def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, Reading]) ->
         {"reading": name, **readings[name]._asdict(), "n": n, "pass_at_n": value}
         for name, values in passed.items()
         for n, value in _means(values).items()
-        if n in (*POINTS, MEAN)
+        if n in (*SHOWN_N, MEAN)
     ]
     tested = tested.rename(columns={"method": "reading"})
     return pd.DataFrame(rows).merge(tested, on=["reading", "n"], how="left")[ABLATION]
@@ -313,18 +316,14 @@ def transfer(
             draws, the others count no more.
         titles: what the page calls them.
     """
-    itself = ""  # the name of the selector from elsewhere
-    by_name = {itself: passed, **at_home}
+    by_name = {_FROM_ELSEWHERE: passed, **at_home}
     draws = min(len(by_draw) for by_draw in by_name.values())
     seeds = min(len(by_draw[0]) for by_draw in by_name.values())
     most = min(map(largest_n, by_name.values()))
-    cut: dict[str, Outcomes] = {}
-    for name, by_draw in by_name.items():
-        shorter = [[values[:, :most] for values in by_seed[:seeds]] for by_seed in by_draw[:draws]]
-        cut[name] = with_mean(shorter)
+    cut = {name: with_mean(_cut(by_draw, draws, seeds, most)) for name, by_draw in by_name.items()}
     labels = [*range(1, most + 1), MEAN]
-    table = compare(cut, [(itself, name) for name in at_home], labels)
-    table = table[table["n"].isin([*POINTS, MEAN])].copy()
+    table = compare(cut, [(_FROM_ELSEWHERE, name) for name in at_home], labels)
+    table = table[table["n"].isin([*SHOWN_N, MEAN])].copy()
     for column, side in (("sprint", "method"), ("other", "against")):
         table[column] = [
             np.mean(cut[name][0], axis=(0, 1))[labels.index(n)]
@@ -332,3 +331,8 @@ def transfer(
         ]
     table["title"] = table["against"].map(titles)
     return table[TRANSFER]
+
+
+def _cut(outcomes: Outcomes, draws: int, seeds: int, most: int) -> Outcomes:
+    """Return the outcomes of the first draws and seeds, up to `most` answers."""
+    return [[values[:, :most] for values in by_seed[:seeds]] for by_seed in outcomes[:draws]]

@@ -42,7 +42,6 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from headsweep.config import Selector
-from headsweep.errors import ConfigError
 from headsweep.sprint import validation
 from headsweep.sprint.methods import SPRINT
 from headsweep.sprint.model import HeadSelector, Setting, rank_heads, squared_distances
@@ -103,24 +102,16 @@ def fit(
 
     They are trained at once, each as it would be alone but for rounding. Embeddings are
     standardised for the optimiser, feature by feature; at the end θ is rescaled so that a selector
-    takes raw embeddings.
+    takes raw embeddings. If no head solves any question, only the second term is trained.
 
     Args:
         vectors: φ(x_i).
         z: Z over the pool.
         settings: settings that differ only in λ and weight decay.
         seeds: seeds of the initial weights, one for each setting.
-
-    Raises:
-        ConfigError: no question is solved by any head.
     """
     embeddings, correct = torch.as_tensor(vectors), torch.tensor(z)
     aligned = correct.any(dim=1)
-    if not aligned.any():
-        raise ConfigError(
-            f"no head solves any of the {len(correct)} training questions, so there is nothing to "
-            "learn; choose easier training questions or a longer max_new_tokens"
-        )
     pool = correct.shape[1]
     epochs = settings[0].epochs
     pairs = max(pool * (pool - 1) / 2, 1)
@@ -145,6 +136,8 @@ def fit(
     def total() -> Float[Tensor, " selectors"]:
         temperature = stack.log_temperature.exp()[:, None, None]
         apart = separation(stack.placed_heads(), weights)
+        if not len(targets):
+            return -diversity * apart
         return alignment(stack.distances(inputs) / temperature, targets) - diversity * apart
 
     def spread() -> list[float]:
@@ -184,7 +177,8 @@ def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[
     adam = partial(adamw, lr=rate, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0)
 
     def step(total: Float[Tensor, ""]) -> None:
-        gradients = list(torch.autograd.grad(total, learnt))
+        # The second term alone does not depend on θ: its gradient is zero.
+        gradients = list(torch.autograd.grad(total, learnt, materialize_grads=True))
         with torch.no_grad():
             stack.theta_weight.mul_(kept)
             adam(learnt, gradients, means, squares, [], steps, amsgrad=False, maximize=False)

@@ -5,6 +5,7 @@ Each reads tables and writes results and their records. Only those that train or
 
 import logging
 from collections.abc import Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pandas as pd
 
 from headsweep import paths, safe_files, tables
 from headsweep.config import Config
-from headsweep.errors import RESULT, TableError
+from headsweep.errors import RESULT, ConfigError, TableError
 from headsweep.planning.batches import at_home
 from headsweep.planning.titles import titles
 from headsweep.record import Stopwatch, peak_resident, read_record, write_record
@@ -37,12 +38,20 @@ def train(config: Config, name: str) -> None:
 
     The final training starts from the first of the config's seeds. Writes `paths.SELECTOR` and
     `paths.CHOICE`.
+
+    Raises:
+        ConfigError: no head solves any training question.
     """
     from headsweep.sprint import fitting, model
 
     experiment = Experiment(config, name)
     options, store = experiment.options, experiment.store
     questions, z = experiment.z(options.train)
+    if not z.any():
+        raise ConfigError(
+            f"selectors.{name}: no head solves any of the {len(z)} training questions, so there is "
+            f"nothing to learn; choose easier training questions or a longer max_new_tokens"
+        )
     embeddings = experiment.questions(options.train, questions).embeddings
     setting, choice = fitting.choose(embeddings, z, options)
     seed = options.seeds[0]
@@ -69,7 +78,7 @@ def train(config: Config, name: str) -> None:
 def rank(config: Config, name: str) -> None:
     """Rank the heads of the pool for each test question.
 
-    Writes `tables.RANKING`, the positions of heads and questions (`tables.POINTS`), and the
+    Writes `tables.RANKING`, the positions of heads and questions (`tables.POSITIONS`), and the
     rankings of selectors, and of their readings, trained from every seed on all training questions
     and on redraws of them, and of selectors trained without each fold (`tables.TRAININGS`).
 
@@ -97,7 +106,7 @@ def rank(config: Config, name: str) -> None:
     cost = {"selection_seconds": seconds, "selection_bytes": held}
     experiment.save(tables.RANKING, table, facts, **cost)
     placed = model.positions(selector, heads, test.ids, vectors)
-    experiment.save(tables.POINTS, placed, facts)
+    experiment.save(tables.POSITIONS, placed, facts)
 
     trainings = _trained_again(experiment, test, selector.setting)
     experiment.save(tables.TRAININGS, trainings, facts)
@@ -106,7 +115,8 @@ def rank(config: Config, name: str) -> None:
 def _trained_again(experiment: Experiment, test: Questions, setting: "Setting") -> pd.DataFrame:
     """Return how other seeds, other training questions and simpler methods rank the heads.
 
-    Columns are those of `headsweep.tables.TRAININGS`.
+    On a redraw the settings of simpler methods are chosen anew if the options say so, as SPRINT's
+    setting is. Columns are those of `headsweep.tables.TRAININGS`.
     """
     from headsweep.sprint import fitting
 
@@ -114,10 +124,16 @@ def _trained_again(experiment: Experiment, test: Questions, setting: "Setting") 
     ids, z = experiment.z(options.train)
     train = experiment.questions(options.train, ids)
     rankings = list(fitting.rank_again(train, z, test, setting, options))
-    for method, ranker in rankers.rankers(train, z, options).items():
-        for drawn, rows in validation.redraws(len(z), options).items():
-            order = ranker(train.of(rows), z[rows], test)
-            rankings.append(fitting.Ranking(method, drawn, options.seeds[0], test.ids, order))
+    redraws = validation.redraws(len(z), options)
+    chosen = rankers.rankers(train, z, options)
+    chosen_on = dict.fromkeys(redraws, chosen)
+    if options.redrawn_setting == "anew":
+        for drawn, rows in redraws.items():
+            if drawn != validation.ALL:
+                chosen_on[drawn] = rankers.rankers(train.of(rows), z[rows], options)
+    for method, (drawn, rows) in product(chosen, redraws.items()):
+        order = chosen_on[drawn][method](train.of(rows), z[rows], test)
+        rankings.append(fitting.Ranking(method, drawn, options.seeds[0], test.ids, order))
     table = pd.DataFrame(rankings).rename(columns={"question_ids": "question_id"})
     table["heads"] = [list(ranking.heads.astype(np.int16)) for ranking in rankings]
     return table.explode(["question_id", "heads"])
@@ -150,7 +166,12 @@ def evaluate(config: Config, name: str) -> None:
     means = {method: mean_over(draws[0]) for method, draws in scores.items()}
     prompt_tokens = graded.prompt_tokens(options.decoding, options.test)
     curves, diversity = evaluation.curves(means, bootstrap, prompt_tokens)
-    alike = validation.overlap(experiment.texts(options.train), experiment.texts(options.test))
+    learnt, asked = config.questions[options.train], config.questions[options.test]
+    alike = validation.overlap(
+        experiment.texts(options.train),
+        experiment.texts(options.test),
+        one_origin=learnt.may_share(asked),
+    )
     differences = _differences(inputs, scores, facts["setting"], alike, bootstrap)
 
     experiment.save(tables.CURVES, curves, facts)

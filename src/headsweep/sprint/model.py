@@ -124,7 +124,7 @@ def positions(
     questions: Sequence[str],
     embeddings: Float[np.ndarray, "questions embedding_dim"],
 ) -> pd.DataFrame:
-    """Return the positions of heads and questions (`headsweep.tables.POINTS`)."""
+    """Return the positions of heads and questions (`headsweep.tables.POSITIONS`)."""
     placed = selector.placed_heads(), selector.placed_questions(torch.as_tensor(embeddings))
     vectors = [*placed[0].numpy(), *placed[1].numpy()]
     kinds = ["head"] * len(heads) + ["question"] * len(questions)

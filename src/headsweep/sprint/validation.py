@@ -143,12 +143,13 @@ def _shuffled(questions: int, seed: int) -> Rows:
     return np.random.default_rng(seed).permutation(questions)
 
 
-def overlap(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
+def overlap(train: pd.DataFrame, test: pd.DataFrame, *, one_origin: bool = True) -> pd.DataFrame:
     """Return to what degree each test question resembles a training question, columns `LIKENESS`.
 
     Both sets have columns `question_id` and `question`. A degree is the first of these that holds:
 
-    - ``same id``: the sets share the question.
+    - ``same id``: the sets share the question. Ids are compared if both sets have `one_origin`:
+      those of different files may be equal by chance, as row numbers are.
     - ``same text``: ignoring case and white space.
     - ``other numbers``: the same text after masking all numbers.
     - ``8-grams``: one training question has at least half of the question's 8-grams of words. Brown
@@ -160,7 +161,8 @@ def overlap(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
     same_id, same_text, masked = dict[str, str](), dict[str, str](), dict[str, str]()
     holders: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for question_id, text in zip(train["question_id"], train["question"], strict=True):
-        same_id[question_id] = question_id
+        if one_origin:
+            same_id[question_id] = question_id
         if text:
             same_text.setdefault(_folded(text), question_id)
             masked.setdefault(_masked(text), question_id)

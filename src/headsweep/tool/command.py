@@ -176,8 +176,8 @@ def solve(
     from headsweep.tool.solve import Solver, to_json, to_text
 
     questions = _questions(question, file)
-    for solved in Solver(run, selector=selector, n=n, verifier=verifier).solve(questions):
-        print((to_json if json else to_text)(solved))
+    for solved in Solver(run, selector=selector, n=n, verifier=verifier).each(questions):
+        print((to_json if json else to_text)(solved), flush=True)
 
 
 def pilot(config: Path, *, slurm: bool = False, cores: int | None = None) -> None:
@@ -288,7 +288,7 @@ def grade(
         gold_column: column of the gold answer
         final: the answers are final ones: they need no box
         workers: processes that grade (default: as many as pay)
-        out: CSV to write: the file's columns, then correct, cause and final_answer
+        out: CSV to write: the file's columns, then correct, cause, final_answer and form
     """
     from headsweep.tool.grade import grade as graded
 

@@ -110,16 +110,18 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     listed = [file for files in tables.values() for file in files.values()]
     every = dict.fromkeys([*stored, *listed, *_of_run(config)])
     wanted = [path for path in every if (here / path).exists()]
+    without = set[Path]()
+    if without_texts:
+        without.update(store.path(QUESTIONS, questions=name) for name in config.questions)
+        _remove_questions(folder)
     for path in wanted:
         intact(here / path)
+        if path in without:
+            _copy_without_texts(here / path, folder / path)
+            continue
         for source in (here / path, record_path(here / path)):
             if source.exists():
                 _copy(source, folder / source.relative_to(here))
-    for questions in config.questions if without_texts else ():
-        kept = folder / store.path(QUESTIONS, questions=questions)
-        table = read_table(kept, QUESTIONS).assign(question="", solution=None)
-        write_table(kept, table, QUESTIONS, read_metadata(kept))
-        rewrite_checksums(kept)
     write_text(folder / "README.md", _card(config, tables, folder))
     return [folder / path for path in (*wanted, Path("config.json"), Path("README.md"))]
 
@@ -130,6 +132,22 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, temporary)
         times = source.stat()
         os.utime(temporary, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def _remove_questions(folder: Path) -> None:
+    """Remove the question sets of an earlier export, which may have texts."""
+    questions = folder / Path(QUESTIONS.path).parent
+    if questions.exists():
+        shutil.rmtree(questions)
+
+
+def _copy_without_texts(source: Path, target: Path) -> None:
+    """Copy a question set without questions and solutions, and its record, which fits the copy."""
+    table = read_table(source, QUESTIONS).assign(question="", solution=None)
+    write_table(target, table, QUESTIONS, read_metadata(source))
+    if record_path(source).exists():
+        _copy(record_path(source), record_path(target))
+        rewrite_checksums(target)
 
 
 def _check_target(folder: Path, run: str) -> None:

@@ -6,6 +6,7 @@ Cells of CSV are text: an id of ``007`` stays what it is.
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,8 +45,18 @@ def column(table: pd.DataFrame, path: object, name: str, option: str) -> pd.Seri
     raise TableError(f"{path} has no column {quoted(name)}, only {there}; name it with {option}")
 
 
-def texts(cells: pd.Series) -> list[str | None]:
-    """Return cells as texts, as they are written; None for an empty one."""
+def texts(cells: pd.Series, origin: object) -> list[str | None]:
+    """Return the cells of a column as texts, as they are written; None for an empty one.
+
+    Raises:
+        TableError: a cell holds several values.
+    """
+    for row, cell in enumerate(cells, 1):
+        if isinstance(cell, list | tuple | dict | np.ndarray):
+            raise TableError(
+                f"{origin} row {row}: {cells.name} holds {quoted(cell)}; write one text in each "
+                f"cell, and a row for each answer"
+            )
     return [None if _missing(cell) else str(cell) for cell in cells]
 
 
@@ -64,10 +75,21 @@ def _json_lines(path: Path) -> pd.DataFrame:
             if not line.strip():
                 continue
             row = json.loads(line, object_pairs_hook=unique)
+            if "\\ud" in line.lower() and not _is_unicode(row):
+                raise ValueError(f"line {number} holds half of a character, as in \\ud83d")
             if not isinstance(row, dict):
                 raise ValueError(f"line {number} is {quoted(row)}, not an object")
             rows.append(row)
     return pd.DataFrame(rows, dtype=object)
+
+
+def _is_unicode(row: object) -> bool:
+    """Return whether texts can be written again: half of a surrogate pair cannot."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _parquet(path: Path) -> pd.DataFrame:

@@ -37,16 +37,17 @@ def grade(
         ConfigError: `out` cannot be written.
     """
     table = read_file(file)
-    answers = texts(column(table, file, answer_column, "--answer-column"))
-    golds = texts(column(table, file, gold_column, "--gold-column"))
+    answers = texts(column(table, file, answer_column, "--answer-column"), file)
+    golds = texts(column(table, file, gold_column, "--gold-column"), file)
     begin = time.monotonic()
     verdicts = judged(file, answers, golds, grader, final=final, workers=workers)
     seconds = time.monotonic() - begin
     if out:
-        columns = pd.DataFrame(verdicts)[["correct", "cause", "answer"]]
+        columns = pd.DataFrame(verdicts)[["correct", "cause", "answer", "form"]]
         columns = columns.rename(columns={"answer": "final_answer"})
         try:
-            write_csv(out, table.drop(columns=columns, errors="ignore").join(columns))
+            kept = table.drop(columns=columns, errors="ignore")
+            write_csv(out, kept.join(columns), verbatim=True)
         except OSError as error:
             raise ConfigError(
                 f"--out {out} cannot be written ({error.strerror}); name another file"

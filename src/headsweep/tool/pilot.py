@@ -23,13 +23,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from headsweep import paths
-from headsweep.config import Config, load, parse
+from headsweep.config import Config, Questions, load, parse
 from headsweep.errors import ConfigError, EngineError
 from headsweep.generation import client
 from headsweep.grading.matrix import grade_batch
 from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.cards import card_of, has_gpu, output_of
-from headsweep.planning.cost import generation_seconds, map_seconds
+from headsweep.planning.cost import generation_seconds, map_seconds, question_count
 from headsweep.planning.forecast import Habits, model_seconds
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.piloted import write_settings
@@ -41,7 +41,7 @@ from headsweep.safe_files import read_arrow, write_json
 from headsweep.tables import ANSWERS
 from headsweep.tool.sweep import answer, prepared
 from headsweep.tool.trial import Trial, attempt
-from headsweep.variants import BASE
+from headsweep.variants import BASE, Variant
 
 _PILOT_QUESTIONS = 20
 _PILOT_HEADS = 2
@@ -138,7 +138,7 @@ def show(config: Path, cores: int | None) -> None:
 
 
 def piloted_batches(config: Config) -> dict[str, PlannedBatch]:
-    """Return the batch that stands for each model: its first greedy one with pruned heads."""
+    """Return the batch that stands for each model: its first greedy one with variants."""
     piloted: dict[str, PlannedBatch] = {}
     for batch in batches(config):
         if config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
@@ -154,12 +154,15 @@ def on_gpu(config: Config, name: str) -> bool:
 def little_config(config: Config, batch: PlannedBatch) -> Config:
     """Return a config of one sweep per piloted head, on the batch's model and first questions.
 
-    The heads are the first and the last of the batch.
+    The heads are the first and the last of the batch, or of the model if the batch has none.
     """
     questions = config.questions[batch.questions]
-    count = min(_PILOT_QUESTIONS, questions.n or _PILOT_QUESTIONS)
-    few = {"n": count, "sampling": "first", "embedder": None}
-    heads = [variant for variant in batch.variants if variant.kind == "head"]
+    few = {"n": min(_PILOT_QUESTIONS, question_count(questions)), "sampling": "first"}
+    few |= {name: Questions.model_fields[name].default for name in ("embedder", "clusters")}
+    model = config.models[batch.model]
+    last = model.layers - 1
+    of_model = [Variant(0, 0), Variant(last, model.heads_in(last)[-1])]
+    heads = [variant for variant in batch.variants if variant.kind == "head"] or of_model
     chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:_PILOT_HEADS]
     sweeps = {
         str(head): {**batch.names, "layers": [head.layer], "heads": [head.head]} for head in chosen

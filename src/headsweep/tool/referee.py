@@ -4,7 +4,7 @@ What is compared is a table with a row for each answer: an id of the question (`
 or `doc_id`), and either `correct`, or `answer` and `gold`, which are graded here. A column `sample`
 tells several answers to a question apart; a column `tokens` gives the length of each. Votes are
 counted if answers are graded here, or if there is a column `final_answer`, as `headsweep grade
---out` writes it.
+--out` writes it, with `form` beside it: final answers of equal form are one.
 """
 
 import math
@@ -139,17 +139,25 @@ def answers_of(table: pd.DataFrame, origin: object, rules: Rules) -> pd.DataFram
         raise TableError(
             f"{origin} has no column {' or '.join(_IDS)}, only {there}; rename the right one"
         )
-    graded = pd.DataFrame({"question_id": texts(table[ids])})
-    graded["sample"] = texts(table["sample"]) if "sample" in table else "0"
+    graded = pd.DataFrame({"question_id": texts(table[ids], origin)})
+    for row, question_id in enumerate(graded["question_id"], 1):
+        if not isinstance(question_id, str):
+            raise TableError(f"{origin} row {row} has no {ids}; give each question an id")
+    graded["sample"] = texts(table["sample"], origin) if "sample" in table else "0"
     label: list[str | None] | None = None
     if "correct" in table:
         graded["correct"] = [_truth(cell, origin) for cell in table["correct"]]
         if "final_answer" in table:
+            found = texts(table["final_answer"], origin)
+            forms: list[str | None] = [None] * len(found)
+            if "form" in table:
+                forms = texts(table["form"], origin)
             label = [
-                canonical(answer) if answer else None for answer in texts(table["final_answer"])
+                form or (canonical(answer) if answer else None)
+                for form, answer in zip(forms, found, strict=True)
             ]
     elif {"answer", "gold"} <= {*table}:
-        answers, golds = texts(table["answer"]), texts(table["gold"])
+        answers, golds = texts(table["answer"], origin), texts(table["gold"], origin)
         verdicts = judged(origin, answers, golds, rules.grader, final=rules.final)
         graded["correct"] = [verdict.correct for verdict in verdicts]
         label = [verdict.form for verdict in verdicts]

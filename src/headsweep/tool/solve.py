@@ -7,20 +7,20 @@ verifier of the user's chooses.
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
 from headsweep import paths
-from headsweep.config import Decoding, Family, Preset
+from headsweep.config import Decoding
 from headsweep.embeddings import embed, load_embedder
 from headsweep.errors import ConfigError
 from headsweep.generation.alone import placed
 from headsweep.generation.unit import Unit
 from headsweep.generation.worker import Worker
-from headsweep.grading.pool import read_texts
+from headsweep.grading.pool import Reading, read_texts
 from headsweep.models.load import load_model
 from headsweep.planning.plan import aligned
 from headsweep.record import read_json
@@ -33,6 +33,8 @@ Verifier = Callable[[str, list[str]], Sequence[float]]
 """Scores texts that answer a question; higher is better."""
 
 _HEADS = 8
+_TOGETHER = 32
+"""Questions that are answered at once: enough to fill batches, few enough to see results soon."""
 
 
 class Candidate(NamedTuple):
@@ -51,18 +53,16 @@ class Candidate(NamedTuple):
 def count_votes(
     heads: Sequence[str],
     texts: Sequence[str],
-    family: Family,
-    preset: Preset,
+    readings: Sequence[Reading],
     scores: Sequence[float] | None = None,
 ) -> tuple[list[Candidate], float | None]:
-    """Return the distinct answers of heads, nearest first, in their texts, and their agreement.
+    """Return the distinct answers of heads, nearest first, as read in their texts, and agreement.
 
     The answer with the highest of a verifier's scores comes first, or without them the one with
     most votes; the nearest head breaks ties. A text without an answer has no vote. Agreement is the
     share of pairs of heads with equal answers; None for a single head. Answers are equal if the
     grader's form of them is, as where a run counts votes.
     """
-    readings = read_texts(texts, family, preset)
     answers = [reading.answer for reading in readings]
     forms = [reading.form for reading in readings]
     groups = [forms.index(form) for form in forms]
@@ -162,9 +162,22 @@ class Solver:
         Raises:
             ConfigError: the verifier does not return a number for each text.
         """
+        return list(self.each(questions))
+
+    def each(self, questions: Sequence[str]) -> Iterator[Solved]:
+        """Yield what `solve` returns, as soon as a group of questions is answered."""
         vectors = embed(self._embedder, list(questions))
         order, _ = rank_heads(self._selector, vectors)
         nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
+        for start in range(0, len(questions), _TOGETHER):
+            group = slice(start, start + _TOGETHER)
+            texts = self._answer(questions[group], nearest[group])
+            yield from map(self._count, questions[group], nearest[group], texts)
+
+    def _answer(
+        self, questions: Sequence[str], nearest: Sequence[list[Variant]]
+    ) -> list[dict[Variant, str]]:
+        """Return what the base model and the nearest heads write to each question."""
         unit = Unit(
             decoding=self._decoding,
             family=self._family,
@@ -179,7 +192,7 @@ class Solver:
         texts: list[dict[Variant, str]] = [{} for _ in questions]
         for variant, answer in self._worker.run(unit):
             texts[int(answer["question_id"])][variant] = answer["text"]
-        return list(map(self._count, questions, nearest, texts))
+        return texts
 
     def _count(self, question: str, heads: list[Variant], texts: dict[Variant, str]) -> Solved:
         written = [texts[head] for head in heads]
@@ -191,9 +204,8 @@ class Solver:
                     f"verifier {self._verifier!r} returned {scores} for {len(written)} texts; it "
                     f"has to return a number for each"
                 )
-        family, preset = self._family, self._preset
-        candidates, agreement = count_votes(list(map(str, heads)), written, family, preset, scores)
-        (base,) = read_texts([texts[BASE]], family, preset)
+        base, *readings = read_texts([texts[BASE], *written], self._family, self._preset, keep=True)
+        candidates, agreement = count_votes(list(map(str, heads)), written, readings, scores)
         return Solved(question, candidates, agreement, base.answer)
 
 

@@ -233,6 +233,11 @@ def described_questions(benchmark: str, given: Mapping[str, Any]) -> dict[str, A
     if Path(benchmark).suffix in (".csv", ".jsonl", ".gz"):
         file = str(Path(benchmark).expanduser().absolute())
         return {**section, "benchmark": "custom", "file": file}
+    if Path(benchmark).expanduser().is_file():
+        raise ConfigError(
+            f"benchmark {benchmark!r} is a file that is not read; files end in .csv or .jsonl, or "
+            f"in one of them with .gz, in small letters: convert it, or rename it"
+        )
     if re.fullmatch(r"[\w.-]+/[\w.-]+", benchmark):
         return {**section, "benchmark": "custom", "dataset": benchmark}
     names = ", ".join(name for name in get_args(Benchmark) if name != "custom")
