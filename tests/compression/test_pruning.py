@@ -102,8 +102,8 @@ def test_every_criterion_chooses(criterion, qwen2, tmp_path):
 
 
 def test_no_text_is_longer_than_the_model_reads(tmp_path):
-    """GPT-2 reads 128 tokens by its config, whatever its tokenizer says; a text has 160."""
-    kind = Architecture("GPT2", {"max_position_embeddings": 128})
+    """GPT-2 reads 100 tokens by its config, whatever its tokenizer says; a text has 160."""
+    kind = Architecture("GPT2", {"max_position_embeddings": 100})
     for part in (tiny_models.build(kind), word_tokenizer(WORDS, 1)):
         part.save_pretrained(tmp_path / "gpt2")
     options = {"ratio": 0.4, "criterion": "entropy", "texts": [" ".join(WORDS * 4)]}

@@ -190,7 +190,7 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
     for name, selector in config.selectors.items():
         model = papers.published_name(config.models[selector.model])
         trained_on, tested_on = (config.questions[name] for name in (selector.train, selector.test))
-        if model == _SELECTOR and not tested_on.generated and trained_on.family == tested_on.family:
+        if model == _SELECTOR and not tested_on.generated and trained_on.home == tested_on.home:
             table = Source.read(config, paths.PAIRED, PAIRED, selector=name).rows
             # Intervals that hold at all N at once: the claims are about the whole curve.
             ends = {"difference": "lead", "band_low": "lead_low", "band_high": "lead_high"}

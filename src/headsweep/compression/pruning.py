@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
+from transformers import PreTrainedModel
 
 from headsweep.compression import criteria
 from headsweep.compression.calibration import Scores, row_batches
@@ -32,12 +33,12 @@ from headsweep.safe_files import read_table
 from headsweep.tables import ACCURACY
 from headsweep.variants import Variant
 
-_MEASURED_TOKENS = 128
+_MEASURED_TOKENS = 128  # or as many as the model reads
 _SCORED_TOKENS = 512  # of a calibration text, at most
 _SIZES = {
     "parameters": "parameters",
     "layer_parameters": "parameters of the layers",
-    "flops": f"operations, {_MEASURED_TOKENS} tokens",
+    "flops": "operations, {tokens} tokens",
     "weight_bytes": "bytes of weights",
 }
 _HOW = (
@@ -133,7 +134,7 @@ def prune(
             count = criteria.even_count(ratio, geometry, unit, partial(allows, model.config))
         else:
             count = heads_at(ratio, geometry.heads)
-        longest = min(_SCORED_TOKENS, most_tokens(model.config) or _SCORED_TOKENS)
+        longest = _at_most(_SCORED_TOKENS, model)
         rows = partial(_token_ids, folder, texts or (), calibration, longest)
         ranked = criteria.Ranked(
             model,
@@ -149,19 +150,25 @@ def prune(
             raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
         about = by.about.format(alpha=alpha, seed=seed)
 
-    before = size(model, geometry, _MEASURED_TOKENS)
+    tokens = _at_most(_MEASURED_TOKENS, model)
+    before = size(model, geometry, tokens)
     if form == "zeroed":
         zero_heads(model, geometry, removed)
     else:
         geometry = remove_heads(model, geometry, removed)
-    after = size(model, geometry, _MEASURED_TOKENS)
+    after = size(model, geometry, tokens)
     measured = {
-        name: f"{getattr(after, field):,} of {getattr(before, field):,}"
+        name.format(tokens=tokens): f"{getattr(after, field):,} of {getattr(before, field):,}"
         for field, name in _SIZES.items()
     }
     facts = Pruning(source, revision_of(folder), removed, about, measured, _HOW)
     save_pruned(model, geometry, out, form, facts, folder, stopwatch)
     return Pruned(out, form, tuple(removed), before, after)
+
+
+def _at_most(tokens: int, model: PreTrainedModel) -> int:
+    """Return so many tokens, or as many as a model reads, if these are fewer."""
+    return min(tokens, most_tokens(model.config) or tokens)
 
 
 def _check_choice(

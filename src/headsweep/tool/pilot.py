@@ -339,7 +339,7 @@ def _gigabytes_in_use(*, of_gpus: bool) -> float:
 
 def _print_table(tried: Mapping[str, Tried]) -> None:
     rows = [["model", *_TITLES], *([name, *model.cells] for name, model in tried.items())]
-    asked = f"base and {_PILOT_HEADS} heads of each model on {_PILOT_QUESTIONS} questions"
+    asked = f"base and {_PILOT_HEADS} heads of each model on up to {_PILOT_QUESTIONS} questions"
     print(f"{asked}, by the run's own engine")
     print("prefill and decoding at full width are timed apart: tokens a second of all workers")
     print(aligned(rows, left=1))
