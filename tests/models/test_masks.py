@@ -309,7 +309,7 @@ def test_nothing_stays_behind_and_a_head_out_of_range_is_refused(qwen2, prune):
 
 
 def test_the_table_of_architectures_lists_what_is_tested_and_holds_here_too():
-    line = r"^\| `(\w+)` \| ([\w ]+) \|.*\| (packed|modules|–) \| (\S+) \| (\S+) \|$"
+    line = r"^\| `(\w+)` \| ([\w ]+) \|.*\| (packed|modules|refused|–) \| (\S+) \| (\S+) \|$"
     listed = re.findall(line, PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     tested = {each.name: (each, kind) for kind, group in TESTED.items() for each in group}
     assert [row[:2] for row in listed] == [(name, kind) for name, (_, kind) in tested.items()], (

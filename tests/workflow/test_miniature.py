@@ -87,10 +87,10 @@ def test_a_solver_has_its_gpu_as_long_as_it_lives(finished, monkeypatch):
     monkeypatch.setattr(sys.modules[Solver.__module__], "placed", placed)
     solver = Solver(finished[0] / "results/mini", n=2)
     solver.solve(["1 + 1 = ?"])
-    assert told == ["auto held"]
+    assert told == ["cpu held"]
     del solver
     gc.collect()
-    assert told == ["auto held", "released"]
+    assert told == ["cpu held", "released"]
 
 
 FAMILIES = yaml.safe_load(

@@ -310,7 +310,7 @@ def _compression(config: Config) -> Iterator[ReportVerdict]:
         so = row.say("{saved} fewer parameters.", saved=Cell("whole_removed", "percent"))
         if is_narrow(row.value("test_time"), row.value("test_time_high")):
             so = row.say(
-                "Test time: {test_time} of the original.",
+                "Test time: ×{test_time}.",
                 test_time=Cell("test_time", "ratio"),
             )
         if causal and mark == "–" and row.number(low):  # a verdict is short: the page has the rest

@@ -1,10 +1,14 @@
 """What an engine is given to answer in one run."""
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from __future__ import annotations
 
-from headsweep.config import Decoding, Family
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
 from headsweep.variants import Variant
+
+if TYPE_CHECKING:
+    from headsweep.config import Decoding, Family
 
 Key = tuple[str, int]  # question id and sample: what a variant gives one answer to
 
