@@ -24,7 +24,7 @@ _ENDS = ["difference", "low", "high"]
 
 # What begins a line, by topic; what is found in it, and the names of its numbers.
 _TOPICS = {
-    "heads": r"Best of|One head: ",
+    "heads": r"(Best of \d+|One head): .* points, ",
     "sampling": r"\d answers, ",
     "question": r"Against shuffled questions",
     "families": r"answers' tokens",
