@@ -81,8 +81,10 @@ def test_a_solver_has_its_gpu_as_long_as_it_lives(finished, monkeypatch):
     @contextmanager
     def placed(section):
         told.append(f"{section.device} held")
-        yield "cpu"
-        told.append("released")
+        try:
+            yield "cpu"
+        finally:  # as `placed` itself lets go of the GPU
+            told.append("released")
 
     monkeypatch.setattr(sys.modules[Solver.__module__], "placed", placed)
     solver = Solver(finished[0] / "results/mini", n=2)
