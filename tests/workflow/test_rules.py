@@ -269,10 +269,11 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
     for file in (*made, store.path(paths.MODEL, model="big")):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    record = {"question_id": "q", "sample": 0, "text": 'cites "question_id": 3'}
+    begun = {"question_id": "q", "sample": 0, "token_ids": [5, 6], "margin": 0.5}
+    record = begun | {"text": 'cites "stop_reason": 3', "stop_reason": "eos"}
     for variant, times in (("L05H03", 3), ("L00H11", 2), ("L01H00", 9)):
         file = store.path(paths.JOURNAL, **names, questions="test", variant=variant)
-        journal.append(file, [{"engine": {"dtype": "float32"}}, *times * [record]])
+        journal.append(file, [{"engine": {"dtype": "float32"}}, *times * [record], begun])
     total = 7 * (336 + 1) + 7 * 16 + 7 + 50 * (336 + 1)
     found = 7 + 50 + 2 + 7  # one table of each set, two records of one journal, all of another
     parts = f"{found:,} of {total:,} answers ({total - found:,} to generate), 1 of 2 models"

@@ -164,7 +164,7 @@ def planned_answers(workflow: Any) -> list[Path]:
 def held(rules: Rules) -> str:
     """Say how much of what a config needs is in the store already, in one line.
 
-    Answers in journals count. No table of answers is read: one that is there holds all of them, and
+    Whole answers in journals count. No table of answers is read: one that is there holds all of them, and
     how many these are says the question set, or else what `headsweep plan` assumes.
     """
     total = stored = 0
@@ -184,7 +184,7 @@ def held(rules: Rules) -> str:
             records = 0
             for file in journal_files(path(paths.JOURNAL, variant=variant, **batch.names)):
                 with contextlib.suppress(FileNotFoundError):  # it has just become a table
-                    records += file.read_bytes().count(b'"question_id":')  # one in each
+                    records += file.read_bytes().count(b'"stop_reason":')  # one in each that ended
             stored += min(answers, records)
     models = [path(paths.MODEL, model=name).exists() for name in config.models]
     every = seeded_arms(config)

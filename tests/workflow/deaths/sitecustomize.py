@@ -22,6 +22,8 @@ if "HEADSWEEP_TEST_DEATHS" in os.environ and "headsweep.generation.server" in sy
 
     def _append_and_die(path, records):
         _append(path, records)
+        if not all("stop_reason" in record for record in records):
+            return  # of an answer that has begun
         with Path(f"{_moments}.count").open("ab") as stream:
             stream.write(b".")
             stream.flush()
