@@ -164,8 +164,8 @@ def planned_answers(workflow: Any) -> list[Path]:
 def held(rules: Rules) -> str:
     """Say how much of what a config needs is in the store already, in one line.
 
-    Whole answers in journals count. No table of answers is read: one that is there holds all of them, and
-    how many these are says the question set, or else what `headsweep plan` assumes.
+    Whole answers in journals count. No table of answers is read: one that is there holds all of
+    them, and how many these are says the question set, or else what `headsweep plan` assumes.
     """
     total = stored = 0
     config = rules.config
