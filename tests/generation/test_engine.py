@@ -134,6 +134,19 @@ def fed(model):
     return shapes
 
 
+def fed_texts(monkeypatch):
+    """Return a list that fills with the lengths of the texts that are fed together."""
+    fed = []
+    feed = SlotRows.feed
+
+    def told(slots, first, rows, texts):
+        fed.append([len(text) for text in texts])
+        return feed(slots, first, rows, texts)
+
+    monkeypatch.setattr(SlotRows, "feed", told)
+    return fed
+
+
 def steps(shapes):
     """Return the numbers of rows that were fed single tokens."""
     return [rows for rows, tokens in shapes if tokens == 1]

@@ -17,6 +17,7 @@ from test_engine import (
     answer_all,
     assert_alike,
     assert_exact,
+    fed_texts,
     loaded_model,
     random_prompts,
     requests,
@@ -92,14 +93,7 @@ def test_the_sizes_of_a_gpu_change_no_token(on_gpu, monkeypatch):
 
 
 def test_prompts_of_a_gpu_are_prefilled_a_few_at_a_time(on_gpu, monkeypatch):
-    fed = []
-    feed = SlotRows.feed
-
-    def told(slots, first, rows, texts):
-        fed.append([len(text) for text in texts])
-        return feed(slots, first, rows, texts)
-
-    monkeypatch.setattr(SlotRows, "feed", told)
+    fed = fed_texts(monkeypatch)
     monkeypatch.setattr(engine, "PREFILLED", 20)
     loaded = loaded_model(tiny_models.build(QWEN2))
     answer_all(loaded, plan(random_prompts((9, 8, 7, 6, 5, 25)), [BASE]), 16)

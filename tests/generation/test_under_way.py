@@ -8,6 +8,7 @@ from test_engine import (
     NEW_TOKENS,
     QWEN2,
     assert_alike,
+    fed_texts,
     loaded_model,
     random_prompts,
     requests,
@@ -16,7 +17,6 @@ from test_engine import (
 from headsweep import paths
 from headsweep.config import Decoding
 from headsweep.generation import engine, journal, worker
-from headsweep.generation.decoder import SlotRows
 from headsweep.generation.engine import Engine
 from headsweep.generation.locks import Locks
 from headsweep.generation.requests import Request, Row
@@ -62,14 +62,7 @@ def test_another_engine_goes_on_and_decodes_nothing_twice(decoding, monkeypatch)
 
 
 def test_texts_enter_a_few_at_a_time_with_what_has_begun(monkeypatch):
-    fed = []
-    feed = SlotRows.feed
-
-    def told(slots, first, rows, texts):
-        fed.append([len(text) for text in texts])
-        return feed(slots, first, rows, texts)
-
-    monkeypatch.setattr(SlotRows, "feed", told)
+    fed = fed_texts(monkeypatch)
     monkeypatch.setattr(engine, "PREFILLED_ON_CPU", 20)
     prompts = random_prompts((9, 8, 7, 6, 5, 25))
     wanted = [Request(f"q{number}", prompt) for number, prompt in enumerate(prompts)]
