@@ -28,6 +28,7 @@ from headsweep.errors import ConfigError, quoted
 from headsweep.variants import FAMILIES, IN_VLLM, Variant
 
 _RIVALS = ("greedy cover", "best single head", "random heads")
+_NAME_SPLITS = "where a file has several splits, name their column: columns.split"
 _TAKEN = ("store", "gallery")  # folders of results/ that are not runs
 _CLAIMS, _COMPRESSION = "claims", "compression_"  # names of other tables
 
@@ -177,7 +178,7 @@ class Config(Section):
             raise ValueError(
                 f"{where}: train {entry.train!r} and test {entry.test!r} are both drawn from "
                 f"{testing.origin}; test on questions that nothing is learnt from or chosen on "
-                f"(where a file has several splits, name their column: columns.split)"
+                f"({_NAME_SPLITS})"
             )
 
     def _check_top(self, where: str, sweep: Sweep, wanted: TopHeads) -> None:
@@ -199,8 +200,8 @@ class Config(Section):
         if self.questions[chosen_by.questions].may_share(testing):
             raise ValueError(
                 f"{where}.heads: {kind} {name!r} and the sweep have questions drawn from "
-                f"{testing.origin}; choose heads on questions that they are not tested on (where a "
-                f"file has several splits, name their column: columns.split)"
+                f"{testing.origin}; choose heads on questions that they are not tested on "
+                f"({_NAME_SPLITS})"
             )
         if isinstance(chosen_by, Sweep) and isinstance(chosen_by.heads, TopHeads):
             raise ValueError(
