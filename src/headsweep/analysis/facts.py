@@ -20,13 +20,11 @@ from headsweep.errors import TableError
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_bytes, write_record
 from headsweep.safe_files import unreadable
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import FileKind, Table
 from headsweep.text import nats, part, percent, plain, points
 
 _LOG = logging.getLogger(__name__)
-
-SIGNIFICANCE = 0.05
-"""Level of tests against chance; false discovery rate among heads called different from base."""
 
 LEAST_P = 0.001
 """The smallest p-value that is told as a number."""

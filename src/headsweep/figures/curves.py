@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.optimize import isotonic_regression
 
-from headsweep.analysis.facts import SIGNIFICANCE, rows_of
+from headsweep.analysis.facts import rows_of
 from headsweep.analysis.trials import METHOD, Trial
 from headsweep.figures.draw import Figure, empty
 from headsweep.figures.style import (
@@ -29,6 +29,7 @@ from headsweep.figures.style import (
     method_line,
 )
 from headsweep.sprint.methods import ORACLE, RANDOM, RIVALS, SPRINT
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import percent, plain, points, short
 
 _COVERED = {

@@ -18,6 +18,7 @@ from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import read_table, write_csv
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import ACCURACY, GRADIENTS, SCORES
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ def write_tables(config: Config, name: str) -> None:
             called[answered] += f", decoding {batch.decoding}"
     tables = {
         "heads": heads,
-        "layers": layers_table(heads),
+        "layers": layers_table(heads, scores),
         "foretold": foretold(heads, outcomes, called),
     }
     path = partial(store.path, paths.MAP, map=name)
@@ -55,6 +56,6 @@ def write_tables(config: Config, name: str) -> None:
     facts = {"map": config.maps[name].model_dump(mode="json"), "seed": config.seed}
     facts[BASIS] = basis(config, "maps", name)
     write_record(made[-1], stopwatch, facts, together=made)
-    shown = heads[heads["adjusted"] < 0.05].groupby("outcome")["variant"].count()
+    shown = heads[heads["adjusted"] < SIGNIFICANCE].groupby("outcome")["variant"].count()
     told = ", ".join(f"{outcome} {count}" for outcome, count in shown.items())
     _LOG.log(RESULT, "%s: heads shown to matter: %s", name, told or "none")

@@ -5,13 +5,14 @@ from typing import Any
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis.facts import SIGNIFICANCE, Source
+from headsweep.analysis.facts import Source
 from headsweep.config import Config
 from headsweep.maps.outcomes import HEADS, LIKELIHOOD, PREFERENCE, SOLUTIONS
 from headsweep.planning.batches import pool
 from headsweep.planning.titles import title
 from headsweep.report.blocks import Picture, Section
 from headsweep.report.explorer import colour
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import nats
 
 _TITLES = {

@@ -1,4 +1,7 @@
 """Statistics over questions, as functions of arrays: Pass@N, votes, intervals, tests of gains."""
 
-LEVEL = 0.95
+SIGNIFICANCE = 0.05
+"""Level of tests against chance."""
+
+LEVEL = 1 - SIGNIFICANCE
 """Confidence level of all intervals."""

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Real
 from scipy.special import bdtr, chdtrc, stdtrit
 
-from headsweep.statistics import LEVEL
+from headsweep.statistics import LEVEL, SIGNIFICANCE
 
 Differences = Real[np.ndarray, "questions heads"]
 """z_ih − z_i,base; of several samples a question, the difference of their means."""
@@ -58,7 +58,7 @@ def surely_hurts(differences: Differences) -> Bool[np.ndarray, " heads"]:
     One-sided exact binomial test of the changed questions at 5%, Bonferroni over heads.
     """
     gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
-    return bdtr(gained, gained + lost, 0.5) < 0.05 / differences.shape[1]
+    return bdtr(gained, gained + lost, 0.5) < SIGNIFICANCE / differences.shape[1]
 
 
 def best_gain(
@@ -95,7 +95,7 @@ def best_gain(
 def against_placebos(
     heads: Differences, placebos: Differences, resamples: int, seed: int
 ) -> tuple[float, float]:
-    """Return the best placebo's gain, and the p-value that the best of as many heads gains more.
+    """Return the best placebo's gain, and the p-value of the best head's lead over it.
 
     Under the null, heads and placebos are exchangeable on every question. The statistic is the best
     head's gain minus the best placebo's. Its null distribution comes from swapping heads and
