@@ -12,6 +12,7 @@ from headsweep.analysis.gains import (
     controls,
     cut_cells,
     failures,
+    head_tests,
     read_z,
     shown,
 )
@@ -169,11 +170,57 @@ def test_a_gain_that_passes_the_corrected_test_only_with_cut_answers_is_doubtful
         differences[40:44, head] = -1
     of_base = np.zeros((200, 1), bool)
     of_base[:12] = True  # twelve of the gains
-    table = cut.without_cut(differences, of_base, np.zeros_like(differences, bool))
+    table = cut.without_cut(differences, of_base, np.zeros_like(differences, bool), 1.0)
     assert table.loc[0, "uncut_low"] > 0
     assert table["cut_decides"].tolist() == [True, *[False] * 23]
-    alone = cut.without_cut(differences[:, :1], of_base, np.zeros((200, 1), bool))
+    alone = cut.without_cut(differences[:, :1], of_base, np.zeros((200, 1), bool), 1.0)
     assert not alone["cut_decides"].any()
+
+
+def test_a_gain_whose_band_over_all_heads_reaches_zero_without_cut_answers_is_doubtful():
+    differences = np.zeros((200, 2), int)
+    differences[:20, 0] = 1
+    differences[20:23, 0] = -1
+    of_base = np.zeros((200, 1), bool)
+    of_base[:3] = True  # three of the gains
+    for wider, doubtful in ((1.0, False), (1.6, True)):
+        table = cut.without_cut(differences, of_base, np.zeros_like(differences, bool), wider)
+        assert table["cut_decides"].tolist() == [doubtful, False]
+
+
+@pytest.mark.parametrize(("layers", "hurting"), [(3, 10), (14, 80)])
+def test_clear_harm_of_other_heads_makes_no_gain_easier_to_show(layers, hurting):
+    """One of 24 or 112 heads gains 15 and loses 4 of 200 questions."""
+    variants = [BASE, *heads(range(layers), range(8))]
+    names = [str(variant) for variant in variants]
+    base = np.repeat([[1], [0]], [120, 80], axis=0)
+    z = pd.DataFrame(base.repeat(len(names), axis=1), columns=names)
+    z[["question_id", "subject", "level"]] = [[place, None, None] for place in range(200)]
+    gaining, harmful, others = names[1], names[2 : 2 + hurting], names[2 + hurting :]
+    z.loc[120:134, gaining] = 1
+    z.loc[0:3, gaining] = 0
+    for place, name in enumerate(harmful):
+        z.loc[place : place + 39, name] = 0
+    for place, name in enumerate(others):
+        z.loc[place : place + 2, name] = 0
+        z.loc[130 + place : 132 + place, name] = 1
+    table = head_tests(z, simulation.graded(z, names), variants, seed=0)
+    assert table.set_index("variant").loc[gaining, "q"] < 0.05
+    assert shown(table, 1).empty
+    assert sorted(shown(table, -1)["variant"]) == harmful
+    # Alone it would be shown.
+    alone = head_tests(z, simulation.graded(z, names), variants[:2], seed=0)
+    assert shown(alone, 1)["variant"].tolist() == [gaining]
+
+
+def test_a_head_is_shown_only_where_test_and_band_both_say_so():
+    table = pd.DataFrame({"variant": list("abcdef"), "gain": [0.1, 0.1, 0.1, -0.1, -0.1, 0.1]})
+    table["adjusted"] = [0.01, 0.01, 0.05, 0.01, 0.01, np.nan]
+    table["band_low"] = [0.01, 0.0, 0.01, -0.2, -0.2, np.nan]
+    table["band_high"] = [0.2, 0.2, 0.2, -0.01, 0.0, np.nan]
+    table["cut_decides"] = False
+    assert shown(table, 1)["variant"].tolist() == ["a"]
+    assert shown(table, -1)["variant"].tolist() == ["d"]
 
 
 def test_failures_say_how_a_head_fails(found, z, tmp_path):

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from scipy.stats import beta
 
-from headsweep.analysis.gains import cells, shown
+import simulation
+from headsweep.analysis.gains import head_tests, shown
 from headsweep.proof.worlds import coins, experts, gaining
 from headsweep.sprint import evaluation
 from headsweep.sprint.evaluation import MEAN, SHUFFLED
@@ -38,12 +39,18 @@ def assert_rare(wrong):
         assert few <= {40: 9, 8: 4}[draws], f"{few} of {draws}"
 
 
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    monkeypatch.setattr("headsweep.analysis.gains._BOOTSTRAP", 400)
+
+
 def helping(outcomes):
     """Return the heads that are shown to help when lost, as a run's verdict has them."""
     names = [str(BASE), *map(str, POOL)]
     z = pd.DataFrame(outcomes.astype(int), columns=names).assign(subject=None, level=None)
-    heads_table = cells(z, [BASE, *POOL]).query("by == 'overall'")
-    return shown(heads_table.assign(cut_decides=False), 1)["variant"].tolist()
+    z["question_id"] = z.index
+    none_cut = simulation.graded(z, names)
+    return shown(head_tests(z, none_cut, [BASE, *POOL], seed=0), 1)["variant"].tolist()
 
 
 @pytest.mark.parametrize("flipped", [0.1, 0.3])

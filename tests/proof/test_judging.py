@@ -20,8 +20,9 @@ SECRET = {SABOTAGED: "L03H00", EXPERTS: SUBJECTS}
 def table_of_heads(base, **gains):
     rows = [("base", base, 0.0, 1.0), ("L05H03", base, 0.0, 1.0)]
     rows += [(head, base + gain, gain, 0.001) for head, gain in gains.items()]
-    table = pd.DataFrame(rows, columns=["variant", "accuracy", "gain", "q"])
-    return table.assign(cut_decides=False)
+    table = pd.DataFrame(rows, columns=["variant", "accuracy", "gain", "adjusted"])
+    ends = {"band_low": table["gain"] - 0.01, "band_high": table["gain"] + 0.01}
+    return table.assign(cut_decides=False, **ends)
 
 
 def worth(low):

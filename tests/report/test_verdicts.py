@@ -160,7 +160,7 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     best = pruned.loc[pruned["gain"].idxmax()]
     found = outcome(config, "heads")
     assert found.answer == "No head is shown to help when lost"
-    hurt = ((pruned["q"] < 0.05) & (pruned["gain"] < 0)).sum()
+    hurt = ((pruned["adjusted"] < 0.05) & (pruned["band_high"] < 0)).sum()
     ends = (FORMS["points"](best[name]) for name in ("gain", "band_low", "band_high"))
     assert "Best of 24: {} ({} to {}) points".format(*ends) in str(found)
     # The bound is that of all heads, not that of the one picked.
@@ -172,7 +172,9 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     )
     changed = (best["gained"] + best["lost"]) / 200
     assert best["shows"] == pytest.approx(smallest_gain(200, changed, 24), abs=1e-3)
-    change(config, paths.CONTROLS, {"q": 0.001, "gain": 0.1}, sweep="demo", table="heads")
+    pruned_alone = [None, *[0.001] * 24]
+    shown = {"adjusted": pruned_alone, "gain": 0.1, "band_low": pruned_alone, "band_high": 0.2}
+    change(config, paths.CONTROLS, shown, sweep="demo", table="heads")
     assert outcome(config, "heads").answer == "24 heads help when lost"
     assert "would likely show" not in str(outcome(config, "heads"))
     decided = {"cut_decides": [None, True, *[False] * 23]}
@@ -216,6 +218,15 @@ def test_luck_of_questions_without_subjects_is_that_of_layers(config):
     mean = gains.loc[gains["by"] == "overall", "gain"].mean()
     wanted = f"The best head of a layer gains {FORMS['points'](mean)} points on average (layers: 3)"
     assert wanted in str(section.lead[0])
+    assert str(section.lead[0]).endswith("None pass the corrected test.")
+    # What passes is what the verdict says, not the false discovery rate of layers.
+    heads = Source.read(config, paths.CONTROLS, sweep="demo", table="heads").rows
+    best = heads["gain"] == heads.groupby("layer")["gain"].transform("max")
+    for layer, lows, told in ((2, 0.01, "1 pass"), (2, 0.0, "None pass"), (-1, 0.01, "None pass")):
+        passing = {"band_low": np.where(best & (heads["layer"] == layer), lows, -0.1)}
+        change(config, paths.CONTROLS, {"adjusted": 0.01} | passing, sweep="demo", table="heads")
+        luck(config, again := Section("luck", ""))
+        assert f" {told} the corrected test." in str(again.lead[0])
     gains[gains["by"] != "subject"].assign(heads=1).to_csv(path, index=False)
     rewrite_checksums(path)
     luck(config, alone := Section("luck", ""))

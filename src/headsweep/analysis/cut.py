@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
 
-from headsweep.analysis.facts import SIGNIFICANCE
-from headsweep.statistics.intervals import false_discovery, mcnemar, paired_interval
+from headsweep.analysis.joint_tests import passes, tested
+from headsweep.statistics.intervals import paired_interval
 from headsweep.text import percent
 from headsweep.variants import BASE
 
@@ -21,8 +21,8 @@ NOTABLE_SHARE = 0.02
 
 UNCUT = ["uncut_gain", "uncut_low", "uncut_high", "cut_decides"]
 """Columns: a head's gain without the changed questions whose wrong answer was cut, with its 95%
-interval; whether that turns its sign, brings its interval over zero, or keeps it from passing the
-test that is corrected over all heads."""
+interval; whether that turns its sign, brings its interval over zero, or keeps it from passing what
+is corrected over all heads (`headsweep.analysis.joint_tests.passes`)."""
 
 
 def cut_answers(
@@ -41,17 +41,23 @@ def without_cut(
     differences: Int[np.ndarray, "questions heads"],
     of_base: Bool[np.ndarray, "questions 1"],
     of_heads: Bool[np.ndarray, "questions heads"],
+    wider: float,
 ) -> pd.DataFrame:
-    """Return what gains are if cut answers decide no question: columns `UNCUT`, a row a head."""
+    """Return what gains are if cut answers decide no question: columns `UNCUT`, a row a head.
+
+    Args:
+        differences: of heads to base.
+        of_base: which answers of the base model were cut.
+        of_heads: likewise of the heads.
+        wider: as of `headsweep.analysis.joint_tests.tested`.
+    """
     by_cut = np.where(differences > 0, of_base, (differences < 0) & of_heads)
     kept = np.where(by_cut, 0, differences)
     low, _ = paired_interval(differences)
     kept_low, kept_high = paired_interval(kept)
     gained = differences.mean(axis=0) > 0
-    passes, still_passes = (
-        false_discovery(mcnemar(each)) < SIGNIFICANCE for each in (differences, kept)
-    )
-    no_longer = (kept.mean(axis=0) <= 0) | ((low > 0) & (kept_low <= 0)) | (passes & ~still_passes)
+    passed, still_passed = (passes(tested(each, wider), 1) for each in (differences, kept))
+    no_longer = (kept.mean(axis=0) <= 0) | ((low > 0) & (kept_low <= 0)) | (passed & ~still_passed)
     decides = gained & no_longer
     columns = (kept.mean(axis=0), kept_low, kept_high, decides)
     return pd.DataFrame(dict(zip(UNCUT, columns, strict=True)))

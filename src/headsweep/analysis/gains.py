@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headsweep.analysis import joint_tests
 from headsweep.analysis.cut import UNCUT, cut_answers, without_cut
-from headsweep.analysis.facts import SIGNIFICANCE
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.batches import placebos, pool
@@ -59,14 +59,16 @@ otherwise. `base`: accuracy of the base model. `placebo`: noise placebos; `numer
 decoded again; each as many as heads, empty if the sweep has none."""
 
 HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
-HEADS += ["p", "q", "shows", "band_low", "band_high", *UNCUT]
+HEADS += ["p", "adjusted", "q", "shows", "band_low", "band_high", *UNCUT]
 HEADS += ["no_answer", "truncated", "fragile", "tokens"]
-"""Columns of the table of heads; base comes first, without a test. `shows`: the smallest gain that
-the corrected test would show with probability 0.8 (`headsweep.statistics.power`), given how many
-outcomes the head changes. `low` to `high`: the interval of one head; `band_low` to `band_high`:
-that holds for all heads at once. `truncated`: the share of answers cut at the limit of tokens, and
-the columns `headsweep.analysis.cut.UNCUT`. `fragile`: the share of answers with a margin that
-rounding can reverse. `tokens`: the mean length of its answers, without the end of sequence."""
+"""Columns of the table of heads; base comes first, without a test. `adjusted`: p after Holm's
+correction over all heads; `q`: the false discovery rate, for exploring. `shows`: the smallest gain
+that the corrected test would show with probability 0.8 (`headsweep.statistics.power`), given how
+many outcomes the head changes. `low` to `high`: the interval of one head; `band_low` to
+`band_high`: that holds for all heads at once (`headsweep.analysis.joint_tests`). `truncated`: the
+share of answers cut at the limit of tokens, and the columns `headsweep.analysis.cut.UNCUT`.
+`fragile`: the share of answers with a margin that rounding can reverse. `tokens`: the mean length
+of its answers, without the end of sequence."""
 
 FAILURES = ["variant", "accuracy", "gain", "no_answer", "truncated", "loops", "tokens"]
 FAILURES += ["mode", "mode_share", "norm_share", "norm_rank"]
@@ -145,7 +147,7 @@ def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
     right = accuracy.where(base).ffill()
     low, high = wilson(table["correct"].to_numpy(), table["n"].to_numpy())
     table = table.assign(accuracy=accuracy, base=right, gain=accuracy - right, low=low, high=high)
-    return table.assign(q=adjusted(table))
+    return table.assign(q=discovery_rates(table))
 
 
 def cut_cells(z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
@@ -163,7 +165,7 @@ def cut_cells(z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant]
     return pd.concat(tables, ignore_index=True)
 
 
-def adjusted(table: pd.DataFrame, p: str = "p") -> pd.Series:
+def discovery_rates(table: pd.DataFrame, p: str = "p") -> pd.Series:
     """Return the p-values of a column, adjusted for all of a kind of group (Benjamini-Hochberg)."""
     tested = table[table[p].notna()].groupby("by")[p]
     return tested.transform(lambda p: false_discovery(p.to_numpy()))
@@ -199,11 +201,7 @@ def controls(
         "placebo": _by_layer([placebo for placebo in placebos if placebo.kind == "noise"]),
         "numeric": dict.fromkeys(layers, numeric),
     }
-    tested = cells(z, variants).query("by == 'overall'").drop(columns=["low", "high"])
-    tested = tested.rename(columns={"gain_low": "low", "gain_high": "high"})
-    tested = tested.join(
-        _of_all_heads(z, graded, variants[1:], seed).set_index("variant"), "variant"
-    )
+    tested = head_tests(z, graded, variants, seed)
     answers = graded.assign(
         no_answer=graded["answer"].isna(),
         truncated=graded["stop_reason"] == "length",
@@ -217,22 +215,28 @@ def controls(
     }
 
 
+def head_tests(
+    z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant], seed: int
+) -> pd.DataFrame:
+    """Return the tests of each head on all questions; arguments are those of `controls`."""
+    tested = cells(z, variants).query("by == 'overall'").drop(columns=["low", "high"])
+    tested = tested.rename(columns={"gain_low": "low", "gain_high": "high"})
+    of_all = _of_all_heads(z, graded, variants[1:], seed)
+    return tested.join(of_all.set_index("variant"), "variant")
+
+
 def _of_all_heads(
     z: pd.DataFrame, graded: pd.DataFrame, pruned: Sequence[Variant], seed: int
 ) -> pd.DataFrame:
-    """Return the intervals that hold for all heads at once, and what cut answers could decide."""
+    """Return what holds for all heads at once (`headsweep.analysis.joint_tests.JOINT`), and what
+    cut answers could decide.
+    """
     names = list(map(str, pruned))
     paired = over_base(z, names)
-    low, high = paired_interval(paired)
-    middle = (low + high) / 2
-    half = (high - low) / 2 * simultaneous(paired, Bootstrap(len(z), _BOOTSTRAP, seed))
-    ends = {
-        "band_low": np.maximum(middle - half, -1.0),
-        "band_high": np.minimum(middle + half, 1.0),
-    }
+    wider = simultaneous(paired, Bootstrap(len(z), _BOOTSTRAP, seed))
     of_base, of_heads = (cut_answers(z, graded, chosen) for chosen in ([str(BASE)], names))
-    uncut = without_cut(paired, of_base, of_heads)
-    return pd.DataFrame({"variant": names, **ends}).join(uncut)
+    uncut = without_cut(paired, of_base, of_heads, wider)
+    return joint_tests.tested(paired, wider).assign(variant=names).join(uncut)
 
 
 def _shows(heads: pd.DataFrame) -> pd.Series:
@@ -248,10 +252,11 @@ def _shows(heads: pd.DataFrame) -> pd.Series:
 def shown(heads: pd.DataFrame, sign: int) -> pd.DataFrame:
     """Return the heads whose removal is shown to help (1) or to hurt (-1), the strongest first.
 
+    The test and the band over all heads must both say so (`headsweep.analysis.joint_tests.passes`).
     A gain that answers cut at the limit of tokens could decide is not shown.
     """
     decided = heads["cut_decides"].eq(True)  # empty for the base model
-    shown_heads = heads[(heads["q"] < SIGNIFICANCE) & (sign * heads["gain"] > 0) & ~decided]
+    shown_heads = heads[joint_tests.passes(heads, sign) & ~decided]
     return shown_heads.sort_values("gain", ascending=sign < 0, kind="stable")
 
 
@@ -288,7 +293,10 @@ def _gains(
             rows.append(row)
     table = pd.DataFrame(rows).reindex(columns=GAINS)
     return table.assign(
-        **{f"{prefix}q": adjusted(table, f"{prefix}p") for prefix in ("", "placebo_", "numeric_")}
+        **{
+            f"{prefix}q": discovery_rates(table, f"{prefix}p")
+            for prefix in ("", "placebo_", "numeric_")
+        }
     )
 
 

@@ -109,7 +109,8 @@ def _heads(config: Config) -> Iterator[ReportVerdict]:
         if helps:
             many = "1 head helps" if len(helps) == 1 else f"{len(helps)} heads help"
             told = "Its gain passes the corrected test."
-            decided = pruned.query(f"cut_decides == True and q < {SIGNIFICANCE}")
+            cut = pruned.rows[pruned.rows["cut_decides"].eq(True)]
+            decided = pruned.of(shown(cut.assign(cut_decides=False), 1))
             if len(decided):
                 told += " {others} more may come from answers that were cut."
             so = Sentence(told, others=decided.number("variant", "count", "count"))

@@ -14,7 +14,6 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure as Image
 
-from headsweep.analysis.facts import SIGNIFICANCE
 from headsweep.analysis.gains import cells
 from headsweep.figures.draw import Figure, empty
 from headsweep.figures.style import (
@@ -29,6 +28,7 @@ from headsweep.figures.style import (
     legible,
 )
 from headsweep.maps.outcomes import TITLE_OF_OUTCOME
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import percent, wrapped
 from headsweep.variants import Variant
 
@@ -87,7 +87,7 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     )
     if len(heads) > 1:
         alt += f", the highest, and head {worst['head']} {percent(worst['accuracy'])}, the lowest"
-    alt += f". By test, {(overall['q'] < SIGNIFICANCE).sum()} of {count} differ from base."
+    alt += f". At q < {SIGNIFICANCE}, {(overall['q'] < SIGNIFICANCE).sum()} of {count} differ."
     facts = {"layer": layer, "heads": len(variants) - 1, "n": len(z)}
     return Figure(image, alt, rows.drop(columns="by"), facts)
 

@@ -117,7 +117,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         title="{of}: accuracy (%) without one head of layer {layer}",
         caption=(
             "Rows: heads pruned. Colour: difference to the base model (No Prune) in the column; "
-            "bold: best head, ties included. Triangles mark what differs: q < 0.05, exact "
+            "bold: best head, ties included. Triangles: false discovery rate q < 0.05, exact "
             "McNemar test, Benjamini-Hochberg over all {heads} heads. No interval. n = {n}; each "
             "subject's is above."
         ),

@@ -22,13 +22,14 @@ import pandas as pd
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis.facts import SIGNIFICANCE, Source, rows_of
-from headsweep.analysis.gains import GAINS, HEADS, cells, read_z
+from headsweep.analysis.facts import Source, rows_of
+from headsweep.analysis.gains import GAINS, HEADS, cells, read_z, shown
 from headsweep.analysis.trials import METHOD, read_trial
 from headsweep.config import Config
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 from headsweep.safe_files import read_table
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.text import plain, points, visible
 from headsweep.variants import BASE
@@ -133,16 +134,20 @@ def _shown(outcomes: np.ndarray, sizes: Sequence[int], room: int) -> np.ndarray:
 def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the data of each head, from the sweep's `cells`.
 
-    `marks` and `right`, the number of right answers, are of all questions, then of each group.
+    `marks` and `right`, the number of right answers, are of all questions, then of each group. On
+    all questions a head has a mark if it is shown to help or to hurt; in a group, to explore, if
+    its false discovery rate q is below `SIGNIFICANCE`.
     """
     table, failures = (
         Source.read(config, paths.CONTROLS, needed, sweep=sweep, table=name).rows
         for name, needed in (("heads", HEADS), ("failures", ["mode"]))
     )
-    sign = np.where(tested["gain"] > 0, "▲", "▼")
-    doubtful = set(table.loc[table["cut_decides"].eq(True), "variant"])
-    overall = (tested["by"] == "overall") & tested["variant"].isin(doubtful)
-    tested = tested.assign(mark=np.where((tested["q"] < SIGNIFICANCE) & ~overall, sign, "."))
+    marks = np.where(tested["gain"] > 0, "▲", "▼")
+    tested = tested.assign(mark=np.where(tested["q"] < SIGNIFICANCE, marks, "."))
+    overall = tested["by"] == "overall"
+    tested.loc[overall, "mark"] = "."
+    for mark, sign in (("▲", 1), ("▼", -1)):
+        tested.loc[overall & tested["variant"].isin(shown(table, sign)["variant"]), "mark"] = mark
     heads = table[table["variant"] != str(BASE)].astype({"layer": int, "head": int})
     names = heads["variant"]
     modes = names.map(failures.set_index("variant")["mode"]).astype(object)
@@ -155,8 +160,8 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
         removed=names.isin(_removed(config, config.sweeps[sweep].model)),
         answers=None,
     )
-    kept = ["name", "layer", "head", "accuracy", "gain", "low", "high", "q", "row", "mode"]
-    kept += ["marks", "right", "removed", "answers"]
+    kept = ["name", "layer", "head", "accuracy", "gain", "low", "high", "adjusted"]
+    kept += ["row", "mode", "marks", "right", "removed", "answers"]
     return [row._asdict() for row in rows_of(heads[kept])]
 
 

@@ -12,8 +12,8 @@ from markupsafe import Markup
 from headsweep import paths
 from headsweep.analysis import advice, powers, unlike
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
-from headsweep.analysis.facts import SIGNIFICANCE, Cell, Sentence, Source
-from headsweep.analysis.gains import GAINS, HEADS
+from headsweep.analysis.facts import Cell, Sentence, Source
+from headsweep.analysis.gains import GAINS, HEADS, shown
 from headsweep.analysis.verdicts import rival
 from headsweep.config import Config
 from headsweep.planning.titles import title, titles
@@ -23,6 +23,7 @@ from headsweep.report.maps import mapped
 from headsweep.report.svg import Chart, Scale
 from headsweep.sprint import validation
 from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import CURVES
 
 # Heads and sampling have the colours of the first figure; noise changes as much as a head does.
@@ -94,7 +95,11 @@ def luck(config: Config, section: Section) -> None:
         by_subject = gains.where(by="subject")
         chosen = by_subject or gains.where(by="overall")
         tested = chosen.query("heads > 1 and by_chance == by_chance")
+        heads = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
+        pruned = heads.query("p == p")  # all but the base model
         real = tested.query(f"q < {SIGNIFICANCE}")
+        if not by_subject:
+            real = _best_shown(pruned, tested)
         if tested:
             where = "a subject and layer gains {gain} points on average over {pairs} pairs"
             if not by_subject:
@@ -109,9 +114,14 @@ def luck(config: Config, section: Section) -> None:
                 real=real.number("gain", "count", "count") if real else "None",
             )
             section.lead.append(sentence)
-        heads = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
-        pruned = heads.query("p == p")  # all but the base model
         section.lead.append(powers.needed(pruned, title(config, "sweeps", sweep)))
+
+
+def _best_shown(heads: Source, layers: Source) -> Source:
+    """Return the best heads of the given layers that are shown to help, one of each layer."""
+    rows = heads.rows[heads.rows["layer"].isin(layers.rows["layer"])]
+    best = rows[rows["gain"] == rows.groupby("layer")["gain"].transform("max")]
+    return heads.of(shown(best, 1).drop_duplicates("layer"))
 
 
 def sampling(config: Config, section: Section) -> None:

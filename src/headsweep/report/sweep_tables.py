@@ -35,6 +35,7 @@ TABLES = [
             "gain": Cell("gain", "points", low="low", high="high"),
             "won": Cell("gained", "count"),
             "lost": Cell("lost", "count"),
+            "p over all": Cell("adjusted", "p"),
             "q": Cell("q", "p"),
             "likely shows from": Cell("shows", "part"),
             "no answer (%)": Cell("no_answer", "part"),

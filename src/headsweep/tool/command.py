@@ -12,6 +12,7 @@ from headsweep.arguments import add_command
 from headsweep.choices import Family
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.tool.head_map import head_map
 from headsweep.tool.sweep import sweep
 
@@ -85,7 +86,8 @@ def _map(**options: Any) -> None:
     for outcome, scores in table[table["kind"] == "head"].groupby("outcome", sort=False):
         ranked = scores.sort_values("change", ascending=False, kind="stable")
         print(
-            f"{outcome}, {scores['n'].iloc[0]} questions, {(scores['adjusted'] < 0.05).sum()} shown"
+            f"{outcome}, {scores['n'].iloc[0]} questions, "
+            f"{(scores['adjusted'] < SIGNIFICANCE).sum()} shown"
         )
         print("without head   change  95% over all heads     p corrected")
         lines = [
@@ -108,10 +110,10 @@ def _sweep(**options: Any) -> None:
     pruned = table[table["variant"] != "base"].sort_values("gain", ascending=False, kind="stable")
     heads: list[Any] = list(pruned.itertuples())
     print(f"base model: {base.accuracy:.1%} of {base.n} questions\n")
-    print("without head  accuracy    gain  95% interval            q")
+    print("without head  accuracy    gain  95% over all heads  p corrected")
     lines = [
         f"{head.variant:<12}  {head.accuracy:>7.1%}  {head.gain:>+6.1%}  "
-        f"[{head.low:>+6.1%}, {head.high:>+6.1%}]  {head.q:>6.3f}"
+        f"[{head.band_low:>+6.1%}, {head.band_high:>+6.1%}]    {head.adjusted:>9.4f}"
         for head in heads
     ]
     if len(lines) > 2 * _EACH + 1:

@@ -84,7 +84,8 @@ def sweep(
     Returns:
         One row for the base model and one per head, as in
         ``results/sweep/controls/heads/heads.csv``: accuracy, gain with its 95% interval, exact
-        McNemar p, q after Benjamini and Hochberg, shares of answers without a box, truncated, ...
+        McNemar p, the same after Holm's correction over all heads (adjusted), q after Benjamini and
+        Hochberg, shares of answers without a box, truncated, ...
 
     Raises:
         HeadsweepError: one line that says what is wrong and what to do.

@@ -89,13 +89,6 @@ def holm(values):
     return adjusted
 
 
-def false_discovery(p):
-    """Return Benjamini and Hochberg's q-values of a series of p-values."""
-    ranked = p.sort_values(ascending=False)
-    places = np.arange(len(ranked), 0, -1)
-    return (ranked * len(ranked) / places).cummin().clip(upper=1).reindex(p.index)
-
-
 def smallest_difference(found, tests):
     """Return the smallest difference that a test with this interval shows with `POWER`."""
     error = (found.high - found.low) / 2 / norm.isf(LEVEL / 2)

@@ -5,7 +5,7 @@ import pandas as pd
 from scipy.stats import binomtest, norm
 
 from recomputed import published
-from recomputed.chance import LEVEL, false_discovery, paired, resampled, smallest_gain
+from recomputed.chance import LEVEL, holm, paired, resampled, smallest_gain
 from recomputed.run import Fact
 
 _RESAMPLES = 4000
@@ -25,20 +25,21 @@ def facts(run, sweep, topic):
         else 1
         for row in tested.itertuples()
     ]
-    shown = tested[false_discovery(tested["p"]) < LEVEL]
-    helps = shown[shown["gain"] > 0]
-    best = (helps if len(helps) else tested)["gain"].idxmax()
     low, high, luck = band(changes)
+    # The corrected test and the band that holds for all heads must both say so.
+    passed = pd.Series(holm(tested["p"].tolist()), tested.index) < LEVEL
+    helps, hurts = tested[passed & (low > 0)], tested[passed & (high < 0)]
+    best = (helps if len(helps) else tested)["gain"].idxmax()
     least = [smallest_gain(len(z), share, len(heads)) for share in (gained + lost) / len(z)]
     bound = high.idxmax()
     found = {
-        "shown": Fact(len(helps)),
+        "shown": Fact(len(helps), (passed & (low.abs() < luck)).sum()),
         "heads": Fact(len(heads)),
         "best": Fact(100 * tested["gain"][best]),
         "low": Fact(100 * low[best], 100 * luck[best]),
         "high": Fact(100 * high[best], 100 * luck[best]),
         "questions": Fact(len(z)),
-        "hurt": Fact((shown["gain"] < 0).sum()),
+        "hurt": Fact(len(hurts), (passed & (high.abs() < luck)).sum()),
         "bound": Fact(100 * high[bound], 100 * luck[bound]),
         "shows": Fact(100 * np.median(least)),
     }

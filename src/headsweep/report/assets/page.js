@@ -94,7 +94,7 @@ const explore = (sweeps) => {
     const placebo = now().placebos.find(([layer]) => layer === one.layer);
     const facts = [
       ["Gain, by itself", value("gain"), " (", value("low"), " to ", value("high"), ")"],
-      ["Test", `${WORD[one.marks[0]]}, q ${one.q < 0.001 ? "" : "= "}`, value("q", one.q < 0.001 ? "< 0.001" : one.q.toFixed(3))],
+      ["Test", `${WORD[one.marks[0]]}, p over all heads ${one.adjusted < 0.001 ? "" : "= "}`, value("adjusted", one.adjusted < 0.001 ? "< 0.001" : one.adjusted.toFixed(3))],
       placebo && ["Placebo", "best of its layer: ", number("gains", "placebo", placebo[2], placebo[1], signed(placebo[1]))],
       one.mode && ["Failure", `mostly: ${one.mode}`],
       one.removed && ["Removed", "for good, in a compression below"],
