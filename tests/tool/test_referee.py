@@ -13,10 +13,12 @@ import pytest
 from scipy import stats
 
 import headsweep
+from headsweep.analysis.facts import Source
 from headsweep.analysis.referee import of_pairs
 from headsweep.cli import main
 from headsweep.errors import ConfigError, TableError
 from headsweep.grading import pool
+from headsweep.report.referee import told_of_best, told_of_pairs
 from headsweep.tool.referee import Rules, read_answers
 from processes import python
 
@@ -123,6 +125,64 @@ def test_the_best_of_several_is_judged_against_luck_and_on_held_out_halves():
     assert row.low < row.held_out < row.high
     assert row.held_out == pytest.approx(row.gain, abs=0.02)
     assert "best" not in headsweep.compare({name: frames[name] for name in ("old", "new")})
+
+
+def frame_of(outcomes):
+    return pd.DataFrame({"id": range(len(outcomes)), "correct": outcomes})
+
+
+def test_where_all_others_clearly_lose_no_luck_is_told():
+    frames = {"best": frame_of([1] * 100), "b": frame_of([1] * 70 + [0] * 30)}
+    frames["c"] = frame_of([0] * 30 + [1] * 70)
+    best = headsweep.compare(frames)["best"]
+    assert best["by_chance"].isna().all()
+    told = str(told_of_best(Source("best.csv", best)))
+    assert "−30.0 points over best, the most of 2. That none of them gains: p = 1.000." in told
+    assert "by chance" not in told and "nan" not in told
+
+
+def test_a_difference_that_the_test_does_not_show_is_told_with_its_p():
+    first = [0] * 20 + [1] * 9 + [1] * 71
+    second = [1] * 20 + [0] * 9 + [1] * 71
+    pairs = headsweep.compare({"a": frame_of(first), "b": frame_of(second)})["pairs"]
+    assert pairs["low"].item() > 0 and pairs["p"].item() > 0.05
+    told = str(told_of_pairs(Source("pairs.csv", pairs)))
+    start = "b and a are not shown to differ: +11.0 (+0.3 to +21.3) points, p = 0.061."
+    assert told.startswith(start)
+    # The other way round, the interval decides; and of several pairs only those count that pass
+    # both.
+    several = pd.concat([pairs.assign(p=0.01, holm=0.01, low=low) for low in (-0.01, 0.01, 0.02)])
+    source = Source("pairs.csv", several.reset_index(drop=True))
+    assert str(told_of_pairs(source)).startswith("2 of 3 differences are more than chance")
+    (alone, *_) = source
+    assert "p = " not in str(told_of_pairs(alone))
+    assert "not shown to differ" in str(told_of_pairs(alone))
+
+
+def test_a_baseline_without_tokens_has_no_comparison_at_equal_tokens():
+    frames = {"one": several(0.4, 1).assign(tokens=0), "two": several(0.6, 2).assign(tokens=5)}
+    assert "equal_tokens" not in headsweep.compare(frames, final=True)
+
+
+def test_several_answers_that_are_all_right_have_wilson_s_interval():
+    frames = {
+        name: pd.concat([frame_of([1] * 20).assign(sample=sample) for sample in range(4)])
+        for name in ("a", "b")
+    }
+    tables = headsweep.compare(frames)
+    low = stats.binomtest(20, 20).proportion_ci(method="wilson").low
+    ends = pd.concat([tables["systems"]["low"], tables["samples"]["pass_low"]])
+    assert ends.to_numpy() == pytest.approx(low)
+    assert (tables["samples"]["pass_high"] == 1).all()
+
+
+def test_a_difference_above_all_is_not_said_to_be_likely_shown():
+    frames = {
+        name: pd.concat([frame_of([right]).assign(sample=sample) for sample in range(2)])
+        for name, right in (("a", 0), ("b", 1))
+    }
+    (pair,) = headsweep.compare(frames)["pairs"].itertuples()
+    assert np.isnan(pair.shows)
 
 
 def test_the_luck_of_the_best_of_many_equal_systems_is_no_gain():

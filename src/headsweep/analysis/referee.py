@@ -2,9 +2,9 @@
 
 Differences are those of the second of a pair minus the first. With one answer a question, the test
 is McNemar's exact one; with several, a system's outcome on a question is the share of right ones,
-and the test is the one that belongs to the interval. Where more than two are compared, the first is
-the baseline: the best of the others is judged against the luck of so many tries, and on questions
-that did not choose it.
+and the test is the one that belongs to the interval. A difference is shown where the corrected test
+and the interval both say so. Where more than two are compared, the first is the baseline: the best
+of the others is judged against the luck of so many tries, and on questions that did not choose it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +24,7 @@ from headsweep.statistics.intervals import (
     mcnemar,
     paired_interval,
     paired_test,
+    share_interval,
     wilson,
 )
 from headsweep.statistics.power import smallest_difference, smallest_gain
@@ -98,7 +99,7 @@ def of_pairs(
         differences: on each question, from −1 to 1.
         exact: whether a pair has one answer a question, so that McNemar's test applies.
         tests: number of pairs that `shows`, the smallest difference that is shown with probability
-            0.8, is corrected over.
+            0.8, is corrected over. It is NaN where it would be above 1.
 
     Returns:
         Columns n, gained, lost (questions), difference, low, high, p, test, shows.
@@ -113,9 +114,13 @@ def of_pairs(
         by_share[share] if is_exact else smallest_difference(lower, upper, tests)
         for is_exact, share, lower, upper in zip(exact, changed, low, high, strict=True)
     ]
+    possible = np.array(shows) <= 1
     columns = {"n": n, "gained": gained, "lost": lost, "difference": differences.mean(axis=0)}
     table = pd.DataFrame(columns).assign(low=low, high=high, p=p)
-    return table.assign(test=np.where(exact, EXACT, OF_INTERVAL), shows=shows)
+    return table.assign(
+        test=np.where(exact, EXACT, OF_INTERVAL),
+        shows=np.where(possible, shows, np.nan),
+    )
 
 
 def _systems(systems: Mapping[str, Answered]) -> pd.DataFrame:
@@ -125,7 +130,7 @@ def _systems(systems: Mapping[str, Answered]) -> pd.DataFrame:
         if answers.samples == 1:
             low, high = wilson(answers.correct.sum(), np.array(len(right)))
         else:
-            low, high = Bootstrap(len(right), _BOOTSTRAP, _SEED).interval(right)
+            low, high = share_interval(right, Bootstrap(len(right), _BOOTSTRAP, _SEED))
         tokens = np.nan if answers.tokens is None else answers.tokens.mean()
         row = (name, len(right), answers.samples, right.mean(), float(low), float(high), tokens)
         rows.append(row)
@@ -171,7 +176,7 @@ def _samples(systems: Mapping[str, Answered]) -> pd.DataFrame:
         part = pd.DataFrame({"system": name, "k": np.arange(1, answers.samples + 1)})
         bootstrap = Bootstrap(len(answers.correct), _BOOTSTRAP, _SEED)
         for way, values in _outcomes(answers, answers.samples).items():
-            low, high = bootstrap.interval(values)
+            low, high = share_interval(values, bootstrap)
             part[f"{way}_at_k"] = values.mean(axis=0)
             part[f"{way}_low"], part[f"{way}_high"] = low, high
         parts.append(part)
@@ -181,7 +186,8 @@ def _samples(systems: Mapping[str, Answered]) -> pd.DataFrame:
 def _equal_tokens(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
     """Return the differences of systems that spend as many tokens, if any two can.
 
-    Answers are drawn at random, so that k of them take k times the mean of their question.
+    Answers are drawn at random, so that k of them take k times the mean of their question. None can
+    where the baseline's answers have no tokens.
     """
     spent = {
         name: np.outer(answers.tokens.mean(axis=1), np.arange(1, answers.samples + 1))
@@ -189,6 +195,8 @@ def _equal_tokens(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
         if answers.tokens is not None
     }
     answer = next(iter(spent.values()))[:, 0]  # of the baseline
+    if not answer.any():
+        return {}
     most = max(tokens[:, -1].mean() for tokens in spent.values()) / answer.mean()
     budgets = [2**power for power in range(int(np.log2(most)) + 1)]
     reached = {

@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 
 from headsweep import __version__
-from headsweep.analysis.facts import LEAST_P, SIGNIFICANCE, Cell, Sentence, Source
+from headsweep.analysis.facts import LEAST_P, Cell, Sentence, Source
 from headsweep.report.blocks import Block, Section, marks, table
 from headsweep.report.declarations import DIFFERENCE, difference_marks
 from headsweep.report.page import render
 from headsweep.safe_files import write_text
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import short
 
 _HEADING = "Which answers are better?"
@@ -46,39 +47,49 @@ _SAMPLES = {
 }
 _CAPTION = (
     "The second minus the first, in points, 95%. Coloured: Holm's p-value over all pairs is below "
-    f"{SIGNIFICANCE}."
+    f"{SIGNIFICANCE}, and the interval leaves out zero."
 )
 _SHOWS = "Would show: the difference that these questions show with probability 0.8."
 _NAME = 22  # characters of a system's name in a label
 
 
 def told_of_pairs(pairs: Source) -> Sentence:
-    """Say what the table ``pairs`` shows: which of two is better, or how many pairs differ."""
+    """Say what the table ``pairs`` shows: which of two is better, or how many pairs differ.
+
+    A difference is shown where both say so, the test and the interval.
+    """
     if len(pairs) > 1:
-        shown = pairs.query(f"holm < {SIGNIFICANCE}").number("holm", "count", "count")
+        differing = pairs.query(f"holm < {SIGNIFICANCE} and (low > 0 or high < 0)")
+        shown = differing.number("holm", "count", "count")
         said = "{shown} of {count} differences are more than chance, corrected for all of them."
         return Sentence(said, shown=shown, count=pairs.number("holm", "count", "count"))
+    mark = pairs.direction(_MARKS.low, _MARKS.high, _MARKS.corrected)
     said = {
         "▲": "{second} is better than {first}: {difference} points.",
         "▼": "{second} is worse than {first}: {difference} points.",
         "–": "{second} and {first} are not shown to differ: {difference} points.",
-    }[pairs.direction(_MARKS.low, _MARKS.high, _MARKS.corrected)]
+    }[mark]
+    if mark != pairs.direction(_MARKS.low, _MARKS.high):  # the test alone does not show it
+        said = said.removesuffix(".") + ", p = {p}."
     if not math.isnan(pairs.value("shows")):
         said += " These questions show differences from {shows} points on."
     return pairs.say(
         said,
         difference=DIFFERENCE,
+        p=Cell("holm", "p"),
         shows=Cell("shows", "part"),
     )
 
 
 def told_of_best(best: Source) -> Sentence:
     """Say whether the best of several is more than lucky, from the table ``best``."""
-    said = (
-        "{best} gains {gain} points over {baseline}, the most of {others}. The best of so many "
-        "would gain {by_chance} points by chance alone (that none of them gains: "
-    )
-    said += "p {p})." if best.value("p") < LEAST_P else "p = {p})."
+    said = "{best} gains {gain} points over {baseline}, the most of {others}. "
+    none_gains = "p {p}" if best.value("p") < LEAST_P else "p = {p}"
+    if best.number("by_chance"):
+        said += "The best of so many would gain {by_chance} points by chance alone (that none of "
+        said += f"them gains: {none_gains})."
+    else:  # all of them clearly lose
+        said += f"That none of them gains: {none_gains}."
     if best.number("held_out"):
         said += " Chosen on one half of the questions, the best gains {held_out} on the other."
     return best.say(

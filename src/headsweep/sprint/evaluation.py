@@ -95,7 +95,8 @@ def curves(
         columns |= estimated(score["pass_at_n"], bootstrap, "pass_at_n", "low", "high")
         for name, short in (("distinct_answers", "distinct"), ("agreement", "agreement")):
             if name in score:
-                columns |= estimated(score[name], bootstrap, name, f"{short}_low", f"{short}_high")
+                ends = bootstrap.interval(score[name])
+                columns |= dict(zip((f"{short}_low", f"{short}_high"), ends, strict=True))
         part = pd.DataFrame(columns).assign(method=method)
         parts.append(part.assign(n=np.arange(1, len(part) + 1)))
     table = pd.concat(parts, ignore_index=True).dropna(subset="pass_at_n")

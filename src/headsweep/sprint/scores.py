@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from headsweep.statistics import answers as together
 from headsweep.statistics.differences import Outcomes
-from headsweep.statistics.intervals import Bootstrap
+from headsweep.statistics.intervals import Bootstrap, share_interval
 
 Values = Float[np.ndarray, "questions max_n"]
 """A method's value on each question with N = 1..max_n answers; NaN where undefined."""
@@ -108,8 +108,11 @@ def estimated(
     low: str,
     high: str,
 ) -> dict[str, Float[np.ndarray, " columns"]]:
-    """Return means over questions and the ends of their 95% intervals, under the names given."""
-    lowest, highest = bootstrap.interval(values)
+    """Return means over questions and the ends of their 95% intervals, under the names given.
+
+    Values are shares, from 0 to 1.
+    """
+    lowest, highest = share_interval(values, bootstrap)
     return {mean: values.mean(axis=0), low: lowest, high: highest}
 
 

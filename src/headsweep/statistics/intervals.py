@@ -115,7 +115,7 @@ def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
     return adjusted
 
 
-def wilson(correct: Int[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"]) -> Interval:
+def wilson(correct: Real[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"]) -> Interval:
     """Return Wilson's score interval (1927) of each share of `correct` among `n` > 0 questions."""
     z = ndtri(_TAILS[1])
     share = correct / n
@@ -204,6 +204,21 @@ def simultaneous(
         return 1.0
     deviation = np.abs(bootstrap.means(differences[:, varies]) - centre[varies]) / error[varies]
     return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri(_TAILS[1])))
+
+
+def share_interval(
+    values: Float[np.ndarray, " questions *columns"], bootstrap: Bootstrap
+) -> Interval:
+    """Return the interval of each column's mean of shares, from 0 to 1.
+
+    It is the bootstrap's; where all questions have the same share, so that resamples do not vary,
+    it is Wilson's.
+    """
+    low, high = bootstrap.interval(values)
+    questions = np.array(len(values))
+    least, most = wilson(values.mean(axis=0) * questions, questions)
+    varied = values.min(axis=0) < values.max(axis=0)
+    return np.where(varied, low, least), np.where(varied, high, most)
 
 
 class SeedBootstrap(Bootstrap):

@@ -7,10 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from headsweep.analysis.facts import FORMS, SIGNIFICANCE, Source
+from headsweep.analysis.facts import FORMS, Source
 from headsweep.errors import ConfigError
 from headsweep.report.referee import told_of_best, write_page
 from headsweep.safe_files import write_csv
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import short
 from headsweep.tool.referee import Rules, Tables, compared, matched, named, read_answers
 
@@ -26,8 +27,9 @@ _FORMS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("system", "first", "second"), partial(short, width=24)),
 }
 _NOTES = (
-    "Percent, points, 95%; differences are second − first. holm: over all pairs, shown below "
-    f"{SIGNIFICANCE}. shows: the difference that these questions show with probability 0.8."
+    "Percent, points, 95%; differences are second − first. holm: p over all pairs; a difference is "
+    f"shown where it is below {SIGNIFICANCE} and the interval leaves out zero. shows: the "
+    "difference that these questions show with probability 0.8."
 )
 
 
