@@ -21,6 +21,7 @@ from headsweep.analysis.published import (
     FIGURE_5,
     HEAD_PRUNING,
     SIZES,
+    _counted,
     audit,
     conditions,
     cuts,
@@ -230,6 +231,26 @@ def test_luck_is_counted_in_draws_that_share_their_base_and_not_as_5_percent_of_
     assert total["luck"] < 0.03 * total["pairs"]
     assert total["luck_high"] in (6, 7)
     assert 0.2 < total["p"] < 0.6
+    # A p-value of draws counts the table itself: it is never zero.
+    assert _counted(10, np.zeros(99)) == {"beyond": 10, "luck": 0, "p": 0.01, "luck_high": 0}
+
+
+def test_luck_and_gains_are_held_against_the_same_number(monkeypatch):
+    """By chance alone the best of the table exceeds its `most` as rarely as the draws do."""
+    table = head_pruning(PUBLISHED)
+    most = audit(table, seed=0)["pairs"]["most"].to_numpy()
+    drawn_pairs = []
+
+    def drawn(sizes, *_):
+        """Return gains of a model's pairs: in half of the draws all are a little above `most`."""
+        before = sum(drawn_pairs)
+        drawn_pairs.append(len(sizes))
+        limits = most[before : before + len(sizes)]
+        return np.tile([limits, limits + 1e-6], (2000, 1))
+
+    monkeypatch.setattr("headsweep.analysis.published.gains_by_chance", drawn)
+    total = audit(table, seed=0)["total"].iloc[0]
+    assert total["luck"] == total["pairs"] / 2
 
 
 def exact_luck(table):

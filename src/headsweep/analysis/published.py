@@ -17,6 +17,7 @@ from headsweep.analysis.facts import read_csv
 from headsweep.analysis.gains import OVERALL
 from headsweep.config import Config, Model
 from headsweep.planning.batches import pool
+from headsweep.statistics import LEVEL
 from headsweep.statistics.intervals import unpaired_difference, wilson
 from headsweep.statistics.luck import of_table
 from headsweep.statistics.selection import gains_by_chance
@@ -65,6 +66,7 @@ LEGIBLE = 0.5
 """Smallest share of legible heads for a (subject, layer) pair to count."""
 
 _RESAMPLES = 4000
+_TOLERANCE = 1e-9  # of gains, which are quotients of whole numbers
 
 BESIDE = ["published_n", "published_correct", "published", "exhibit"]
 BESIDE += ["difference", "difference_low", "difference_high"]
@@ -160,8 +162,8 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
     noise and heads that clearly hurt are left out; an effect of one head on one subject alone looks
     like noise, so chance is an upper bound. The table is that of `head_pruning`.
 
-    Gains are counts of questions, so fewer than 5% of those by chance exceed their own 95% point:
-    how many pairs do by luck, on average and in 95% of draws, is counted in the same resamples, in
+    Gains are counts of questions, so fewer than 5% of those by chance exceed the ``most`` of their
+    pair: how many pairs do by luck, on average and in 95% of draws, is counted in resamples, in
     which the pairs of a model and subject share the base model's answers.
 
     Returns:
@@ -171,7 +173,8 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
         the most. ``sprint``: one per exhibit and model: the ``pairs``, their median ``gain``, what
         chance gives with its 95% range, how many are ``beyond``, how many luck alone gives, on
         average (``luck``) and up to (``luck_high``) in 95% of draws, and the mean gain of the
-        ``median_head``, which is free of selection; ``p`` is the share of draws with as many.
+        ``median_head``, which is free of selection; ``p`` is the share with as many of the draws
+        and the table itself.
         ``total``: one row, likewise of all.
     """
     parts = []
@@ -189,15 +192,15 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
             seed + place,
         )
         pairs = pairs.drop(columns=["contested", "ordinary"])
-        most = np.quantile(best, 0.95, axis=0) + 1e-9
-        pairs = pairs.assign(model=str(model), beyond=pairs["gain"] > pairs["most"] + 1e-9)
+        most = pairs["most"].to_numpy() + _TOLERANCE
+        pairs = pairs.assign(model=str(model), beyond=pairs["gain"] > most)
         parts.append(pairs)
         total += (best > most).sum(axis=1)
         for exhibit, of_exhibit in pairs.groupby("exhibit", sort=False):
             within = (pairs["exhibit"] == exhibit).to_numpy()
             medians = np.median(best[:, within], axis=1)
             lucky = (best > most)[:, within]
-            low, high = np.quantile(medians, [0.025, 0.975])
+            low, high = np.quantile(medians, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
             row = {"exhibit": exhibit, "model": model, "pairs": len(of_exhibit)}
             row |= {
                 "gain": of_exhibit["gain"].median(),
@@ -213,8 +216,9 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
 
 def _counted(beyond: float, lucky: np.ndarray) -> dict[str, float]:
     """Return how many gains are beyond chance, and how many resamples without an effect have."""
-    counts = {"beyond": beyond, "luck": lucky.mean(), "p": (lucky >= beyond).mean()}
-    return counts | {"luck_high": np.quantile(lucky, 0.95, method="higher")}
+    p = (1 + (lucky >= beyond).sum()) / (1 + len(lucky))
+    counts = {"beyond": beyond, "luck": lucky.mean(), "p": p}
+    return counts | {"luck_high": np.quantile(lucky, LEVEL, method="higher")}
 
 
 def pairs_of(part: pd.DataFrame) -> pd.DataFrame:
