@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import spearmanr, t
 
-from headsweep.maps.foretold import foretold, rank_correlation
+from headsweep.maps.foretold import _held, among_best, foretold, rank_correlation
 from headsweep.maps.outcomes import (
     HEADS,
     LIKELIHOOD,
@@ -66,7 +66,7 @@ def test_outcomes_are_paired_over_questions_in_their_units():
                 assert math.isnan(row["first_order"]) and math.isnan(row["adjusted"])
     shown = table[(table["adjusted"] < 0.05) & (table["outcome"] == PREFERENCE)]
     assert list(shown["variant"]) == ["L04H02"]
-    of_layers = layers_table(table).set_index(["outcome", "layer"])
+    of_layers = layers_table(table, scores).set_index(["outcome", "layer"])
     assert of_layers.loc[(PREFERENCE, 4), "shown"] == 1
     assert of_layers.loc[(PREFERENCE, 4), "highest"] == pytest.approx(3, abs=0.3)
     noise = table[(table["variant"] == "L01N01") & (table["outcome"] == SOLUTIONS)]
@@ -104,6 +104,35 @@ def test_what_a_map_foretells_is_counted_against_measured_gains():
     assert scored["by_chance"] == pytest.approx(0.5)
     few = {answered: z[["base", *names[:5]]]}
     assert foretold(heads, few, {answered: "few"}).empty
+
+
+def test_heads_tied_for_the_last_places_count_in_part_whatever_their_order():
+    gains = pd.Series([0.3, 0.1, 0.1, 0.1, 0.0, 0.0], index=list("abcdef"))
+    shares = among_best(gains, 2)
+    assert shares.tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1 / 3, 0, 0])
+    assert among_best(-gains, 2).tolist() == [0, 0, 0, 0, 1, 1]
+    change = pd.Series([0.5, 0.4, 0.3, 0.2, 0.1, 0.0], index=gains.index)
+    for order in (list("abcdef"), list("fdbeca")):
+        found = _held(change[order], gains[order])
+        assert found["best_hits"] == pytest.approx(4 / 3)
+        assert found["worst_hits"] == 2
+
+
+def test_noise_of_several_placebos_is_their_mean_question_by_question():
+    scores, estimates = made(layers=(4,))
+    again = scores[scores["variant"] == "L04N01"].assign(variant="L04N02")
+    spread = np.random.default_rng(1).normal(scale=0.1, size=len(again))
+    again["log_probability"] += spread
+    scores = pd.concat([scores, again])
+    table = heads_table(scores, estimates, 3)
+    (row,) = layers_table(table, scores).query("outcome == 'likelihood'").itertuples()
+    right = scores[scores["kind"] == "right"]
+    wide = right.pivot(index="question_id", columns="variant", values="log_probability")
+    mean = (wide[["L04N01", "L04N02"]].mean(axis=1) - wide["L04R00"]) / LENGTHS["right"]
+    ends = t.interval(0.95, len(mean) - 1, mean.mean(), mean.sem())
+    assert (row.noise, row.noise_low, row.noise_high) == pytest.approx((mean.mean(), *ends))
+    alone = scores[~scores["variant"].str.contains("N")]
+    assert layers_table(table, alone)["noise"].isna().all()
 
 
 def test_the_interval_of_a_rank_correlation_covers_it():

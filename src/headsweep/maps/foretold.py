@@ -15,9 +15,10 @@ FORETOLD = ["questions", "decoding", "title", "n", "outcome", "estimate", "heads
 FORETOLD += ["low", "high", "top", "best_hits", "worst_hits", "by_chance"]
 FORETOLD += ["best_gain", "best_found"]
 """Columns of the table. `estimate` is scored or first order; `top` is a quarter of the heads, and
-the hits count how many of the truly best (worst) so many are among the map's best (worst);
-`by_chance` is the count that luck gives. `best_found` is the largest gain among the map's best,
-`best_gain` that among all heads, as fractions of the `n` questions."""
+the hits count how many of the truly best (worst) so many are among the map's best (worst). Where
+heads are tied for the last places, each counts with its share of them. `by_chance` is the count
+that luck gives. `best_found` is the largest gain among the map's best, ties included, `best_gain`
+that among all heads, as fractions of the `n` questions."""
 
 _FEWEST = 6  # heads, below which a rank correlation says nothing
 
@@ -64,19 +65,29 @@ def _held(predicted: pd.Series, gains: pd.Series) -> dict[str, float]:
     count = len(gains)
     top = math.ceil(count / 4)
     correlation, low, high = rank_correlation(predicted.to_numpy(), gains.to_numpy())
-    best, worst = predicted.nlargest(top).index, predicted.nsmallest(top).index
+    found = among_best(predicted, top)
     return {
         "heads": count,
         "correlation": correlation,
         "low": low,
         "high": high,
         "top": top,
-        "best_hits": len(best.intersection(gains.nlargest(top).index)),
-        "worst_hits": len(worst.intersection(gains.nsmallest(top).index)),
+        "best_hits": found @ among_best(gains, top),
+        "worst_hits": among_best(-predicted, top) @ among_best(-gains, top),
         "by_chance": top * top / count,
         "best_gain": gains.max(),
-        "best_found": gains[best].max(),
+        "best_found": gains[found > 0].max(),
     }
+
+
+def among_best(values: pd.Series, top: int) -> "pd.Series[float]":
+    """Return with which share each value is among the largest `top`; the shares sum to `top`.
+
+    Values that are tied for the last places share them equally.
+    """
+    last = values.nlargest(top).iloc[-1]
+    above, tied = values > last, values == last
+    return above + tied * (top - above.sum()) / tied.sum()
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
@@ -86,10 +97,11 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> tuple[float, floa
     for estimating Pearson, Kendall and Spearman correlations): (1 + ρ²/2) / (n − 3). All are NaN
     where one of the two does not vary.
     """
-    ranks = [pd.Series(values).rank().to_numpy() for values in (first, second)]
-    if min(np.ptp(values) for values in ranks) == 0:
+    from scipy.stats import spearmanr  # slow to import
+
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
         return math.nan, math.nan, math.nan
-    rho = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+    rho = float(spearmanr(first, second).statistic)
     middle = math.atanh(min(max(rho, -1 + 1e-12), 1 - 1e-12))
     half = ndtri((1 + LEVEL) / 2) * math.sqrt((1 + rho**2 / 2) / (len(first) - 3))
     return rho, math.tanh(middle - half), math.tanh(middle + half)

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from headsweep.statistics.maxima import joint_means
+from headsweep.statistics import SIGNIFICANCE
+from headsweep.statistics.maxima import joint_means, mean_interval
 from headsweep.statistics.selection import RESAMPLES
 from headsweep.variants import Variant
 
@@ -129,26 +130,50 @@ def _tested(changes: pd.DataFrame, outcome: str, seed: int) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).assign(outcome=outcome, n=len(changes))
 
 
-def layers_table(heads: pd.DataFrame) -> pd.DataFrame:
-    """Return columns `LAYERS`: what a layer's heads do beside noise as strong, by outcome."""
+def layers_table(heads: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
+    """Return columns `LAYERS`: what a layer's heads do beside noise as strong, by outcome.
+
+    Args:
+        heads: as `heads_table` returns it.
+        scores: `headsweep.tables.SCORES` of all layers.
+    """
+    noise = _noise(scores)
     rows = []
     for (outcome, layer), of_layer in heads.groupby(["outcome", "layer"], sort=False):
-        of_heads, noise = (
-            of_layer[of_layer["kind"] == "head"],
-            of_layer[of_layer["kind"] == "noise"],
-        )
+        of_heads = of_layer[of_layer["kind"] == "head"]
         rows.append(
             {
                 "layer": layer,
                 "outcome": outcome,
                 "n": of_layer["n"].iloc[0],
                 "heads": len(of_heads),
-                "shown": int((of_heads["adjusted"] < 0.05).sum()),
+                "shown": int((of_heads["adjusted"] < SIGNIFICANCE).sum()),
                 "lowest": of_heads["change"].min(),
                 "highest": of_heads["change"].max(),
-                "noise": noise["change"].mean(),
-                "noise_low": noise["low"].mean(),
-                "noise_high": noise["high"].mean(),
+                **noise.get((outcome, layer), {}),
             }
         )
     return pd.DataFrame(rows, columns=LAYERS)
+
+
+def _noise(scores: pd.DataFrame) -> dict[tuple[str, int], dict[str, float]]:
+    """Return what the noise placebos of a layer change on average, by outcome and layer.
+
+    They are averaged question by question, so that the interval is that of their mean.
+    """
+    parsed = {name: Variant.parse(name) for name in scores["variant"].unique()}
+    without_heads = [name for name, variant in parsed.items() if variant.kind != "head"]
+    of_noise = scores[scores["variant"].isin(without_heads)]
+    changes = _changes(of_noise)
+    lengths = of_noise.groupby(_TEXT)["tokens"].first()
+    found = {}
+    for outcome in TITLE_OF_OUTCOME:
+        values = _paired(changes, lengths, outcome)
+        if len(values) < _FEWEST:
+            continue
+        for layer in {parsed[str(name)].layer for name in values}:
+            members = [name for name in values if parsed[str(name)].layer == layer]
+            mean = values[members].mean(axis=1).to_numpy(float)
+            low, high = mean_interval(mean)
+            found[outcome, layer] = {"noise": mean.mean(), "noise_low": low, "noise_high": high}
+    return found

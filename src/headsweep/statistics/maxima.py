@@ -13,6 +13,7 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from headsweep.statistics import LEVEL
+from headsweep.statistics.intervals import Interval
 from headsweep.statistics.selection import sign_patterns
 
 
@@ -58,17 +59,26 @@ def joint_means(
     maxima = np.concatenate(largest)
     beyond = (maxima[:, np.newaxis] >= np.abs(observed) * (1 - 1e-9)).sum(axis=0)
     error = differences.std(axis=0, ddof=1) / np.sqrt(questions)
-    half = stdtrit(questions - 1, (1 + LEVEL) / 2) * error
+    low, high = mean_interval(differences)
     wide = np.quantile(maxima, LEVEL) * error
     return Means(
         mean=mean,
         t=observed,
-        low=mean - half,
-        high=mean + half,
+        low=low,
+        high=high,
         band_low=mean - wide,
         band_high=mean + wide,
         adjusted=(1 + beyond) / (1 + resamples),
     )
+
+
+def mean_interval(differences: Float[np.ndarray, " questions *columns"]) -> Interval:
+    """Return the 95% interval of each column's mean alone, by Student's quantile."""
+    questions = len(differences)
+    error = differences.std(axis=0, ddof=1) / np.sqrt(questions)
+    half = stdtrit(questions - 1, (1 + LEVEL) / 2) * error
+    mean = differences.mean(axis=0)
+    return mean - half, mean + half
 
 
 def _t(
