@@ -56,7 +56,7 @@ def told(words):
     return main(["luck", *words.split()])
 
 
-def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys):
+def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys, monkeypatch):
     assert told("--k 24 --n 500 --base 0.68 --changed 0.2 --best 0.74") == 0
     said = capsys.readouterr().out
     luck = best_by_luck(500, 200.0, 24)
@@ -65,6 +65,9 @@ def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys):
     assert "460 fresh questions" in said
     assert told("--k 24 --n 500 --base 0.68") == 0
     assert "each changes 43.5% of the outcomes" in capsys.readouterr().out
+    monkeypatch.setattr("headsweep.statistics.power.MOST_QUESTIONS", 2**8)
+    assert told("--k 24 --n 500 --base 0.68 --changed 0.2 --best 0.74") == 0
+    assert "\nMore than 16,777,216 fresh questions" in capsys.readouterr().out
     assert told("--k 2 --n 3 --base 0.5 --changed 0.1") == 0
     assert "can show no gain" in capsys.readouterr().out
 

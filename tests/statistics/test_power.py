@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from headsweep.statistics.intervals import false_discovery, mcnemar, paired_interval
+from headsweep.statistics.intervals import holm, mcnemar, paired_interval
 from headsweep.statistics.power import (
     POWER,
     power,
@@ -55,7 +55,7 @@ def test_the_corrected_test_achieves_the_stated_power(questions, changed, heads)
     p[:, 0] = mcnemar(drawn(rng, questions, changed, gain, DRAWS))
     for head in range(1, heads):
         p[:, head] = mcnemar(drawn(rng, questions, changed, 0.0, DRAWS))
-    shown = [false_discovery(row)[0] < 0.05 for row in p]
+    shown = [holm(row)[0] < 0.05 for row in p]
     assert abs(np.mean(shown) - POWER) < CLOSE
     assert abs(power(questions, changed, heads, gain) - POWER) < 0.01
 
@@ -80,6 +80,12 @@ def test_so_many_questions_show_a_gain_and_clearly_fewer_do_not(gain, changed, t
     needed = questions_for(gain, changed, tests)
     assert power(needed, changed, tests, gain) >= POWER
     assert power(int(0.85 * needed), changed, tests, gain) < POWER
+
+
+def test_more_questions_than_are_looked_at_are_no_number(monkeypatch):
+    assert questions_for(0.02, 0.2, 1) == 4100
+    monkeypatch.setattr("headsweep.statistics.power.MOST_QUESTIONS", 2**10)
+    assert math.isnan(questions_for(0.02, 0.2, 1))
 
 
 def test_few_questions_show_nothing_and_an_unchanged_head_a_gain_of_some():

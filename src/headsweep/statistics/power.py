@@ -1,8 +1,8 @@
 """What could have been seen: the gain that a test finds with probability `POWER`.
 
 The test is the exact McNemar test, two-sided at `headsweep.statistics.LEVEL`, corrected over so
-many comparisons by Bonferroni. That is what Benjamini and Hochberg's and Holm's corrections ask of
-a gain that is alone; beside other effects they ask for less, and find it more often than stated.
+many comparisons by Bonferroni. That is what Holm's correction asks of a gain that is alone; beside
+other effects it asks for less, and finds it more often than stated.
 
 Each question's outcome changes with probability `changed`: a gain g turns (changed + g) / 2 of them
 right and (changed − g) / 2 wrong. A gain beyond `changed` changes as many as it turns right. The
@@ -23,9 +23,10 @@ POWER = 0.8
 """Probability with which a stated gain is shown."""
 GAIN = 0.02
 """Gain for which a number of questions is stated."""
+MOST_QUESTIONS = 2**24
+"""The largest number of questions that is looked at."""
 
 _PRECISION = 1e-4  # of a gain, a hundredth of a point
-_MOST = 2**24  # questions
 
 
 def power(questions: int, changed: float, tests: int, gain: float) -> float:
@@ -65,13 +66,15 @@ def smallest_gain(questions: int, changed: float, tests: int) -> float:
     return high
 
 
-def questions_for(gain: float, changed: float, tests: int) -> int:
+def questions_for(gain: float, changed: float, tests: int) -> float:
     """Return how many questions show a gain with power `POWER`, to two digits, rounded up.
 
-    The other arguments are those of `power`.
+    NaN if it takes more than `MOST_QUESTIONS`. The other arguments are those of `power`.
     """
     low, high = 0, 1
-    while high < _MOST and power(high, changed, tests, gain) < POWER:
+    while power(high, changed, tests, gain) < POWER:
+        if high >= MOST_QUESTIONS:
+            return math.nan
         low = high
         high = 2 * high
     while high - low > 1 + high // 1000:

@@ -1,5 +1,6 @@
 """`headsweep luck`: is the best of many tries more than lucky?"""
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,7 +8,13 @@ from headsweep.errors import ConfigError
 from headsweep.report.luck import luck_page
 from headsweep.safe_files import write_text
 from headsweep.statistics.luck import best_by_luck, changed_by_chance
-from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_gain
+from headsweep.statistics.power import (
+    GAIN,
+    MOST_QUESTIONS,
+    POWER,
+    questions_for,
+    smallest_gain,
+)
 
 PUBLISHED = Path("config/published")
 """Where the published tables are, below the repository's root."""
@@ -31,9 +38,9 @@ class Lucky(NamedTuple):
     """What the best one seen gains; None if it is unknown, and so are the next two."""
     p: float | None
     """The chance of a best gain at least as large."""
-    settles: int | None
+    settles: float | None
     """How many fresh questions would show this gain with `POWER`, asked of the best one alone; None
-    also if it gains nothing."""
+    also if it gains nothing, NaN if more than `MOST_QUESTIONS`."""
 
 
 def lucky(
@@ -92,10 +99,15 @@ def told(k: int, n: int, base: float, changed: float | None, best: float | None)
         )
         if luck.settles is not None:
             lines.append(
-                f"{luck.settles:,} fresh questions, asked of it and the base alone, would show "
-                f"such a gain with probability {POWER:g}."
+                f"{_counted(luck.settles)} fresh questions, asked of it and the base alone, would "
+                f"show such a gain with probability {POWER:g}."
             )
     return "\n".join(lines)
+
+
+def _counted(questions: float) -> str:
+    """Return a number of `questions_for` in words."""
+    return f"More than {MOST_QUESTIONS:,}" if math.isnan(questions) else f"{questions:,}"
 
 
 def _seen(luck: Lucky, k: int) -> str:

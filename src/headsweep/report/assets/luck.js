@@ -193,10 +193,12 @@ function power(questions, changed, tests, gain) {
   return found;
 }
 
-// How many questions show a gain with probability POWER, to two digits, rounded up.
+// How many questions show a gain with probability POWER, to two digits, rounded up; NaN if it takes
+// more than MOST_QUESTIONS.
 function questionsFor(gain, changed, tests) {
   let low = 0, high = 1;
-  while (high < MOST_QUESTIONS && power(high, changed, tests, gain) < POWER) {
+  while (power(high, changed, tests, gain) < POWER) {
+    if (high >= MOST_QUESTIONS) return NaN;
     low = high;
     high *= 2;
   }
@@ -248,6 +250,10 @@ if (typeof document !== "undefined") {
   };
   const chance = (p) => (p < 0.001 ? "< 0.001" : p.toFixed(3));
   const count = (value) => value.toLocaleString("en-US");
+  const asked = (gain, changed) => {
+    const questions = questionsFor(gain, changed, 1);
+    return Number.isNaN(questions) ? `More than ${count(MOST_QUESTIONS)}` : count(questions);
+  };
   const element = (name, text) => Object.assign(document.createElement(name), { textContent: text });
 
   const numberOf = (id) => (byId(id).value.trim() === "" ? NaN : Number(byId(id).value));
@@ -270,7 +276,7 @@ if (typeof document !== "undefined") {
     told.push(`The best one seen gains ${points(gain)}: luck alone gives so much or more with p = `
       + `${chance(luck.p(gain))}.`);
     if (gain > 0) {
-      told.push(`${count(questionsFor(gain, changed, 1))} fresh questions, asked of it and the base `
+      told.push(`${asked(gain, changed)} fresh questions, asked of it and the base `
         + `alone, would show such a gain with probability ${POWER}.`);
     }
     return told;
@@ -279,7 +285,7 @@ if (typeof document !== "undefined") {
 
   const cellsOf = (row) => {
     if (Number.isNaN(row.p)) return [row.group, count(row.n), "", "", "", "", "", ""];
-    const settles = row.gain > 0 ? count(questionsFor(row.gain, row.changed, 1)) : "";
+    const settles = row.gain > 0 ? asked(row.gain, row.changed) : "";
     return [row.group, count(row.n), row.best, points(row.gain), points(row.by_chance),
       points(row.most), chance(row.p), settles];
   };
