@@ -120,6 +120,18 @@ def test_the_command_prints_little_and_writes_all_of_runs_wherever_they_lie(pair
     assert len(pd.read_csv("out/variants.csv")) == 2 * 4
 
 
+def test_runs_without_a_common_question_are_left_out_with_the_reason(pair, capsys):
+    file, graded = graded_of("two")
+    write_table(file, graded.assign(question_id="other/" + graded["question_id"]), GRADED)
+    tables, left_out = compare(*pair)
+    assert set(tables["variants"]["of"]) == {TEST.replace("test", "train")}
+    assert left_out == [f"{TEST}: no question is in both"]
+    assert main(["compare", "one", "two"]) == 0
+    said = capsys.readouterr().out
+    assert f"left out: {TEST}: no question is in both" in said
+    assert "of 0 rows" not in said
+
+
 def test_a_run_s_base_is_compared_with_a_file_of_anyone_s(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     made("alone", questions={"math_test": SMALL["questions"]["math_test"]}, selectors={})

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis.facts import FORMS, SIGNIFICANCE
+from headsweep.analysis.facts import FORMS
 from headsweep.config import load
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
@@ -22,7 +22,7 @@ from headsweep.planning.keys import split_key
 from headsweep.planning.store import Store, check_version
 from headsweep.record import read_record
 from headsweep.safe_files import read_table, write_csv
-from headsweep.statistics import intervals
+from headsweep.statistics import SIGNIFICANCE, intervals
 from headsweep.tables import CURVES, GRADED
 from headsweep.text import plain, short
 from headsweep.variants import Variant
@@ -33,6 +33,10 @@ _FORMS = {
     **dict.fromkeys(("first", "second", "changed"), FORMS["part"]),
     **dict.fromkeys(("difference", "low", "high"), FORMS["points"]),
     **dict.fromkeys(("p", "q"), FORMS["p"]),
+}
+_NOTHING_COMMON = {
+    "variants": "no question is in both",
+    "pass_at_n": "no method is in both",
 }
 
 Tables = dict[str, pd.DataFrame]
@@ -89,6 +93,9 @@ def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
         else:
             compared = _variants if key.table == "variants" else _pass_at_n
             table = compared(*files)
+            if table.empty:
+                left_out.append(f"{key.name}: {_NOTHING_COMMON[key.table]}")
+                continue
             table.insert(0, "of", key.name)
             tables_of_kind[key.table].append(table)
             read = read or files
@@ -225,7 +232,7 @@ def summary(tables: Tables, left_out: list[str]) -> str:
             moved = (table["difference"] != 0) | (table.get("changed", 0) != 0)
             differing = table[moved].sort_values("difference", key=abs, ascending=False)
         if "q" in table:
-            told = f"; {(table['q'] < SIGNIFICANCE).sum()} shown to (q < {SIGNIFICANCE})"
+            told = f", {(table['q'] < SIGNIFICANCE).sum()} at q < {SIGNIFICANCE}"
         lines += ["", f"{name}: {len(differing)} of {len(table)} rows differ{told}"]
         if len(differing):
             forms = {} if name == "settings" else {c: _FORMS[c] for c in table if c in _FORMS}
