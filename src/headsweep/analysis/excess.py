@@ -40,12 +40,13 @@ class Excess(NamedTuple):
     null: Float[np.ndarray, " resamples"]
     """The excess in draws without an effect of pruning."""
 
-    def ends(self, null: Float[np.ndarray, " resamples"]) -> tuple[float, float]:
-        """Return the 95% interval around its value, given its draws without an effect."""
-        tail = (1 - LEVEL) / 2
-        place = int(np.floor((len(null) + 1) * tail))  # so that the test is exact
-        ordered = np.sort(null)
-        return self.value - ordered[-place], self.value - ordered[place - 1]
+
+def interval_around(value: float, null: Float[np.ndarray, " resamples"]) -> tuple[float, float]:
+    """Return the 95% interval around an excess, given its draws without an effect."""
+    tail = (1 - LEVEL) / 2
+    place = int(np.floor((len(null) + 1) * tail))  # so that the test is exact
+    ordered = np.sort(null)
+    return float(value - ordered[-place]), float(value - ordered[place - 1])
 
 
 def harmless(gains: Gains) -> np.ndarray:
@@ -129,7 +130,7 @@ def measured(
             _excess(
                 float(statistic(gains)),
                 float(statistic(of_placebos)),
-                [statistic(one) - statistic(two)],
+                statistic(one) - statistic(two),
                 "placebos",
             )
             for statistic in statistics
@@ -220,10 +221,10 @@ def _by_chance(of_heads: float, nulls: Sequence[np.ndarray]) -> Excess:
     """Return the excess over the chance that reaches highest."""
     highest = max(nulls, key=lambda null: np.quantile(null, (1 + LEVEL) / 2))
     expected = float(highest.mean())
-    return _excess(of_heads, expected, [highest - expected], "chance")
+    return _excess(of_heads, expected, highest - expected, "chance")
 
 
-def _excess(of_heads: float, other: float, null: Sequence[np.ndarray], against: str) -> Excess:
-    excess = Excess(of_heads, of_heads - other, 0.0, 0.0, against, null[0])
-    low, high = excess.ends(excess.null)
-    return excess._replace(low=float(low), high=float(high))
+def _excess(of_heads: float, other: float, null: np.ndarray, against: str) -> Excess:
+    value = of_heads - other
+    low, high = interval_around(value, null)
+    return Excess(of_heads, value, low, high, against, null)

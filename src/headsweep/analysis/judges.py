@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from headsweep.analysis.excess import Excess
+from headsweep.analysis.excess import Excess, interval_around
 from headsweep.analysis.published import EXHIBITS
 from headsweep.text import percent, points
 
@@ -80,13 +80,13 @@ def _pooled(excess_of_model: Mapping[str, Excess]) -> Excess:
     """Return the mean over models."""
     parts = list(excess_of_model.values())
     of_heads, value = (
-        np.mean([getattr(excess, part) for excess in parts]) for part in ("of_heads", "value")
+        float(np.mean([getattr(excess, part) for excess in parts]))
+        for part in ("of_heads", "value")
     )
     null = np.mean([excess.null for excess in parts], axis=0)
     against = " and ".join(dict.fromkeys(excess.against for excess in parts))
-    pooled = Excess(float(of_heads), float(value), 0.0, 0.0, against, null)
-    low, high = pooled.ends(null)
-    return pooled._replace(low=low, high=high)
+    low, high = interval_around(value, null)
+    return Excess(of_heads, value, low, high, against, null)
 
 
 def _more_often(counted: str, told: str, stated: float) -> Judge:
@@ -155,9 +155,9 @@ def _medians(evidence: Evidence) -> Judgement | None:
     for math in (model for model in EXHIBITS if "Math" in model):
         for general in (model for model in EXHIBITS if "Math" not in model):
             one, two = excess_of_model[math], excess_of_model[general]
-            lead = one._replace(value=one.value - two.value)
+            lead = one.value - two.value
             plain = one.of_heads - two.of_heads
-            leads.append((plain, lead.value, *lead.ends(one.null - two.null)))
+            leads.append((plain, lead, *interval_around(lead, one.null - two.null)))
     plain, _, low, high = np.transpose(leads)
     least = leads[int(np.argmin(low))][1:]
     why = f"the least of {len(leads)} leads, beyond {excess_of_model[math].against}, "

@@ -24,7 +24,13 @@ _ROOT = Path(__file__).parents[3]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the proof; return 0 if the run found what was planted, and nothing else, or else 1."""
+    """Run the proof; return 0 if every line of `headsweep.proof.judging.judge` is right, or else 1.
+
+    The run must name the sabotaged head and no other in that model, measure a large enough cost of
+    the sabotage and gain without it, show that SPRINT beats what ignores the question, and rank the
+    right head first for most subjects. At most one of the two models whose heads toss coins may
+    show something. Nothing else that the run says is looked at.
+    """
     about = "Plant effects and let a run find them that does not know them."
     parser = argparse.ArgumentParser(prog="python -m headsweep.proof", description=about)
     parser.add_argument(

@@ -21,7 +21,8 @@ from headsweep.tables import QUESTIONS, RANKING
 from headsweep.text import points
 
 NAMED = 6
-"""Of seven subjects, those whose head a selector has to find. By luck it finds one in 24."""
+"""A selector has to ask the right head first for so many of the seven subjects. By luck it does so
+for each subject with a chance of 1 in 24."""
 
 _WORTH = ["method", "against", "n", "difference", "low", "high"]
 
@@ -116,7 +117,7 @@ def _of_experts(findings: Findings, planted: dict[str, str]) -> list[Line]:
 
 
 def _of_coins(findings: Findings) -> Line:
-    """Judge the heads that toss coins: two models, as one may show something by chance."""
+    """Judge the two models whose heads toss coins: at most one may show something, by chance."""
     shown_by_world = [[*findings.helping(name), *findings.won(name)] for name in COINS]
     first, second = shown_by_world
     says = f"shown to help: {_listed(first)}; in another draw: {_listed(second)}"
