@@ -8,6 +8,8 @@ change: for them it says how much a head matters, not whether its loss helps.
 nats. Both were drawn alike, so what any change does to both cancels.
 """
 
+from collections.abc import Hashable
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
@@ -156,7 +158,7 @@ def layers_table(heads: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=LAYERS)
 
 
-def _noise(scores: pd.DataFrame) -> dict[tuple[str, int], dict[str, float]]:
+def _noise(scores: pd.DataFrame) -> dict[tuple[Hashable, Hashable], dict[str, float]]:
     """Return what the noise placebos of a layer change on average, by outcome and layer.
 
     They are averaged question by question, so that the interval is that of their mean.
@@ -166,7 +168,7 @@ def _noise(scores: pd.DataFrame) -> dict[tuple[str, int], dict[str, float]]:
     of_noise = scores[scores["variant"].isin(without_heads)]
     changes = _changes(of_noise)
     lengths = of_noise.groupby(_TEXT)["tokens"].first()
-    found = {}
+    found: dict[tuple[Hashable, Hashable], dict[str, float]] = {}
     for outcome in TITLE_OF_OUTCOME:
         values = _paired(changes, lengths, outcome)
         if len(values) < _FEWEST:
@@ -175,5 +177,6 @@ def _noise(scores: pd.DataFrame) -> dict[tuple[str, int], dict[str, float]]:
             members = [name for name in values if parsed[str(name)].layer == layer]
             mean = values[members].mean(axis=1).to_numpy(float)
             low, high = mean_interval(mean)
-            found[outcome, layer] = {"noise": mean.mean(), "noise_low": low, "noise_high": high}
+            ends = {"noise_low": float(low), "noise_high": float(high)}
+            found[outcome, layer] = {"noise": float(mean.mean()), **ends}
     return found
