@@ -39,7 +39,7 @@ from headsweep.tables import (
     TRAININGS,
     FileKind,
 )
-from headsweep.variants import Variant, pattern
+from headsweep.variants import BASE, Variant, pattern
 from headsweep.workflow.meanings import Meanings
 from headsweep.workflow.resources import Resources
 
@@ -171,6 +171,10 @@ class Rules:
             for decoding in decodings
         ]
 
+    def _base_answers(self, model: str, decodings: Iterable[str], questions: str) -> list[str]:
+        names = {"model": model, "questions": questions, "variant": str(BASE)}
+        return [self.store.fill(ANSWERS, decoding=decoding, **names) for decoding in decodings]
+
     # benchmarks.smk
 
     def source_of_questions(self, wildcards: Any) -> list[str]:
@@ -215,16 +219,7 @@ class Rules:
     def compared_answers(self, wildcards: Any) -> list[str]:
         """Return the base model's answers under each decoding of a comparison of prompts."""
         comparison = self.config.comparisons[wildcards.comparison]
-        return [
-            self.store.fill(
-                ANSWERS,
-                model=comparison.model,
-                decoding=decoding,
-                questions=comparison.questions,
-                variant="base",
-            )
-            for decoding in comparison.decodings
-        ]
+        return self._base_answers(comparison.model, comparison.decodings, comparison.questions)
 
     # sprint.smk
 
@@ -283,9 +278,12 @@ class Rules:
         return [self.store.fill(QUESTIONS, questions=section.questions)]
 
     def samples_of_texts(self, wildcards: Any) -> list[str]:
-        """Return the graded samples, by temperature, that a map's texts are chosen from."""
+        """Return the samples, by temperature, that a map's texts are chosen from.
+
+        They are of the store, as the scores are, which all runs share.
+        """
         _, section = find_map(self.config, wildcards.texts)
-        return self._graded(section.model, section.sampling, section.questions)
+        return self._base_answers(section.model, section.sampling, section.questions)
 
     def scores_of_map(self, wildcards: Any) -> list[str]:
         """Return a map's scores, a file a layer, and its first-order estimates."""
