@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from headsweep import paths
 from headsweep.benchmarks.sources import PINNED, file_revision, hub_dataset
-from headsweep.config import Config, Embedder, Model, Questions
+from headsweep.config import Config, Embedder, Model, Questions, parse
 from headsweep.config.compression import MATH23K, Encoder, WordProblems
 from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
 from headsweep.models import gguf, source
@@ -70,7 +70,8 @@ def resolve(config: Config) -> Config:
     in, or are left out until the run has made its table.
 
     Raises:
-        ConfigError: something on the hub is not pinned to a commit hash.
+        ConfigError: something on the hub is not pinned to a commit hash, or training questions are
+            a copy of the test questions.
         BenchmarkError, ModelError: a file or folder without `revision` is missing or damaged.
     """
 
@@ -86,7 +87,9 @@ def resolve(config: Config) -> Config:
         if solver.encoder.source is not None:
             encoder = resolved(f"solvers.{name}.encoder", solver.encoder)
             sections["solvers"][name] = solver.model_copy(update={"encoder": encoder})
-    return with_chosen_heads(with_piloted_settings(config.model_copy(update=sections)))
+    identified = config.model_copy(update=sections)
+    parse(identified.model_dump(mode="json"))  # revisions tell that two files are copies of one
+    return with_chosen_heads(with_piloted_settings(identified))
 
 
 def preflight(config: Config) -> None:
@@ -101,7 +104,7 @@ def preflight(config: Config) -> None:
     check_version()
     check_titles(config.model_copy(update={"sweeps": {**config.sweeps, **config.waiting}}))
     store = Store(config)
-    existing = _existing()
+    existing = _existing(paths.RESULTS)
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
@@ -316,7 +319,7 @@ def _check_revision(where: str, section: _Source) -> Path | None:
 
 
 def _check_room(needed: float, what: str, advice: str) -> None:
-    existing = _existing()
+    existing = _existing(paths.STORE)  # it may be a link to another disk
     free = shutil.disk_usage(existing).free / 1e9
     if free < needed:
         raise ConfigError(
@@ -324,9 +327,9 @@ def _check_room(needed: float, what: str, advice: str) -> None:
         )
 
 
-def _existing() -> Path:
-    """Return the results folder, or its nearest parent that exists."""
-    folder = Path(paths.RESULTS).absolute()
+def _existing(name: str) -> Path:
+    """Return a folder, its links resolved, or its nearest parent that exists."""
+    folder = Path(name).resolve()
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
