@@ -320,6 +320,45 @@ def test_files_dated_in_the_future_come_to_the_present_in_their_order(tmp_path):
     assert bring_to_present(tmp_path) == 0
 
 
+def test_a_store_that_is_a_link_is_brought_to_the_present_too(tmp_path):
+    results, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    results.mkdir()
+    elsewhere.mkdir()
+    (results / "store").symlink_to(elsewhere)
+    (elsewhere / "table").touch()
+    os.utime(elsewhere / "table", (time.time() + 3600,) * 2)
+    assert bring_to_present(results) == 1
+
+
+def test_only_a_run_that_was_asked_for_the_report_tells_its_findings(rules, caplog):
+    findings = rules.store.path(paths.FINDINGS)
+    findings.parent.mkdir(parents=True)
+    findings.write_text("old\n")
+    log = logging.getLogger("run")
+    for asked, said in ((["fetch"], False), (["all", "report_page"], True)):
+        caplog.clear()
+        workflow = Mock()
+        workflow.dag.jobs = [job(name, 1) for name in asked]
+        with caplog.at_level(logging.INFO):
+            session.tell_findings(rules, workflow, log)
+        assert bool(caplog.records) == said
+
+
+def test_titles_that_tables_of_selectors_and_maps_hold_are_params_of_their_rules():
+    values = changed(STUDIES, "questions/school", {"benchmark": "gsm8k", "split": "train", "n": 9})
+    values = changed(values, "selectors/away", VALUES["selectors"]["math"] | {"train": "school"})
+    values = changed(values, "maps/own", {"model": "big", "questions": "school"})
+    values = changed(values, "selectors/math/title", "At home")
+    rules = Rules(parse(changed(values, "questions/test/title", "Sums")), 2, {})
+    transferred = rules.titles_at_home(SimpleNamespace(selector="away"))
+    assert transferred["math"] == "At home" and "away" in transferred
+    assert rules.titles_at_home(SimpleNamespace(selector="math")) == {}
+    assert rules.titles_beside_map(SimpleNamespace(map="own"))["test"] == "Sums"
+    for rule, param in (("sprint", "titles_at_home"), ("map", "titles_beside_map")):
+        text = (ROOT / f"workflow/rules/{rule}.smk").read_text(encoding="utf-8")
+        assert f"titles=RULES.{param}," in text
+
+
 def test_a_run_on_a_gpu_that_no_pilot_has_tried_says_so_before_its_jobs(
     config, monkeypatch, caplog
 ):

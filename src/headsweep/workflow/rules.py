@@ -27,6 +27,7 @@ from headsweep.planning.maps import (
     texts_key,
 )
 from headsweep.planning.store import Store
+from headsweep.planning.titles import title, titles
 from headsweep.tables import (
     ACCURACY,
     ANSWERS,
@@ -265,6 +266,12 @@ class Rules:
             for template in (RANKING, TRAININGS)
         ]
 
+    def titles_at_home(self, wildcards: Any) -> dict[str, str]:
+        """Return what the table of a transfer calls this selector and those it is held against."""
+        home = at_home(self.config, wildcards.selector)
+        called = titles(self.config, "selectors")
+        return {name: called[name] for name in (wildcards.selector, *home)} if home else {}
+
     # map.smk
 
     def model_of_texts(self, wildcards: Any) -> list[str]:
@@ -295,6 +302,13 @@ class Rules:
             self.store.fill(ACCURACY, **batch.names)
             for batch in head_batches_elsewhere(self.config, wildcards.map)
         ]
+
+    def titles_beside_map(self, wildcards: Any) -> dict[str, str]:
+        """Return what a map's table calls the questions of the gains that it is held against."""
+        beside = head_batches_elsewhere(self.config, wildcards.map)
+        return {
+            batch.questions: title(self.config, "questions", batch.questions) for batch in beside
+        }
 
     # frontier.smk
 
