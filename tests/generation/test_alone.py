@@ -38,7 +38,7 @@ def test_a_model_of_several_ranks_of_vllm_is_measured_on_all_gpus(model, placeme
     assert held == [placement]
 
 
-class Asked(Exception):
+class AskedError(Exception):
     """A GPU is asked for."""
 
 
@@ -56,10 +56,10 @@ class Asked(Exception):
 )  # fmt: skip
 def test_what_trains_measures_or_embeds_asks_for_the_gpu_first(job, device, monkeypatch):
     def hold(device, waits):
-        raise Asked(device.name)
+        raise AskedError(device.name)
 
     monkeypatch.setattr(alone, "devices", lambda device: [Device(device)])
     monkeypatch.setattr(alone, "held", hold)
     monkeypatch.setattr(Store, "read", lambda *_, **__: None)
-    with pytest.raises(Asked, match=device):
+    with pytest.raises(AskedError, match=device):
         job(parse(changed(STUDIES, "models/big/device", "cpu")))

@@ -128,6 +128,17 @@ def test_an_arm_s_time_counts_its_test_and_its_scoring():
     minutes = [cost.training_request(planned, study, study.settings[name]).minutes for name in ARMS]
     assert 10 < minutes[0] < minutes[1]
     assert cost.training_request(planned, study).minutes > minutes[0]  # all tests, five times
+    # 8-bit weights run on a CPU, where the same test takes far longer.
+    quantised = cost.quantised_request(planned, study)
+    assert quantised.gpus == 0 and quantised.minutes > 10 * minutes[0]
+
+
+def test_heads_of_a_pretrained_encoder_are_counted_as_they_are():
+    values = changed(STUDIES, "compressions/fetched/arms", ["full"])
+    method = {"importance": {"criterion": "causal"}}
+    planned = parse(changed(values, "compressions/fetched/method", method))
+    study = planned.compressions["fetched"]
+    assert cost._scoring_passes(planned, study, study.method) == 12 * 12 * (90 // 10)
 
 
 def test_a_model_trains_on_prompts_with_answers_and_a_solver_on_word_problems():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -22,14 +23,18 @@ from headsweep import paths
 from headsweep.config import load, parse
 from headsweep.generation import journal
 from headsweep.planning.batches import GROUP, arms, find_batch
-from headsweep.planning.cards import card_of
+from headsweep.planning.cards import card_of, this_core, this_cpu
 from headsweep.planning.cost import (
     SMALL_JOB,
+    arm_test_seconds,
     generation_request,
     generation_seconds,
     gradient_seconds,
+    measuring_seconds,
+    quantised_request,
     scoring_seconds,
     training_request,
+    training_seconds,
 )
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.footprint import host_megabytes
@@ -68,6 +73,7 @@ def job(rule, jobid, wildcards=None):
     return made
 
 
+TRAINED_ON = VALUES["questions"]["train"] | {"sampling": "clusters", "embedder": "mean"}
 BATCH = {"model": "big", "decoding": "greedy", "questions": "test"}
 
 
@@ -161,12 +167,15 @@ def test_a_job_asks_for_more_at_each_attempt(rules, config):
     arm = SimpleNamespace(**full.wildcards, seed="0")
     batch = find_batch(config, *BATCH.values())
     own, study = SimpleNamespace(compression="own"), config.compressions["own"]
+    embedded = partial(wildcards, rules, questions="test", embedder="minilm")
     for resources, job, first in (
         (rules.resources.generation, wildcards(rules, **BATCH), generation_request(config, batch)),
         (trained, SimpleNamespace(**solver, seed="0"), training_request(config, words)),
         (trained, arm, training_request(config, words, full.settings)),
         (trained, own, training_request(config, study)),
-        (rules.resources.embedding, wildcards(rules, embedder="minilm"), SMALL_JOB),
+        (rules.resources.embedding, embedded(), SMALL_JOB),
+        (rules.resources.drawing, wildcards(rules, questions="test"), SMALL_JOB),
+        (rules.resources.quantisation, arm, quantised_request(config, words)),
     ):
         third = [resources["gpu"](job), resources["mem_mb"](job, 3), resources["runtime"](job, 3)]
         assert third == [first.gpus, 3 * first.megabytes, 3 * first.minutes]
@@ -179,10 +188,17 @@ def test_to_embed_by_a_model_a_job_asks_for_the_model_in_float32(device, tmp_pat
     values = changed(values, "models/big/dtype", "bfloat16")
     config = resolve(parse(changed(values, "models/big/device", device)))
     rules = Rules(config, 3, {})
-    job = wildcards(rules, embedder="mean")
+    job = wildcards(rules, embedder="mean", questions="test")
     wide = config.models["big"].model_copy(update={"dtype": "float32"})
     assert rules.resources.embedding["gpu"](job) == (device == "auto")
     assert rules.resources.embedding["mem_mb"](job, 1) == host_megabytes(wide) > 8000
+    # 12,000 problems of 120 tokens, of which 40 are drawn: on one core they take hours.
+    drawn = changed(values, "questions/train", TRAINED_ON | {"n": 40})
+    rules = Rules(resolve(parse(changed(drawn, "models/big/device", device))), 3, {})
+    drawing = wildcards(rules, questions="train")
+    assert rules.resources.drawing["gpu"](drawing) == (device == "auto")
+    minutes = rules.resources.drawing["runtime"](drawing, 1)
+    assert minutes == 60 if device == "auto" else minutes > 60 * 24
 
 
 def test_wildcards_are_what_the_config_has_and_what_is_fetched(rules):
@@ -237,8 +253,24 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
         job("compress", 9, SimpleNamespace(**arm.wildcards, seed="0"))
         for arm in arms(config, "words")
     )
-    assert rules.resources.planned(full, [])[2] > 0
-    assert rules.resources.planned(baseline, []) == ("compress", "9", 0.0, [])
+    if card_of("auto") == this_cpu():  # a training has one thread
+        words, settings = config.compressions["words"], arms(config, "words")[1].settings
+        expected = training_seconds(config, words, settings, this_core())
+        assert rules.resources.planned(full, [])[2] == expected > 0
+        assert rules.resources.planned(baseline, [])[2] < expected
+
+
+def test_the_time_left_counts_the_tests_of_compressed_models(config):
+    rules = Rules(config, 3, {})
+    study = config.compressions["own"]
+    baseline = SimpleNamespace(**arms(config, "own")[0].wildcards, seed="0")
+    for rule, wanted, seconds in (
+        ("quantise", baseline, arm_test_seconds(config, study, this_core())),
+        ("measure_compression", SimpleNamespace(compression="own"),
+         3 * measuring_seconds(config, study, card_of("auto"))),
+    ):  # fmt: skip
+        assert rules.resources.planned(job(rule, 9, wanted), [])[2] == seconds > 0
+    assert rules.resources.planned(job("compress", 9, baseline), [])[2] > 0
 
 
 def test_the_time_left_counts_a_map_s_jobs(config):

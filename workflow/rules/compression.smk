@@ -71,8 +71,7 @@ rule quantise:
         RULES.log("quantise/{subject}/{data}/{arm}/{seed}"),
     threads: 1
     resources:
-        mem_mb=RULES.resources.training["mem_mb"],
-        runtime=RULES.resources.training["runtime"],
+        **RULES.resources.quantisation,
     shell:
         "headsweep job quantise --log {log:q} --subject {wildcards.subject:q}"
         " --data {wildcards.data:q} --arm {wildcards.arm:q}"

@@ -19,7 +19,6 @@ from headsweep.planning.store import Store
 from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.variants import BASE
 
-
 Pairs = dict[str, dict[str, tuple[int, ...]]]
 """The tokens of a right and a wrong sample, by question and kind."""
 

@@ -37,7 +37,13 @@ from headsweep.planning.footprint import (
     weight_bytes,
 )
 from headsweep.planning.maps import mapped_model
-from headsweep.planning.memory import LENGTHS, parameters, scoring_memory, training_memory
+from headsweep.planning.memory import (
+    LENGTHS,
+    parameters,
+    scoring_memory,
+    shape_of,
+    training_memory,
+)
 from headsweep.variants import BASE
 
 SPLIT_SIZES = {
@@ -125,8 +131,15 @@ def split_size(questions: Questions) -> int | None:
 
 def question_count(questions: Questions) -> int:
     """Return how many questions a set has, as far as the config or the user's own file tells."""
+    return questions.n or _split_count(questions)
+
+
+def _split_count(questions: Questions) -> int:
+    """Return how many questions the split of a set has, as far as is known."""
+    if questions.generated:
+        return questions.n or _UNKNOWN_SIZE
     with suppress(HeadsweepError):  # another machine's file
-        return questions.n or split_size(questions) or _UNKNOWN_SIZE
+        return split_size(questions) or _UNKNOWN_SIZE
     return _UNKNOWN_SIZE
 
 
@@ -253,10 +266,35 @@ def scoring_request(config: Config, name: str) -> Allocation:
     return Allocation(gpus_of(model), host_megabytes(model), minutes)
 
 
-def embedding_request(model: Model) -> Allocation:
-    """Return the resources that one job requests to embed questions by a model, in float32."""
-    wide = model.model_copy(update={"dtype": "float32"})
-    return Allocation(gpus_of(wide), host_megabytes(wide), SMALL_JOB.minutes)
+def drawing_request(config: Config, name: str) -> Allocation:
+    """Return the resources that one job requests to draw a question set.
+
+    From clusters it is drawn by the embeddings of the whole split.
+    """
+    questions = config.questions[name]
+    if questions.embedder is None:
+        return SMALL_JOB
+    return _embedding_request(config, questions.embedder, questions, _split_count(questions))
+
+
+def embedding_request(config: Config, embedder: str, questions: str) -> Allocation:
+    """Return the resources that one job requests to embed a question set."""
+    section = config.questions[questions]
+    return _embedding_request(config, embedder, section, question_count(section))
+
+
+def _embedding_request(
+    config: Config, embedder: str, questions: Questions, texts: int
+) -> Allocation:
+    """Return the resources to embed so many texts; an embedder of the hub is taken to be small."""
+    name = config.embedders[embedder].model
+    if name is None:
+        return SMALL_JOB
+    wide = config.models[name].model_copy(update={"dtype": "float32"})
+    tokens, _ = LENGTHS[questions.benchmark]
+    seconds = texts * tokens * _token_seconds(wide, card_of(wide.device, local=False))
+    minutes = max(SMALL_JOB.minutes, math.ceil(_START_MINUTES + 2 * seconds / 60))
+    return Allocation(gpus_of(wide), host_megabytes(wide), minutes)
 
 
 def answer_length(config: Config, batch: PlannedBatch) -> int:
@@ -290,13 +328,18 @@ def training_seconds(
         return _arm_seconds(config, study, settings, card)
     if study.solver is not None:
         return _fit_seconds(config, study, config.solver_of(study).training, card)
+    return measuring_seconds(config, study, card)
+
+
+def measuring_seconds(config: Config, study: Study, card: Card = ANY_CARD) -> float:
+    """Return the seconds that a card takes to time the tests of a compression's arms."""
     arms = study.settings if study.measured is None else study.measured
-    return _TEST_TURNS * len(arms) * _test_seconds(config, study, card)
+    return _TEST_TURNS * len(arms) * arm_test_seconds(config, study, card)
 
 
 def _arm_seconds(config: Config, study: Study, settings: Compression, card: Card) -> float:
     """Return the seconds that a card takes to train, score and test an arm."""
-    seconds = _test_seconds(config, study, card)
+    seconds = arm_test_seconds(config, study, card)
     if settings.rounds:
         seconds += _fit_seconds(config, study, _recipe(config, study, settings), card)
     if settings.ratio:
@@ -320,7 +363,7 @@ def _fit_seconds(config: Config, study: Study, training: Training, card: Card) -
     return training.epochs * _DEVELOPMENT * (launches + products)
 
 
-def _test_seconds(config: Config, study: Study, card: Card) -> float:
+def arm_test_seconds(config: Config, study: Study, card: Card = ANY_CARD) -> float:
     """Return the seconds of an arm's test: a model's answers, or a solver's judgements."""
     if study.model is not None:
         batch = PlannedBatch(study.model, study.decoding, str(study.test), (BASE,))
@@ -339,8 +382,8 @@ def _scoring_passes(config: Config, study: Study, settings: Compression) -> int:
         case "causal" if study.solver is None:
             return 0  # the scores are a sweep's accuracies
         case "causal":  # the development part without each head
-            encoder = config.solver_of(study).encoder
-            return encoder.layers * encoder.heads * (texts // 10)
+            shape = shape_of(config, study)
+            return shape.layers * shape.heads * (texts // 10)
         case _:
             return min(texts, importance.calibration or texts)
 
@@ -360,6 +403,13 @@ def training_request(
         megabytes += 1000 * scoring_memory(config, study, settings)
         megabytes = max(megabytes, 8000 + 1000 * sum(training_memory(config, study, settings)))
     return Allocation(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
+
+
+def quantised_request(config: Config, study: Study) -> Allocation:
+    """Return the resources that one job requests to test an arm with 8-bit weights, on a CPU."""
+    seconds = arm_test_seconds(config, study, ANY_CORE)
+    megabytes = 8000 + 30 * parameters(config, study) / 1e6
+    return Allocation(0, int(megabytes), math.ceil(10 + 2 * seconds / 60))
 
 
 def _token_seconds(model: Model, card: Card) -> float:

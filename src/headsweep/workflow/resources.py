@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from headsweep.config import Study
 from headsweep.planning import cost
-from headsweep.planning.cards import card_of
+from headsweep.planning.cards import ANY_CORE, Card, card_of, this_core
+from headsweep.planning.footprint import is_gpu
 from headsweep.planning.maps import find_map
 from headsweep.variants import Variant
 from headsweep.workflow.meanings import Meanings
@@ -33,7 +35,9 @@ class Resources:
         self.generation = _scaled(self._generation_request)
         self.scoring = _scaled(self._scoring_request)
         self.embedding = _scaled(self._embedding_request)
+        self.drawing = _scaled(self._drawing_request)
         self.training = _scaled(self._training_request)
+        self.quantisation = _scaled(self._quantised_request)
 
     def planned(
         self, job: Any, after: Iterable[Any], *, local: bool = True
@@ -50,7 +54,8 @@ class Resources:
         return name, unit, self._seconds(job, local=local), [other.jobid for other in after]
 
     def _seconds(self, job: Any, *, local: bool) -> float:
-        """Return the seconds that a job is expected to take, of all cores together if local.
+        """Return the core seconds that a job is expected to take; of one that has all cores alone,
+        the seconds of all. On a cluster, where cores are unknown, they count as one.
 
         Jobs that share a batch of answers have all of its seconds; jobs without an estimate, none.
         """
@@ -71,11 +76,22 @@ class Resources:
                 return cores * cost.scoring_seconds(config, name, layer, card)
             case "teacher" | "compress":
                 study, settings = self._meanings.trained(wildcards)
-                if settings is not None and not settings.rounds:
-                    return 0.0
-                card = card_of("auto", local=local)
+                card = self._card_of_training(study, local=local)
                 return cost.training_seconds(config, study, settings, card)
+            case "quantise":
+                study, _ = self._meanings.trained(wildcards)
+                return cost.arm_test_seconds(config, study, this_core() if local else ANY_CORE)
+            case "measure_compression":
+                study, _ = self._meanings.trained(wildcards)
+                card = card_of("auto", local=local)
+                return cores * cost.measuring_seconds(config, study, card)
         return 0.0
+
+    def _card_of_training(self, study: Study, *, local: bool) -> Card:
+        """Return the card of a training job: a GPU, or one core, for it has one thread."""
+        device = "auto" if study.model is None else self._config.models[study.model].device
+        card = card_of(device, local=local)
+        return this_core() if local and not is_gpu(card) else card
 
     def _generation_request(self, wildcards: Any) -> cost.Allocation:
         """Return what a job asks for; the jobs of its group that are left share a start.
@@ -102,14 +118,21 @@ class Resources:
 
     def _embedding_request(self, wildcards: Any) -> cost.Allocation:
         store = self._meanings.store
-        for name, embedder in self._config.embedders.items():
-            if store.key("embedder", name) == wildcards.embedder and embedder.model is not None:
-                return cost.embedding_request(self._config.models[embedder.model])
-        return cost.SMALL_JOB
+        embedder = store.name("embedder", wildcards.embedder)
+        questions = store.name("questions", wildcards.questions)
+        return cost.embedding_request(self._config, embedder, questions)
+
+    def _drawing_request(self, wildcards: Any) -> cost.Allocation:
+        name = self._meanings.store.name("questions", wildcards.questions)
+        return cost.drawing_request(self._config, name)
 
     def _training_request(self, wildcards: Any) -> cost.Allocation:
         study, settings = self._meanings.trained(wildcards)
         return cost.training_request(self._config, study, settings)
+
+    def _quantised_request(self, wildcards: Any) -> cost.Allocation:
+        study, _ = self._meanings.trained(wildcards)
+        return cost.quantised_request(self._config, study)
 
 
 def _scaled(request: Callable[[Any], cost.Allocation]) -> Functions:
