@@ -264,7 +264,7 @@ def test_training_questions_that_are_the_test_questions_by_another_name_are_refu
     own = {"benchmark": "custom", "columns": {"question": "problem"}, "split": "all"}
     questions = {"test": own | {"file": "test.jsonl"}, "train": own | {"file": copy}}
     with pytest.raises(ConfigError, match="train 'train' and test 'test' are both drawn from"):
-        resolve(parse(changed(VALUES, "questions", questions)))
+        preflight(resolve(parse(changed(VALUES, "questions", questions))))
 
 
 def test_room_is_looked_for_where_the_store_lies(here, monkeypatch):

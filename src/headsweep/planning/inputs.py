@@ -70,8 +70,7 @@ def resolve(config: Config) -> Config:
     in, or are left out until the run has made its table.
 
     Raises:
-        ConfigError: something on the hub is not pinned to a commit hash, or training questions are
-            a copy of the test questions.
+        ConfigError: something on the hub is not pinned to a commit hash.
         BenchmarkError, ModelError: a file or folder without `revision` is missing or damaged.
     """
 
@@ -87,21 +86,21 @@ def resolve(config: Config) -> Config:
         if solver.encoder.source is not None:
             encoder = resolved(f"solvers.{name}.encoder", solver.encoder)
             sections["solvers"][name] = solver.model_copy(update={"encoder": encoder})
-    identified = config.model_copy(update=sections)
-    parse(identified.model_dump(mode="json"))  # revisions tell that two files are copies of one
-    return with_chosen_heads(with_piloted_settings(identified))
+    return with_chosen_heads(with_piloted_settings(config.model_copy(update=sections)))
 
 
 def preflight(config: Config) -> None:
     """Refuse a resolved config that cannot run, as far as quick checks without torch can tell.
 
-    It checks that titles tell experiments apart, the results folder and its free space, and the
+    It checks that no test questions are a copy of the training questions, which their revisions now
+    tell, that titles tell experiments apart, the results folder and its free space, and the
     files of benchmarks, models and embedders if the store lacks something made from them.
 
     Raises:
         HeadsweepError: one line that names key, value, and what to do.
     """
     check_version()
+    parse(config.model_dump(mode="json"))
     check_titles(config.model_copy(update={"sweeps": {**config.sweeps, **config.waiting}}))
     store = Store(config)
     existing = _existing(paths.RESULTS)
