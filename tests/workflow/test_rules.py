@@ -25,20 +25,22 @@ from headsweep.generation import journal
 from headsweep.planning.batches import GROUP, arms, find_batch
 from headsweep.planning.cards import card_of, this_core, this_cpu
 from headsweep.planning.cost import (
-    SMALL_JOB,
     arm_test_seconds,
-    generation_request,
     generation_seconds,
     gradient_seconds,
     measuring_seconds,
-    quantised_request,
     scoring_seconds,
-    training_request,
     training_seconds,
 )
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.footprint import host_megabytes
 from headsweep.planning.inputs import resolve
+from headsweep.planning.requests import (
+    SMALL_JOB,
+    generation_request,
+    quantised_request,
+    training_request,
+)
 from headsweep.safe_files import write_table
 from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS
 from headsweep.variants import BASE

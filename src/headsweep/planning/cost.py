@@ -25,11 +25,9 @@ from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression, Training
 from headsweep.errors import HeadsweepError
 from headsweep.planning.batches import PlannedBatch, expand
-from headsweep.planning.cards import ANY_CARD, ANY_CORE, Card, card_of
+from headsweep.planning.cards import ANY_CARD, Card
 from headsweep.planning.footprint import (
     decoded_rows,
-    gpus_of,
-    host_megabytes,
     is_gpu,
     is_heavy,
     token_bytes,
@@ -40,9 +38,7 @@ from headsweep.planning.maps import mapped_model
 from headsweep.planning.memory import (
     LENGTHS,
     parameters,
-    scoring_memory,
     shape_of,
-    training_memory,
 )
 from headsweep.variants import BASE
 
@@ -59,7 +55,6 @@ ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 
 _UNKNOWN_SIZE = 1_000  # of a question set
 
-_START_MINUTES = 5  # of an allocation: its start, and loading a model
 _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 
@@ -70,7 +65,6 @@ _PASSES = 4  # of two operations per weight and token: three for the student, on
 _DEVELOPMENT = 1.5
 _SOLVING = 10  # passes of the thought head over a problem of the test part
 _TEST_TURNS = 5  # of a measurement; the first is a warm-up
-_SMALL = 5e6  # parameters below which a GPU is not faster
 
 
 class Cost(NamedTuple):
@@ -101,20 +95,6 @@ class Texts(NamedTuple):
     """Of each, its prompt's included."""
 
 
-class Allocation(NamedTuple):
-    """Resources that one job requests from a cluster at its first attempt."""
-
-    gpus: int
-    megabytes: int
-    """Main memory: weights are loaded through it, and a model on a CPU stays in it."""
-    minutes: int
-    """Twice the estimated time, plus the start."""
-
-
-SMALL_JOB = Allocation(gpus=0, megabytes=8000, minutes=60)
-"""What the profile gives a job that requests nothing."""
-
-
 @cache
 def split_size(questions: Questions) -> int | None:
     """Return how many questions the split of a set has; None if unknown.
@@ -131,10 +111,10 @@ def split_size(questions: Questions) -> int | None:
 
 def question_count(questions: Questions) -> int:
     """Return how many questions a set has, as far as the config or the user's own file tells."""
-    return questions.n or _split_count(questions)
+    return questions.n or split_count(questions)
 
 
-def _split_count(questions: Questions) -> int:
+def split_count(questions: Questions) -> int:
     """Return how many questions the split of a set has, as far as is known."""
     if questions.generated:
         return questions.n or _UNKNOWN_SIZE
@@ -175,7 +155,7 @@ def generation_seconds(config: Config, batch: PlannedBatch, card: Card = ANY_CAR
     together = min(decoded_rows(model, decoding.max_new_tokens, card), answers)
     ranks = model.tensor_parallel if is_gpu(card) else 1
     bandwidth = card.bandwidth * ranks
-    token_in_prompt = _token_seconds(model, card) / ranks
+    token_in_prompt = token_seconds(model, card) / ranks
     token_in_step = token_in_prompt * _slowed(model, together, card)
     step = max(together * token_in_step, weight_bytes(model) / bandwidth)
     step += together * token_bytes(model) * (prompt + length / 2) / bandwidth
@@ -190,18 +170,6 @@ def _slowed(model: Model, together: int, card: Card) -> float:
     if is_gpu(card):
         return 1.0
     return (1 + card.reading / together) / (1 + card.reading / usual_cpu_rows(model))
-
-
-def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -> Allocation:
-    """Return the resources that one job of a batch requests from a cluster.
-
-    So many jobs share an allocation, which loads the model once; their minutes are added.
-    """
-    model = config.models[batch.model]
-    seconds = generation_seconds(config, batch, card_of(model.device, local=False))
-    seconds /= len(batch.variants)
-    minutes = math.ceil(_START_MINUTES / together + 2 * seconds / 60)
-    return Allocation(gpus_of(model), host_megabytes(model), minutes)
 
 
 def scored_texts(config: Config, name: str) -> Texts:
@@ -235,7 +203,7 @@ def scoring_seconds(config: Config, name: str, layer: int, card: Card = ANY_CARD
     texts = scored_texts(config, name)
     variants = len(model.heads_in(layer)) + config.maps[name].noise_placebos + 1
     passes = 1 + variants * (model.layers - layer) / model.layers
-    return passes * texts.number * texts.tokens * _token_seconds(model, card)
+    return passes * texts.number * texts.tokens * token_seconds(model, card)
 
 
 def gradient_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
@@ -245,7 +213,7 @@ def gradient_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
     """
     model = mapped_model(config, name)
     texts = scored_texts(config, name)
-    seconds = texts.tokens * _token_seconds(model, card) + model.layers * card.launch
+    seconds = texts.tokens * token_seconds(model, card) + model.layers * card.launch
     return 2 * texts.number * seconds
 
 
@@ -255,46 +223,6 @@ def map_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
     layers = expand(section.layers, config.models[section.model].layers)
     scored = sum(scoring_seconds(config, name, layer, card) for layer in layers)
     return scored + gradient_seconds(config, name, card)
-
-
-def scoring_request(config: Config, name: str) -> Allocation:
-    """Return the resources that one job requests to score a map's texts without a layer's heads."""
-    model = mapped_model(config, name)
-    card = card_of(model.device, local=False)
-    seconds = scoring_seconds(config, name, 0, card)  # no layer takes longer than the first
-    minutes = math.ceil(_START_MINUTES + 2 * seconds / 60)
-    return Allocation(gpus_of(model), host_megabytes(model), minutes)
-
-
-def drawing_request(config: Config, name: str) -> Allocation:
-    """Return the resources that one job requests to draw a question set.
-
-    From clusters it is drawn by the embeddings of the whole split.
-    """
-    questions = config.questions[name]
-    if questions.embedder is None:
-        return SMALL_JOB
-    return _embedding_request(config, questions.embedder, questions, _split_count(questions))
-
-
-def embedding_request(config: Config, embedder: str, questions: str) -> Allocation:
-    """Return the resources that one job requests to embed a question set."""
-    section = config.questions[questions]
-    return _embedding_request(config, embedder, section, question_count(section))
-
-
-def _embedding_request(
-    config: Config, embedder: str, questions: Questions, texts: int
-) -> Allocation:
-    """Return the resources to embed so many texts; an embedder of the hub is taken to be small."""
-    name = config.embedders[embedder].model
-    if name is None:
-        return SMALL_JOB
-    wide = config.models[name].model_copy(update={"dtype": "float32"})
-    tokens, _ = LENGTHS[questions.benchmark]
-    seconds = texts * tokens * _token_seconds(wide, card_of(wide.device, local=False))
-    minutes = max(SMALL_JOB.minutes, math.ceil(_START_MINUTES + 2 * seconds / 60))
-    return Allocation(gpus_of(wide), host_megabytes(wide), minutes)
 
 
 def answer_length(config: Config, batch: PlannedBatch) -> int:
@@ -388,31 +316,7 @@ def _scoring_passes(config: Config, study: Study, settings: Compression) -> int:
             return min(texts, importance.calibration or texts)
 
 
-def training_request(
-    config: Config, study: Study, settings: Compression | None = None
-) -> Allocation:
-    """Return the resources that one job of a compression requests from a cluster.
-
-    Without `settings`: the solver's training, and jobs after the arms.
-    """
-    size = parameters(config, study)
-    on_gpu = size > _SMALL and (study.model is None or config.models[study.model].device != "cpu")
-    seconds = training_seconds(config, study, settings, ANY_CARD if on_gpu else ANY_CORE)
-    megabytes = 8000 + 30 * size / 1e6  # weights, gradients, moments, teacher; a text's activations
-    if not on_gpu and settings is not None:
-        megabytes += 1000 * scoring_memory(config, study, settings)
-        megabytes = max(megabytes, 8000 + 1000 * sum(training_memory(config, study, settings)))
-    return Allocation(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
-
-
-def quantised_request(config: Config, study: Study) -> Allocation:
-    """Return the resources that one job requests to test an arm with 8-bit weights, on a CPU."""
-    seconds = arm_test_seconds(config, study, ANY_CORE)
-    megabytes = 8000 + 30 * parameters(config, study) / 1e6
-    return Allocation(0, int(megabytes), math.ceil(10 + 2 * seconds / 60))
-
-
-def _token_seconds(model: Model, card: Card) -> float:
+def token_seconds(model: Model, card: Card) -> float:
     """Return the seconds of a token's products with all weights, among many tokens."""
     rate = card.flops * (card.half if model.dtype != "float32" else 1.0)
     rate *= card.heavy if is_heavy(model) else card.light

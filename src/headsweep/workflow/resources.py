@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headsweep.config import Study
-from headsweep.planning import cost
+from headsweep.planning import cost, requests
 from headsweep.planning.cards import ANY_CORE, Card, card_of, this_core
 from headsweep.planning.footprint import is_gpu
 from headsweep.planning.maps import find_map
@@ -31,7 +31,9 @@ class Resources:
         self._meanings = meanings
         self._config = meanings.config
         self._cores = cores
-        self._allocations: dict[tuple[str, ...], cost.Allocation] = {}  # of generation, by group
+        self._allocations: dict[
+            tuple[str, ...], requests.Allocation
+        ] = {}  # of generation, by group
         self.generation = _scaled(self._generation_request)
         self.scoring = _scaled(self._scoring_request)
         self.embedding = _scaled(self._embedding_request)
@@ -93,14 +95,14 @@ class Resources:
         card = card_of(device, local=local)
         return this_core() if local and not is_gpu(card) else card
 
-    def _generation_request(self, wildcards: Any) -> cost.Allocation:
+    def _generation_request(self, wildcards: Any) -> requests.Allocation:
         """Return what a job asks for; the jobs of its group that are left share a start.
 
         Their files are looked at once for a group, not for each job and resource.
         """
         batch = self._meanings.batch(wildcards)
         if not hasattr(wildcards, "variant"):
-            return cost.generation_request(self._config, batch)
+            return requests.generation_request(self._config, batch)
         group = batch.groups[Variant.parse(wildcards.variant)]
         named = (*batch.names.values(), group)
         if named not in self._allocations:
@@ -109,33 +111,35 @@ class Resources:
             for variant, file in zip(batch.variants, files, strict=True):
                 if batch.groups[variant] == group and not Path(file).exists():
                     left += 1
-            self._allocations[named] = cost.generation_request(self._config, batch, max(1, left))
+            self._allocations[named] = requests.generation_request(
+                self._config, batch, max(1, left)
+            )
         return self._allocations[named]
 
-    def _scoring_request(self, wildcards: Any) -> cost.Allocation:
+    def _scoring_request(self, wildcards: Any) -> requests.Allocation:
         name, _ = find_map(self._config, wildcards.texts)
-        return cost.scoring_request(self._config, name)
+        return requests.scoring_request(self._config, name)
 
-    def _embedding_request(self, wildcards: Any) -> cost.Allocation:
+    def _embedding_request(self, wildcards: Any) -> requests.Allocation:
         store = self._meanings.store
         embedder = store.name("embedder", wildcards.embedder)
         questions = store.name("questions", wildcards.questions)
-        return cost.embedding_request(self._config, embedder, questions)
+        return requests.embedding_request(self._config, embedder, questions)
 
-    def _drawing_request(self, wildcards: Any) -> cost.Allocation:
+    def _drawing_request(self, wildcards: Any) -> requests.Allocation:
         name = self._meanings.store.name("questions", wildcards.questions)
-        return cost.drawing_request(self._config, name)
+        return requests.drawing_request(self._config, name)
 
-    def _training_request(self, wildcards: Any) -> cost.Allocation:
+    def _training_request(self, wildcards: Any) -> requests.Allocation:
         study, settings = self._meanings.trained(wildcards)
-        return cost.training_request(self._config, study, settings)
+        return requests.training_request(self._config, study, settings)
 
-    def _quantised_request(self, wildcards: Any) -> cost.Allocation:
+    def _quantised_request(self, wildcards: Any) -> requests.Allocation:
         study, _ = self._meanings.trained(wildcards)
-        return cost.quantised_request(self._config, study)
+        return requests.quantised_request(self._config, study)
 
 
-def _scaled(request: Callable[[Any], cost.Allocation]) -> Functions:
+def _scaled(request: Callable[[Any], requests.Allocation]) -> Functions:
     """Return a rule's resources, given what its job asks for: more at each attempt."""
     return {
         "gpu": lambda wildcards: request(wildcards).gpus,
