@@ -196,5 +196,6 @@ architectures: $(DEVELOPED)
 reference: $(INSTALLED)
 	$(BIN)/python -m headsweep.reference config/reference.md workflow/report
 
+# Keeps .snakemake, by which a later run knows what results/ was made from.
 clean:
-	rm -rf .venv $(VENV) .venv-3.* .snakemake
+	rm -rf .venv $(VENV) .venv-3.*

@@ -96,7 +96,11 @@ def put_data(config, folder):
             rows = [{}]
             if columns:
                 names = [name for name in columns.model_dump().values() if name]
-                rows = [dict.fromkeys(names, f"{n % 2}") | {columns.id: f"{n}"} for n in range(500)]
+                ids = (f"{Path(section.file).name}/{n}" for n in range(500))
+                rows = [
+                    dict.fromkeys(names, f"{n % 2}") | {columns.id: id_}
+                    for n, id_ in enumerate(ids)
+                ]
                 if columns.level:
                     rows = [row | {columns.level: 1 + n % 5} for n, row in enumerate(rows)]
             file = folder / section.file

@@ -10,7 +10,12 @@ from headsweep.planning.maps import head_batches_elsewhere
 from headsweep.tables import ANSWERS, GRADED
 
 WORDS = "compressions/words"
+WIDTH = {"encoder": {"width": 100}}
 FRONTIER = {"model": "big", "train": "train", "test": "test", "sampling": ["T0.6"]}
+
+
+MAP = {"model": "big", "questions": "train"}
+TOP = VALUES["sweeps"]["table"] | {"heads": {"sweep": "table", "top": 1, "outcome": "solutions"}}
 
 
 def frontier(**keys):
@@ -56,10 +61,21 @@ def custom(**keys):
         (f"{WORDS}/solver", "huge", r"words.solver: 'huge' is not defined; there is tiny, base"),
         (f"{WORDS}/model", "big", r"give either `solver` with `data`, or `model`"),
         (f"{WORDS}/arms", ["whole"], r"arms: 'whole' is not known; there is baseline,"),
-        (f"{WORDS}/seeds", [4, 4], r"seeds: '4' stands twice"),
+        (f"{WORDS}/seeds", [4, 4], r"seeds: 4 stands twice; name it once"),
+        ("selectors/math/seeds", [0, 1, 0], r"math.seeds: 0 stands twice; name it once"),
+        ("selectors/math/sampling", ["T0.6"] * 2, r"math.sampling: 'T0.6' stands twice"),
+        ("comparisons/math/decodings", ["greedy"] * 2, r"decodings: 'greedy' stands twice"),
+        ("maps/a", MAP | {"sampling": ["T0.6"] * 2}, r"maps.a.sampling: 'T0.6' stands twice"),
+        (*frontier(families=["head", "head"]), r"families: 'head' stands twice"),
+        (*frontier(families=["head"], scales={"scaled": [50]}), r"'scaled' is not among its fami"),
+        ("sweeps/table/noise_placebos", 3, r"table: `noise_placebos` belongs to .* not none"),
+        ("sweeps/top", TOP, r"heads.outcome: 'solutions' belongs to a map; a sweep ranks"),
+        ("sweeps/table/layers", 3, r"sweeps.table.layers: Input should be a list, not 3"),
+        ("solvers/tiny/encoder", {"heads": 48}, r"tiny: encoder.width 128 cannot .* 48 heads"),
+        (f"{WORDS}/variations", {"a": {"of": ["full"]}}, r"variations.a.of: \['full'\] is not"),
         (f"{WORDS}/int8", ["random"], r"int8: 'random' is not known; there is baseline, full,"),
         (f"{WORDS}/variations", {"full": {}}, r"variations.full is an arm's name"),
-        (f"{WORDS}/variations", {"a": {"speed": 1}}, r"variations.a.speed: unknown key"),
+        (f"{WORDS}/variations", {"a": {"speed": 1}}, r"unknown key 'variations.a.speed'; allowed"),
         (f"{WORDS}/variations", {"a": {"ratio": 2}}, r"variations.a.ratio: .* less than 1"),
         (f"{WORDS}/variations", {"a": {"ratio": 0.25}}, r"'a' does what 'full' does; remove one"),
         (f"{WORDS}/method", {"ratio": 0.04}, r"full: ratio 0.04 removes nothing of 24 heads"),
@@ -173,6 +189,30 @@ def test_a_profile_follows_its_dataset_and_is_changed_by_other_keys():
     tiny = parse(STUDIES).solvers["tiny"]
     assert (tiny.on("asdiv_a").depth, tiny.on("math23k").depth) == (4, 10)
     assert (tiny.on("asdiv_a").training.epochs, tiny.on("asdiv_a").encoder.heads) == (9, 8)
+
+
+def test_a_profile_s_own_shape_is_what_keys_of_its_encoder_change():
+    narrow = parse(changed(STUDIES, "solvers/tiny", {"profile": "fixture", **WIDTH}))
+    shape = narrow.solvers["tiny"].on("asdiv_a").encoder
+    assert (shape.width, shape.heads) == (100, 4)  # not the 8 heads of an encoder without a profile
+
+
+def test_an_arm_that_does_not_fit_the_method_is_named():
+    values = changed(STUDIES, "compressions/own/arms", ["full", "feature_distillation"])
+    values = changed(values, "compressions/own/method", {"distillation": {"feature": "none"}})
+    with pytest.raises(ConfigError) as error:
+        parse(values)
+    said = "compressions.own: arm 'feature_distillation': method.distillation: the teacher teach"
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "key", ["geometry", "dimension", "diversity", "weight_decay", "shortlist", "epochs"]
+)
+def test_one_value_is_a_list_of_one(key):
+    value = "ball" if key == "geometry" else 3
+    selector = parse(changed(VALUES, f"selectors/math/{key}", value)).selectors["math"]
+    assert getattr(selector, key) == (value,)
 
 
 def test_every_key_is_described():

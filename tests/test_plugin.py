@@ -14,7 +14,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from headsweep import cli
 from headsweep.errors import RESULT
 from headsweep.generation import client
-from snakemake_logger_plugin_headsweep import LogHandler
+from snakemake_logger_plugin_headsweep import LogHandler, _summary
 from snakemake_logger_plugin_headsweep.pace import Pace, Planned, expected
 from snakemake_logger_plugin_headsweep.screen import Screen
 from snakemake_logger_plugin_headsweep.words import STAGES, clock, doing, progress, stage_of
@@ -392,3 +392,9 @@ def test_a_failed_job_is_still_to_be_done():
     assert pace.left(NOW) == pytest.approx(expected("a"))
     pace.finish(1, NOW)  # one that was never seen to start
     assert pace.left(NOW) == pytest.approx(expected("a"))
+
+
+@pytest.mark.parametrize("target", ["all", "answers", "fetch"])
+def test_a_target_is_no_table_or_figure(target):
+    summary = _summary({"fetch_model": 2, target: 1, "total": 3})
+    assert summary == "2 jobs: questions and models 2"

@@ -118,6 +118,8 @@ def _type(value: Any, places: dict[str, list[str]]) -> str:
             other = value.get("additionalProperties")
             named: Any = other if isinstance(other, dict) else None
             named = named or next(iter(value.get("patternProperties", {}).values()), None)
+            if named and "$ref" not in named and "type" in named and named["type"] == "array":
+                return f"for each name a {_type(named, places)}"
             return _type(named, places) if named else "settings"
         case kind:
             limits = [f"{sign} {value[name]:,}" for name, sign in _SIGNS.items() if name in value]

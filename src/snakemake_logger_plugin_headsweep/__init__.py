@@ -21,7 +21,14 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from snakemake_logger_plugin_headsweep.pace import Pace, Planned
 from snakemake_logger_plugin_headsweep.screen import Screen
-from snakemake_logger_plugin_headsweep.words import STAGES, clock, doing, progress, stage_of
+from snakemake_logger_plugin_headsweep.words import (
+    STAGES,
+    TARGETS,
+    clock,
+    doing,
+    progress,
+    stage_of,
+)
 
 _CHATTER = (
     "Assuming unrestricted",
@@ -94,7 +101,7 @@ class LogHandler(LogHandlerBase):
             return
         match getattr(record, "event", None):
             case LogEvent.RUN_INFO:
-                self._targets = record.stats.get("all", 0)
+                self._targets = sum(record.stats.get(rule, 0) for rule in TARGETS)
                 self._total = record.stats.get("total", 0) - self._targets
                 self._say(_summary(record.stats))
             case LogEvent.JOB_INFO:
@@ -148,7 +155,7 @@ class LogHandler(LogHandlerBase):
     def _begin_job(self, record: Any, now: float) -> None:
         self._pace.start(record.jobid, now)
         stage = stage_of(record.rule_name)
-        if record.rule_name != "all" and stage not in self._stages:
+        if record.rule_name not in TARGETS and stage not in self._stages:
             self._stages.add(stage)
             self._say(stage)
         log = Path(record.log[0]) if record.log else None
@@ -175,7 +182,7 @@ def _summary(stats: Mapping[str, int]) -> str:
     """Return the number of jobs, in all and by stage."""
     counts = dict.fromkeys(STAGES, 0)
     for rule, count in stats.items():
-        if rule not in ("total", "all"):
+        if rule not in ("total", *TARGETS):
             counts[stage_of(rule)] += count
     listed = ", ".join(f"{stage.lower()} {count}" for stage, count in counts.items() if count)
     return f"{_jobs(sum(counts.values()))}: {listed}"

@@ -28,6 +28,9 @@ STAGES = {
 }
 """The rules of each stage, in the order of a run; the last has all others."""
 
+TARGETS = ("all", "answers", "fetch")
+"""Rules that make nothing: they only name what a run is to make."""
+
 _DOING = {
     "source": "reading {source}",
     "questions": "drawing {questions}",

@@ -413,7 +413,7 @@ def test_what_decides_nothing_is_not_decisive():
         (Compression, {"scratch": True}, "weights from scratch have no teacher"),
         (Distillation, {"response": False, "feature": "none"}, "the teacher teaches nothing"),
         (Encoder, {"source": "roberta-base", "width": 64}, "shape of its own; remove width"),
-        (Encoder, {"width": 100, "heads": 3}, "cannot be divided into 3 heads"),
+        (Solver, {"encoder": {"width": 100, "heads": 3}}, "cannot be divided into 3 heads"),
         (Encoder, {"revision": "abc"}, "`revision` belongs to `source`"),
         (WordProblems, {"dataset": "asdiv_a"}, "give `file`"),
         (WordProblems, {"dataset": "math23k"}, "give its `revision`"),

@@ -1,17 +1,20 @@
 """A model that ships with the package, where the package may not be written."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
-from example_config import VALUES
+from example_config import VALUES, changed
 from headsweep import paths
 from headsweep.config import parse
+from headsweep.errors import ModelError
 from headsweep.generation import prepare
 from headsweep.models import source
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store
 from headsweep.record import damaged, record_path
+from headsweep.safe_files import write_json
 from headsweep.tool import sweep
 
 MODEL = "tiny"
@@ -53,3 +56,22 @@ def test_a_job_killed_behind_its_copy_of_a_read_only_model_is_made_up_for(config
     assert record_path(output).exists()
     assert damaged(output) is None
     assert all(file.stat().st_mode & 0o200 for file in (copy, *copy.iterdir()))
+
+
+def test_a_local_model_is_loaded_from_where_the_config_has_it_today(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("before/model", "moved"):
+        Path(folder).mkdir(parents=True)
+    values = changed(VALUES, "models/big", VALUES["models"]["big"] | {"source": "./before/model"})
+    before = Store(parse(values))
+    after = Store(parse(changed(values, "models/big/source", "./moved")))
+    file = before.path(paths.MODEL, model="big")
+    assert file == after.path(paths.MODEL, model="big")  # of the content, not of the place
+    write_json(file, {"folder": "before/model"})
+    assert before.model_folder("big") == Path("before/model")
+    assert after.model_folder("big") == Path("moved")
+    Path("moved").rmdir()
+    assert after.model_folder("big") == Path("before/model")  # what the store says
+    Path("before/model").rmdir()
+    with pytest.raises(ModelError, match=r"^before/model, which .*model\.json names, is gone; "):
+        after.model_folder("big")

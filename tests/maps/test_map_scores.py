@@ -137,6 +137,6 @@ def test_the_speed_counts_each_text_once_for_each_variant(monkeypatch):
     monkeypatch.setattr(job, "choose_texts", lambda *_: chosen)
     monkeypatch.setattr(job, "map_heads", lambda *_: HEADS)
     monkeypatch.setattr(job, "map_noise", lambda *_: [])
-    table, facts = job._score_layer(None, "some", LAYER, loaded)
+    table, facts = job._score_layer(None, "some", LAYER, {}, loaded)
     assert len(table) == len(chosen.texts) * (1 + len(HEADS))
     assert facts["scores_per_second"] * facts["scoring_seconds"] == pytest.approx(len(table))

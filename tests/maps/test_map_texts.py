@@ -5,22 +5,22 @@ import pytest
 from test_map_run import mapping
 
 from headsweep.errors import TableError
-from headsweep.maps.texts import choose_texts
+from headsweep.maps.texts import choose_pairs, choose_texts
 from headsweep.models.load import load_tokenizer
 from headsweep.models.source import BUILTIN
 from headsweep.planning.store import Store
 from headsweep.safe_files import write_table
-from headsweep.tables import ANSWERS, GRADED, QUESTIONS
+from headsweep.tables import ANSWERS, QUESTIONS
 
 SAMPLES = {
     # Of each question: right?, how it ended, token ids; by decoding.
     "T0.6": {
         "both": [(False, "length", [4]), (True, "eos", [5, 6]), (False, "eos", [7]),
                  (True, "eos", [8])],
-        "cut": [(True, "eos", [9]), (False, "length", [10]), (False, "length", [11])],
-        "right": [(True, "eos", [12]), (True, "eos", [13])],
-        "empty": [(True, "eos", [14]), (False, "eos", [])],
-        "late": [(True, "eos", [20]), (False, "eos", [21])],
+        "cut": [(True, "eos", [9])] + [(False, "length", [10])] * 3,
+        "right": [(True, "eos", [12])] * 4,
+        "empty": [(True, "eos", [14]), (False, "eos", []), (True, "eos", [15]), (False, "eos", [])],
+        "late": [(True, "eos", [20]), (False, "eos", [21])] * 2,
     },
     "T0.9": {
         "both": [(True, "eos", [30]), (False, "eos", [31])],
@@ -54,12 +54,10 @@ def config(tmp_path, monkeypatch):
             for sample, (right, end, tokens) in enumerate(own)
         )
         answers.columns = ["question_id", "sample", "token_ids", "stop_reason", "correct"]
-        answers = answers.sample(frac=1, random_state=2).assign(margin=0.5, text="")
+        said = answers.pop("correct").map({True: r"\boxed{7}", False: r"\boxed{8}"})
+        answers = answers.assign(margin=0.5, text=said).sample(frac=1, random_state=2)
         file = path(ANSWERS, variant="base", **names)
-        write_table(file, answers.drop(columns="correct"), ANSWERS)
-        graded = answers.drop(columns=["token_ids", "text"]).assign(variant="base", tokens=1)
-        graded = graded.assign(answer=None, group=-1, verdict="judged")
-        write_table(path(GRADED, **names), graded, GRADED)
+        write_table(file, answers, ANSWERS)
     return config
 
 
@@ -69,7 +67,8 @@ def tokenizer():
 
 
 def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(config, tokenizer):
-    chosen = choose_texts(config, "known", tokenizer)
+    # The store alone is read: scores, which it shares, must not depend on a run's files.
+    chosen = choose_texts(config, "known", tokenizer, choose_pairs(config, "known"))
     found = {(text.question_id, text.kind): text.tokens for text in chosen.texts}
     solution = found.pop(("both", "solution"))
     assert tokenizer.decode(solution) == "So 3 plus 4 is 7."
@@ -87,8 +86,8 @@ def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(conf
 def test_a_map_without_texts_is_refused(config, tokenizer):
     known = config.maps["known"].model_copy(update={"sampling": ()})
     bare = config.model_copy(update={"maps": {"known": known}})
-    assert choose_texts(bare, "known", tokenizer).counts["pairs"] == 0
+    assert choose_pairs(bare, "known") == {}
     file = Store(bare).path(QUESTIONS, questions="math_train")
     write_table(file, pd.read_parquet(file).assign(solution=None), QUESTIONS)
     with pytest.raises(TableError, match=r"^maps\.known: none of 4 questions has a right and"):
-        choose_texts(bare, "known", tokenizer)
+        choose_texts(bare, "known", tokenizer, {})

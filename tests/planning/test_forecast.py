@@ -5,7 +5,7 @@ import yaml
 
 from example_config import VALUES, changed, config
 from headsweep.config import parse
-from headsweep.errors import TableError
+from headsweep.errors import ConfigError, TableError
 from headsweep.planning import cards
 from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.forecast import _JOB_SECONDS, Habits, Software, Speed, model_seconds
@@ -146,3 +146,12 @@ def test_without_a_gpu_nothing_is_said_but_of_a_cluster_s(tmp_path, monkeypatch)
     assert [*unpiloted(planned)] == []
     (line,) = unpiloted(planned, local=False)
     assert "has tried tiny on its GPUs" in line
+
+
+def test_what_a_pilot_chose_is_checked_against_the_config_of_today(gpu):
+    write_settings(of_tiny(), {"tiny": {"backend": "vllm"}}, Stopwatch())
+    placebos = changed(MINE, "models/tiny", {**REASONER, "device": "auto"})
+    placebos = parse(changed(placebos, "sweeps/math/placebos", "noise"))
+    said = r"^results/mine/pilot\.json has models\.tiny\.backend: vllm; .*: sweeps\.math\.placebos"
+    with pytest.raises(ConfigError, match=said):
+        resolve(placebos)

@@ -1,5 +1,6 @@
 """Keys and the paths made of them: what decides a file's content decides its name."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,13 @@ def test_a_key_leads_back_to_its_name_and_that_of_another_config_is_refused(conf
     ):
         with pytest.raises(ConfigError, match=message):
             store.name(wildcard, "x")
+
+
+def test_a_system_line_that_a_prompt_does_not_use_is_no_part_of_a_key():
+    key_of = {}
+    for prompt, system in product(("default", "authors"), ("Think.", None)):
+        decoding = {"prompt": prompt, "system": system}
+        config = parse(changed(VALUES, "decodings/greedy", decoding))
+        key_of[prompt, system] = key(config, "decodings", "greedy")
+    assert key_of["authors", "Think."] == key_of["authors", None]
+    assert key_of["default", "Think."] != key_of["default", None]

@@ -1,7 +1,9 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from example_config import STUDIES, VALUES, changed, config
 from headsweep import cli
 from headsweep.benchmarks.sources import PINNED, file_revision
 from headsweep.config import parse
-from headsweep.errors import BenchmarkError, HeadsweepError, ModelError
+from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
 from headsweep.models.source import BUILTIN, fingerprint
 from headsweep.planning import cards
 from headsweep.planning import store as store_of_run
@@ -253,3 +255,25 @@ def test_a_map_s_model_needs_what_scoring_needs(model, dtype, said, tmp_path, mo
     errors = [*lacking(resolve(parse(values)))]
     assert len(errors) == bool(said)
     assert all(re.match(said, str(error)) for error in errors)
+
+
+@pytest.mark.parametrize("copy", ["./test.jsonl", "again.jsonl"])
+def test_training_questions_that_are_the_test_questions_by_another_name_are_refused(copy):
+    write_benchmark()
+    shutil.copy("test.jsonl", "again.jsonl")
+    own = {"benchmark": "custom", "columns": {"question": "problem"}, "split": "all"}
+    questions = {"test": own | {"file": "test.jsonl"}, "train": own | {"file": copy}}
+    with pytest.raises(ConfigError, match="train 'train' and test 'test' are both drawn from"):
+        preflight(resolve(parse(changed(VALUES, "questions", questions))))
+
+
+def test_room_is_looked_for_where_the_store_lies(here, monkeypatch):
+    (here / "results").mkdir()
+    (here / "large disk").mkdir()
+    (here / "results/store").symlink_to(here / "large disk")
+    resolved = resolve(local())
+    asked = []
+    usage = SimpleNamespace(free=9e9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda at: asked.append(at) or usage)
+    preflight(resolved)
+    assert asked == [here / "large disk"]

@@ -345,7 +345,7 @@ def test_protected_layers_keep_their_heads(llama, tmp_path):
         ({"assistant_only": True}, "a text has no turns of an assistant"),
         ({"criterion": "size"}, "criterion 'size' is not known; use norm, entropy"),
         ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),
-        ({"speed": 1}, "'speed' is no setting; there are ratio, criterion"),
+        ({"speed": 1}, "unknown key 'speed'; allowed here: alpha, "),
         ({"length": 65}, "length 65 is too long: .* reads 64 tokens"),
         ({"device": "cuda:7"}, "device 'cuda:7' is not allowed"),
         ({"batch_size": 64}, "the texts make 32 pieces .* a step takes 64"),

@@ -360,6 +360,8 @@ def test_heads_of_the_model_stand_for_families_without_any():
     )
     batch = pilot.piloted_batches(config)["tiny"]
     assert not [variant for variant in batch.variants if variant.kind == "head"]
+    graded_otherwise = config.model_copy(update={"grading": "authors"})
+    assert pilot.little_config(graded_otherwise, batch).grading == "authors"
     (little,) = batches(pilot.little_config(config, batch))
     assert [str(variant) for variant in little.variants] == ["base", "L00H00", "L05H03"]
     assert pilot_slurm._minutes(config)

@@ -6,6 +6,10 @@ import pandas as pd
 import pytest
 import yaml
 
+from headsweep.config import load
+from headsweep.grading.matrix import grade_batch
+from headsweep.planning.batches import PlannedBatch
+from headsweep.variants import BASE
 from mini import MINIATURE, Snakemake, left_over
 
 MAPPED = yaml.safe_load(
@@ -22,7 +26,7 @@ MAPPED["decodings"] = MINIATURE["decodings"] | {
 }
 
 
-def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(tmp_path):
+def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(tmp_path, monkeypatch):
     done = Snakemake(tmp_path)(MAPPED)
     assert "heads shown to matter" in done.stdout + done.stderr
     files = sorted((tmp_path / "results/store/scores").rglob("*.parquet"))
@@ -37,8 +41,9 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(tmp_pat
     assert texts["solution"] == record["solutions"] == 17
 
     run = tmp_path / "results/mapped"
-    (graded,) = run.glob("graded/*/T0.6-*/train-*.parquet")
-    samples = pd.read_parquet(graded)
+    monkeypatch.chdir(tmp_path)
+    batch = PlannedBatch("tiny", "T0.6", "train", (BASE,))
+    _, _, samples = grade_batch(load(run / "config.json"), batch, "default")
     samples = samples[samples["stop_reason"] == "eos"]
     both = samples.groupby("question_id")["correct"].agg(["any", "all"])
     first = pd.read_parquet(next((tmp_path / "results/store/questions").glob("train-*.parquet")))
@@ -58,6 +63,9 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(tmp_pat
     fewer = Snakemake(tmp_path)(MAPPED | layers, "--dry-run")
     told = fewer.stdout + fewer.stderr
     assert "rule map" in told and "rule score" not in told
+    other = Snakemake(tmp_path)(MAPPED | {"run": "other"}, "--dry-run")
+    told = other.stdout + other.stderr
+    assert "rule map" in told and "rule score" not in told and "rule gradients" not in told
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -22,18 +23,24 @@ from headsweep import paths
 from headsweep.config import load, parse
 from headsweep.generation import journal
 from headsweep.planning.batches import GROUP, arms, find_batch
-from headsweep.planning.cards import card_of
+from headsweep.planning.cards import card_of, this_core, this_cpu
 from headsweep.planning.cost import (
-    SMALL_JOB,
-    generation_request,
+    arm_test_seconds,
     generation_seconds,
     gradient_seconds,
+    measuring_seconds,
     scoring_seconds,
-    training_request,
+    training_seconds,
 )
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.footprint import host_megabytes
 from headsweep.planning.inputs import resolve
+from headsweep.planning.requests import (
+    SMALL_JOB,
+    generation_request,
+    quantised_request,
+    training_request,
+)
 from headsweep.safe_files import write_table
 from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS
 from headsweep.variants import BASE
@@ -68,6 +75,7 @@ def job(rule, jobid, wildcards=None):
     return made
 
 
+TRAINED_ON = VALUES["questions"]["train"] | {"sampling": "clusters", "embedder": "mean"}
 BATCH = {"model": "big", "decoding": "greedy", "questions": "test"}
 
 
@@ -161,12 +169,15 @@ def test_a_job_asks_for_more_at_each_attempt(rules, config):
     arm = SimpleNamespace(**full.wildcards, seed="0")
     batch = find_batch(config, *BATCH.values())
     own, study = SimpleNamespace(compression="own"), config.compressions["own"]
+    embedded = partial(wildcards, rules, questions="test", embedder="minilm")
     for resources, job, first in (
         (rules.resources.generation, wildcards(rules, **BATCH), generation_request(config, batch)),
         (trained, SimpleNamespace(**solver, seed="0"), training_request(config, words)),
         (trained, arm, training_request(config, words, full.settings)),
         (trained, own, training_request(config, study)),
-        (rules.resources.embedding, wildcards(rules, embedder="minilm"), SMALL_JOB),
+        (rules.resources.embedding, embedded(), SMALL_JOB),
+        (rules.resources.drawing, wildcards(rules, questions="test"), SMALL_JOB),
+        (rules.resources.quantisation, arm, quantised_request(config, words)),
     ):
         third = [resources["gpu"](job), resources["mem_mb"](job, 3), resources["runtime"](job, 3)]
         assert third == [first.gpus, 3 * first.megabytes, 3 * first.minutes]
@@ -179,10 +190,17 @@ def test_to_embed_by_a_model_a_job_asks_for_the_model_in_float32(device, tmp_pat
     values = changed(values, "models/big/dtype", "bfloat16")
     config = resolve(parse(changed(values, "models/big/device", device)))
     rules = Rules(config, 3, {})
-    job = wildcards(rules, embedder="mean")
+    job = wildcards(rules, embedder="mean", questions="test")
     wide = config.models["big"].model_copy(update={"dtype": "float32"})
     assert rules.resources.embedding["gpu"](job) == (device == "auto")
     assert rules.resources.embedding["mem_mb"](job, 1) == host_megabytes(wide) > 8000
+    # 12,000 problems of 120 tokens, of which 40 are drawn: on one core they take hours.
+    drawn = changed(values, "questions/train", TRAINED_ON | {"n": 40})
+    rules = Rules(resolve(parse(changed(drawn, "models/big/device", device))), 3, {})
+    drawing = wildcards(rules, questions="train")
+    assert rules.resources.drawing["gpu"](drawing) == (device == "auto")
+    minutes = rules.resources.drawing["runtime"](drawing, 1)
+    assert minutes == 60 if device == "auto" else minutes > 60 * 24
 
 
 def test_wildcards_are_what_the_config_has_and_what_is_fetched(rules):
@@ -237,8 +255,24 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
         job("compress", 9, SimpleNamespace(**arm.wildcards, seed="0"))
         for arm in arms(config, "words")
     )
-    assert rules.resources.planned(full, [])[2] > 0
-    assert rules.resources.planned(baseline, []) == ("compress", "9", 0.0, [])
+    if card_of("auto") == this_cpu():  # a training has one thread
+        words, settings = config.compressions["words"], arms(config, "words")[1].settings
+        expected = training_seconds(config, words, settings, this_core())
+        assert rules.resources.planned(full, [])[2] == expected > 0
+        assert rules.resources.planned(baseline, [])[2] < expected
+
+
+def test_the_time_left_counts_the_tests_of_compressed_models(config):
+    rules = Rules(config, 3, {})
+    study = config.compressions["own"]
+    baseline = SimpleNamespace(**arms(config, "own")[0].wildcards, seed="0")
+    for rule, wanted, seconds in (
+        ("quantise", baseline, arm_test_seconds(config, study, this_core())),
+        ("measure_compression", SimpleNamespace(compression="own"),
+         3 * measuring_seconds(config, study, card_of("auto"))),
+    ):  # fmt: skip
+        assert rules.resources.planned(job(rule, 9, wanted), [])[2] == seconds > 0
+    assert rules.resources.planned(job("compress", 9, baseline), [])[2] > 0
 
 
 def test_the_time_left_counts_a_map_s_jobs(config):
@@ -318,6 +352,45 @@ def test_files_dated_in_the_future_come_to_the_present_in_their_order(tmp_path):
     assert modified["output"] == modified["beside"] == modified["second name"]
     assert begin - 1_000_000 < modified["input"] <= modified["output"] <= time.time_ns()
     assert bring_to_present(tmp_path) == 0
+
+
+def test_a_store_that_is_a_link_is_brought_to_the_present_too(tmp_path):
+    results, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    results.mkdir()
+    elsewhere.mkdir()
+    (results / "store").symlink_to(elsewhere)
+    (elsewhere / "table").touch()
+    os.utime(elsewhere / "table", (time.time() + 3600,) * 2)
+    assert bring_to_present(results) == 1
+
+
+def test_only_a_run_that_was_asked_for_the_report_tells_its_findings(rules, caplog):
+    findings = rules.store.path(paths.FINDINGS)
+    findings.parent.mkdir(parents=True)
+    findings.write_text("old\n")
+    log = logging.getLogger("run")
+    for asked, said in ((["fetch"], False), (["all", "report_page"], True)):
+        caplog.clear()
+        workflow = Mock()
+        workflow.dag.jobs = [job(name, 1) for name in asked]
+        with caplog.at_level(logging.INFO):
+            session.tell_findings(rules, workflow, log)
+        assert bool(caplog.records) == said
+
+
+def test_titles_that_tables_of_selectors_and_maps_hold_are_params_of_their_rules():
+    values = changed(STUDIES, "questions/school", {"benchmark": "gsm8k", "split": "train", "n": 9})
+    values = changed(values, "selectors/away", VALUES["selectors"]["math"] | {"train": "school"})
+    values = changed(values, "maps/own", {"model": "big", "questions": "school"})
+    values = changed(values, "selectors/math/title", "At home")
+    rules = Rules(parse(changed(values, "questions/test/title", "Sums")), 2, {})
+    transferred = rules.titles_at_home(SimpleNamespace(selector="away"))
+    assert transferred["math"] == "At home" and "away" in transferred
+    assert rules.titles_at_home(SimpleNamespace(selector="math")) == {}
+    assert rules.titles_beside_map(SimpleNamespace(map="own"))["test"] == "Sums"
+    for rule, param in (("sprint", "titles_at_home"), ("map", "titles_beside_map")):
+        text = (ROOT / f"workflow/rules/{rule}.smk").read_text(encoding="utf-8")
+        assert f"titles=RULES.{param}," in text
 
 
 def test_a_run_on_a_gpu_that_no_pilot_has_tried_says_so_before_its_jobs(

@@ -25,6 +25,8 @@ rule questions:
     log:
         RULES.log("questions/{questions}"),
     priority: PRIORITY["inputs"]
+    resources:
+        **RULES.resources.drawing,
     shell:
         "headsweep job questions --log {log:q} --questions {wildcards.questions:q}"
 

@@ -1,6 +1,10 @@
 # What all rules use. The whole config, and its inputs as far as possible, are checked before the
 # first job.
 #
+# `ancient(...)` marks files of the store that make nothing anew when they are newer than the outputs:
+# they are named by their content, as are the outputs, and a copy of the store may date both as it
+# likes.
+#
 # `paths.NAME` is a path with wildcards, written out in src/headsweep/paths.py; `tables.NAME` is a
 # Parquet table, declared with its path and its columns in src/headsweep/tables.py. `of_run(...)` is
 # either's path in this run's folder. `RULES.name` is a function in src/headsweep/workflow/rules.py:
@@ -42,7 +46,7 @@ onstart:
 onsuccess:
     end_run()
     forget_finished(CONFIG, RULES.batches)
-    session.tell_findings(RULES, logger)
+    session.tell_findings(RULES, workflow, logger)
 
 
 onerror:

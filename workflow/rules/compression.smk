@@ -27,7 +27,7 @@ rule encoder:
 rule teacher:
     input:
         problems=ancient(tables.PROBLEMS.path),
-        encoder=session.of_any_age(RULES.encoder_of_solver),
+        encoder=ancient(RULES.encoder_of_solver),
     output:
         paths.TEACHER,
     log:
@@ -43,10 +43,10 @@ rule teacher:
 
 rule compress:
     input:
-        data=session.of_any_age(RULES.data_of_arm),
-        answers=session.of_any_age(RULES.answers_of_arm),
-        teacher=session.of_any_age(RULES.teacher_of_arm),
-        layout=session.of_any_age(RULES.layout_of_arm),
+        data=ancient(RULES.data_of_arm),
+        answers=ancient(RULES.answers_of_arm),
+        teacher=ancient(RULES.teacher_of_arm),
+        layout=ancient(RULES.layout_of_arm),
     output:
         outcomes=tables.OUTCOMES.path,
         history=paths.HISTORY,
@@ -63,7 +63,7 @@ rule compress:
 
 rule quantise:
     input:
-        data=session.of_any_age(RULES.data_of_arm),
+        data=ancient(RULES.data_of_arm),
         history=ancient(paths.HISTORY),
     output:
         tables.INT8_OUTCOMES.path,
@@ -71,8 +71,7 @@ rule quantise:
         RULES.log("quantise/{subject}/{data}/{arm}/{seed}"),
     threads: 1
     resources:
-        mem_mb=RULES.resources.training["mem_mb"],
-        runtime=RULES.resources.training["runtime"],
+        **RULES.resources.quantisation,
     shell:
         "headsweep job quantise --log {log:q} --subject {wildcards.subject:q}"
         " --data {wildcards.data:q} --arm {wildcards.arm:q}"

@@ -3,9 +3,9 @@
 
 rule score:
     input:
-        model=session.of_any_age(RULES.model_of_texts),
-        questions=session.of_any_age(RULES.questions_of_texts),
-        samples=session.of_any_age(RULES.samples_of_texts),
+        model=ancient(RULES.model_of_texts),
+        questions=ancient(RULES.questions_of_texts),
+        samples=ancient(RULES.samples_of_texts),
     output:
         tables.SCORES.path,
     log:
@@ -21,9 +21,9 @@ rule score:
 
 rule gradients:
     input:
-        model=session.of_any_age(RULES.model_of_texts),
-        questions=session.of_any_age(RULES.questions_of_texts),
-        samples=session.of_any_age(RULES.samples_of_texts),
+        model=ancient(RULES.model_of_texts),
+        questions=ancient(RULES.questions_of_texts),
+        samples=ancient(RULES.samples_of_texts),
     output:
         tables.GRADIENTS.path,
     log:
@@ -47,6 +47,7 @@ rule map:
     params:
         settings=lambda wildcards: RULES.settings("maps", wildcards.map),
         basis=lambda wildcards: basis(CONFIG, "maps", wildcards.map),
+        titles=RULES.titles_beside_map,
         seed=CONFIG.seed,
     shell:
         "headsweep job map --log {log:q} --map {wildcards.map:q}"

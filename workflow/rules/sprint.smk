@@ -66,6 +66,7 @@ rule evaluate:
         RULES.log("evaluate/{selector}"),
     params:
         settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
+        titles=RULES.titles_at_home,
         seed=CONFIG.seed,
     shell:
         "headsweep job evaluate --log {log:q} --selector {wildcards.selector:q}"

@@ -25,6 +25,7 @@ from headsweep.compression.rounds import compress
 from headsweep.compression.training import train
 from headsweep.config import Config
 from headsweep.errors import RESULT
+from headsweep.generation.alone import gpu_held
 from headsweep.grading.matrix import accuracy_matrix, grade_batch
 from headsweep.models.geometry import kept_heads
 from headsweep.models.learner import JudgedAnswer, Learner
@@ -33,7 +34,7 @@ from headsweep.models.loaded import dtype_name
 from headsweep.models.source import fetch_model
 from headsweep.planning.batches import Arm, all_arms, encoders, find, solvers
 from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, intact, read_facts, read_json, write_facts, write_record
+from headsweep.record import Stopwatch, intact, read_facts, write_facts, write_record
 from headsweep.safe_files import read_table, write_json, write_table
 from headsweep.tables import INT8_OUTCOMES, OUTCOMES, QUESTIONS
 from headsweep.variants import BASE
@@ -51,6 +52,7 @@ def prepare_encoder(config: Config, encoder: str) -> None:
     write_record(output, stopwatch, {"encoder": section.model_dump(mode="json")})
 
 
+@gpu_held()
 def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     """Train a solver with all its heads, from which every arm starts."""
     stopwatch = Stopwatch()
@@ -77,8 +79,17 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
 
     The history is written last: where it exists, the other files do too.
     """
-    stopwatch = Stopwatch()
     chosen = find(all_arms(config), (subject, data, arm))
+    model = chosen.study.model
+    on_cpu = model is not None and config.models[model].device == "cpu"
+    device = "cpu" if on_cpu else "auto"
+    with gpu_held(device):
+        _compress_arm(config, chosen, seed, device)
+
+
+def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
+    """Do what `compress_arm` does, on a device, of which no name outlives the call."""
+    stopwatch = Stopwatch()
     study = chosen.study
     settings = chosen.settings
     other = chosen.layout()
@@ -86,8 +97,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     before = begin_attempt(journal)
     layout = kept_heads(learner_of(config, other, seed).encoder.config) if other else None
-    on_cpu = study.model and config.models[study.model].device == "cpu"
-    where: dict[str, Any] = {"folder": journal, "device": "cpu" if on_cpu else "auto"}
+    where: dict[str, Any] = {"folder": journal, "device": device}
     learner, history = compress(learner, examples, dev, settings, seed, layout=layout, **where)
     learner = learner.finished()
     folder = Path(chosen.file(paths.COMPRESSED, seed))
@@ -181,7 +191,7 @@ def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Pa
         return Path(arm.file(paths.COMPRESSED, seed))
     if arm.study.model is None:
         return intact(Path(arm.file(paths.TEACHER, seed))).parent
-    return Path(read_json(Store(config).path(paths.MODEL, model=arm.study.model))["folder"])
+    return Store(config).model_folder(arm.study.model)
 
 
 def _test(

@@ -16,6 +16,7 @@ from headsweep.compression import footprint
 from headsweep.compression.arm_jobs import learner_of, tested_on
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
+from headsweep.generation.alone import gpu_held
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import Learner
 from headsweep.planning.batches import arms
@@ -41,6 +42,7 @@ class _Measured(NamedTuple):
     peak: int | None  # bytes, see `footprint.peak_bytes`
 
 
+@gpu_held()
 def measure(config: Config, compression: str) -> None:
     """Measure the arms of a compression under its first seed, on the GPU if there is one.
 

@@ -5,7 +5,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from headsweep.config.profiles import PROFILES
-from headsweep.config.section import Count, NotNegative, Positive, Section, Seed, Share, merged
+from headsweep.config.section import (
+    Count,
+    Fraction,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    Share,
+    merged,
+)
 
 MATH23K = "Gxg/Math23K"
 """The dataset's hub id."""
@@ -110,8 +119,6 @@ class Encoder(Section):
             raise ValueError(f"`source` has a shape of its own; remove {', '.join(shape)}")
         if self.source is None and self.revision is not None:
             raise ValueError("`revision` belongs to `source`; an encoder from scratch has none")
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} cannot be divided into {self.heads} heads")
         return self
 
     @model_serializer(mode="wrap")
@@ -167,6 +174,13 @@ class Solver(Section):
                 f"profile {self.profile!r} is an encoder from scratch; remove `profile`, or "
                 f"encoder.source"
             )
+        width, heads = self.encoder.width, self.encoder.heads
+        if self.profile is not None:
+            stated = self.encoder.model_fields_set
+            width = width if "width" in stated else PROFILES[self.profile].width
+            heads = heads if "heads" in stated else PROFILES[self.profile].heads
+        if width % heads:
+            raise ValueError(f"encoder.width {width} cannot be divided into {heads} heads")
         return self
 
     @model_serializer(mode="wrap")
@@ -237,7 +251,7 @@ class Importance(Section):
     attention weight, mean over queries. causal: rise of the loss on the development part without
     the head; for a model, loss of accuracy on its training questions, taken once, before the first
     round, where the others are measured before each. random: a uniform draw."""
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    alpha: Fraction = 0.5
     """mixed: weight of the norm."""
     norm: Literal["weights", "activations"] = "weights"
     """mixed: mean absolute entry of a head's weights, or of its queries, keys and values."""

@@ -3,14 +3,23 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from headsweep.config.compression import Compression
 from headsweep.config.questions import Preset
-from headsweep.config.section import Count, Name, NotNegative, Positive, Section, Seed, Some, merged
-
-_LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
-"""Accepts a single value as a list of one."""
+from headsweep.config.section import (
+    DISTINCT,
+    ONE_OR_SEVERAL,
+    Count,
+    Name,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    Some,
+    first_problem,
+    merged,
+)
 
 Geometry = Literal["sphere", "ball", "literal"]
 
@@ -77,6 +86,15 @@ class Sweep(Section):
     title: str | None = None
     """What the report calls it; null: what tells it from the others, or else its questions."""
 
+    @model_validator(mode="after")
+    def _has_noise(self) -> "Sweep":
+        if self.noise_placebos is not None and self.placebos in ("none", "numeric", "replay"):
+            raise ValueError(
+                f"`noise_placebos` belongs to placebos noise, both or all, not {self.placebos}; "
+                f"leave it out"
+            )
+        return self
+
 
 class Selector(Section):
     """A SPRINT head selector: trained on one question set, tested on another."""
@@ -87,7 +105,7 @@ class Selector(Section):
     """Question set that the selector learns from."""
     test: str
     """Question set that it is tested on."""
-    embedder: Annotated[Some[str], _LIST]
+    embedder: Annotated[Some[str], ONE_OR_SEVERAL]
     """Name under `embedders`; one, or several to choose from."""
     layers: Layers
     """Layers whose heads are in the pool."""
@@ -95,23 +113,23 @@ class Selector(Section):
     """Query heads of each layer that are in the pool."""
     decoding: str = "greedy"
     """Name under `decodings`; greedy."""
-    sampling: tuple[str, ...] = ()
+    sampling: Annotated[tuple[str, ...], DISTINCT] = ()
     """Sampling decodings to compare with, on the test questions."""
     include_base: bool = False
     """Whether the base model is a member of the pool (not in the paper)."""
-    geometry: Some[Geometry] = ("sphere", "ball")
+    geometry: Annotated[Some[Geometry], ONE_OR_SEVERAL] = ("sphere", "ball")
     """Versions of the loss: on the unit sphere with learned temperature, in the unit ball, or
     literal, as printed; one, or several to choose from."""
-    dimension: Some[Count] = (32,)
+    dimension: Annotated[Some[Count], ONE_OR_SEVERAL] = (32,)
     """p, the dimension of the shared space."""
-    diversity: Some[NotNegative] = (0.0, 1e-5, 1e-3, 0.1, 1.0)
+    diversity: Annotated[Some[NotNegative], ONE_OR_SEVERAL] = (0.0, 1e-5, 1e-3, 0.1, 1.0)
     """lambda, the weight of the diversity term; 0 is the ablation. The term is a mean over pairs of
     heads on sphere and ball; in `literal` it is the paper's sum, which is far larger."""
-    learning_rate: Annotated[Some[Positive], _LIST] = (1e-2,)
+    learning_rate: Annotated[Some[Positive], ONE_OR_SEVERAL] = (1e-2,)
     """AdamW learning rate; one, or several to choose from."""
-    weight_decay: Some[NotNegative] = (0.01, 3.0)
+    weight_decay: Annotated[Some[NotNegative], ONE_OR_SEVERAL] = (0.01, 3.0)
     """AdamW weight decay of theta."""
-    epochs: Annotated[Some[Count], _LIST] = (200,)
+    epochs: Annotated[Some[Count], ONE_OR_SEVERAL] = (200,)
     """Passes over the training questions; one number, or several to choose from."""
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of the training questions held out to choose among the settings above."""
@@ -124,7 +142,7 @@ class Selector(Section):
     redrawn_setting: Literal["anew", "fixed"] = "anew"
     """Whether the settings above, and those of simpler methods that match questions with heads, are
     chosen anew on each redraw, or kept."""
-    shortlist: Some[Count] = (16, 32)
+    shortlist: Annotated[Some[Count], ONE_OR_SEVERAL] = (16, 32)
     """K of the random-heads baseline, chosen on held-out training questions. If K is below max_n,
     the baseline's curve ends at K."""
     max_n: Count = 16
@@ -154,7 +172,7 @@ class Frontier(Section):
     scales: dict[str, tuple[Count, ...]] = Field({})
     """Scales to choose from: percent of scaled heads, 1e-4 of noise on weights; by default 50 and
     150, and 5 and 20."""
-    sampling: tuple[str, ...] = ()
+    sampling: Annotated[tuple[str, ...], DISTINCT] = ()
     """Sampling decodings, of which one is chosen, as a family of its own."""
     decoding: str = "greedy"
     """Decoding of all other families; greedy."""
@@ -179,7 +197,7 @@ class Comparison(Section):
     """Name under `models`."""
     questions: str
     """Name under `questions`."""
-    decodings: tuple[str, str] = ("greedy", "authors")
+    decodings: Annotated[tuple[str, str], DISTINCT] = ("greedy", "authors")
     """The two decodings; each is graded under both rules."""
     title: str | None = None
     """What the report calls it; null: what tells it from the others, or else its questions."""
@@ -294,9 +312,7 @@ class Study(Section):
     @model_validator(mode="after")
     def _arms_are_known_and_differ(self) -> "Study":
         arms = (*self.arms, *self.variations)
-        seeds = tuple(map(str, self.seeds))
         for key, names, allowed in (
-            ("seeds", seeds, seeds),
             ("arms", self.arms, ARMS),
             ("int8", self.int8, arms),
             ("measured", self.measured or (), arms),
@@ -306,23 +322,24 @@ class Study(Section):
                     raise ValueError(f"{key}: {name!r} stands twice; name it once")
                 if name not in allowed:
                     raise ValueError(f"{key}: {name!r} is not known; there is {', '.join(allowed)}")
+        for name in self.arms:
+            try:
+                arm(name, self.method)
+            except ValidationError as error:
+                problem = first_problem(error, Compression, "method")
+                raise ValueError(f"arm {name!r}: {problem}") from None
         for name, changes in self.variations.items():
             where = f"variations.{name}"
             varied_arm = changes.get("of", "full")
             there = ", ".join(ARMS)
             if name in ARMS:
                 raise ValueError(f"{where} is an arm's name; call it anything but {there}")
-            if varied_arm not in ARMS:
+            if not isinstance(varied_arm, str) or varied_arm not in ARMS:
                 raise ValueError(f"{where}.of: {varied_arm!r} is not known; there is {there}")
             try:
                 self._varied(name)
             except ValidationError as error:
-                problem = error.errors()[0]
-                key = ".".join([where, *map(str, problem["loc"])])
-                message = problem["msg"].removeprefix("Value error, ")
-                if problem["type"] == "extra_forbidden":
-                    message = "unknown key"
-                raise ValueError(f"{key}: {message}") from None
+                raise ValueError(first_problem(error, Compression, where)) from None
         alike: dict[str, str] = {}
         for name, settings in self.settings.items():
             other = alike.setdefault(repr(settings.decisive()), name)

@@ -1,8 +1,10 @@
 """Config section of a map: how likely known texts are without each head of a model."""
 
+from typing import Annotated
+
 from headsweep.config.experiments import Layers
 from headsweep.config.questions import Dtype
-from headsweep.config.section import Count, Section
+from headsweep.config.section import DISTINCT, Count, Section
 
 
 class HeadMap(Section):
@@ -14,7 +16,7 @@ class HeadMap(Section):
     """Name under `questions`: training questions, if heads are chosen by the map."""
     decoding: str = "greedy"
     """Name under `decodings`: its prompt comes before every text."""
-    sampling: tuple[str, ...] = ()
+    sampling: Annotated[tuple[str, ...], DISTINCT] = ()
     """Sampling decodings of the base model. Of each question the first right and the first wrong
     sample of one decoding are scored, both ended by the model; questions without both are left out.
     None: reference solutions alone, where the benchmark has them."""

@@ -1,5 +1,6 @@
 """Config sections of models, embedders and question sets, and of how answers are generated."""
 
+from os.path import normpath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -209,15 +210,18 @@ class Questions(Section):
         """Return whether this set and another are drawn from the same questions.
 
         The split of a file without a column of splits is only a label: all its rows are drawn from.
+        Files of equal content are one, whatever their names, once their revisions are known.
         """
         splits = {self._real_split, other._real_split}
-        return self._source == other._source and (len(splits) == 1 or None in splits)
+        copies = None not in (self.file, other.file, self.revision)
+        one_source = self._source == other._source or (copies and self.revision == other.revision)
+        return one_source and (len(splits) == 1 or None in splits)
 
     @property
     def _source(self) -> tuple[object, ...]:
         """What holds all splits."""
         if self.file is not None:
-            return (self.file,)
+            return (normpath(self.file),)
         return (self.benchmark, self.dataset, self.subset, self.seed if self.generated else None)
 
     @property

@@ -6,7 +6,7 @@ The description under each key is its documentation: `config/reference.md` is ma
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -23,8 +23,8 @@ from headsweep.config.experiments import (
 from headsweep.config.files import read_values
 from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
-from headsweep.config.section import ALLOWED, Name, Section, Seed
-from headsweep.errors import ConfigError, quoted
+from headsweep.config.section import Name, Section, Seed, problem_of
+from headsweep.errors import ConfigError
 from headsweep.variants import FAMILIES, IN_VLLM, Variant
 
 _RIVALS = ("greedy cover", "best single head", "random heads")
@@ -187,6 +187,11 @@ class Config(Section):
             raise ValueError(
                 f"{where}.heads: name either a map or a sweep, as in {{sweep: NAME, top: 1}}"
             )
+        if wanted.sweep is not None and wanted.outcome != "likelihood":
+            raise ValueError(
+                f"{where}.heads.outcome: {wanted.outcome!r} belongs to a map; a sweep ranks its "
+                f"heads by their gain: leave it out"
+            )
         kind = wanted.section.removesuffix("s")
         name = wanted.source
         _known(f"{where}.heads.{kind}", name, getattr(self, wanted.section))
@@ -253,6 +258,11 @@ class Config(Section):
                 raise ValueError(f"{where}: {kind!r} is no family; there are {', '.join(kinds)}")
         scalable = [kind for kind in kinds if any(FAMILIES[kind].scales)]
         for kind, scales in frontier.scales.items():
+            if kind not in frontier.families:
+                raise ValueError(
+                    f"{where}.scales: {kind!r} is not among its families; add it there, or leave "
+                    f"its scales out"
+                )
             if kind not in scalable:
                 raise ValueError(f"{where}.scales: {kind!r} has none; {', '.join(scalable)} have")
             if idle := set(scales) & set(FAMILIES[kind].idle):
@@ -319,7 +329,7 @@ def parse(values: dict[str, Any], origin: str = "config") -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        problems = [_describe(problem) for problem in error.errors() if _is_meant(problem)]
+        problems = [problem_of(problem, Config) for problem in error.errors() if _is_meant(problem)]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ConfigError(f"{origin}: {problems[0]}{more}") from None
 
@@ -344,34 +354,3 @@ def _is_meant(problem: Any) -> bool:
     branch = _BRANCHES[kinds.get(type(problem["input"]), "list")]
     last = str(problem["loc"][-1]) if problem["loc"] else ""
     return last.startswith(branch) or not last.startswith(tuple(_BRANCHES.values()))
-
-
-def _describe(problem: Any) -> str:
-    parts = (str(part) for part in problem["loc"])
-    hidden = ("[key]", "literal[", "tuple[", "TopHeads")
-    key = ".".join(part for part in parts if not part.startswith(hidden))
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        allowed = sorted(_section(problem["loc"][:-1]).model_fields)
-        return f"unknown key {key!r}; allowed here: {', '.join(allowed)}"
-    if problem["type"] == "missing":
-        return f"key {key!r} is missing"
-    if problem["type"] == "value_error":
-        return f"{key}: {message}" if key else message
-    if problem["type"] == "string_pattern_mismatch":
-        message = f"use {ALLOWED[problem['ctx']['pattern']]}"
-    return f"{key}: {message}, not {quoted(problem['input'])}"
-
-
-def _section(location: tuple[Any, ...]) -> type[Section]:
-    """Return the section class that a validation error's location points at."""
-    section: type[Section] = Config
-    parts = iter(location)
-    for part in parts:
-        if (field := section.model_fields.get(part)) is not None:
-            for kind in (field.annotation, *get_args(field.annotation)):
-                if isinstance(kind, type) and issubclass(kind, Section):
-                    section = kind
-            if get_origin(field.annotation) is dict:
-                next(parts, None)  # a name that the user gave
-    return section

@@ -1,9 +1,11 @@
 """The base class of config sections, and types that they share."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from headsweep.errors import quoted
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$"
 SPLIT = r"^[A-Za-z0-9_]+$"
@@ -17,12 +19,28 @@ ALLOWED = {
 
 _T = TypeVar("_T")
 
+
+def _distinct(values: tuple[_T, ...]) -> tuple[_T, ...]:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{value!r} stands twice; name it once")
+    return values
+
+
+DISTINCT = AfterValidator(_distinct)
+"""Refuses a value that stands twice in a list."""
+ONE_OR_SEVERAL = BeforeValidator(
+    lambda value: value if isinstance(value, list | tuple) else (value,)
+)
+"""Accepts a single value as a list of one."""
+
 Name = Annotated[str, Field(pattern=NAME, max_length=64)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-Some = Annotated[tuple[_T, ...], Field(min_length=1)]
+Some = Annotated[tuple[_T, ...], Field(min_length=1), DISTINCT]
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 
 
@@ -54,6 +72,53 @@ class Section(BaseModel):
         """Return the same settings with the named ones at their defaults, and unchecked."""
         fields = type(self).model_fields
         return self.model_copy(update={name: fields[name].get_default() for name in names})
+
+
+def first_problem(error: ValidationError, root: type[Section], where: str = "") -> str:
+    """Return the first problem of a section's validation in one line, as `problem_of` does."""
+    return problem_of(error.errors()[0], root, where)
+
+
+def problem_of(problem: Any, root: type[Section], where: str = "") -> str:
+    """Return one problem of a validation in one line: its key, what is wrong, what is allowed.
+
+    Args:
+        problem: as pydantic describes it.
+        root: the section that was validated.
+        where: the key of that section.
+    """
+    hidden = ("[key]", "literal[", "tuple[", "TopHeads")
+    parts = [where] if where else []
+    parts += [str(part) for part in problem["loc"] if not str(part).startswith(hidden)]
+    key = ".".join(parts)
+    message = problem["msg"].removeprefix("Value error, ")
+    match problem["type"]:
+        case "extra_forbidden":
+            allowed = sorted(_section(problem["loc"][:-1], root).model_fields)
+            return f"unknown key {key!r}; allowed here: {', '.join(allowed)}"
+        case "missing":
+            return f"key {key!r} is missing"
+        case "value_error":
+            return f"{key}: {message}" if key else message
+        case "string_pattern_mismatch":
+            message = f"use {ALLOWED[problem['ctx']['pattern']]}"
+        case "tuple_type":
+            message = "Input should be a list"
+    return f"{key}: {message}, not {quoted(problem['input'])}"
+
+
+def _section(location: tuple[Any, ...], root: type[Section]) -> type[Section]:
+    """Return the section class that a validation error's location points at."""
+    section = root
+    parts = iter(location)
+    for part in parts:
+        if (field := section.model_fields.get(part)) is not None:
+            for kind in (field.annotation, *get_args(field.annotation)):
+                if isinstance(kind, type) and issubclass(kind, Section):
+                    section = kind
+            if get_origin(field.annotation) is dict:
+                next(parts, None)  # a name that the user gave
+    return section
 
 
 def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A model that is loaded for one job's own measurement; no engine shares its GPU meanwhile."""
+"""A model that one job loads to measure or train it; nothing else shares its GPU meanwhile."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import torch
 
-from headsweep import paths
 from headsweep.config import Config, Model
 from headsweep.errors import ModelError
 from headsweep.generation.client import ask_for_room
@@ -15,7 +14,6 @@ from headsweep.generation.devices import devices, held
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning.store import Store
-from headsweep.record import read_json
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,11 +31,19 @@ def placement(section: Model) -> str:
 
 @contextmanager
 def placed(section: Model) -> Iterator[str]:
-    """Hold the GPU, if there is one, for a model outside of an engine; yield where to load it.
+    """Hold the GPU, if there is one, for a model outside of an engine; yield where to load it."""
+    place = placement(section)
+    with gpu_held(place):
+        yield place
+
+
+@contextmanager
+def gpu_held(place: str = "auto") -> Iterator[None]:
+    """Hold the GPUs of a place, if it has any: ``auto`` is the first one, if there is one.
 
     Says once for which GPU it waits. An engine leaves when its plan is done, or no job comes.
+    Whoever holds a GPU neither holds it once more nor asks an engine, which would wait for it.
     """
-    place = placement(section)
     told: set[str] = set()
 
     def waits(gpu: str) -> None:
@@ -47,7 +53,7 @@ def placed(section: Model) -> Iterator[str]:
         ask_for_room()
 
     with held(devices(place)[0], waits):
-        yield place
+        yield
 
 
 def with_model(
@@ -85,6 +91,6 @@ def _measured(
 ) -> _T:
     """Let no name hold the model when its device is given back."""
     section = config.models[name]
-    folder = read_json(Store(config).path(paths.MODEL, model=name))["folder"]
+    folder = Store(config).model_folder(name)
     dtype = dtype or section.dtype
-    return measure(load_model(folder, dtype=dtype, device=place, attention=section.attention))
+    return measure(load_model(str(folder), dtype=dtype, device=place, attention=section.attention))

@@ -6,7 +6,7 @@ Each function reads tables, calls one room, and writes tables with a record. Nam
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ from headsweep.config import Config
 from headsweep.models.source import BUILTIN
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, intact, peak_resident, read_json, write_record
+from headsweep.record import Stopwatch, intact, peak_resident, write_record
 from headsweep.safe_files import atomic, write_json, write_table
 from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
 
@@ -46,7 +46,7 @@ def draw_questions(config: Config, questions: str) -> None:
     section = config.questions[questions]
     store = Store(config)
     split = store.read(SOURCE, source=questions)
-    vectors = _embed(config, section.embedder, split) if section.embedder else None
+    vectors = _embed(config, section.embedder, split).vectors if section.embedder else None
     drawn = draw(split, section, vectors)
     output = store.path(QUESTIONS, questions=questions)
     write_table(output, drawn, QUESTIONS, {"split": split_key(config, questions)})
@@ -105,7 +105,7 @@ def prepare_embedder(config: Config, embedder: str) -> None:
 
         folder = str(fetch_embedder(section.source, section.revision))
     else:
-        folder = read_json(store.path(paths.MODEL, model=str(section.model)))["folder"]
+        folder = str(store.embedder_folder(embedder))
     output = store.path(paths.EMBEDDER, embedder=embedder)
     write_json(output, {"folder": folder})
     write_record(output, stopwatch, {"embedder": settings(config, "embedders", embedder)})
@@ -116,9 +116,8 @@ def embed_questions(config: Config, embedder: str, questions: str) -> None:
     stopwatch = Stopwatch()
     store = Store(config)
     rows = store.read(QUESTIONS, questions=questions)
-    before, working = peak_resident(), Stopwatch()
-    vectors = _embed(config, embedder, rows)
-    cost = {"embedding_seconds": working.seconds, "embedding_bytes": peak_resident() - before}
+    vectors, seconds, memory = _embed(config, embedder, rows)
+    cost = {"embedding_seconds": seconds, "embedding_bytes": memory}
     output = store.path(EMBEDDINGS, embedder=embedder, questions=questions)
     table = pd.DataFrame({"question_id": rows["question_id"], "vector": list(vectors)})
     write_table(output, table, EMBEDDINGS)
@@ -126,8 +125,23 @@ def embed_questions(config: Config, embedder: str, questions: str) -> None:
     write_record(output, stopwatch, facts | cost)
 
 
-def _embed(config: Config, embedder: str, rows: pd.DataFrame) -> Any:
-    from headsweep.embeddings import embed, load_embedder
+class _Embedded(NamedTuple):
+    """The vectors of questions, and what they cost; no wait for a GPU is counted."""
 
-    folder = read_json(Store(config).path(paths.EMBEDDER, embedder=embedder))["folder"]
-    return embed(load_embedder(folder), rows["question"].tolist())
+    vectors: Any
+    seconds: float
+    memory: int  # bytes
+
+
+def _embed(config: Config, embedder: str, rows: pd.DataFrame) -> _Embedded:
+    before, importing = peak_resident(), Stopwatch()
+    from headsweep.embeddings import embed, load_embedder
+    from headsweep.generation.alone import gpu_held
+
+    seconds = importing.seconds
+    with gpu_held():
+        embedding = Stopwatch()
+        folder = Store(config).embedder_folder(embedder)
+        vectors = embed(load_embedder(folder), rows["question"].tolist())
+        seconds += embedding.seconds
+    return _Embedded(vectors, seconds, peak_resident() - before)

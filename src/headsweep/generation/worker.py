@@ -28,7 +28,7 @@ from headsweep.generation.unit import Begun, Key, Unit
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
-from headsweep.record import read_json
+from headsweep.models.source import ready_folder
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
     Raises:
         ModelError: see `load_model` and `VllmModel`.
     """
-    folder = read_json(Path(paths.MODEL.format(model=model)))["folder"]
+    folder = str(ready_folder(section.source, Path(paths.MODEL.format(model=model))))
     if section.backend == "vllm":
         return VllmModel(folder, section.dtype, device, section.tensor_parallel)
     return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)

@@ -16,7 +16,7 @@ from headsweep.generation.check import in_float32
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.maps.gradients import estimate, log_probability
 from headsweep.maps.scoring import Score, score
-from headsweep.maps.texts import choose_texts
+from headsweep.maps.texts import Pairs, choose_pairs, choose_texts
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import pruned
 from headsweep.planning.maps import find_map, map_heads, map_noise, unchanged
@@ -40,7 +40,8 @@ def score_layer(config: Config, texts: str, layer: str) -> None:
     stopwatch = Stopwatch()
     name, section = find_map(config, texts)
     index = int(layer.removeprefix("L"))
-    measure = partial(_score_layer, config, name, index)
+    pairs = choose_pairs(config, name)  # before a GPU is held
+    measure = partial(_score_layer, config, name, index, pairs)
     table, facts = with_model(config, section.model, measure, section.dtype)
     output = Path(SCORES.path.format(texts=texts, layer=layer))
     write_table(output, table, SCORES, {"map": name, "layer": index})
@@ -51,10 +52,10 @@ def score_layer(config: Config, texts: str, layer: str) -> None:
 
 
 def _score_layer(
-    config: Config, name: str, layer: int, loaded: LoadedModel
+    config: Config, name: str, layer: int, pairs: Pairs, loaded: LoadedModel
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the scores of a layer, and what a record says of them."""
-    chosen = choose_texts(config, name, loaded.tokenizer)
+    chosen = choose_texts(config, name, loaded.tokenizer, pairs)
     heads = map_heads(config, name, layer)
     variants = [unchanged(layer), *heads, *map_noise(config, name, layer)]
     watch = Stopwatch()
@@ -120,14 +121,15 @@ def estimate_heads(config: Config, texts: str) -> None:
     """
     stopwatch = Stopwatch()
     name, section = find_map(config, texts)
-    table = with_model(config, section.model, partial(_estimates, config, name), section.dtype)
+    measure = partial(_estimates, config, name, choose_pairs(config, name))
+    table = with_model(config, section.model, measure, section.dtype)
     output = Path(GRADIENTS.path.format(texts=texts))
     write_table(output, table, GRADIENTS, {"map": name})
     write_record(output, stopwatch, {"map": section.model_dump(mode="json")})
 
 
-def _estimates(config: Config, name: str, loaded: LoadedModel) -> pd.DataFrame:
-    chosen = choose_texts(config, name, loaded.tokenizer)
+def _estimates(config: Config, name: str, pairs: Pairs, loaded: LoadedModel) -> pd.DataFrame:
+    chosen = choose_texts(config, name, loaded.tokenizer, pairs)
     return pd.DataFrame(
         {
             "question_id": estimate_of_text.text.question_id,

@@ -12,11 +12,15 @@ from transformers import PreTrainedTokenizerBase
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.generation.prompts import encode_prompt
+from headsweep.grading.matrix import grade_answers
 from headsweep.maps.outcomes import RIGHT, SOLUTION, WRONG
 from headsweep.maps.scoring import Text
 from headsweep.planning.store import Store
-from headsweep.tables import ANSWERS, GRADED, QUESTIONS
+from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.variants import BASE
+
+Pairs = dict[str, dict[str, tuple[int, ...]]]
+"""The tokens of a right and a wrong sample, by question and kind."""
 
 
 class Chosen(NamedTuple):
@@ -36,19 +40,32 @@ class Chosen(NamedTuple):
         return {"questions": self.questions, "pairs": self.pairs, "solutions": self.solutions}
 
 
-def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) -> Chosen:
-    """Return the texts of a map, question by question.
+def choose_pairs(config: Config, name: str) -> Pairs:
+    """Grade the samples of a map's questions; return a pair of each question that has one.
+
+    They are graded here, not read from a run: a map's scores are shared by all runs.
+
+    Raises:
+        TableError: a table is missing or damaged.
+        GradingError: no worker can be started.
+    """
+    pair_of: Pairs = {}
+    for decoding in config.maps[name].sampling:
+        # The first decoding that has a question's pair gives it.
+        pair_of = _pairs(config, name, decoding) | pair_of
+    return pair_of
+
+
+def choose_texts(
+    config: Config, name: str, tokenizer: PreTrainedTokenizerBase, pair_of: Pairs
+) -> Chosen:
+    """Return the texts of a map, question by question, given what `choose_pairs` returned.
 
     Raises:
         TableError: a table is missing or damaged, or no question has a text to score.
     """
     section = config.maps[name]
-    store = Store(config)
-    questions = store.read(QUESTIONS, questions=section.questions)[: section.n]
-    pair_of: dict[str, dict[str, tuple[int, ...]]] = {}
-    for decoding in section.sampling:
-        # The first decoding that has a question's pair gives it.
-        pair_of = _pairs(store, config, name, decoding) | pair_of
+    questions = _questions(config, name)
     prompt_of = config.decodings[section.decoding]
     family = config.questions[section.questions].family
     texts: list[Text] = []
@@ -73,21 +90,28 @@ def choose_texts(config: Config, name: str, tokenizer: PreTrainedTokenizerBase) 
     return Chosen(texts, len(questions), pairs, solutions)
 
 
-def _pairs(
-    store: Store, config: Config, name: str, decoding: str
-) -> dict[str, dict[str, tuple[int, ...]]]:
+def _questions(config: Config, name: str) -> pd.DataFrame:
+    """Return the questions of a map: the first ones of its set."""
+    section = config.maps[name]
+    return Store(config).read(QUESTIONS, questions=section.questions)[: section.n]
+
+
+def _pairs(config: Config, name: str, decoding: str) -> Pairs:
     """Return the first right and the first wrong sample of each question that has both.
 
     A sample that was cut is no whole answer: it is neither.
     """
     section = config.maps[name]
     names = {"model": section.model, "decoding": decoding, "questions": section.questions}
-    graded = store.read(GRADED, **names)
-    graded = graded[(graded["variant"] == str(BASE)) & (graded["stop_reason"] == "eos")]
-    answers = store.read(ANSWERS, variant=BASE, **names)
+    questions = _questions(config, name)
+    answers = Store(config).read(ANSWERS, variant=BASE, **names)
+    answers = answers[answers["question_id"].isin(questions["question_id"])]
+    family = config.questions[section.questions].family
+    graded = grade_answers(questions, {str(BASE): answers}, family, config.grading)
+    graded = graded[graded["stop_reason"] == "eos"]
     answers = answers[answers["token_ids"].map(len) > 0]
     both = graded.merge(answers[["question_id", "sample", "token_ids"]], "inner")
-    pairs: dict[str, dict[str, tuple[int, ...]]] = {}
+    pairs: Pairs = {}
     for question, samples in both.sort_values("sample").groupby("question_id", sort=False):
         right, wrong = samples[samples["correct"]], samples[~samples["correct"]]
         if len(right) and len(wrong):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headsweep import record
 from headsweep.config import Model
 from headsweep.errors import ConfigError, ModelError, quoted
 from headsweep.models import gguf
@@ -75,6 +76,28 @@ def local_folder(source: str | Path) -> Path | None:
             raise ConfigError(f"{source!r} is not in the package; it has {', '.join(BUILTIN)}")
         return BUILTIN[source]
     return Path(source).expanduser() if source.startswith((".", "/", "~")) else None
+
+
+def ready_folder(source: str | None, file: Path, root: Path = Path()) -> Path:
+    """Return the folder of a fetched model or embedder, given its source and its JSON file.
+
+    A local folder is the config's own. It may have moved since the file was written: folders of
+    equal content have the same key. Relative folders lie under `root`.
+
+    Raises:
+        ModelError: the folder is gone.
+        TableError: the file is missing or damaged.
+    """
+    stated = local_folder(source) if source is not None and source not in BUILTIN else None
+    if stated is not None and (root / stated).is_dir():
+        return root / stated
+    folder = root / record.read_json(file)["folder"]
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder}, which {file} names, is gone; restore it, or remove {file} and run again, "
+            f"which fetches it anew"
+        )
+    return folder
 
 
 def fetch_model(

@@ -112,6 +112,12 @@ def this_cpu() -> Card:
     return card._replace(half=half, light=_LIGHT, heavy=_HEAVY)
 
 
+def this_core() -> Card:
+    """Return one of the cores that this process may use."""
+    cpu = this_cpu()
+    return cpu._replace(flops=cpu.flops / len(os.sched_getaffinity(0)))
+
+
 def product_rate() -> float:
     """Return the operations a CPU second of a single-precision product, best of eight tries."""
     import numpy as np

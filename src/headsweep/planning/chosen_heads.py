@@ -27,7 +27,7 @@ def with_chosen_heads(config: Config) -> Config:
     in a warning.
 
     Raises:
-        ConfigError: the source has none of the heads in a sweep's layers.
+        ConfigError: the source has fewer heads in a sweep's layers than the sweep takes.
     """
     sweeps: dict[str, Sweep] = {}
     waiting: dict[str, Sweep] = {}
@@ -47,10 +47,12 @@ def with_chosen_heads(config: Config) -> Config:
             layers = expand(sweep.layers, config.models[sweep.model].layers)
             variants = [variant for variant in ranked if Variant.parse(variant).layer in layers]
             if len(variants) < wanted.top:
+                kind = wanted.section.removesuffix("s")
+                has = f"{wanted.outcome} of " if kind == "map" else ""
+                advice = "name another outcome, or " if kind == "map" else ""
                 raise ConfigError(
-                    f"sweeps.{name}.heads: map {wanted.source!r} has {wanted.outcome} of "
-                    f"{len(variants)} heads in the sweep's layers, {wanted.top} are wanted; name "
-                    f"another outcome"
+                    f"sweeps.{name}.heads: {kind} {wanted.source!r} has {has}{len(variants)} heads "
+                    f"in the sweep's layers, {wanted.top} are wanted; {advice}take fewer"
                 )
             heads = wanted.model_copy(update={"chosen": tuple(variants[: wanted.top])})
             sweeps[name] = sweep.model_copy(update={"heads": heads})

@@ -25,11 +25,9 @@ from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression, Training
 from headsweep.errors import HeadsweepError
 from headsweep.planning.batches import PlannedBatch, expand
-from headsweep.planning.cards import ANY_CARD, ANY_CORE, Card, card_of
+from headsweep.planning.cards import ANY_CARD, Card
 from headsweep.planning.footprint import (
     decoded_rows,
-    gpus_of,
-    host_megabytes,
     is_gpu,
     is_heavy,
     token_bytes,
@@ -37,7 +35,11 @@ from headsweep.planning.footprint import (
     weight_bytes,
 )
 from headsweep.planning.maps import mapped_model
-from headsweep.planning.memory import LENGTHS, parameters, scoring_memory, training_memory
+from headsweep.planning.memory import (
+    LENGTHS,
+    parameters,
+    shape_of,
+)
 from headsweep.variants import BASE
 
 SPLIT_SIZES = {
@@ -53,7 +55,6 @@ ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 
 _UNKNOWN_SIZE = 1_000  # of a question set
 
-_START_MINUTES = 5  # of an allocation: its start, and loading a model
 _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 
@@ -64,7 +65,6 @@ _PASSES = 4  # of two operations per weight and token: three for the student, on
 _DEVELOPMENT = 1.5
 _SOLVING = 10  # passes of the thought head over a problem of the test part
 _TEST_TURNS = 5  # of a measurement; the first is a warm-up
-_SMALL = 5e6  # parameters below which a GPU is not faster
 
 
 class Cost(NamedTuple):
@@ -95,20 +95,6 @@ class Texts(NamedTuple):
     """Of each, its prompt's included."""
 
 
-class Allocation(NamedTuple):
-    """Resources that one job requests from a cluster at its first attempt."""
-
-    gpus: int
-    megabytes: int
-    """Main memory: weights are loaded through it, and a model on a CPU stays in it."""
-    minutes: int
-    """Twice the estimated time, plus the start."""
-
-
-SMALL_JOB = Allocation(gpus=0, megabytes=8000, minutes=60)
-"""What the profile gives a job that requests nothing."""
-
-
 @cache
 def split_size(questions: Questions) -> int | None:
     """Return how many questions the split of a set has; None if unknown.
@@ -125,8 +111,15 @@ def split_size(questions: Questions) -> int | None:
 
 def question_count(questions: Questions) -> int:
     """Return how many questions a set has, as far as the config or the user's own file tells."""
+    return questions.n or split_count(questions)
+
+
+def split_count(questions: Questions) -> int:
+    """Return how many questions the split of a set has, as far as is known."""
+    if questions.generated:
+        return questions.n or _UNKNOWN_SIZE
     with suppress(HeadsweepError):  # another machine's file
-        return questions.n or split_size(questions) or _UNKNOWN_SIZE
+        return split_size(questions) or _UNKNOWN_SIZE
     return _UNKNOWN_SIZE
 
 
@@ -162,7 +155,7 @@ def generation_seconds(config: Config, batch: PlannedBatch, card: Card = ANY_CAR
     together = min(decoded_rows(model, decoding.max_new_tokens, card), answers)
     ranks = model.tensor_parallel if is_gpu(card) else 1
     bandwidth = card.bandwidth * ranks
-    token_in_prompt = _token_seconds(model, card) / ranks
+    token_in_prompt = token_seconds(model, card) / ranks
     token_in_step = token_in_prompt * _slowed(model, together, card)
     step = max(together * token_in_step, weight_bytes(model) / bandwidth)
     step += together * token_bytes(model) * (prompt + length / 2) / bandwidth
@@ -177,18 +170,6 @@ def _slowed(model: Model, together: int, card: Card) -> float:
     if is_gpu(card):
         return 1.0
     return (1 + card.reading / together) / (1 + card.reading / usual_cpu_rows(model))
-
-
-def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -> Allocation:
-    """Return the resources that one job of a batch requests from a cluster.
-
-    So many jobs share an allocation, which loads the model once; their minutes are added.
-    """
-    model = config.models[batch.model]
-    seconds = generation_seconds(config, batch, card_of(model.device, local=False))
-    seconds /= len(batch.variants)
-    minutes = math.ceil(_START_MINUTES / together + 2 * seconds / 60)
-    return Allocation(gpus_of(model), host_megabytes(model), minutes)
 
 
 def scored_texts(config: Config, name: str) -> Texts:
@@ -222,7 +203,7 @@ def scoring_seconds(config: Config, name: str, layer: int, card: Card = ANY_CARD
     texts = scored_texts(config, name)
     variants = len(model.heads_in(layer)) + config.maps[name].noise_placebos + 1
     passes = 1 + variants * (model.layers - layer) / model.layers
-    return passes * texts.number * texts.tokens * _token_seconds(model, card)
+    return passes * texts.number * texts.tokens * token_seconds(model, card)
 
 
 def gradient_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
@@ -232,7 +213,7 @@ def gradient_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
     """
     model = mapped_model(config, name)
     texts = scored_texts(config, name)
-    seconds = texts.tokens * _token_seconds(model, card) + model.layers * card.launch
+    seconds = texts.tokens * token_seconds(model, card) + model.layers * card.launch
     return 2 * texts.number * seconds
 
 
@@ -242,21 +223,6 @@ def map_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
     layers = expand(section.layers, config.models[section.model].layers)
     scored = sum(scoring_seconds(config, name, layer, card) for layer in layers)
     return scored + gradient_seconds(config, name, card)
-
-
-def scoring_request(config: Config, name: str) -> Allocation:
-    """Return the resources that one job requests to score a map's texts without a layer's heads."""
-    model = mapped_model(config, name)
-    card = card_of(model.device, local=False)
-    seconds = scoring_seconds(config, name, 0, card)  # no layer takes longer than the first
-    minutes = math.ceil(_START_MINUTES + 2 * seconds / 60)
-    return Allocation(gpus_of(model), host_megabytes(model), minutes)
-
-
-def embedding_request(model: Model) -> Allocation:
-    """Return the resources that one job requests to embed questions by a model, in float32."""
-    wide = model.model_copy(update={"dtype": "float32"})
-    return Allocation(gpus_of(wide), host_megabytes(wide), SMALL_JOB.minutes)
 
 
 def answer_length(config: Config, batch: PlannedBatch) -> int:
@@ -290,13 +256,18 @@ def training_seconds(
         return _arm_seconds(config, study, settings, card)
     if study.solver is not None:
         return _fit_seconds(config, study, config.solver_of(study).training, card)
+    return measuring_seconds(config, study, card)
+
+
+def measuring_seconds(config: Config, study: Study, card: Card = ANY_CARD) -> float:
+    """Return the seconds that a card takes to time the tests of a compression's arms."""
     arms = study.settings if study.measured is None else study.measured
-    return _TEST_TURNS * len(arms) * _test_seconds(config, study, card)
+    return _TEST_TURNS * len(arms) * arm_test_seconds(config, study, card)
 
 
 def _arm_seconds(config: Config, study: Study, settings: Compression, card: Card) -> float:
     """Return the seconds that a card takes to train, score and test an arm."""
-    seconds = _test_seconds(config, study, card)
+    seconds = arm_test_seconds(config, study, card)
     if settings.rounds:
         seconds += _fit_seconds(config, study, _recipe(config, study, settings), card)
     if settings.ratio:
@@ -320,7 +291,7 @@ def _fit_seconds(config: Config, study: Study, training: Training, card: Card) -
     return training.epochs * _DEVELOPMENT * (launches + products)
 
 
-def _test_seconds(config: Config, study: Study, card: Card) -> float:
+def arm_test_seconds(config: Config, study: Study, card: Card = ANY_CARD) -> float:
     """Return the seconds of an arm's test: a model's answers, or a solver's judgements."""
     if study.model is not None:
         batch = PlannedBatch(study.model, study.decoding, str(study.test), (BASE,))
@@ -339,30 +310,13 @@ def _scoring_passes(config: Config, study: Study, settings: Compression) -> int:
         case "causal" if study.solver is None:
             return 0  # the scores are a sweep's accuracies
         case "causal":  # the development part without each head
-            encoder = config.solver_of(study).encoder
-            return encoder.layers * encoder.heads * (texts // 10)
+            shape = shape_of(config, study)
+            return shape.layers * shape.heads * (texts // 10)
         case _:
             return min(texts, importance.calibration or texts)
 
 
-def training_request(
-    config: Config, study: Study, settings: Compression | None = None
-) -> Allocation:
-    """Return the resources that one job of a compression requests from a cluster.
-
-    Without `settings`: the solver's training, and jobs after the arms.
-    """
-    size = parameters(config, study)
-    on_gpu = size > _SMALL and (study.model is None or config.models[study.model].device != "cpu")
-    seconds = training_seconds(config, study, settings, ANY_CARD if on_gpu else ANY_CORE)
-    megabytes = 8000 + 30 * size / 1e6  # weights, gradients, moments, teacher; a text's activations
-    if not on_gpu and settings is not None:
-        megabytes += 1000 * scoring_memory(config, study, settings)
-        megabytes = max(megabytes, 8000 + 1000 * sum(training_memory(config, study, settings)))
-    return Allocation(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
-
-
-def _token_seconds(model: Model, card: Card) -> float:
+def token_seconds(model: Model, card: Card) -> float:
     """Return the seconds of a token's products with all weights, among many tokens."""
     rate = card.flops * (card.half if model.dtype != "float32" else 1.0)
     rate *= card.heavy if is_heavy(model) else card.light

@@ -6,7 +6,7 @@ and its title and caption on the page and in Snakemake's report.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 from headsweep import paths
 from headsweep.config import Config
@@ -17,6 +17,8 @@ from headsweep.tables import ACCURACY, CURVES, POSITIONS, STUDY_OUTCOMES, FileKi
 Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "frontier"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
 
+Need = Literal["gains", "accuracy", "curves", "map", "points", "trial", "frontier"]
+"""The kinds of data that figures are drawn from."""
 Section = Literal["luck", "sampling", "question", "compression", "printed", ""]
 """Where the page shows a figure: in a collapsed section, among the papers' figures ("printed"), or
 nowhere ("": it draws one of its own). Of every sweep the page has "luck"; "sampling" and "question"
@@ -33,7 +35,7 @@ class Exhibit(NamedTuple):
 
     name: str
     per: Subject
-    needs: str
+    needs: Need
     """The kind of data it is drawn from: `RunFiles.figure_data` gives the files,
     `headsweep.figures.draw.READERS` reads them."""
     draw: str
@@ -233,7 +235,7 @@ class RunFiles:
         self.config = config
         self.store = Store(config)
 
-    def figure_data(self, need: str, name: str = "") -> list[str]:
+    def figure_data(self, need: Need, name: str = "") -> list[str]:
         """Return the files that a figure is drawn from, by its `Exhibit.needs` and its subject."""
         fill = self.store.fill
         match need:
@@ -255,7 +257,8 @@ class RunFiles:
             case "frontier":
                 tables = ("curves", "paired", "families")
                 return [fill(paths.FRONTIER, frontier=name, table=table) for table in tables]
-        return []
+            case _:
+                assert_never(need)
 
     def layers(self, sweep: str) -> list[int]:
         """Return the layers whose heads a sweep prunes."""

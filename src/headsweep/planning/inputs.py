@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from headsweep import paths
 from headsweep.benchmarks.sources import PINNED, file_revision, hub_dataset
-from headsweep.config import Config, Embedder, Model, Questions
+from headsweep.config import Config, Embedder, Model, Questions, parse
 from headsweep.config.compression import MATH23K, Encoder, WordProblems
 from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
 from headsweep.models import gguf, source
@@ -92,16 +92,18 @@ def resolve(config: Config) -> Config:
 def preflight(config: Config) -> None:
     """Refuse a resolved config that cannot run, as far as quick checks without torch can tell.
 
-    It checks that titles tell experiments apart, the results folder and its free space, and the
+    It checks that no test questions are a copy of the training questions, which their revisions now
+    tell, that titles tell experiments apart, the results folder and its free space, and the
     files of benchmarks, models and embedders if the store lacks something made from them.
 
     Raises:
         HeadsweepError: one line that names key, value, and what to do.
     """
     check_version()
+    parse(config.model_dump(mode="json"))
     check_titles(config.model_copy(update={"sweeps": {**config.sweeps, **config.waiting}}))
     store = Store(config)
-    existing = _existing()
+    existing = _existing(paths.RESULTS)
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
@@ -316,7 +318,7 @@ def _check_revision(where: str, section: _Source) -> Path | None:
 
 
 def _check_room(needed: float, what: str, advice: str) -> None:
-    existing = _existing()
+    existing = _existing(paths.STORE)  # it may be a link to another disk
     free = shutil.disk_usage(existing).free / 1e9
     if free < needed:
         raise ConfigError(
@@ -324,9 +326,9 @@ def _check_room(needed: float, what: str, advice: str) -> None:
         )
 
 
-def _existing() -> Path:
-    """Return the results folder, or its nearest parent that exists."""
-    folder = Path(paths.RESULTS).absolute()
+def _existing(name: str) -> Path:
+    """Return a folder, its links resolved, or its nearest parent that exists."""
+    folder = Path(name).resolve()
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 

@@ -141,8 +141,11 @@ def _deciding(config: Config, kind: str, name: str, values: _Values) -> dict[str
                 idle |= {"templates"}
             if section.benchmark != "custom":
                 idle |= _OF_CUSTOM
-        case "decodings" if section.greedy:
-            idle |= {"seed"}
+        case "decodings":
+            if section.greedy:
+                idle |= {"seed"}
+            if section.prompt != "default":
+                idle |= {"system"}
         case "problems":
             if not section.generated:
                 idle |= {"seed"}

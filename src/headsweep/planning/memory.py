@@ -74,7 +74,7 @@ def longest_text(config: Config, study: Study) -> int:
     return prompt + config.decodings[study.decoding].max_new_tokens
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """The shape of a network as far as its memory hangs on it."""
 
     layers: int
@@ -84,20 +84,20 @@ class _Shape(NamedTuple):
     vocabulary: float = 0.0  # of a language head
 
 
-def _shape(config: Config, study: Study) -> _Shape:
+def shape_of(config: Config, study: Study) -> Shape:
     """Return what is known or assumed of the shape; a model's widths follow from its weights."""
     size = parameters(config, study)
     if study.model is None:
         encoder = config.solver_of(study).encoder
         if encoder.source is None:
-            return _Shape(encoder.layers, encoder.heads, encoder.width, encoder.intermediate)
-        return _Shape(24, 16, 1024, 4096) if size > _BASE else _Shape(12, 12, 768, 3072)
+            return Shape(encoder.layers, encoder.heads, encoder.width, encoder.intermediate)
+        return Shape(24, 16, 1024, 4096) if size > _BASE else Shape(12, 12, 768, 3072)
     model = config.models[study.model]
     width = model.heads * HEAD_DIM
     vocabulary = min(_VOCABULARY, size / (4 * width))
     attention = 2 * width * (width + model.kv_heads * HEAD_DIM)
     inner = ((size - vocabulary * width) / model.layers - attention) / (3 * width)
-    return _Shape(model.layers, model.heads, width, max(width, inner), vocabulary)
+    return Shape(model.layers, model.heads, width, max(width, inner), vocabulary)
 
 
 def training_memory(config: Config, study: Study, settings: Compression) -> TrainingMemory:
@@ -108,7 +108,7 @@ def training_memory(config: Config, study: Study, settings: Compression) -> Trai
     attention weight (10 in mixed precision): itself, and its difference from the teacher's.
     """
     recipe, distillation = settings.training, settings.distillation
-    size, shape = parameters(config, study), _shape(config, study)
+    size, shape = parameters(config, study), shape_of(config, study)
     rows = math.ceil(recipe.batch_size / recipe.micro_batches)
     tokens = _LONG_PROBLEM
     new_tokens = 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headsweep import paths
-from headsweep.config import Config
+from headsweep.config import Config, parse
 from headsweep.errors import TableError
 from headsweep.planning.cards import gpu_names, has_gpu
 from headsweep.planning.keys import key
@@ -46,15 +46,25 @@ def with_piloted_settings(config: Config) -> Config:
     """Return a config whose models have the settings that a pilot of its run has decided.
 
     What the config states stays. So does everything if a model is another than was piloted.
+
+    Raises:
+        ConfigError: with what the pilot has decided, the config cannot run.
     """
     models = {**config.models}
+    taken = []
     for name, entry in _entries(config).items():
         section = models.get(name)
         if section is None or entry["model"] != _key(config, name):
             continue
         left = {*DECIDED} & {*entry} - section.model_fields_set
         models[name] = section.model_copy(update={setting: entry[setting] for setting in left})
-    return config.model_copy(update={"models": models})
+        taken += [f"models.{name}.{setting}: {entry[setting]}" for setting in sorted(left)]
+    piloted = config.model_copy(update={"models": models})
+    if taken:
+        file = settings_file(config)
+        chosen = f"{file} has {', '.join(taken)}; state others in the config, or remove {file}"
+        parse(piloted.model_dump(mode="json"), chosen)
+    return piloted
 
 
 def unpiloted(config: Config, *, local: bool = True) -> Iterator[str]:

@@ -8,10 +8,16 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from headsweep.config.compression import Compression
-from headsweep.config.section import Count, Positive, Section, Seed, Share
+from headsweep.config.section import (
+    Count,
+    Fraction,
+    Positive,
+    Section,
+    Seed,
+    Share,
+    first_problem,
+)
 from headsweep.errors import ConfigError
-
-Whole = Annotated[float, Field(ge=0, le=1)]
 
 
 class Recovery(Section):
@@ -22,7 +28,7 @@ class Recovery(Section):
     criterion: str = "causal"
     """Score whose lowest heads are removed: causal, the rise of the loss on the calibration texts
     without the head, or its group; mixed, the paper's; norm, entropy, attention or random."""
-    alpha: Whole = 0.5
+    alpha: Fraction = 0.5
     """mixed: weight of the norm"""
     scope: Literal["all", "layer"] = "all"
     """rank all heads together, or those of each layer"""
@@ -55,7 +61,7 @@ class Recovery(Section):
     """the model before the round, as published, the unpruned one, or the texts alone"""
     temperature: Positive = 2.0
     """divides the logits of teacher and student"""
-    distill_weight: Whole = 0.5
+    distill_weight: Fraction = 0.5
     """weight of the teacher in the loss; the texts have the rest"""
     lora: Count | None = None
     """train LoRA matrices of this rank only, beside all linear layers; needs the package peft"""
@@ -102,15 +108,7 @@ def recovery(**settings: object) -> Recovery:
     try:
         return Recovery.model_validate(settings)
     except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(map(str, problem["loc"]))
-        if problem["type"] == "extra_forbidden":
-            names = ", ".join(Recovery.model_fields)
-            raise ConfigError(f"{name!r} is no setting; there are {names}") from None
-        text = problem["msg"].removeprefix("Value error, ")
-        if name:
-            text = f"{name}: {text}, not {problem['input']!r}"
-        raise ConfigError(text) from None
+        raise ConfigError(first_problem(error, Recovery)) from None
 
 
 PRUNING = (

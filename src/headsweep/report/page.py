@@ -110,6 +110,7 @@ def _versions(config: Config) -> dict[str, str]:
     """Return versions and revisions, from the config and from records of results."""
     store = Store(config)
     made = [store.path(GRADED, **batch.names) for batch in batches(config)]
+    made += [store.path(paths.MAP, map=name, table="heads") for name in config.maps]
     made += [store.path(paths.MEASUREMENTS, compression=name) for name in config.compressions]
     facts: dict[str, Any] = {}
     for path in made:

@@ -170,6 +170,7 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
     return Config.model_validate(
         {
             "run": "pilot",
+            "grading": config.grading,
             "models": {batch.model: config.models[batch.model]},
             "questions": {batch.questions: questions.model_copy(update=few)},
             "decodings": {batch.decoding: config.decodings[batch.decoding]},

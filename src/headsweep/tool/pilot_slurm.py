@@ -14,8 +14,9 @@ from headsweep.config.files import read_values
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
 from headsweep.planning.cards import card_of
-from headsweep.planning.cost import Allocation, generation_request, generation_seconds
+from headsweep.planning.cost import generation_seconds
 from headsweep.planning.inputs import resolve
+from headsweep.planning.requests import Allocation, generation_request
 from headsweep.tool.pilot import little_config, piloted_batches
 
 _START_MINUTES, _LEAST_MINUTES = 10, 15

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from headsweep import paths
 from headsweep.config import Decoding
@@ -23,7 +23,7 @@ from headsweep.generation.worker import Worker
 from headsweep.grading.pool import Reading, read_texts
 from headsweep.models.load import load_model
 from headsweep.planning.plan import aligned
-from headsweep.record import read_json
+from headsweep.planning.store import Store
 from headsweep.sprint.model import rank_heads
 from headsweep.text import json_line, one_line, visible
 from headsweep.tool.run import Run
@@ -141,10 +141,10 @@ class Solver:
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
         embedder = self._selector.setting.embedder or section.embedder[0]
-        self._embedder = load_embedder(_folder(finished, paths.EMBEDDER, embedder=embedder))
+        self._embedder = load_embedder(_folder(finished, "embedder", embedder))
         held = ExitStack()
         loaded = load_model(
-            str(_folder(finished, paths.MODEL, model=section.model)),
+            str(_folder(finished, "model", section.model)),
             dtype=model.dtype,
             device=held.enter_context(placed(model)),
             attention=model.attention,
@@ -237,12 +237,14 @@ def to_text(solved: Solved) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _folder(run: Run, template: str, **names: str) -> Path:
-    """Return the folder that a JSON file of the store names, compared with its record."""
-    file = run.path(template, **names)
+def _folder(run: Run, kind: Literal["model", "embedder"], name: str) -> Path:
+    """Return the folder of a model or embedder of a run's store."""
+    file = run.path(paths.MODEL if kind == "model" else paths.EMBEDDER, **{kind: name})
     if not file.exists():
         raise ConfigError(f"{file} is missing; solve needs the run's store beside it")
-    return run.root / read_json(file)["folder"]  # an absolute folder stays as it is
+    store = Store(run.config)
+    find = store.model_folder if kind == "model" else store.embedder_folder
+    return find(name, run.root)
 
 
 def _import(name: str) -> Verifier:

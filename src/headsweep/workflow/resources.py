@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from headsweep.planning import cost
-from headsweep.planning.cards import card_of
+from headsweep.config import Study
+from headsweep.planning import cost, requests
+from headsweep.planning.cards import ANY_CORE, Card, card_of, this_core
+from headsweep.planning.footprint import is_gpu
 from headsweep.planning.maps import find_map
 from headsweep.variants import Variant
 from headsweep.workflow.meanings import Meanings
@@ -29,11 +31,15 @@ class Resources:
         self._meanings = meanings
         self._config = meanings.config
         self._cores = cores
-        self._allocations: dict[tuple[str, ...], cost.Allocation] = {}  # of generation, by group
+        self._allocations: dict[
+            tuple[str, ...], requests.Allocation
+        ] = {}  # of generation, by group
         self.generation = _scaled(self._generation_request)
         self.scoring = _scaled(self._scoring_request)
         self.embedding = _scaled(self._embedding_request)
+        self.drawing = _scaled(self._drawing_request)
         self.training = _scaled(self._training_request)
+        self.quantisation = _scaled(self._quantised_request)
 
     def planned(
         self, job: Any, after: Iterable[Any], *, local: bool = True
@@ -50,7 +56,8 @@ class Resources:
         return name, unit, self._seconds(job, local=local), [other.jobid for other in after]
 
     def _seconds(self, job: Any, *, local: bool) -> float:
-        """Return the seconds that a job is expected to take, of all cores together if local.
+        """Return the core seconds that a job is expected to take; of one that has all cores alone,
+        the seconds of all. On a cluster, where cores are unknown, they count as one.
 
         Jobs that share a batch of answers have all of its seconds; jobs without an estimate, none.
         """
@@ -71,20 +78,31 @@ class Resources:
                 return cores * cost.scoring_seconds(config, name, layer, card)
             case "teacher" | "compress":
                 study, settings = self._meanings.trained(wildcards)
-                if settings is not None and not settings.rounds:
-                    return 0.0
-                card = card_of("auto", local=local)
+                card = self._card_of_training(study, local=local)
                 return cost.training_seconds(config, study, settings, card)
+            case "quantise":
+                study, _ = self._meanings.trained(wildcards)
+                return cost.arm_test_seconds(config, study, this_core() if local else ANY_CORE)
+            case "measure_compression":
+                study, _ = self._meanings.trained(wildcards)
+                card = card_of("auto", local=local)
+                return cores * cost.measuring_seconds(config, study, card)
         return 0.0
 
-    def _generation_request(self, wildcards: Any) -> cost.Allocation:
+    def _card_of_training(self, study: Study, *, local: bool) -> Card:
+        """Return the card of a training job: a GPU, or one core, for it has one thread."""
+        device = "auto" if study.model is None else self._config.models[study.model].device
+        card = card_of(device, local=local)
+        return this_core() if local and not is_gpu(card) else card
+
+    def _generation_request(self, wildcards: Any) -> requests.Allocation:
         """Return what a job asks for; the jobs of its group that are left share a start.
 
         Their files are looked at once for a group, not for each job and resource.
         """
         batch = self._meanings.batch(wildcards)
         if not hasattr(wildcards, "variant"):
-            return cost.generation_request(self._config, batch)
+            return requests.generation_request(self._config, batch)
         group = batch.groups[Variant.parse(wildcards.variant)]
         named = (*batch.names.values(), group)
         if named not in self._allocations:
@@ -93,26 +111,35 @@ class Resources:
             for variant, file in zip(batch.variants, files, strict=True):
                 if batch.groups[variant] == group and not Path(file).exists():
                     left += 1
-            self._allocations[named] = cost.generation_request(self._config, batch, max(1, left))
+            self._allocations[named] = requests.generation_request(
+                self._config, batch, max(1, left)
+            )
         return self._allocations[named]
 
-    def _scoring_request(self, wildcards: Any) -> cost.Allocation:
+    def _scoring_request(self, wildcards: Any) -> requests.Allocation:
         name, _ = find_map(self._config, wildcards.texts)
-        return cost.scoring_request(self._config, name)
+        return requests.scoring_request(self._config, name)
 
-    def _embedding_request(self, wildcards: Any) -> cost.Allocation:
+    def _embedding_request(self, wildcards: Any) -> requests.Allocation:
         store = self._meanings.store
-        for name, embedder in self._config.embedders.items():
-            if store.key("embedder", name) == wildcards.embedder and embedder.model is not None:
-                return cost.embedding_request(self._config.models[embedder.model])
-        return cost.SMALL_JOB
+        embedder = store.name("embedder", wildcards.embedder)
+        questions = store.name("questions", wildcards.questions)
+        return requests.embedding_request(self._config, embedder, questions)
 
-    def _training_request(self, wildcards: Any) -> cost.Allocation:
+    def _drawing_request(self, wildcards: Any) -> requests.Allocation:
+        name = self._meanings.store.name("questions", wildcards.questions)
+        return requests.drawing_request(self._config, name)
+
+    def _training_request(self, wildcards: Any) -> requests.Allocation:
         study, settings = self._meanings.trained(wildcards)
-        return cost.training_request(self._config, study, settings)
+        return requests.training_request(self._config, study, settings)
+
+    def _quantised_request(self, wildcards: Any) -> requests.Allocation:
+        study, _ = self._meanings.trained(wildcards)
+        return requests.quantised_request(self._config, study)
 
 
-def _scaled(request: Callable[[Any], cost.Allocation]) -> Functions:
+def _scaled(request: Callable[[Any], requests.Allocation]) -> Functions:
     """Return a rule's resources, given what its job asks for: more at each attempt."""
     return {
         "gpu": lambda wildcards: request(wildcards).gpus,

@@ -27,6 +27,7 @@ from headsweep.planning.maps import (
     texts_key,
 )
 from headsweep.planning.store import Store
+from headsweep.planning.titles import title, titles
 from headsweep.tables import (
     ACCURACY,
     ANSWERS,
@@ -39,7 +40,7 @@ from headsweep.tables import (
     TRAININGS,
     FileKind,
 )
-from headsweep.variants import Variant, pattern
+from headsweep.variants import BASE, Variant, pattern
 from headsweep.workflow.meanings import Meanings
 from headsweep.workflow.resources import Resources
 
@@ -171,6 +172,10 @@ class Rules:
             for decoding in decodings
         ]
 
+    def _base_answers(self, model: str, decodings: Iterable[str], questions: str) -> list[str]:
+        names = {"model": model, "questions": questions, "variant": str(BASE)}
+        return [self.store.fill(ANSWERS, decoding=decoding, **names) for decoding in decodings]
+
     # benchmarks.smk
 
     def source_of_questions(self, wildcards: Any) -> list[str]:
@@ -215,16 +220,7 @@ class Rules:
     def compared_answers(self, wildcards: Any) -> list[str]:
         """Return the base model's answers under each decoding of a comparison of prompts."""
         comparison = self.config.comparisons[wildcards.comparison]
-        return [
-            self.store.fill(
-                ANSWERS,
-                model=comparison.model,
-                decoding=decoding,
-                questions=comparison.questions,
-                variant="base",
-            )
-            for decoding in comparison.decodings
-        ]
+        return self._base_answers(comparison.model, comparison.decodings, comparison.questions)
 
     # sprint.smk
 
@@ -270,6 +266,12 @@ class Rules:
             for template in (RANKING, TRAININGS)
         ]
 
+    def titles_at_home(self, wildcards: Any) -> dict[str, str]:
+        """Return what the table of a transfer calls this selector and those it is held against."""
+        home = at_home(self.config, wildcards.selector)
+        called = titles(self.config, "selectors")
+        return {name: called[name] for name in (wildcards.selector, *home)} if home else {}
+
     # map.smk
 
     def model_of_texts(self, wildcards: Any) -> list[str]:
@@ -283,9 +285,12 @@ class Rules:
         return [self.store.fill(QUESTIONS, questions=section.questions)]
 
     def samples_of_texts(self, wildcards: Any) -> list[str]:
-        """Return the graded samples, by temperature, that a map's texts are chosen from."""
+        """Return the samples, by temperature, that a map's texts are chosen from.
+
+        They are of the store, as the scores are, which all runs share.
+        """
         _, section = find_map(self.config, wildcards.texts)
-        return self._graded(section.model, section.sampling, section.questions)
+        return self._base_answers(section.model, section.sampling, section.questions)
 
     def scores_of_map(self, wildcards: Any) -> list[str]:
         """Return a map's scores, a file a layer, and its first-order estimates."""
@@ -297,6 +302,13 @@ class Rules:
             self.store.fill(ACCURACY, **batch.names)
             for batch in head_batches_elsewhere(self.config, wildcards.map)
         ]
+
+    def titles_beside_map(self, wildcards: Any) -> dict[str, str]:
+        """Return what a map's table calls the questions of the gains that it is held against."""
+        beside = head_batches_elsewhere(self.config, wildcards.map)
+        return {
+            batch.questions: title(self.config, "questions", batch.questions) for batch in beside
+        }
 
     # frontier.smk
 

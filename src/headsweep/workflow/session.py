@@ -4,17 +4,17 @@ Snakemake's own objects (the workflow, its jobs) are untyped.
 """
 
 import contextlib
+import itertools
 import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from logging import Logger
 from pathlib import Path
 from typing import Any
 
 from snakemake.exceptions import WorkflowError
-from snakemake.io import ancient
 
 from headsweep import paths
 from headsweep.config import Config, load
@@ -29,7 +29,7 @@ from headsweep.planning.store import journal_files, mark_version, write_config
 from headsweep.record import read_text
 from headsweep.safe_files import count_rows
 from headsweep.tables import ANSWERS, QUESTIONS
-from headsweep.workflow.rules import InputFunction, Rules
+from headsweep.workflow.rules import Rules
 
 
 def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Config:
@@ -71,7 +71,7 @@ def shell_prefix(run: str) -> str:
 
 
 def cores(workflow: Any) -> int | None:
-    """Return the number of cores that local jobs may use; None on a cluster.
+    """Return the number of cores that local jobs may use; None where none is stated.
 
     Raises:
         WorkflowError: it is 0, with which Snakemake would wait for ever.
@@ -88,15 +88,6 @@ def keep_handlers(workflow: Any) -> None:
         for name in ("onstart", "onsuccess", "onerror"):
             handler = workflow.globals[name]
             setattr(workflow, f"_{name}", lambda log, handler=handler: handler())
-
-
-def of_any_age(inputs: InputFunction) -> Callable[[Any], Any]:
-    """Return an input function whose files rerun nothing when they are newer than the outputs.
-
-    These files are named by their content, as are the outputs. A copy of the store may date both as
-    it likes.
-    """
-    return lambda wildcards: ancient(inputs(wildcards))
 
 
 def plan_behind_reruns() -> None:
@@ -197,8 +188,13 @@ def held(rules: Rules) -> str:
     return f"In the store: {', '.join(filter(None, parts)) or 'nothing is needed'}"
 
 
-def tell_findings(rules: Rules, logger: Logger) -> None:
-    """Log the findings of a finished run and the path of its report."""
+def tell_findings(rules: Rules, workflow: Any, logger: Logger) -> None:
+    """Log the findings of a finished run and the path of its report.
+
+    A run that was not asked for the report does not tell what an earlier one found.
+    """
+    if all(job.rule.name != "report_page" for job in workflow.dag.jobs):
+        return
     if (findings := rules.store.path(paths.FINDINGS)).exists():
         lines = read_text(findings).splitlines()
         logger.info("\n  ".join(["Findings", *lines]))
@@ -210,11 +206,14 @@ def bring_to_present(folder: Path) -> int:
 
     Snakemake removes what it makes from a file dated in the future, as older than its input. The
     files keep their order, a microsecond apart, and equal times stay equal, so outputs stay newer
-    than their inputs. Files that may not be changed are left as they are.
+    than their inputs. A store that is a link is walked, too. Files that may not be changed are left
+    as they are.
     """
     now = time.time_ns()
     ahead: dict[Path, int] = {}
-    for parent, _, names in os.walk(folder):
+    linked = folder / Path(paths.STORE).name
+    tops = (folder, linked) if linked.is_symlink() else (folder,)
+    for parent, _, names in itertools.chain.from_iterable(map(os.walk, tops)):
         for name in names:
             file = Path(parent, name)
             with contextlib.suppress(OSError):  # removed meanwhile

@@ -1,0 +1,106 @@
+"""What jobs request of a cluster: GPUs, main memory and minutes, from their estimated cost."""
+
+import math
+from typing import NamedTuple
+
+from headsweep.config import Config, Questions, Study
+from headsweep.config.compression import Compression
+from headsweep.planning import cost
+from headsweep.planning.batches import PlannedBatch
+from headsweep.planning.cards import ANY_CARD, ANY_CORE, card_of
+from headsweep.planning.footprint import gpus_of, host_megabytes
+from headsweep.planning.maps import mapped_model
+from headsweep.planning.memory import LENGTHS, parameters, scoring_memory, training_memory
+
+_START_MINUTES = 5  # of an allocation: its start, and loading a model
+_SMALL = 5e6  # parameters below which a GPU is not faster
+
+
+class Allocation(NamedTuple):
+    """Resources that one job requests from a cluster at its first attempt."""
+
+    gpus: int
+    megabytes: int
+    """Main memory: weights are loaded through it, and a model on a CPU stays in it."""
+    minutes: int
+    """Twice the estimated time, plus the start."""
+
+
+SMALL_JOB = Allocation(gpus=0, megabytes=8000, minutes=60)
+"""What the profile gives a job that requests nothing."""
+
+
+def generation_request(config: Config, batch: PlannedBatch, together: int = 1) -> Allocation:
+    """Return the resources that one job of a batch requests from a cluster.
+
+    So many jobs share an allocation, which loads the model once; their minutes are added.
+    """
+    model = config.models[batch.model]
+    seconds = cost.generation_seconds(config, batch, card_of(model.device, local=False))
+    seconds /= len(batch.variants)
+    minutes = math.ceil(_START_MINUTES / together + 2 * seconds / 60)
+    return Allocation(gpus_of(model), host_megabytes(model), minutes)
+
+
+def scoring_request(config: Config, name: str) -> Allocation:
+    """Return the resources that one job requests to score a map's texts without a layer's heads."""
+    model = mapped_model(config, name)
+    card = card_of(model.device, local=False)
+    seconds = cost.scoring_seconds(config, name, 0, card)  # no layer takes longer than the first
+    minutes = math.ceil(_START_MINUTES + 2 * seconds / 60)
+    return Allocation(gpus_of(model), host_megabytes(model), minutes)
+
+
+def drawing_request(config: Config, name: str) -> Allocation:
+    """Return the resources that one job requests to draw a question set.
+
+    From clusters it is drawn by the embeddings of the whole split.
+    """
+    questions = config.questions[name]
+    if questions.embedder is None:
+        return SMALL_JOB
+    return _embedding_request(config, questions.embedder, questions, cost.split_count(questions))
+
+
+def embedding_request(config: Config, embedder: str, questions: str) -> Allocation:
+    """Return the resources that one job requests to embed a question set."""
+    section = config.questions[questions]
+    return _embedding_request(config, embedder, section, cost.question_count(section))
+
+
+def _embedding_request(
+    config: Config, embedder: str, questions: Questions, texts: int
+) -> Allocation:
+    """Return the resources to embed so many texts; an embedder of the hub is taken to be small."""
+    name = config.embedders[embedder].model
+    if name is None:
+        return SMALL_JOB
+    wide = config.models[name].model_copy(update={"dtype": "float32"})
+    tokens, _ = LENGTHS[questions.benchmark]
+    seconds = texts * tokens * cost.token_seconds(wide, card_of(wide.device, local=False))
+    minutes = max(SMALL_JOB.minutes, math.ceil(_START_MINUTES + 2 * seconds / 60))
+    return Allocation(gpus_of(wide), host_megabytes(wide), minutes)
+
+
+def training_request(
+    config: Config, study: Study, settings: Compression | None = None
+) -> Allocation:
+    """Return the resources that one job of a compression requests from a cluster.
+
+    Without `settings`: the solver's training, and jobs after the arms.
+    """
+    size = parameters(config, study)
+    on_gpu = size > _SMALL and (study.model is None or config.models[study.model].device != "cpu")
+    seconds = cost.training_seconds(config, study, settings, ANY_CARD if on_gpu else ANY_CORE)
+    megabytes = 8000 + 30 * size / 1e6  # weights, gradients, moments, teacher; a text's activations
+    if not on_gpu and settings is not None:
+        megabytes += 1000 * scoring_memory(config, study, settings)
+        megabytes = max(megabytes, 8000 + 1000 * sum(training_memory(config, study, settings)))
+    return Allocation(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
+
+
+def quantised_request(config: Config, study: Study) -> Allocation:
+    """Return the resources that one job requests to test an arm with 8-bit weights, on a CPU."""
+    seconds = cost.arm_test_seconds(config, study, ANY_CORE)
+    megabytes = 8000 + 30 * parameters(config, study) / 1e6
+    return Allocation(0, int(megabytes), math.ceil(10 + 2 * seconds / 60))
