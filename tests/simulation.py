@@ -16,7 +16,7 @@ from headsweep.figures import draw
 from headsweep.frontier import compare
 from headsweep.planning.batches import batches, pool
 from headsweep.planning.store import Store, mark_version
-from headsweep.record import RECORD, Stopwatch, described, write_record
+from headsweep.record import RECORD, Stopwatch, find_record, write_record
 from headsweep.safe_files import write_csv, write_table
 from headsweep.sprint import choosing, evaluation
 from headsweep.tables import ACCURACY, ACTIVATIONS, ANSWERS, CURVES, GRADED, POSITIONS, QUESTIONS
@@ -88,7 +88,7 @@ def record():
     """Give each file of the run that no record describes one of its own, as its job does."""
     for file in sorted(Path(paths.RESULTS).rglob("*")):
         is_result = file.suffix in (".csv", ".json", ".parquet") and RECORD not in file.name
-        if is_result and not described(file):
+        if is_result and not find_record(file):
             write_record(file, Stopwatch(), {})
 
 

@@ -15,7 +15,7 @@ from headsweep.errors import HeadsweepError, TableError
 from headsweep.figures import draw
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, described, record_path, write_record
+from headsweep.record import Stopwatch, find_record, record_path, write_record
 from headsweep.report.page import write_report
 from headsweep.safe_files import write_json
 from headsweep.sprint import model
@@ -136,7 +136,7 @@ def test_every_file_of_the_run_has_a_checksum(finished):
     unknown = [
         file
         for file in files
-        if not (file.suffix == ".parquet" or file.name.endswith(".run.json") or described(file))
+        if not (file.suffix == ".parquet" or file.name.endswith(".run.json") or find_record(file))
     ]
     assert [file for file in unknown if file.suffix != ".tex"] == []
 
@@ -147,10 +147,10 @@ def test_a_file_that_is_only_called_as_records_are_is_none(tmp_path, content):
     model.parent.mkdir()
     model.write_bytes(b"weights")
     (tmp_path / "build.run.json").write_text(content)
-    assert described(model) is None
+    assert find_record(model) is None
     write_record(model, Stopwatch(), {})
-    assert described(model) is not None
+    assert find_record(model) is not None
     (tmp_path / "build.run.json").write_text("{")  # it may have been the record of this file
     record_path(model).unlink()
     with pytest.raises(TableError, match=r"build\.run\.json cannot be read"):
-        described(model)
+        find_record(model)

@@ -9,7 +9,14 @@ import pytest
 
 from headsweep import paths, tables
 from headsweep.errors import TableError
-from headsweep.record import Stopwatch, intact, read_json, read_record, record_path, write_record
+from headsweep.record import (
+    Stopwatch,
+    checked_file,
+    read_json,
+    read_record,
+    record_path,
+    write_record,
+)
 from headsweep.safe_files import atomic, read_metadata, read_table, write_json, write_table
 from headsweep.tables import ACCURACY, EMBEDDINGS, QUESTIONS
 
@@ -151,7 +158,7 @@ def test_a_record_holds_facts_and_digests_and_damage_is_named(tmp_path):
     assert read_json(made) == {"folder": "checkpoint"}
     weights.write_bytes(b"0123456798")
     with pytest.raises(TableError, match=rf"^{weights} cannot .*; remove {made} and run again$"):
-        intact(made)
+        checked_file(made)
     weights.write_bytes(b"0123456789")
     made.write_text(made.read_text().replace("k", "j"))
     with pytest.raises(TableError) as error:

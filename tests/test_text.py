@@ -12,9 +12,8 @@ from headsweep.cli import main
 from headsweep.config import Questions
 from headsweep.errors import BenchmarkError
 from headsweep.generation import client
-from headsweep.planning.plan import aligned
 from headsweep.safe_files import write_csv
-from headsweep.text import json_line, one_line, visible
+from headsweep.text import aligned, json_line, one_line, visible
 from headsweep.tool.solve import Candidate, Solved, to_json, to_text
 from snakemake_logger_plugin_headsweep.screen import Screen
 

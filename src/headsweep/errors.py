@@ -66,7 +66,7 @@ class EngineError(HeadsweepError):
     """An engine process that failed, died, was stopped, or cannot be reached."""
 
 
-def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def reject_duplicate_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object of a JSON text, as its `object_pairs_hook`.
 
     Raises:

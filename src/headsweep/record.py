@@ -122,7 +122,7 @@ def read_facts(file: Path) -> dict[str, Any]:
 
 def rewrite_checksums(path: Path) -> None:
     """Have the record that describes a file, if there is one, fit its files as they are now."""
-    description = described(path)
+    description = find_record(path)
     if description is None:
         return
     record, _ = description
@@ -152,7 +152,7 @@ def peak_resident() -> int:
     return 1024 * int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0])
 
 
-def described(path: Path) -> tuple[Path, str] | None:
+def find_record(path: Path) -> tuple[Path, str] | None:
     """Return the record that describes a file, and the sha256 that it gives; None without one.
 
     The record is the file's own, or that of a result made with it, or that of a result whose folder
@@ -181,20 +181,20 @@ def described(path: Path) -> tuple[Path, str] | None:
     return None
 
 
-def contradicted(path: Path) -> Path | None:
+def contradicting_record(path: Path) -> Path | None:
     """Return the record that says that a file's content was another, if there is one."""
-    description = described(path)
+    description = find_record(path)
     if description is None:
         return None
     record, digest = description
     return None if _digest(path, _state(path)) == digest else record
 
 
-def damaged(path: Path) -> Path | None:
+def first_damaged_file(path: Path) -> Path | None:
     """Return a damaged file among a result and those that its record describes, if there is one."""
     written = read_record(path).get("sha256", {})
     if not written:
-        return path if path.exists() and contradicted(path) else None
+        return path if path.exists() and contradicting_record(path) else None
     for name, checksum in written.items():
         file = path.parent / name
         if file.exists() and _digest(file, _state(file)) != checksum:
@@ -202,7 +202,7 @@ def damaged(path: Path) -> Path | None:
     return None
 
 
-def intact(path: Path) -> Path:
+def checked_file(path: Path) -> Path:
     """Return the path of a result after checking it and the files that its record describes.
 
     A Parquet table is held against the checksum in it. A file without record or checksum is taken
@@ -211,9 +211,9 @@ def intact(path: Path) -> Path:
     Raises:
         TableError: a file is damaged.
     """
-    if file := damaged(path):
+    if file := first_damaged_file(path):
         record = record_path(path)
-        raise _is_damaged(file, record if record.exists() else contradicted(path) or record)
+        raise _is_damaged(file, record if record.exists() else contradicting_record(path) or record)
     if path.suffix == ".parquet":
         count_rows(path)
     return path
@@ -229,7 +229,7 @@ def read_bytes(path: Path) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from error
-    description = described(path)
+    description = find_record(path)
     if description is not None:
         record, digest = description
         if hashlib.sha256(content).hexdigest() != digest:
@@ -252,7 +252,7 @@ def read_json(path: Path) -> Any:
         TableError: it is missing, or one of them is damaged.
     """
     try:
-        return json.loads(read_bytes(intact(path)))
+        return json.loads(read_bytes(checked_file(path)))
     except (ValueError, RecursionError) as error:
         raise unreadable(path, error) from error
 
@@ -266,7 +266,7 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, "Tensor"]]:
     from safetensors import SafetensorError, safe_open  # with torch, which few jobs need
 
     try:
-        with safe_open(intact(path), framework="pt") as file:
+        with safe_open(checked_file(path), framework="pt") as file:
             names = file.keys()
             return file.metadata() or {}, {name: file.get_tensor(name) for name in names}
     except (OSError, SafetensorError) as error:

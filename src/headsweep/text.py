@@ -7,6 +7,7 @@ import json
 import re
 import textwrap
 import unicodedata
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 _UNSEEN = re.compile(
@@ -79,11 +80,29 @@ def nats(change: float) -> str:
     return "0.00" if text in ("+0.00", "−0.00") else text
 
 
-def part(fraction: float) -> str:
+def percentage(fraction: float) -> str:
     """Format a fraction in percent with one decimal, without the percent sign."""
     return points(fraction).lstrip("+")
 
 
 def percent(fraction: float) -> str:
     """Format a fraction in percent with one decimal."""
-    return f"{part(fraction)}%"
+    return f"{percentage(fraction)}%"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int) -> str:
+    """Return a table as text, its first `left` columns aligned left, the others right."""
+    rows = [list(map(one_line, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = "<" * left + ">" * (len(widths) - left)
+    lines = []
+    for row in rows:
+        columns = zip(row, sides, widths, strict=True)
+        cells = [f"{cell:{side}{width}}" for cell, side, width in columns]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def duration(hours: float) -> str:
+    """Return hours in words, as in ``12 min`` or ``3.4 h``."""
+    return f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"

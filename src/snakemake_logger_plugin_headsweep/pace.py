@@ -100,7 +100,8 @@ class Pace:
         self._pass(now)
         if job in self._of and job in self._of[job].running:
             self._of[job].running.remove(job)
-            self._of[job].left -= not failed
+            if not failed:
+                self._of[job].left -= 1
 
     def said(self, job: int, progress: str, now: float) -> None:
         """Note a job's reported progress, such as `3 of 40 answers`; other words say nothing."""

@@ -18,7 +18,7 @@ from headsweep.athena.solver import MathSolver, new_solver
 from headsweep.compression import distillation
 from headsweep.compression import training as training_module
 from headsweep.compression.distillation import distilled, frozen, without_attention_dropout
-from headsweep.compression.training import Between, task, train
+from headsweep.compression.training import TrainingCallback, task, train
 from headsweep.config.compression import Distillation, Partition, Solver, Training
 from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
@@ -76,7 +76,7 @@ def test_moments_are_cut_with_the_weights(monkeypatch):
     solver, examples = setup()
     encoder, take, seen = solver.encoder, training_module._Run.take_moments, []
 
-    class Cut(Between):
+    class Cut(TrainingCallback):
         def after_step(self, step):
             if step == 3:  # of three heads of 8 the middle one goes
                 remove_heads(encoder, find_heads(encoder), [Variant(1, 1)])
@@ -92,7 +92,7 @@ def test_moments_are_cut_with_the_weights(monkeypatch):
             seen.append(copy.deepcopy(states))
 
     monkeypatch.setattr(training_module._Run, "take_moments", noted)
-    train(solver, examples, [], recipe(epochs=1), seed=9, between=Cut())
+    train(solver, examples, [], recipe(epochs=1), seed=9, callback=Cut())
     before, after = seen
     left, cut = torch.tensor([*range(8), *range(16, 24)]), 0
     axes = {"layer.1.attention.self.": 0, "layer.1.attention.output.dense.weight": 1}

@@ -25,7 +25,7 @@ from headsweep.config import parse
 from headsweep.errors import TableError
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store
-from headsweep.record import RECORD, described, intact, read_facts
+from headsweep.record import RECORD, checked_file, find_record, read_facts
 from mini import MINIATURE, REASONER, Snakemake, left_over
 from processes import working_in
 
@@ -103,7 +103,7 @@ class Run:
                 if file.name.endswith(RECORD):
                     read_facts(file)
                 elif ".journal" not in file.parts:  # answers again what it cannot read
-                    intact(file)
+                    checked_file(file)
             except TableError as error:
                 yield str(error).replace(f"{self.folder}/", "")
 
@@ -256,7 +256,7 @@ def test_no_fault_loses_or_spoils_anything(tmp_path, monkeypatch, capsys):
     Snakemake(quiet, cold=True)(SWEEP, "--cores", "2", target)
     seconds = time.monotonic() - begin
     whole = [file for file in sorted((quiet / "results").rglob("*")) if checked(file)]
-    unknown = [file for file in whole if not (file.suffix == ".parquet" or described(file))]
+    unknown = [file for file in whole if not (file.suffix == ".parquet" or find_record(file))]
     assert [file for file in unknown if not file.name.endswith(RECORD)] == []
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # what the quiet run has compiled is kept
     with capsys.disabled():

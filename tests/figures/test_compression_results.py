@@ -23,7 +23,7 @@ from headsweep.analysis.trials import (
 from headsweep.config.experiments import ARMS
 from headsweep.planning.store import Store
 from headsweep.statistics.intervals import SeedBootstrap
-from headsweep.text import part, points
+from headsweep.text import percentage, points
 from simulation import PUBLISHED
 
 ROOT = Path(__file__).parents[2]
@@ -296,13 +296,13 @@ def test_what_the_configs_page_says_of_asdiv_stands_in_the_gallery():
     for arm in ("baseline", "trained_on", "full"):
         assert f"{100 * table['accuracy'][arm]:.1f} ± {100 * table['sd'][arm]:.1f}%" in said
     pruned, alone, drawn = (table.loc[arm] for arm in ("full", "pruning_only", "random"))
-    lost = f"{part(-pruned['change_trained'])} points less than trained on as long "
-    lost += f"({part(-pruned['change_trained_high'])} to {part(-pruned['change_trained_low'])})"
+    lost = f"{percentage(-pruned['change_trained'])} points less than trained on as long "
+    least, most = (percentage(-pruned[f"change_trained_{end}"]) for end in ("high", "low"))
+    lost += f"({least} to {most})"
     value, low, high = (points(alone[name]) for name in AGAINST_TRAINED)
     kept = f"({value}, {low} to {high})"
-    worse = (
-        f"by {part(alone['gap'])} points ({part(alone['gap_low'])} to {part(alone['gap_high'])})"
-    )
+    gap, low, high = (percentage(alone[name]) for name in ("gap", "gap_low", "gap_high"))
+    worse = f"by {gap} points ({low} to {high})"
     value, low, high = (points(drawn[name]) for name in ("gap", "gap_low", "gap_high"))
     chance = f"({value}, {low} to {high})"
     share = f"hold {100 * pruned['parameters_removed']:.1f}% of the encoder's parameters"

@@ -13,7 +13,7 @@ from headsweep.generation import prepare
 from headsweep.models import source
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store
-from headsweep.record import damaged, record_path
+from headsweep.record import first_damaged_file, record_path
 from headsweep.safe_files import write_json
 from headsweep.tool import sweep
 
@@ -54,7 +54,7 @@ def test_a_job_killed_behind_its_copy_of_a_read_only_model_is_made_up_for(config
     copy.chmod(0o555)
     make()
     assert record_path(output).exists()
-    assert damaged(output) is None
+    assert first_damaged_file(output) is None
     assert all(file.stat().st_mode & 0o200 for file in (copy, *copy.iterdir()))
 
 

@@ -18,7 +18,7 @@ from headsweep.models.load import load_model
 from headsweep.models.source import fetch_model, fingerprint
 from headsweep.reasoner import training
 from headsweep.reasoner.training import _TOKENIZER_DOCUMENTS, ASSISTANT, END, PAD, USER
-from headsweep.record import intact, read_record
+from headsweep.record import checked_file, read_record
 
 SHAPE = {"layers": 2, "hidden": 44, "query_heads": 6, "kv_heads": 3, "head_dim": 8}
 SIZES = {"intermediate": 50, "vocabulary": 301}
@@ -104,7 +104,7 @@ WEIGHTS = training.FOLDER / "model.safetensors"
 
 
 def test_its_files_are_those_of_its_record():
-    record = read_record(intact(WEIGHTS))
+    record = read_record(checked_file(WEIGHTS))
     assert record["fingerprint"] == fingerprint(training.FOLDER)
     assert record["settings"] == training.SETTINGS._asdict()
     assert WEIGHTS.stat().st_size < 2_200_000  # half precision
@@ -152,7 +152,7 @@ def test_it_is_made_as_its_record_says(tmp_path, monkeypatch):
     training.make(tmp_path, MINIATURE._replace(steps=2))
     made, kept = ({file.name for file in each.iterdir()} for each in (tmp_path, training.FOLDER))
     assert made == kept
-    record = read_record(intact(tmp_path / "model.safetensors"))
+    record = read_record(checked_file(tmp_path / "model.safetensors"))
     assert record["fingerprint"] == fingerprint(tmp_path)
     assert record["test_questions"] == 3
     lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()

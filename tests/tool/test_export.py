@@ -9,7 +9,7 @@ import simulation
 from headsweep import paths
 from headsweep.errors import ConfigError
 from headsweep.planning.inputs import resolve
-from headsweep.record import RECORD, Stopwatch, intact, record_path, write_record
+from headsweep.record import RECORD, Stopwatch, checked_file, record_path, write_record
 from headsweep.safe_files import read_table, write_json
 from headsweep.tables import QUESTIONS
 from headsweep.tool import export as tool
@@ -97,4 +97,4 @@ def test_no_text_of_a_question_is_in_an_export_without_even_where_it_is_killed(r
     assert len(left) == len(texts) - 1
     for file in left:
         table = texts[file.relative_to("shared")]
-        assert read_table(intact(file), QUESTIONS)["answer"].equals(table["answer"])
+        assert read_table(checked_file(file), QUESTIONS)["answer"].equals(table["answer"])

@@ -20,7 +20,7 @@ from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, check_version
-from headsweep.record import intact, read_record
+from headsweep.record import checked_file, read_record
 from headsweep.safe_files import read_metadata, read_table
 from headsweep.tables import QUESTIONS
 from headsweep.tool import former_keys, upgrade
@@ -87,7 +87,8 @@ def test_what_version_1_made_is_read_after_one_command(kind, before, unpacked, m
     described = 0
     for record in Path("results").rglob("*.run.json"):
         if ".trash" not in record.parts:
-            described += len(read_record(intact(Path(str(record).removesuffix(".run.json"))))) > 0
+            file = Path(str(record).removesuffix(".run.json"))
+            described += len(read_record(checked_file(file))) > 0
     assert described > len(now)
     kept = {file: content for file, content in tree().items() if ".trash" not in file.parts}
     assert not [file for file, content in kept.items() if b"headroom" in content]

@@ -22,7 +22,7 @@ from headsweep.record import Stopwatch, read_bytes, write_record
 from headsweep.safe_files import unreadable
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import FileKind, Table
-from headsweep.text import nats, part, percent, plain, points
+from headsweep.text import nats, percent, percentage, plain, points
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ LEAST_P = 0.001
 
 FORMS: dict[str, Callable[[float], str]] = {
     "percent": percent,
-    "part": part,
+    "part": percentage,
     "points": points,
     "nats": nats,
     "count": lambda value: f"{value:,.0f}",

@@ -12,7 +12,7 @@ import pandas as pd
 
 from headsweep.analysis import cut
 from headsweep.analysis.facts import Cell, Source, cells_of, rows_of
-from headsweep.text import part, plain, wrapped
+from headsweep.text import percentage, plain, wrapped
 
 _LATEX = {
     **{character: f"\\{character}" for character in "{}$&#%_"},
@@ -141,7 +141,10 @@ def of_sweep(cells: pd.DataFrame, sweep: str, prompt: str, grading: str) -> str:
         head=cells["head"].fillna(-1),  # No Prune comes first
         kind=np.where(cells["by"] == "level", "MATH level", "subject"),
         group=[f"{row.group} (n = {row.n})" for row in rows_of(cells)],
-        text=[f"{part(r.accuracy)} ({part(r.low)}–{part(r.high)})" for r in rows_of(cells)],
+        text=[
+            f"{percentage(r.accuracy)} ({percentage(r.low)}–{percentage(r.high)})"
+            for r in rows_of(cells)
+        ],
     )
     made = []
     for layer in sorted(cells["layer"].dropna().unique()):

@@ -19,7 +19,7 @@ from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import edited_weights
 from headsweep.models.source import BUILTIN
-from headsweep.planning.plan import aligned
+from headsweep.text import aligned
 from headsweep.variants import Variant
 
 _T = TypeVar("_T")

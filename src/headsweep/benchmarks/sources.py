@@ -24,7 +24,7 @@ from headsweep import tables
 from headsweep.benchmarks.generated import generate
 from headsweep.config import Questions
 from headsweep.config.questions import Columns
-from headsweep.errors import BenchmarkError, quoted, unique
+from headsweep.errors import BenchmarkError, quoted, reject_duplicate_keys
 
 _LOG = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ def _json_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line.decode("utf-8"), object_pairs_hook=unique)
+            row = json.loads(line.decode("utf-8"), object_pairs_hook=reject_duplicate_keys)
             if b"\\ud" in line.lower():  # half of a character raises an error
                 json.dumps(row, ensure_ascii=False).encode("utf-8")
         except (ValueError, RecursionError) as error:
@@ -235,7 +235,7 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
         else:
             raise BenchmarkError(
                 f"{origin}: id {question_id!r} is at {kept[question_id][0]} and again at {place}; "
-                f"ids must be unique"
+                f"ids must be reject_duplicate_keys"
             )
     if not kept:
         condition = f" whose {column} is {questions.split!r}" if column else ""

@@ -34,7 +34,7 @@ from headsweep.models.loaded import dtype_name
 from headsweep.models.source import fetch_model
 from headsweep.planning.batches import Arm, all_arms, encoders, find, solvers
 from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, intact, read_facts, write_facts, write_record
+from headsweep.record import Stopwatch, checked_file, read_facts, write_facts, write_record
 from headsweep.safe_files import read_table, write_json, write_table
 from headsweep.tables import INT8_OUTCOMES, OUTCOMES, QUESTIONS
 from headsweep.variants import BASE
@@ -64,7 +64,7 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     keys = {"solver": solver, "data": data, "seed": seed}
     journal = Path(paths.TEACHER_JOURNAL.format(**keys))
     examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
-    fit = train(learner, examples, dev, settings.training, seed, checkpoint=journal)
+    fit = train(learner, examples, dev, settings.training, seed, checkpoint_file=journal)
     output = Path(paths.TEACHER.format(**keys))
     learner.save(output.parent)
     facts = {**keys, "settings": settings.model_dump(mode="json"), **fit.model_dump()}
@@ -187,10 +187,10 @@ def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> L
 def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:
     """Return the folder of an arm's compressed learner, or of the one it starts from."""
     if pruned and arm.settings.rounds:
-        intact(Path(arm.file(paths.HISTORY, seed)))
+        checked_file(Path(arm.file(paths.HISTORY, seed)))
         return Path(arm.file(paths.COMPRESSED, seed))
     if arm.study.model is None:
-        return intact(Path(arm.file(paths.TEACHER, seed))).parent
+        return checked_file(Path(arm.file(paths.TEACHER, seed))).parent
     return Store(config).model_folder(arm.study.model)
 
 

@@ -27,7 +27,7 @@ from headsweep.compression.criteria import (
 )
 from headsweep.compression.distillation import distilled, frozen, without_attention_dropout
 from headsweep.compression.footprint import parameters
-from headsweep.compression.training import Between, Fit, Objective, task, train
+from headsweep.compression.training import Fit, Objective, TrainingCallback, task, train
 from headsweep.config.compression import NOTABLE, Compression, Training, advised
 from headsweep.errors import ModelError
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
@@ -155,7 +155,7 @@ def compress(
 
 
 @dataclass
-class _Run(Between, Generic[_L]):
+class _Run(TrainingCallback, Generic[_L]):
     """The state of a running compression."""
 
     learner: _L
@@ -196,7 +196,7 @@ class _Run(Between, Generic[_L]):
                 self.from_scratch()
             elif not done:
                 self.cut(0)
-                self.train(recipe, between=self)
+                self.train(recipe, callback=self)
             return
         for number in range(done, settings.rounds):
             time = settings.rounds if settings.schedule == "one_shot" else number + 1
@@ -258,7 +258,7 @@ class _Run(Between, Generic[_L]):
     def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Resume from a state that `state` returned."""
         self.removals = [Removal.model_validate(removal) for removal in facts["removals"]]
-        self.stopped = facts.get("stopped", False)  # states of earlier versions do not say it
+        self.stopped = facts["stopped"]
         self.geometry = find_heads(self.learner.encoder)
         if tensors:
             assert self.teacher is not None  # a copy of the unpruned learner until here
@@ -296,7 +296,7 @@ class _Run(Between, Generic[_L]):
             settings = self.settings.distillation
             self.objective = distilled(self.teacher, self.geometry, settings)
 
-    def train(self, recipe: Training, between: Between | None = None) -> None:
+    def train(self, recipe: Training, callback: TrainingCallback | None = None) -> None:
         number = len(self.history.rounds)
         before = self.steps
         encoder = self.learner.encoder
@@ -311,8 +311,8 @@ class _Run(Between, Generic[_L]):
                 self.seed * 1009 + number,
                 # A lambda, because `aim` replaces the objective when heads are removed.
                 objective=lambda learner, batch, share: self.objective(learner, batch, share),
-                between=between,
-                checkpoint=file,
+                callback=callback,
+                checkpoint_file=file,
             )
         self.steps = before + fit.epochs[-1].steps
         left = self.geometry.heads

@@ -70,8 +70,11 @@ class Fit(BaseModel):
         return self.epochs[(self.best or 0) - 1].dev_strict
 
 
-class Between:
-    """What acts between the steps of a training; this base class does nothing."""
+class TrainingCallback:
+    """Callback of a training: it may prune the network after a step and keeps its state.
+
+    This base class does nothing.
+    """
 
     def after_step(self, step: int) -> bool:
         """Act after an optimiser step, from 1; return whether parameters of the network were cut.
@@ -101,15 +104,15 @@ def train(
     seed: int,
     *,
     objective: Objective = task,
-    between: Between | None = None,
-    checkpoint: Path | None = None,
+    callback: TrainingCallback | None = None,
+    checkpoint_file: Path | None = None,
 ) -> Fit:
     """Train a learner's network, in place and on its device.
 
     With `patience`, the network gets the weights of the epoch that solved most of the development
     part (the first of equals); without, that part may be empty. The seed decides the order of
-    examples and dropout. `between` may prune the network between steps; the best epoch is then
-    chosen anew. An interrupted training resumes from the file `checkpoint`.
+    examples and dropout. `callback` may prune the network between steps; the best epoch is then
+    chosen anew. An interrupted training resumes from `checkpoint_file`.
 
     Raises:
         ModelError: the checkpoint is damaged or belongs to another training, `patience` is set
@@ -126,8 +129,8 @@ def train(
             settings,
             seed,
             objective=objective,
-            between=between or Between(),
-            checkpoint=checkpoint,
+            callback=callback or TrainingCallback(),
+            checkpoint_file=checkpoint_file,
         )
         return run.to_the_end()
 
@@ -142,11 +145,11 @@ class _Run:
     settings: Training
     seed: int
     objective: Objective
-    between: Between
-    checkpoint: Path | None
+    callback: TrainingCallback
+    checkpoint_file: Path | None
 
     def __post_init__(self) -> None:
-        settings, learner, file = self.settings, self.learner, self.checkpoint
+        settings, learner, file = self.settings, self.learner, self.checkpoint_file
         # Where there is no GPU anyhow, `cpu=True` would have accelerate look for other processes.
         on_cpu = torch.cuda.is_available() and learner.encoder.device.type == "cpu"
         self.accelerator = Accelerator(mixed_precision=settings.precision, cpu=on_cpu)
@@ -165,19 +168,21 @@ class _Run:
         self.new_optimizer()
         if facts is not None:
             checkpoint.set_moments(self.optimizer, tensors["moments"])
-            self.between.restore(facts, tensors["between"])
+            self.callback.restore(facts, tensors["between"])
             self.best, self.steps, self.sums = tensors["best"], facts["steps"], facts["sums"]
             self.fit = Fit.model_validate(facts["fit"])
             _LOG.info("resuming after step %d", self.steps)
 
     def save(self) -> None:
-        if self.checkpoint is None:
+        if self.checkpoint_file is None:
             return
-        facts, tensors = self.between.state()
+        facts, tensors = self.callback.state()
         facts |= {"steps": self.steps, "sums": self.sums, "fit": self.fit.model_dump()}
         moments = checkpoint.moments_of(self.optimizer)
         parts = {"best": self.best, "moments": moments, "between": tensors}
-        checkpoint.write_checkpoint(self.checkpoint, self.learner, facts | self.identity, **parts)
+        checkpoint.write_checkpoint(
+            self.checkpoint_file, self.learner, facts | self.identity, **parts
+        )
 
     def to_the_end(self) -> Fit:
         settings, fit = self.settings, self.fit
@@ -223,7 +228,7 @@ class _Run:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.steps += 1
-        if self.between.after_step(self.steps):
+        if self.callback.after_step(self.steps):
             self.accelerator.free_memory()
             self.take_moments()
             self.best = {}

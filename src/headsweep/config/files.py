@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from headsweep.errors import ConfigError, quoted, unique
+from headsweep.errors import ConfigError, quoted, reject_duplicate_keys
 
 _MOST_MERGED = 10_000  # keys that one mapping takes from others by `<<`
 
@@ -45,7 +45,7 @@ def read_values(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         if kind == "JSON":
             _compare(path)
-            values = json.loads(text, object_pairs_hook=unique)
+            values = json.loads(text, object_pairs_hook=reject_duplicate_keys)
         else:
             values = _Loader(text).get_single_data()
     except OSError as error:
@@ -61,10 +61,10 @@ def read_values(path: Path) -> dict[str, Any]:
 
 def _compare(path: Path) -> None:
     """Compare a config with the record of the run that wrote it, if there is one."""
-    from headsweep.record import contradicted, record_path  # slow to import
+    from headsweep.record import contradicting_record, record_path  # slow to import
 
     record = record_path(path)
-    if record.exists() and contradicted(path):
+    if record.exists() and contradicting_record(path):
         raise ConfigError(
             f"config file {path} is damaged or was edited: its checksum differs from that in "
             f"{record.name}; make it again by its run, or, to use it as it is, remove {record}"

@@ -15,7 +15,7 @@ from headsweep.config import Config
 from headsweep.models.source import BUILTIN
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, intact, peak_resident, write_record
+from headsweep.record import Stopwatch, checked_file, peak_resident, write_record
 from headsweep.safe_files import atomic, write_json, write_table
 from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
 
@@ -92,7 +92,7 @@ def _copy(folder: Path, to: Path) -> None:
     with atomic(to, folder=True) as made:
         for file in folder.iterdir():
             if not file.name.endswith(".run.json"):  # this run's record vouches for the copy
-                shutil.copyfile(intact(file), made / file.name)
+                shutil.copyfile(checked_file(file), made / file.name)
 
 
 def prepare_embedder(config: Config, embedder: str) -> None:

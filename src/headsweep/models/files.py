@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headsweep.errors import ModelError, quoted, unique
+from headsweep.errors import ModelError, quoted, reject_duplicate_keys
 
 _LARGEST_HEADER = 100_000_000  # bytes; safetensors reads no larger one
 # of a tensor
@@ -73,7 +73,7 @@ def read_header(file: Path) -> Header:
             if not 0 < length <= min(size - 8, _LARGEST_HEADER):
                 raise ValueError(f"a header of {length} bytes in a file of {size}")
             content = stream.read(length)
-        tensors = json.loads(content.decode("utf-8"), object_pairs_hook=unique)
+        tensors = json.loads(content.decode("utf-8"), object_pairs_hook=reject_duplicate_keys)
         if not isinstance(tensors, dict):
             raise ValueError("the header is no object")
         tensors.pop("__metadata__", None)

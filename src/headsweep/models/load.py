@@ -26,7 +26,7 @@ from headsweep.models.geometry import find_heads, most_tokens
 from headsweep.models.guard import read_config
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.source import fetch_model
-from headsweep.record import contradicted
+from headsweep.record import contradicting_record
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BALANCED = "balanced"
@@ -233,7 +233,7 @@ def load_weights(
 def _check_records(folder: Path) -> None:
     """Compare what loading reads in a folder with the records of what a run or a command made."""
     for file in sorted(path for path in folder.iterdir() if path.suffix in _READ):
-        if record := contradicted(file):
+        if record := contradicting_record(file):
             raise ModelError(
                 f"{file} is damaged: its checksum differs from that in {record.name}; remove "
                 f"{folder} and make it again"

@@ -11,7 +11,7 @@ from headsweep.planning.batches import expand, pool
 from headsweep.planning.keys import digest, key
 from headsweep.planning.maps import map_layers, texts_key
 from headsweep.planning.store import Store
-from headsweep.record import described, read_facts, read_text
+from headsweep.record import find_record, read_facts, read_text
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def _ranked(config: Config, wanted: TopHeads) -> list[str] | None:
         file = store.path(paths.CONTROLS, sweep=wanted.source, table="heads")
         column = "gain"
     try:
-        if (record := described(file)) is None:
+        if (record := find_record(file)) is None:
             return None
         if read_facts(record[0]).get(BASIS) != basis(config, wanted.section, wanted.source):
             return None

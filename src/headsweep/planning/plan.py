@@ -10,7 +10,7 @@ from headsweep.planning.cards import CARDS, CPU_SHARE, Card, this_cpu
 from headsweep.planning.cost import Cost
 from headsweep.planning.footprint import gigabytes_of, gpus_of, is_gpu
 from headsweep.planning.sight import ABOUT, ASSUMED, sight
-from headsweep.text import one_line
+from headsweep.text import aligned, duration
 
 _START_SECONDS = 30.0  # start of a job and loading of a model
 
@@ -162,21 +162,3 @@ def _trained(config: Config, compression: str) -> memory.TrainingMemory:
     arms = [settings for settings in study.settings.values() if settings.rounds]
     peaks = [memory.training_memory(config, study, settings) for settings in arms]
     return max(peaks, key=sum, default=memory.TrainingMemory(0, 0, 0, 0))
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int) -> str:
-    """Return a table as text, its first `left` columns aligned left, the others right."""
-    rows = [list(map(one_line, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = "<" * left + ">" * (len(widths) - left)
-    lines = []
-    for row in rows:
-        columns = zip(row, sides, widths, strict=True)
-        cells = [f"{cell:{side}{width}}" for cell, side, width in columns]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
-def duration(hours: float) -> str:
-    """Return hours in words, as in ``12 min`` or ``3.4 h``."""
-    return f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"

@@ -21,7 +21,7 @@ from headsweep.models.timing import seconds_of
 from headsweep.recovery.benchmark import Right, accuracies
 from headsweep.recovery.texts import Piece
 from headsweep.statistics.intervals import Estimate, interval_of, resampled_means
-from headsweep.text import part, percent, points
+from headsweep.text import percent, percentage, points
 
 _RESAMPLES = 5000
 _PROMPT, _ANSWER, _TURNS = 16, 32, 3
@@ -115,7 +115,7 @@ def _as_number(value: Mapping[str, float]) -> str:
 
 def _as_share(value: Mapping[str, float]) -> str:
     share = Estimate(**value)
-    return f"{percent(share.value)} ({part(share.low)} to {part(share.high)})"
+    return f"{percent(share.value)} ({percentage(share.low)} to {percentage(share.high)})"
 
 
 def _as_points(value: Mapping[str, float]) -> str:

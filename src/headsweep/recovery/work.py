@@ -20,7 +20,7 @@ from headsweep.models.checkpoints import CARD, Form, Pruning, check_target, save
 from headsweep.models.geometry import HeadGeometry
 from headsweep.record import (
     Stopwatch,
-    damaged,
+    first_damaged_file,
     read_json,
     read_record,
     record_path,
@@ -252,6 +252,6 @@ def _removal_name(number: int) -> str:
 def _spoiled(file: Path) -> Path:
     """Return which of a damaged JSON file, its record and what that describes is damaged."""
     try:
-        return damaged(file) or file
+        return first_damaged_file(file) or file
     except TableError:
         return record_path(file)

@@ -28,7 +28,7 @@ from headsweep.report.declarations import Facts, Marks, PageTable
 from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.svg import Scale, ruler, strip
 from headsweep.tables import FileKind, template_of
-from headsweep.text import part, points, short
+from headsweep.text import percentage, points, short
 
 _CLIP = 0.25  # differences beyond this are drawn as arrows
 _ROWS = 12  # of marks, at most
@@ -145,7 +145,7 @@ def marks(
 
     unit = "points" if in_points else "percent"
     titles, cells = cells_of(rows, {"": named, unit: strips, **columns})
-    foot = ruler(scale, points if in_points else part)
+    foot = ruler(scale, points if in_points else percentage)
     return [ShownTable(titles, cells, caption, foot=foot, kind="strips")]
 
 

@@ -16,7 +16,7 @@ from headsweep.models.source import local_folder
 from headsweep.planning.batches import batches, histories, seeded_arms
 from headsweep.planning.inputs import resolve
 from headsweep.planning.store import Store, check_version, mark_version
-from headsweep.record import intact, record_path, rewrite_checksums
+from headsweep.record import checked_file, record_path, rewrite_checksums
 from headsweep.safe_files import (
     atomic,
     read_metadata,
@@ -115,7 +115,7 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
         without.update(store.path(QUESTIONS, questions=name) for name in config.questions)
         _remove_questions(folder)
     for path in wanted:
-        intact(here / path)
+        checked_file(here / path)
         if path in without:
             _copy_without_texts(here / path, folder / path)
             continue

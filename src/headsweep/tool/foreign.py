@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headsweep.errors import TableError, quoted, unique
+from headsweep.errors import TableError, quoted, reject_duplicate_keys
 
 
 def read_file(path: Path) -> pd.DataFrame:
@@ -74,7 +74,7 @@ def _json_lines(path: Path) -> pd.DataFrame:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            row = json.loads(line, object_pairs_hook=unique)
+            row = json.loads(line, object_pairs_hook=reject_duplicate_keys)
             if "\\ud" in line.lower() and not _is_unicode(row):
                 raise ValueError(f"line {number} holds half of a character, as in \\ud83d")
             if not isinstance(row, dict):

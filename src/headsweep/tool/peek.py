@@ -21,11 +21,10 @@ from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.generation.work import Work
 from headsweep.grading.matrix import accuracy_matrix, grade_answers
 from headsweep.planning.batches import pool
-from headsweep.planning.plan import aligned
 from headsweep.safe_files import read_table
 from headsweep.statistics.anytime import anytime_interval
 from headsweep.tables import QUESTIONS
-from headsweep.text import percent, points
+from headsweep.text import aligned, percent, points
 from headsweep.tool.compare import find
 from headsweep.variants import BASE, Variant
 

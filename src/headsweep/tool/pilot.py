@@ -33,12 +33,12 @@ from headsweep.planning.cost import generation_seconds, map_seconds, question_co
 from headsweep.planning.forecast import Habits, model_seconds
 from headsweep.planning.inputs import check_devices, preflight, resolve
 from headsweep.planning.piloted import write_settings
-from headsweep.planning.plan import aligned, duration
 from headsweep.planning.sight import ABOUT, Rates, sight
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_record, versions
 from headsweep.safe_files import read_arrow, write_json
 from headsweep.tables import ANSWERS
+from headsweep.text import aligned, duration
 from headsweep.tool.sweep import answer, prepared
 from headsweep.tool.trial import Trial, attempt
 from headsweep.variants import BASE, Variant

@@ -22,10 +22,9 @@ from headsweep.generation.unit import Unit
 from headsweep.generation.worker import Worker
 from headsweep.grading.pool import Reading, read_texts
 from headsweep.models.load import load_model
-from headsweep.planning.plan import aligned
 from headsweep.planning.store import Store
 from headsweep.sprint.model import rank_heads
-from headsweep.text import json_line, one_line, visible
+from headsweep.text import aligned, json_line, one_line, visible
 from headsweep.tool.run import Run
 from headsweep.variants import BASE, Variant
 

@@ -25,7 +25,6 @@ from headsweep.planning.batches import batches, encoders, seeded_arms
 from headsweep.planning.inputs import resolve
 from headsweep.planning.keys import split_key
 from headsweep.planning.maps import score_files
-from headsweep.planning.plan import aligned
 from headsweep.planning.store import Store, check_version, other_users
 from headsweep.safe_files import read_metadata
 from headsweep.tables import (
@@ -39,6 +38,7 @@ from headsweep.tables import (
     SOURCE,
     FileKind,
 )
+from headsweep.text import aligned
 
 STORE = Path(paths.STORE)
 TRASH = STORE / ".trash"
