@@ -27,7 +27,7 @@ class Difference(NamedTuple):
     low: float
     high: float
     p: float
-    freedom: float
+    freedom: float = np.inf
 
 
 def paired(first, second=None):
