@@ -138,7 +138,8 @@ def numbers(keys, of, columns):
     table = pd.DataFrame(keys, columns=list(of))
     for name in columns:
         if name not in table:
-            table[name] = {"low": 0.11, "high": 0.37}.get(name.split("_")[-1], 0.24)
+            value = {"low": 0.11, "high": 0.37, "freedom": np.inf}
+            table[name] = value.get(name.split("_")[-1], 0.24)
     return table
 
 
@@ -159,6 +160,7 @@ def simulated_curves(limit=16):
         ends |= {"band_low": ends["low"], "band_high": ends["high"]}
         ends |= {"peak": 2, "peak_low": 1, "peak_high": 4, "by_questions": 0.01}
         ends |= {"p": 0.04, "adjusted": 0.04, "resembling": 0, "unknown": 0}
+        ends |= {"freedom": np.inf}
         paired.append(own[["method", "n"]].assign(**ends))
     differences = pd.concat(paired[1:-1], ignore_index=True).reindex(columns=evaluation.PAIRED)
     return pd.concat(curves, ignore_index=True), differences

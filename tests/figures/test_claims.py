@@ -174,13 +174,13 @@ def test_a_claim_is_judged_by_its_rows(kind, stated, found, more, word):
     paper = more.pop("paper", found["of"])
     claim = SimpleNamespace(kind=kind, column="gain", stated=stated, tolerance=0.6)
     judged = judge(claim, found.assign(**more), set(paper))
-    assert judged[""] == word
-    assert ("nothing on two" in judged["_why"]) == (word == OPEN and paper is BOTH)
+    assert judged.word == word
+    assert ("nothing on two" in judged.why) == (word == OPEN and paper is BOTH)
     if kind == "share":
-        assert judged["_low"] == pytest.approx(judged["_value"])
+        assert judged.low == pytest.approx(judged.value)
     if kind == "no later":
         ends = found[["gain_low", "gain", "gain_high"]].iloc[0].tolist()
-        assert [judged["_low"], judged["_value"], judged["_high"]] == ends
+        assert [judged.low, judged.value, judged.high] == ends
 
 
 def test_every_published_accuracy_is_the_count_that_was_printed():

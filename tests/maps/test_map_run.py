@@ -42,8 +42,8 @@ def mapping(**sweeps):
     return parse(simulation.DEMO | {"maps": {"known": map_of}} | sweeps)
 
 
-def put_scores(config, strength=1.5):
-    """Write scores in which losing one head makes right samples likelier than wrong ones."""
+def put_scores(config, strength=1.5, kinds=("right", "wrong")):
+    """Write scores in which losing one head makes texts of the first kind likelier than others."""
     draws = np.random.default_rng(2)
     *files, gradients = score_files(config, "known")
     estimates = []
@@ -52,9 +52,9 @@ def put_scores(config, strength=1.5):
         rows = []
         for variant in [*variants, *map_noise(config, "known", layer)]:
             for number in range(QUESTIONS):
-                for kind in ("right", "wrong"):
+                for kind in kinds:
                     change = draws.normal(scale=0.2) - 0.1
-                    change += strength * (str(variant) == HELPS and kind == "right")
+                    change += strength * (str(variant) == HELPS and kind == kinds[0])
                     change = 0.0 if variant.kind == "replay" else change
                     key = (f"q{number}", kind, str(variant))
                     rows.append((*key, -30 - number + change, 13, 9))
@@ -118,6 +118,22 @@ def test_without_an_effect_nothing_is_shown_and_the_verdict_says_so(config):
     assert verdict.mark == "–"
     assert verdict.answer == "No head's loss is shown to favour right answers"
     assert len(str(verdict).split()) <= 40
+
+
+@pytest.mark.parametrize(
+    ("strength", "wanted"),
+    [
+        (1.5, "▲ 1 head's loss makes reference solutions likelier"),
+        (0.0, "– No head's loss is shown to favour reference solutions"),
+    ],
+)
+def test_a_map_of_solutions_alone_says_nothing_of_right_answers(config, strength, wanted):
+    put_scores(config, strength, kinds=["solution"])
+    write_tables(config, "known")
+    audited(config)
+    verdict = of_map(config)
+    assert f"{verdict.mark} {verdict.answer}" == wanted
+    assert "nats a token" in str(verdict.effect)
 
 
 def test_a_map_is_held_against_the_gains_under_every_decoding_of_one_question_set(

@@ -91,6 +91,7 @@ _MEANT = {
         ("question hurts", "sign", -1),
         ("Greedy cover: no difference", "fixed", 0),
         ("Greedy cover does worse", "fixed", 1),
+        ("Greedy cover does better", "fixed", -1),
     ],
     "families": [
         ("are not shown", "sign", 0),

@@ -1,4 +1,4 @@
-"""What a comparison of families with sampling asks one to do, from tables in closed form."""
+"""What a comparison of families with sampling recommends, from tables in closed form."""
 
 import math
 import re
@@ -38,6 +38,13 @@ def least(low, high):
     """Return the difference that a corrected test with this interval shows in 4 of 5 runs."""
     error = (high - low) / (2 * norm.ppf(0.975))
     return f"{100 * error * (norm.ppf(1 - 0.025 / TESTS) + norm.ppf(0.8)):.1f}"
+
+
+def corrected(low, high, *, tests):
+    """Return an interval that holds for so many tests at once, in points."""
+    middle, half = (low + high) / 2, (high - low) / 2
+    half *= norm.ppf(1 - 0.025 / tests) / norm.ppf(0.975)
+    return f"({100 * (middle - half):+.1f} to {100 * (middle + half):+.1f})".replace("-", "−")
 
 
 @pytest.fixture
@@ -88,7 +95,10 @@ def compared(config, *, head, weights):
         told |= {"versus_title": "sampling", "outcome": "pass", "order": "ordered"}
         told |= {"budget": BUDGET, "value": 0.6 + difference, "difference": difference}
         told |= {"low": low, "high": high, "adjusted": adjusted}
+        error = (high - low) / 2 / norm.ppf(0.975)
+        told |= {"p": 2 * norm.sf(abs(low + high) / 2 / error)}
         reverse = {"difference": -difference, "low": -0.9, "high": 0.8, "value": 0.6 - difference}
+        reverse |= {"p": 0.9}
         rows += [told, told | reverse | {"outcome": "majority"}]
         rows += [told | reverse | {"budget": 2, "adjusted": math.nan}]
         rows += [told | reverse | {"order": "drawn"}]
@@ -100,27 +110,28 @@ def compared(config, *, head, weights):
 CASES = {
     "one of two leads": (
         (0.03, -0.02, 0.08, 0.3),
-        (0.05, 0.01, 0.09, 0.03),
-        f"noisy weights, scale 20, {wanted(at=200, of='weights')}. +5.0 (+1.0 to +9.0) points over "
-        "sampling with as many; 95% certain, after Holm's correction.",
+        (0.05, 0.015, 0.085, 0.03),
+        f"noisy weights, scale 20, {wanted(at=200, of='weights')}. "
+        f"+5.0 {corrected(0.015, 0.085, tests=4)} points over sampling with as many; 95% certain, "
+        "after Holm's correction.",
     ),
     "the one that solves most of two that lead": (
         (0.07, 0.03, 0.11, 0.02),
-        (0.05, 0.01, 0.09, 0.01),
-        f"heads, {wanted(at=200, of='head')}. +7.0 (+3.0 to +11.0) points over sampling with as "
-        "many; 95% certain, after Holm's correction.",
+        (0.05, 0.025, 0.075, 0.01),
+        f"heads, {wanted(at=200, of='head')}. +7.0 {corrected(0.03, 0.11, tests=3)} points over "
+        "sampling with as many; 95% certain, after Holm's correction.",
     ),
     "an interval beyond zero is not enough": (
         (0.03, 0.01, 0.05, 0.06),
         (0.05, 0.002, 0.098, 0.06),
-        f"sampling T = 0.6, {wanted(at=200, of='sampling')}. No family's lead is shown, as would "
-        f"be one of {least(0.002, 0.098)} points or more.",
+        f"sampling T = 0.6, {wanted(at=200, of='sampling')}. No family's lead is shown; one "
+        f"of {least(0.002, 0.098)} points would show with probability 0.8.",
     ),
     "what is shown to be worse leaves nothing open": (
         (-0.01, -0.04, 0.02, 0.5),
         (-0.3, -0.5, -0.1, 0.01),
-        f"sampling T = 0.6, {wanted(at=200, of='sampling')}. No family's lead is shown, as would "
-        f"be one of {least(-0.04, 0.02)} points or more.",
+        f"sampling T = 0.6, {wanted(at=200, of='sampling')}. No family's lead is shown; one "
+        f"of {least(-0.04, 0.02)} points would show with probability 0.8.",
     ),
     "all are worse": (
         (-0.1, -0.15, -0.05, 0.01),
@@ -149,7 +160,8 @@ def test_the_verdict_and_the_advice_state_the_same_power(run):
     write_record(file, Stopwatch(), {})
     (verdict,) = (each for each in verdicts(run) if each.section == "families")
     assert str(verdict).endswith(f"Differences of {least(-0.05, 0.07)} points would likely show.")
-    assert f"one of {least(-0.05, 0.07)} points or more" in str(of_frontier(run, "one"))
+    assert f"one of {least(-0.05, 0.07)} points would show" in str(of_frontier(run, "one"))
+    assert f": +1.0 {corrected(-0.05, 0.07, tests=TESTS)} points." in str(verdict)
 
 
 def test_nothing_is_advised_without_a_number_of_tokens_or_without_samples(run):

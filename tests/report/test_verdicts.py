@@ -7,17 +7,18 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm, t
 
 import simulated_trials
 import simulation
 from headsweep import paths
 from headsweep.analysis import jobs
 from headsweep.analysis.advice import of_selector
+from headsweep.analysis.comparisons import Comparison, Together, rival, with_rivals
 from headsweep.analysis.cut import note
 from headsweep.analysis.facts import FORMS, Sentence, Source
 from headsweep.analysis.gains import read_z
-from headsweep.analysis.verdicts import _told, rival, verdicts
+from headsweep.analysis.verdicts import _ranks, verdicts
 from headsweep.config import parse
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
@@ -100,6 +101,12 @@ def test_a_gain_made_of_answers_cut_at_the_limit_is_told_and_not_counted(config)
         assert bool(note(table)) == cut
 
 
+ENDS = {
+    "▲": " questions. If answers can be checked, choose heads there.",
+    "▼": " questions. If answers can be checked, sample.",
+    "–": " points would likely show.",
+    "!": " questions. Neither is better throughout.",
+}
 LEADS = [
     ((-0.1, -0.02), (-0.1, 0.02), "▼ Sampling beats choosing heads on 1 of 2"),
     ((-0.1, -0.02), (-0.2, -0.1), "▼ Sampling beats choosing heads on 2 of 2"),
@@ -111,47 +118,160 @@ LEADS = [
 ]
 
 
+def lead(low, high, **more):
+    """Return a difference in the middle of an interval, with its normal p-value."""
+    middle, half = (low + high) / 2, (high - low) / 2
+    p = 2 * norm.sf(norm.ppf(0.975) * abs(middle) / half)
+    return {"difference": middle, "low": low, "high": high, "p": p, **more}
+
+
+def compared(*rows, picked_of=1):
+    sources = [Source("a.csv", pd.DataFrame([row])) for row in rows]
+    return Together([Comparison("", source, picked_of) for source in sources])
+
+
 def test_of_several_entries_without_an_effect_one_is_named_in_no_more_than_5_percent():
     draw, named, alone = np.random.default_rng(6), 0, 0
     draws, errors = 1500, np.array([0.01, 0.02, 0.03, 0.05])
     for _ in range(draws):
         differences = draw.normal(0, errors)
         half = 1.959964 * errors
-        rows = [
-            Source("a.csv", pd.DataFrame({"low": [value - end], "high": [value + end]}))
-            for value, end in zip(differences, half, strict=True)
-        ]
-        mark, reported, _ = _told(rows, "nothing", "better", "worse")
-        named += mark != "–"
+        ends = zip(differences - half, differences + half, strict=True)
+        together = compared(*(lead(*each) for each in ends))
+        rows = [each.row for each in together.comparisons]
+        named += set(together.marks) != {"–"}
         alone += any(row.direction("low", "high") != "–" for row in rows)
-        if mark in "▲▼":  # the interval that is shown says the same
-            assert reported.jointly(len(rows)).direction("low", "high") == mark
+        reported = together.reported
+        if (mark := together.mark(reported)) != "–":  # the interval that is shown says the same
+            assert reported.row.jointly(len(rows)).direction("low", "high") == mark
     assert named <= binom.isf(1e-4, draws, 0.05)
     assert alone > 0.15 * draws
+
+
+def test_a_rival_that_is_picked_of_several_is_no_more_often_found_better_without_an_effect():
+    draw, draws = np.random.default_rng(7), 1500
+    corrected, alone = 0, 0
+    for _ in range(draws):
+        worst = (draw.normal() + draw.normal(size=3)).min() / 2**0.5  # SPRINT minus the best of 3
+        row = lead(worst - 1.959964, worst + 1.959964)
+        corrected += compared(row, picked_of=3).marks == ["▼"]
+        alone += compared(row).marks == ["▼"]
+    assert corrected <= binom.isf(1e-4, draws, 0.025)
+    assert alone > binom.isf(1e-4, draws, 0.025)
+
+
+def test_student_s_intervals_are_widened_by_student_s_quantiles():
+    error, freedom = 0.02, 4
+    half = t.ppf(0.975, freedom) * error
+    row = lead(0.06 - half, 0.06 + half, freedom=freedom)
+    p = 2 * t.sf(3, freedom)  # three standard errors: 0.04, of a normal error 0.003
+    joint = compared(row | {"p": p}).comparisons[0].row.jointly(2)
+    wide = t.ppf(1 - 0.025 / 2, freedom) * error
+    assert [joint.value("low"), joint.value("high")] == pytest.approx([0.06 - wide, 0.06 + wide])
+    once, twice = (compared(*[row | {"p": p}] * entries) for entries in (1, 2))
+    assert (once.marks, twice.marks) == (["▲"], ["–"] * 2)
+
+
+def test_ranks_are_claimed_by_fisher_s_interval_for_all_outcomes_at_once():
+    for middle, error in ((0.9, 0.42), (0.9, 0.39), (3.0, 1.3)):
+        ends = (np.tanh(middle - 1.959964 * error), np.tanh(middle + 1.959964 * error))
+        row = Source("a.csv", pd.DataFrame({"low": [ends[0]], "high": [ends[1]]}))
+        assert _ranks(row, 1)
+        assert _ranks(row, 2) == (middle > 2.241403 * error)
 
 
 def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
     for one, two, wanted in LEADS:
         for name, (low, high) in (("one", one), ("two", two)):
-            ends = {"difference": (low + high) / 2, "low": low, "high": high}
-            change(config, paths.PAIRED, ends, selector=name)
+            change(config, paths.PAIRED, lead(low, high), selector=name)
         found = outcome(config, "sampling")
         assert f"{found.mark} {found.answer}" == wanted
         assert "picked afterwards" not in str(found)  # there is one temperature
         assert "16 answers" in str(found)
+        assert str(found).endswith(ENDS[wanted[0]])
         # A null says what it would have shown, of two: (2.241 + 0.842) standard errors.
         shows = "Differences of {:.1f} points would likely show."
         said = [shows.format(100 * 3.083 * (high - low) / 3.92) for low, high in (one, two)]
         assert str(found).endswith(tuple(said)) == (wanted[0] == "–")
-    for p, low, mark in ((0.001, 0.1, "▲"), (0.04, 0.01, "–"), (0.2, -0.01, "–")):
+        assert len(re.findall(r"\w\S*", str(found))) <= 32
+
+
+def test_the_question_s_p_value_is_corrected_as_its_mark(config):
+    for p, low, mark, told in (
+        (0.001, 0.1, "▲", "0.002"),
+        (0.02, 0.01, "▲", "0.040"),
+        (0.04, 0.01, "–", "0.080"),
+        (0.2, -0.01, "–", "0.400"),
+    ):
         for name in ("one", "two"):
             change(config, paths.EMBEDDING_VALUE, {"low": low, "p": p}, selector=name)
         found = outcome(config, "question")
         assert found.mark == mark
-        assert f"points, p = {p:.3f}." in str(found)
+        assert f"points, p = {told}." in str(found)
+        assert ":holm of 2" in found.effect.__html__()
     for name in ("one", "two"):
         change(config, paths.EMBEDDING_VALUE, {"p": 0.0001}, selector=name)
     assert "points, p < 0.001." in str(outcome(config, "question"))
+
+
+def test_greedy_cover_is_said_to_do_better_where_that_is_shown(config):
+    path = Store(config).path(paths.EMBEDDING_VALUE, selector="one")
+    for low, high, told in (
+        (0.02, 0.1, "Greedy cover does worse."),
+        (-0.1, -0.02, "Greedy cover does better."),
+        (-0.1, 0.1, "Greedy cover: no difference shown."),
+    ):
+        table = pd.read_csv(path)
+        cover = table["against"] == "greedy cover"
+        table.loc[cover, ["low", "high"]] = low, high
+        table.loc[~cover, ["low", "high", "p"]] = -0.1, 0.1, 1.0
+        table.to_csv(path, index=False)
+        rewrite_checksums(path)
+        assert told in str(outcome(config, "question"))
+
+
+def test_a_picked_sampling_counts_as_many_tests_as_it_was_picked_from(config):
+    # As in the demo: p = 0.015 of one pair, where the rival is the best of three samplings.
+    values = config.model_dump(mode="json")
+    values["decodings"] |= {
+        f"T{heat}": {"temperature": heat, "samples": 16, "prompt": "default"} for heat in (0.1, 0.9)
+    }
+    values["selectors"]["one"] |= {"sampling": ["T0.1", "T0.6", "T0.9"]}
+    marks = {}
+    for versus in (None, "T0.9"):
+        values["selectors"]["one"]["versus"] = versus
+        picking = parse(values)
+        change(config, paths.PAIRED, lead(-0.110096, -0.0120162), selector="one")
+        change(config, paths.PAIRED, lead(-0.1, 0.1), selector="two")
+        found = outcome(picking, "sampling")
+        marks[versus] = found.mark
+        together = with_rivals(picking)
+        assert together.tests == sum(rival(picking, name).picked_of for name in ("one", "two"))
+        advised = str(of_selector(picking, together, together.comparisons[0]))
+        assert ("where answers can be checked: sampling" in advised) == (found.mark == "▼")
+        assert len(re.findall(r"\w\S*", str(found))) <= 32
+    assert list(marks.values()) == ["–", "▼"]
+
+
+def test_heads_at_random_are_compared_at_the_largest_number_of_answers_that_they_have(config):
+    values = config.model_dump(mode="json")
+    for name in ("one", "two"):
+        values["selectors"][name]["versus"] = "random heads"
+        file = Store(config).path(CURVES, selector=name)
+        curves = Source.read(config, CURVES, selector=name).rows
+        few = (curves["method"] != "random heads") | (curves["n"] <= 4)
+        write_table(file, curves[few].reset_index(drop=True), CURVES, {"test_questions": 200})
+        rewrite_checksums(file)
+        path = Store(config).path(paths.PAIRED, selector=name)
+        paired = pd.read_csv(path)
+        paired[(paired["method"] != "random heads") | (paired["n"] <= 4)].to_csv(path, index=False)
+        rewrite_checksums(path)
+    found = parse(values)
+    assert rival(found, "one") == ("random heads", 4, 1)
+    assert str(outcome(found, "sampling").effect).startswith("4 answers, random heads: ")
+    together = with_rivals(found)
+    assert ": random heads" in (said := str(of_selector(found, together, together.comparisons[0])))
+    assert " 4 answers solve " in said
 
 
 def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
@@ -245,18 +365,38 @@ ADVICE = [
 
 def test_a_comparison_ends_in_what_to_do_with_how_many_answers_and_tokens(config):
     curves = Source.read(config, CURVES, selector="one").where(n=16)
+    values = config.model_dump(mode="json")
+    values["selectors"] = {"one": values["selectors"]["one"] | {"versus": "T0.6"}}
+    alone = parse(values)
     for (low, high), wanted in ADVICE:
-        ends = {"difference": (low + high) / 2, "low": low, "high": high}
-        change(config, paths.PAIRED, ends, selector="one")
-        said = str(of_selector(config, "one", "sampling T=0.6", 16, 1))
+        change(config, paths.PAIRED, lead(low, high), selector="one")
+        together = with_rivals(alone)
+        said = str(of_selector(alone, together, together.comparisons[0]))
         assert said.startswith(f"MATH-like, {wanted} ")
         for method in ("SPRINT", "sampling T=0.6"):
             own = curves.where(method=method)
             for number in (own.number("pass_at_n", "percent"), own.number("tokens", "count")):
                 assert str(number) in said
-        shown = "no difference is shown, as would be one of 14.3 points or more." in said
+        unseen = "no difference is shown; one of 14.3 points would show with probability 0.8."
+        shown = unseen in said
         assert shown == (low < 0 < high)
         assert ("95% certain" in said) != shown
+
+
+def test_the_advice_shows_what_the_verdict_shows_and_its_power_is_corrected_once(config):
+    # Holm's correction shows both, Bonferroni's only the first.
+    for name, ends in (("one", (0.05, 0.2)), ("two", (0.005, 0.205))):
+        change(config, paths.PAIRED, lead(*ends), selector=name)
+    together = with_rivals(config)
+    advised = [str(of_selector(config, together, each)) for each in together.comparisons]
+    assert outcome(config, "sampling").answer.endswith(" on 2 of 2")
+    assert all("checked: choose heads by SPRINT." in said for said in advised)
+    for name in ("one", "two"):
+        change(config, paths.PAIRED, lead(-0.1, 0.1), selector=name)
+    together = with_rivals(config)
+    least = f"{100 * 0.1 / 1.959964 * (2.241403 + 0.841621):.1f} points would"
+    assert f"one of {least} show" in str(of_selector(config, together, together.comparisons[1]))
+    assert f"Differences of {least} likely show" in str(outcome(config, "sampling"))
 
 
 FAMILIES = [
@@ -375,7 +515,7 @@ def test_titles_and_sprint_s_rival_are_what_the_config_names(config):
     wanted = {None: "sampling T=0.9", "T0.6": "sampling T=0.6", "greedy cover": "greedy cover"}
     for versus, method in wanted.items():
         one["versus"] = versus
-        assert rival(found := parse(values), "one") == (method, 16)
+        assert rival(found := parse(values), "one")[:2] == (method, 16)
     assert "the other method" in outcome(found, "sampling").answer
     assert [title(config, "selectors", name) for name in ("one", "two")] == ["MATH-like"] * 2
     values["questions"]["math_test"]["title"] = "Sums"

@@ -55,12 +55,16 @@ def test_differences_are_means_over_questions_and_seeds_with_all_their_chance(
         lead = np.mean(outcomes["a"][0], axis=0) - outcomes[other][0][0]
         low, high = paired_interval(lead, [(noise, 4 * 2), (of_draws, 2)])
         np.testing.assert_allclose(part[["low", "high"]].T, [low, high])
+        away = np.abs(low + high) / (high - low)  # in half widths of the interval
+        student = stats.t(part["freedom"].to_numpy())
+        np.testing.assert_allclose(part["p"], 2 * student.sf(student.ppf(0.975) * away))
 
 
 def test_what_did_not_vary_has_no_part_and_unequal_trainings_are_refused(outcomes):
     table = compare(outcomes, [("c", "c")], LABELS)
     assert (table["difference"] == 0).all() and (table["p"] == 1).all()
     assert table[["by_seed", "by_draw"]].isna().all(axis=None)
+    assert (table["freedom"] == np.inf).all()
     assert compare(outcomes, [("b", "c")], LABELS)["by_seed"].isna().all()
     with pytest.raises(ValueError, match="4 and 3 trainings"):
         compare(outcomes | {"b": outcomes["b"][:3]}, [ONE], LABELS)

@@ -75,6 +75,11 @@ def test_a_correction_over_more_comparisons_asks_for_a_larger_difference():
     assert among == pytest.approx(0.1 / 1.959964 * (2.807034 + 0.841621), rel=1e-6)
 
 
+def test_a_difference_above_one_is_none_that_a_test_could_show():
+    assert smallest_difference(-0.6, 0.6) == pytest.approx(0.857746, rel=1e-4)
+    assert np.isnan(smallest_difference(-0.8, 0.8))
+
+
 @pytest.mark.parametrize(("gain", "changed", "tests"), [(0.02, 0.2, 24), (0.1, 0.05, 1)])
 def test_so_many_questions_show_a_gain_and_clearly_fewer_do_not(gain, changed, tests):
     needed = questions_for(gain, changed, tests)

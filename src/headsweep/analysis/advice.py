@@ -1,59 +1,65 @@
 """What to do, in the light of a comparison: which method, how many answers, at what cost."""
 
 from headsweep import paths
-from headsweep.analysis.facts import SIGNIFICANCE, Sentence, Source
+from headsweep.analysis.comparisons import (
+    Comparison,
+    Together,
+    against_sampling,
+    with_joint_interval,
+)
+from headsweep.analysis.facts import Sentence, Source
 from headsweep.analysis.powers import difference_seen
-from headsweep.analysis.verdicts import against_sampling
 from headsweep.config import Config
 from headsweep.frontier import SAMPLING
 from headsweep.planning.titles import title
-from headsweep.sprint.evaluation import PAIRED
 from headsweep.sprint.methods import SPRINT, sampling
+from headsweep.statistics.power import POWER
 from headsweep.tables import CURVES
 
 _DO = "{subject}, what to do"
 _DO_CHECKED = f"{_DO} where answers can be checked"
-_CERTAIN = "95% certain"
-_UNSEEN = "as would be one of {least} points or more"
+_CERTAIN = "95% certain, after Holm's correction."
+_UNSEEN = f"one of {{least}} points would show with probability {POWER:g}"
 
 
-def of_selector(config: Config, selector: str, rival: str, most: int, compared: int) -> Sentence:
-    """Return what a comparison of SPRINT with its rival at so many answers asks one to do.
+def of_selector(config: Config, together: Together, comparison: Comparison) -> Sentence:
+    """Return what a comparison of SPRINT with its rival recommends.
 
-    It is one of so many comparisons of the run that are told together.
+    It is one of those that a verdict tells together, and says the same as the verdict.
 
     Raises:
         TableError: a table of the run is missing or damaged.
     """
-    row = Source.read(config, paths.PAIRED, PAIRED, selector=selector).where(method=rival, n=most)
-    row = row.jointly(compared)
-    curves = Source.read(config, CURVES, selector=selector).where(n=most)
+    selector = comparison.entry
+    row = comparison.row
+    rival = row.first["method"]
+    n = int(row.value("n"))
+    curves = Source.read(config, CURVES, selector=selector).where(n=n)
     costs = {"chosen": curves.where(method=SPRINT), "other": curves.where(method=rival)}
-    parts: dict[str, object] = {"subject": title(config, "selectors", selector), "n": str(most)}
+    parts: dict[str, object] = {"subject": title(config, "selectors", selector), "n": str(n)}
     for name, curve in costs.items():
         parts[name] = curve.number("pass_at_n", "percent")
         parts[f"{name}_tokens"] = curve.number("tokens", "count")
     parts["rival"] = _spaced(rival)
-    mark = row.direction("low", "high")
+    mark = together.mark(comparison)
     if mark == "–":
         said = (
             f"{_DO}: {{rival}}, which needs no training. {{n}} answers solve {{other}} for "
             "{other_tokens} tokens, those of chosen heads {chosen} for {chosen_tokens}: no "
-            f"difference is shown, {_UNSEEN}."
+            f"difference is shown; {_UNSEEN}."
         )
-        return Sentence(said, **parts, least=difference_seen(row))
+        return Sentence(said, **parts, least=difference_seen(row, tests=together.tests))
     best, worse = ("chosen", "other") if mark == "▲" else ("other", "chosen")
     what = "choose heads by SPRINT" if mark == "▲" else "{rival}"
     said = (
         f"{_DO_CHECKED}: {what}. {{n}} answers solve {{{best}}} for {{{best}_tokens}} tokens, "
-        f"against {{{worse}}} for {{{worse}_tokens}}; {_CERTAIN}, by the interval of their "
-        "difference."
+        f"against {{{worse}}} for {{{worse}_tokens}}; {_CERTAIN}"
     )
     return Sentence(said, **parts)
 
 
 def of_frontier(config: Config, frontier: str) -> Sentence | None:
-    """Return what a comparison of families with sampling at equal tokens asks one to do.
+    """Return what a comparison of families with sampling at equal tokens recommends.
 
     It is the family that solves most, of those that Holm's correction shows to beat sampling, or
     else sampling. Nothing is said without samples.
@@ -65,29 +71,30 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     if not families.where(family=SAMPLING):
         return None
     parts: dict[str, object] = {"subject": title(config, "frontiers", frontier)}
-    tested, tests = against_sampling(config, frontier)
-    if not tested:
+    tested = against_sampling(config, frontier)
+    by_any_answer = tested.where(outcome="pass")
+    if not by_any_answer:
         return Sentence(f"{_DO}: raise max_n, as no number of tokens is reached by all.", **parts)
-    better = tested.query(f"adjusted < {SIGNIFICANCE} and difference > 0")
+    better = by_any_answer.query(f"adjusted < {SIGNIFICANCE} and difference > 0")
     best = better.of(better.rows.nlargest(1, "value"))
     family = best.first["family"] if best else SAMPLING
     # Curves have a point for each number of answers; the one nearest to the tokens of the test.
     curves = Source.read(config, paths.FRONTIER, frontier=frontier, table="curves")
     curve = curves.where(family=family, order="ordered")
-    away = (curve.rows["answers"] - tested.value("budget")).abs()
+    away = (curve.rows["answers"] - by_any_answer.value("budget")).abs()
     point = curve.of(curve.rows.loc[[away.idxmin()]])
     parts |= {"n": point.number("n", "count"), "tokens": point.number("tokens", "count")}
     parts["method"] = _named(config, frontier, families.where(family=family))
     said = f"{_DO_CHECKED}: {{method}}, {{n}} answers, {{tokens}} tokens. "
-    certain = f"{_CERTAIN}, after Holm's correction."
     if best:
-        said += f"{{gain}} points over sampling with as many; {certain}"
-        return Sentence(said, **parts, gain=best.interval("difference", "points", "low", "high"))
-    unknown = tested.query(f"adjusted >= {SIGNIFICANCE}")
+        said += f"{{gain}} points over sampling with as many; {_CERTAIN}"
+        joint = with_joint_interval(best, tested)
+        return Sentence(said, **parts, gain=joint.interval("difference", "points", "low", "high"))
+    unknown = by_any_answer.query(f"adjusted >= {SIGNIFICANCE}")
     if not unknown:
-        return Sentence(f"{said}Every family solves less; {certain}", **parts)
-    said += f"No family's lead is shown, {_UNSEEN}."
-    return Sentence(said, **parts, least=difference_seen(unknown, tests=tests))
+        return Sentence(f"{said}Every family solves less; {_CERTAIN}", **parts)
+    said += f"No family's lead is shown; {_UNSEEN}."
+    return Sentence(said, **parts, least=difference_seen(unknown, tests=len(tested)))
 
 
 def _named(config: Config, frontier: str, family: Source) -> str:

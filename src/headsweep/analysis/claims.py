@@ -25,6 +25,7 @@ from headsweep.analysis.evidence import NO_RULES, Rules, evidence
 from headsweep.analysis.facts import read_csv, rows_of
 from headsweep.analysis.judges import JUDGES, OPEN, Evidence, Judge, Judgement
 from headsweep.config import Config
+from headsweep.statistics.intervals import Estimate
 from headsweep.text import percent
 
 COLUMNS = ["paper", "claim", "value", "where", "stated", "published", "published_why"]
@@ -42,16 +43,12 @@ _CLAIM = ["claim", "value", "where", "kind", "table", "filter", "column", "state
 
 Tables = Mapping[str, pd.DataFrame]
 
-Cells = dict[str, Any]
-"""A verdict, by the ends of names of columns: "" (the word), ``_why``, ``_value``, ``_low``,
-``_high``."""
-
 
 class ClaimVerdicts(NamedTuple):
     """What is said of a claim by the paper's own numbers, and by the run's."""
 
-    of_paper: Cells
-    of_run: Mapping[Rules, Cells]
+    of_paper: Judgement
+    of_run: Mapping[Rules, Judgement]
     """By prompt and grading rules; `NO_RULES` where the run measured nothing, or they do not
     matter."""
 
@@ -80,42 +77,39 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
                 decide = compression_judges.JUDGES[claim.claim]
                 theirs = compression_judges.judged(decide, printed_compressions) or UNMEASURED
                 ours = compression_judges.judged(decide, run_compressions) or UNMEASURED
-                verdicts = ClaimVerdicts(theirs.cells(), {NO_RULES: ours.cells()})
+                verdicts = ClaimVerdicts(theirs, {NO_RULES: ours})
             elif not pd.isna(claim.kind):
                 about["stated"] = claim.stated / (1 if claim.kind == "no later" else 100)
                 verdicts = _by_numbers(claim, of_paper, measured)
             else:
-                verdicts = ClaimVerdicts(UNDECIDED.cells(), {NO_RULES: UNDECIDED.cells()})
-            about |= {f"published{end}": value for end, value in verdicts.of_paper.items()}
-            for (prompt, grading), cells in verdicts.of_run.items():
-                of_rules = {f"run{end}": value for end, value in cells.items()}
-                rows.append({**about, "prompt": prompt, "grading": grading, **of_rules})
+                verdicts = ClaimVerdicts(UNDECIDED, {NO_RULES: UNDECIDED})
+            about |= verdicts.of_paper.columns("published")
+            for (prompt, grading), judgement in verdicts.of_run.items():
+                of_rules = {"prompt": prompt, "grading": grading, **judgement.columns("run")}
+                rows.append(about | of_rules)
     return pd.DataFrame(rows).reindex(columns=COLUMNS)
 
 
 def _by_evidence(decide: Judge, paper: Evidence, of_run: Mapping[Rules, Evidence]) -> ClaimVerdicts:
     """Return what a judge says of a claim by the paper's numbers, and by the run's."""
-    theirs = decide(paper) or UNMEASURED
-    ours: dict[Rules, Cells] = {}
+    ours: dict[Rules, Judgement] = {}
     for rules, evidence_of_rules in of_run.items():
         judgement = decide(evidence_of_rules)
         if judgement is not None:
-            ours[rules] = judgement.cells()
-    return ClaimVerdicts(theirs.cells(), ours or {NO_RULES: UNMEASURED.cells()})
+            ours[rules] = judgement
+    return ClaimVerdicts(decide(paper) or UNMEASURED, ours or {NO_RULES: UNMEASURED})
 
 
 def _by_numbers(claim: Any, paper: Evidence, of_run: Mapping[Rules, Evidence]) -> ClaimVerdicts:
     """Return what one column of numbers says of a claim: the paper's, and the run's."""
     printed_rows = _rows_about(paper.tables, claim)
     subjects = set(printed_rows["of"])
-    ours: dict[Rules, Cells] = {}
+    ours: dict[Rules, Judgement] = {}
     for rules, evidence_of_rules in of_run.items():
         measured_rows = _rows_about(evidence_of_rules.tables, claim)
         if len(measured_rows):
             ours[rules] = judge(claim, measured_rows, subjects)
-    return ClaimVerdicts(
-        judge(claim, printed_rows), ours or {NO_RULES: judge(claim, printed_rows.head(0))}
-    )
+    return ClaimVerdicts(judge(claim, printed_rows), ours or {NO_RULES: UNMEASURED})
 
 
 def _rows_about(tables: Tables, claim: Any) -> pd.DataFrame:
@@ -123,15 +117,11 @@ def _rows_about(tables: Tables, claim: Any) -> pd.DataFrame:
     return table if pd.isna(claim.filter) or table.empty else table.query(claim.filter)
 
 
-def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Cells:
+def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Judgement:
     """Judge a claim by rows, each of which bears it out, contradicts it or leaves it open.
 
     A claim about every row is refuted by one, but confirmed only by all that the paper has;
     `wanted` is what these are about (``of``).
-
-    Returns:
-        The verdict (key ""), ``_why``, and the deciding number: ``_value``, and its interval
-        ``_low`` and ``_high``.
     """
     names = [f"{claim.column}{end}" for end in ("", "_low", "_high")]
     numbers = rows.reindex(columns=names).set_axis(["value", "low", "high"], axis=1)
@@ -141,7 +131,7 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Cel
     )
     rows = rows.assign(**numbers, exact=exact).dropna(subset="value")
     if rows.empty:
-        return UNMEASURED.cells()
+        return UNMEASURED
     shown, refuted = _sides(claim, rows)
     needed = claim.stated / 100 if claim.kind == "share" else 1.0
     least = shown.mean()
@@ -150,12 +140,12 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Cel
     left = (~shown & ~refuted).sum()
     why = f"true of {shown.sum()} of {len(rows)}{f', open for {left}' if left else ''}"
     last = rows.iloc[int(rows["high"].argmax())]
-    number = {f"_{name}": last[name] for name in ("value", "low", "high")}
+    number = Estimate(last["value"], last["low"], last["high"])
     if last["exact"]:
-        number |= {"_low": np.nan, "_high": np.nan}
+        number = number._replace(low=np.nan, high=np.nan)
     if claim.kind == "share":
         why += f"; taken: at least {claim.stated:g}%"
-        number = {"_value": least, "_low": least, "_high": possible}
+        number = Estimate(least, least, possible)
     elif claim.kind != "no later":
         largest = percent(last["value"])
         if not last["exact"]:
@@ -165,7 +155,7 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Cel
     if lacking and needed == 1 and word != "fails":
         word = OPEN
         why = f"nothing on {lacking}; {why}"
-    return {"": word, "_why": why, **number}
+    return Judgement.by(word, why, number)
 
 
 def _sides(claim: Any, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

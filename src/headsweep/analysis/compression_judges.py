@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep.analysis.facts import joint_factor
+from headsweep.analysis.facts import widened
 from headsweep.analysis.judges import OPEN, Judgement, sign_of
 from headsweep.config.compression import NOTABLE
 from headsweep.statistics.intervals import unpaired_difference
@@ -27,7 +27,8 @@ _WITHIN = 0.005  # by which a cut may fall short of what is stated
 _METHOD_CHANGE = -0.004  # the paper's, ATHENA-base on Math23k at 25%
 
 WithInterval = tuple[float, float, float]
-"""A number with the ends of its interval; equal if it is printed."""
+"""A number with the ends of its interval: equal if it is printed, infinite if too few examples were
+tested for an interval."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Compressed:
         if ends[0] not in rows:
             return value, value, value
         low, high = rows[ends].iloc[0].astype(float)
-        return (value, value, value) if np.isnan(low) else (value, low, high)
+        return (value, -np.inf, np.inf) if np.isnan(low) else (value, low, high)
 
 
 Judge = Callable[[Compressed], Judgement | None]
@@ -87,7 +88,11 @@ def judged(judge: Judge, compressions: Sequence[Compressed]) -> Judgement | None
 
 def _told(estimate: WithInterval) -> str:
     value, low, high = estimate
-    return points(value) if low == high else f"{points(value)} ({points(low)} to {points(high)})"
+    if low == high:
+        return points(value)
+    if np.isinf(low):
+        return f"{points(value)} (too few examples for an interval)"
+    return f"{points(value)} ({points(low)} to {points(high)})"
 
 
 def _difference(first: WithInterval, second: WithInterval) -> WithInterval:
@@ -103,13 +108,7 @@ def _jointly(estimates: Iterable[WithInterval]) -> list[WithInterval]:
     A claim about several numbers fails by any of them, so each may err less.
     """
     told = list(estimates)
-    factor = joint_factor(len(told))
-    widened = []
-    for value, low, high in told:
-        middle = (low + high) / 2
-        half = (high - low) / 2 * factor
-        widened.append((value, middle - half, middle + half))
-    return widened
+    return [(value, *widened(low, high, len(told))) for value, low, high in told]
 
 
 def _holds(estimate: WithInterval, stated: float) -> bool:
@@ -134,7 +133,7 @@ def _changes(table: str, column: str, key: str, stated: Mapping[str | float, flo
             ", ".join(f"{name} {_told(numbers)}" for name, numbers in measured.items()) + " points"
         )
         number = next(iter(measured.values())) if len(measured) == 1 else None
-        widened = dict(zip(measured, _jointly(measured.values()), strict=True))
+        joint = dict(zip(measured, _jointly(measured.values()), strict=True))
 
         def sign(name: str | float, numbers: WithInterval) -> str:
             _, low, high = numbers
@@ -142,9 +141,9 @@ def _changes(table: str, column: str, key: str, stated: Mapping[str | float, flo
 
         if not compression.is_main:
             why = f"{why}, not the paper's solver and data: the direction alone"
-        elif not all(_holds(numbers, stated[name]) for name, numbers in widened.items()):
+        elif not all(_holds(numbers, stated[name]) for name, numbers in joint.items()):
             return Judgement.by("fails", why, number)
-        if any(sign(*each) == "fails" for each in widened.items()):
+        if any(sign(*each) == "fails" for each in joint.items()):
             return Judgement.by("fails", why, number)
         right = all(sign(*each) == "holds" for each in measured.items())
         whole = len(measured) == len(stated) and right

@@ -11,9 +11,10 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
-from scipy.special import ndtri
+from scipy.special import stdtrit
 
 from headsweep.config import Config
 from headsweep.errors import TableError
@@ -43,9 +44,19 @@ FORMS: dict[str, Callable[[float], str]] = {
 changes of log-probabilities; counts; three digits; p-values; ratios."""
 
 
-def joint_factor(entries: int) -> float:
-    """Return by how much 95% intervals widen to hold for so many entries at once (Bonferroni)."""
-    return float(ndtri(1 - SIGNIFICANCE / 2 / entries) / ndtri(1 - SIGNIFICANCE / 2))
+def widened(low: Any, high: Any, entries: int, freedom: Any = np.inf) -> tuple[Any, Any]:
+    """Return 95% intervals, numbers or columns, widened to hold for so many entries at once.
+
+    Bonferroni's: each leaves out a share of the error. Intervals are symmetric around an estimate
+    whose error is Student's with these degrees of freedom, by default normal.
+    """
+    if entries == 1:
+        return low, high
+    quantile, joint_quantile = (
+        stdtrit(freedom, 1 - SIGNIFICANCE / 2 / tests) for tests in (1, entries)
+    )
+    more = (high - low) / 2 * (joint_quantile / quantile - 1)
+    return low - more, high + more
 
 
 def read_csv(path: Path, columns: Sequence[str] = ()) -> pd.DataFrame:
@@ -89,7 +100,7 @@ class Number:
     key: str
     """``column@row``; over several rows ``column@row,row:sum``, over all ``column@*:sum``. Rows are
     counted from 0. An end of an interval that holds for 4 entries at once (`Source.jointly`) has
-    ``:of 4`` behind it."""
+    ``:of 4`` behind it, a p-value after Holm's correction over 4 tests ``:holm of 4``."""
     text: str
 
     def __str__(self) -> str:
@@ -203,13 +214,11 @@ class Source:
     def jointly(self, entries: int) -> "Source":
         """Return its rows with intervals ``low`` to ``high`` that hold for so many entries at once.
 
-        Bonferroni's: each leaves out a share of the error. Intervals are taken as symmetric around
-        an estimate with a normal error.
+        They are `widened` by a table's ``freedom``; without that column errors are normal.
         """
-        middle = (self.rows["low"] + self.rows["high"]) / 2
-        wider = (self.rows["high"] - self.rows["low"]) / 2 * joint_factor(entries)
-        rows = self.rows.assign(low=middle - wider, high=middle + wider)
-        return Source(self.file, rows, entries=entries)
+        freedom = self.rows.get("freedom", np.inf)
+        low, high = widened(self.rows["low"], self.rows["high"], entries, freedom)
+        return Source(self.file, self.rows.assign(low=low, high=high), entries=entries)
 
     def say(self, template: str, **parts: object) -> Sentence:
         """Return a sentence about the first row.

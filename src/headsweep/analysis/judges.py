@@ -42,10 +42,15 @@ class Judgement(NamedTuple):
         value, low, high = number
         return cls(word, why, value, low, high)
 
-    def cells(self) -> dict[str, Any]:
-        """Return it by the ends of names of columns."""
-        numbers = {"_value": self.value, "_low": self.low, "_high": self.high}
-        return {"": self.word, "_why": self.why, **numbers}
+    def columns(self, prefix: str) -> dict[str, Any]:
+        """Return it as columns of a table: the word, and the others with their name behind."""
+        return {
+            prefix: self.word,
+            f"{prefix}_why": self.why,
+            f"{prefix}_value": self.value,
+            f"{prefix}_low": self.low,
+            f"{prefix}_high": self.high,
+        }
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ PRINTED: dict[str, Cell] = {
     "time of the whole test (%)": Cell("test_time", "part"),
     "speed-up at most (%)": Cell("speedup_at_most", "part"),
     "bytes (%)": Cell("weight_removed", "part"),
-    "largest ratio (%)": Cell("knee", "part"),
+    "largest ratio (%)": Cell("knee", "part", "knee_low", "knee_high"),
     "published (%)": Cell("published_accuracy", "part"),
     "published change": Cell("published_change", "points"),
     "published parameters (%)": Cell("published_parameters", "part"),

@@ -7,7 +7,13 @@ effect from a test that is too weak. *Likely* is a probability of 0.8.
 import math
 
 from headsweep.analysis.facts import FORMS, Cell, Sentence, Source
-from headsweep.statistics.power import GAIN, POWER, questions_for, smallest_difference
+from headsweep.statistics.power import (
+    GAIN,
+    MOST_QUESTIONS,
+    POWER,
+    questions_for,
+    smallest_difference,
+)
 
 _ENDS = ("low", "high")
 
@@ -40,7 +46,7 @@ def needed(heads: Source, sweep_title: str) -> Sentence:
         subject=sweep_title,
         gain=f"{100 * GAIN:g}",
         power=f"{POWER:g}",
-        count=f"{questions:,}",
+        count=f"more than {MOST_QUESTIONS:,}" if math.isnan(questions) else f"{questions:,}",
     )
 
 
@@ -58,14 +64,21 @@ def unless_shown(
     """
     if mark != "–" or math.isnan(row.value(ends[0])):
         return so
-    least = difference_seen(row, tests=tests, ends=ends)
     before = "{so} " if str(so) else ""
     return Sentence(
-        f"{before}Differences of {{least}} points would likely show.", so=so, least=least
+        before + "Differences of {least} points would likely show.",
+        so=so,
+        least=difference_seen(row, tests=tests, ends=ends),
     )
 
 
 def difference_seen(rows: Source, *, tests: int = 1, ends: tuple[str, str] = _ENDS) -> str:
-    """Return, in points, the smallest difference that each of some comparisons would have shown."""
+    """Return, in points, the smallest difference that each of some comparisons would have shown.
+
+    It is ``more than 100`` if one of them could have shown none.
+    """
     intervals = ([row.value(end) for end in ends] for row in rows)
-    return FORMS["part"](max(smallest_difference(low, high, tests) for low, high in intervals))
+    seen_by_each = [smallest_difference(low, high, tests) for low, high in intervals]
+    if any(map(math.isnan, seen_by_each)):
+        return "more than 100"
+    return FORMS["part"](max(seen_by_each))

@@ -114,12 +114,11 @@ def of_pairs(
         by_share[share] if is_exact else smallest_difference(lower, upper, tests)
         for is_exact, share, lower, upper in zip(exact, changed, low, high, strict=True)
     ]
-    possible = np.array(shows) <= 1
     columns = {"n": n, "gained": gained, "lost": lost, "difference": differences.mean(axis=0)}
     table = pd.DataFrame(columns).assign(low=low, high=high, p=p)
     return table.assign(
         test=np.where(exact, EXACT, OF_INTERVAL),
-        shows=np.where(possible, shows, np.nan),
+        shows=shows,
     )
 
 

@@ -5,14 +5,28 @@ is shown, and what the interval leaves open. A verdict on several entries of the
 for their number: the chance that it names any entry without an effect stays at 5%.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from headsweep import paths, tables
-from headsweep.analysis.facts import SIGNIFICANCE, Cell, Sentence, Source
+from headsweep.analysis.comparisons import (
+    TESTED_AT_BUDGET,
+    Comparison,
+    Together,
+    against_sampling,
+    with_joint_interval,
+    with_rivals,
+)
+from headsweep.analysis.facts import (
+    LEAST_P,
+    SIGNIFICANCE,
+    Cell,
+    Sentence,
+    Source,
+    widened,
+)
 from headsweep.analysis.gains import HEADS, shown
 from headsweep.analysis.powers import seen, unless_shown
 from headsweep.analysis.trials import ARM_ACCURACY, METHOD, causal_arm, control
@@ -21,14 +35,11 @@ from headsweep.config.compression import is_narrow
 from headsweep.maps import outcomes
 from headsweep.planning.titles import title
 from headsweep.sprint import evaluation, methods
-from headsweep.sprint.evaluation import MEAN, PAIRED
+from headsweep.sprint.evaluation import MEAN
 from headsweep.sprint.methods import COVER, SPRINT
-from headsweep.statistics.intervals import holm
 from headsweep.variants import BASE
 
 _DIFFERENCE = Cell("difference", "points", "low", "high")
-_TESTED = "order == 'ordered' and adjusted == adjusted"
-"""Rows of a frontier's differences that are tested: at one number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -55,32 +66,6 @@ def verdicts(config: Config) -> list[ReportVerdict]:
     """
     makers = (_heads, _map, _sampling, _question, _families, _compression, _published)
     return [verdict for make in makers for verdict in make(config)]
-
-
-def rival(config: Config, selector: str) -> tuple[str, int]:
-    """Return the method that SPRINT is held against, "" if there is none, and SPRINT's largest N.
-
-    The method is the selector's `versus`, or else the sampling with the highest Pass@N at that N
-    (of equals the last in the table): picked afterwards, which favours sampling.
-    """
-    curves = Source.read(config, tables.CURVES, selector=selector).rows
-    largest_n = int(curves.loc[curves["method"] == SPRINT, "n"].max())
-    section = config.selectors[selector]
-    if section.versus:
-        names = methods.sampling(config, section.sampling)
-        return names.get(section.versus, section.versus), largest_n
-    samplings = curves[(curves["n"] == largest_n) & curves["method"].map(methods.is_sampling)]
-    ranked = samplings.sort_values("pass_at_n", kind="stable")["method"]
-    return next(reversed(ranked.tolist()), ""), largest_n
-
-
-def against_sampling(config: Config, frontier: str) -> tuple[Source, int]:
-    """Return how each family differs from sampling at the tokens of a frontier's tests, by any
-    answer, and over how many tests these are corrected: with those of votes.
-    """
-    table = Source.read(config, paths.FRONTIER, frontier=frontier, table="paired")
-    tested = table.query(_TESTED).where(versus="sampling")
-    return tested.where(outcome="pass"), len(tested)
 
 
 def _heads(config: Config) -> Iterator[ReportVerdict]:
@@ -127,7 +112,10 @@ def _heads(config: Config) -> Iterator[ReportVerdict]:
 
 
 def _map(config: Config) -> Iterator[ReportVerdict]:
-    """Does a map show a head whose loss makes right answers more likely than wrong ones?"""
+    """Does a map show a head whose loss makes right answers more likely than wrong ones?
+
+    A map of reference solutions alone has no wrong answers: does one make the solutions likelier?
+    """
     for name in config.maps:
         table = Source.read(config, paths.MAP, outcomes.HEADS, map=name, table="heads")
         pruned = table.where(kind="head")
@@ -152,11 +140,13 @@ def _map(config: Config) -> Iterator[ReportVerdict]:
             matter=matter.number("variant", "count", "count"),
         )
         mark = "–"
-        answer = "No head's loss is shown to favour right answers"
+        favoured = "right answers" if preference else "reference solutions"
+        answer = f"No head's loss is shown to favour {favoured}"
         if helps:
             mark = "▲"
             many = "1 head's" if len(helps) == 1 else f"{len(helps)} heads'"
-            answer = f"{many} loss favours right answers"
+            does = "favours right answers" if preference else "makes reference solutions likelier"
+            answer = f"{many} loss {does}"
         yield ReportVerdict("heads", mark, answer, sentence, _foretells(config, name))
 
 
@@ -166,8 +156,8 @@ def _foretells(config: Config, name: str) -> Sentence:
     parts = []
     looked_at = (outcomes.PREFERENCE, outcomes.LIKELIHOOD)
     for outcome in looked_at:
-        row = table.where(outcome=outcome).query("low == low").jointly(len(looked_at))
-        if row and row.value("low") > 0:
+        row = table.where(outcome=outcome).query("low == low")
+        if row and _ranks(row, len(looked_at)):
             correlation = Cell("correlation", "ratio")
             parts.append(row.say("{outcome} {correlation}", correlation=correlation))
     if parts:
@@ -179,68 +169,90 @@ def _foretells(config: Config, name: str) -> Sentence:
     return Sentence("That it ranks gains is not shown." if ranked else "")
 
 
+def _ranks(row: Source, entries: int) -> bool:
+    """Return whether a rank correlation is above zero by an interval that holds for all entries.
+
+    Fisher's interval is symmetric around the inverse hyperbolic tangent of the correlation.
+    """
+    low, high = np.arctanh(np.clip([row.value("low"), row.value("high")], -1 + 1e-12, 1 - 1e-12))
+    joint_low, _ = widened(low, high, entries)
+    return bool(joint_low > 0)
+
+
 def _sampling(config: Config) -> Iterator[ReportVerdict]:
     """Does choosing heads beat sampling more answers?"""
-    held = {}
-    for name in config.selectors:
-        method, most = rival(config, name)
-        if method:
-            row = Source.read(config, paths.PAIRED, PAIRED, selector=name)
-            held[row.where(method=method, n=most)] = name, method
-    if not held:
+    together = with_rivals(config)
+    if not together.comparisons:
         return
-    sampled = all(methods.is_sampling(method) for _, method in held.values())
+    sampled = all(methods.is_sampling(each.row.first["method"]) for each in together.comparisons)
     other = "sampling" if sampled else "the other method"
-    mark, row, answer = _told(
-        list(held),
+    mark, answer = _told(
+        together,
         f"Choosing heads is not shown to beat {other}",
         f"Choosing heads beats {other}",
         f"{other[0].upper()}{other[1:]} beats choosing heads",
     )
-    name, method = held[row]
-    section = config.selectors[name]
+    reported = together.reported
+    section = config.selectors[reported.entry]
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
     questions = Source.read(config, tables.ACCURACY, **names)
-    against = method.removeprefix("sampling ").replace("=", " = ")
-    if section.versus is None and len(section.sampling) > 1:
-        against += f", best of {len(section.sampling)}, picked afterwards"
-    said = row.jointly(len(held)).say(
+    against = reported.row.first["method"].removeprefix("sampling ").replace("=", " = ")
+    if reported.picked_of > 1:
+        against += f", best of {reported.picked_of}, picked afterwards"
+    said = reported.row.jointly(together.tests).say(
         "{n} answers, {against}: {difference} points, {asked} questions.",
         n=Cell("n", "count"),
         against=against,
         difference=_DIFFERENCE,
         asked=questions.number("question_id", "count", "count"),
     )
-    ends = {"▲": "Choosing heads is worth its training.", "–": "Sampling remains the simpler way."}
-    so = ends.get(mark, "If answers can be checked, sample.")
-    told = unless_shown(mark, row, Sentence(so if sampled else ""), tests=len(held))
+    # A verdict is short: of a picked sampling that it is simpler is said on the page.
+    ends = {
+        "▲": "If answers can be checked, choose heads.",
+        "▼": "If answers can be checked, sample.",
+        "–": "Sampling remains the simpler way." if reported.picked_of == 1 else "",
+        "!": "Neither is better throughout.",
+    }
+    if mark == "▲" and "–" in together.marks:
+        ends["▲"] = "If answers can be checked, choose heads there."
+    so = Sentence(ends[mark] if sampled else "")
+    told = unless_shown(mark, reported.row, so, tests=together.tests)
     yield ReportVerdict("sampling", mark, answer, said, told)
 
 
 def _question(config: Config) -> Iterator[ReportVerdict]:
     """Does it matter for which question heads are chosen?"""
-    held = {}
+    shuffled = []
+    cover = {}
     for name in config.selectors:
-        table = Source.read(config, paths.EMBEDDING_VALUE, evaluation.WORTH, selector=name)
+        table = Source.read(config, paths.EMBEDDING_VALUE, evaluation.TESTED, selector=name)
         of_sprint = table.where(method=SPRINT, questions="test", pool=evaluation.WHOLE_POOL, n=MEAN)
-        held[of_sprint.where(against=evaluation.SHUFFLED)] = of_sprint.where(against=COVER)
-    if not held:
+        shuffled.append(Comparison(name, of_sprint.where(against=evaluation.SHUFFLED)))
+        cover[name] = of_sprint.where(against=COVER)
+    if not shuffled:
         return
-    mark, row, answer = _told(
-        list(held),
+    together = Together(shuffled)
+    mark, answer = _told(
+        together,
         "The question is not shown to matter",
         "Knowing the question helps",
         "Knowing the question hurts",
     )
-    chance = "p {p}" if row.value("p") < 0.001 else "p = {p}"  # the first says "< 0.001"
-    said = row.jointly(len(held)).say(
+    reported = together.reported
+    p = together.p(reported)
+    chance = "p {p}" if p.value < LEAST_P else "p = {p}"  # the first says "< 0.001"
+    said = reported.row.jointly(together.tests).say(
         f"Against shuffled questions: {{difference}} points, {chance}.",
         difference=_DIFFERENCE,
-        p=Cell("p", "p"),
+        p=p,
     )
-    fixed = held[row].jointly(len(held)).value("low") > 0
-    so = "Greedy cover does worse." if fixed else "Greedy cover: no difference shown."
-    told = unless_shown(mark, row, Sentence(so), tests=len(held))
+    ends = {
+        "▲": "Greedy cover does worse.",
+        "▼": "Greedy cover does better.",
+        "–": "Greedy cover: no difference shown.",
+    }
+    fixed = cover[reported.entry].jointly(together.tests).direction("low", "high")
+    told = unless_shown(mark, reported.row, Sentence(ends[fixed]), tests=together.tests)
     yield ReportVerdict("question", mark, answer, said, told)
 
 
@@ -248,15 +260,16 @@ def _families(config: Config) -> Iterator[ReportVerdict]:
     """Do pruned heads beat sampling, and other families, at equal tokens?"""
     for name in config.frontiers:
         table = Source.read(config, paths.FRONTIER, frontier=name, table="paired")
-        heads = table.query(_TESTED).where(family="head", outcome="pass")
+        heads = table.query(TESTED_AT_BUDGET).where(family="head", outcome="pass")
         against = heads.where(versus="sampling")
         if not against:
             continue
         mark = against.direction("low", "high", "adjusted")
         answers = {"▲": "Heads beat sampling", "▼": "Sampling beats heads"}
         answer = answers.get(mark, "Heads are not shown to beat sampling")
+        tested = against_sampling(config, name)
         named = "{subject}. " if len(config.frontiers) > 1 else ""
-        effect = against.say(
+        effect = with_joint_interval(against, tested).say(
             named + "{budget} answers' tokens: {difference} points.",
             subject=title(config, "frontiers", name),
             budget=Cell("budget", "count"),
@@ -271,8 +284,7 @@ def _families(config: Config) -> Iterator[ReportVerdict]:
                 beaten=beaten.number("difference", "count", "count") if beaten else "none",
                 families=others.number("difference", "count", "count"),
             )
-        _, tests = against_sampling(config, name)
-        consequence = unless_shown(mark, against, consequence, tests=tests)
+        consequence = unless_shown(mark, against, consequence, tests=len(tested))
         yield ReportVerdict("families", mark, answer, effect, consequence)
 
 
@@ -337,33 +349,13 @@ def _published(config: Config) -> Iterator[ReportVerdict]:
     yield ReportVerdict("published", "▲" if many else "!", answer, said, Sentence(so))
 
 
-def _told(rows: Sequence[Source], nothing: str, better: str, worse: str) -> tuple[str, Source, str]:
-    """Return what several entries' intervals show together: mark, row to report, answer.
-
-    An entry counts where Holm's test over all of them finds a difference. Reported is the one that
-    is shown best, or else the first.
-    """
-    marks = _marks(rows)
+def _told(together: Together, nothing: str, better: str, worse: str) -> tuple[str, str]:
+    """Return what several entries' comparisons show together: mark and answer."""
+    marks = together.marks
     wins, losses = marks.count("▲"), marks.count("▼")
-    first = int(np.argmin(_p(rows))) if wins or losses else 0
-    mark, row = marks[first], rows[first]
     if wins and losses:
-        return "!", row, f"{better} on {wins}, worse on {losses}"
-    share = f" on {wins or losses} of {len(rows)}" if len(rows) > 1 else ""
-    return mark, row, {"▲": better + share, "▼": worse + share, "–": nothing}[mark]
-
-
-def _marks(rows: Sequence[Source]) -> list[str]:
-    """Return each entry's mark: its direction, if Holm's test over all entries finds one."""
-    adjusted = holm(_p(rows))
-    return [
-        row.direction("low", "high") if p < SIGNIFICANCE else "–"
-        for row, p in zip(rows, adjusted, strict=True)
-    ]
-
-
-def _p(rows: Sequence[Source]) -> np.ndarray:
-    """Return the two-sided p-values that belong to the rows' 95% intervals, by normal errors."""
-    low, high = (np.array([row.value(end) for row in rows]) for end in ("low", "high"))
-    half = np.maximum((high - low) / 2, np.finfo(float).tiny)
-    return 2 * ndtr(-ndtri(1 - SIGNIFICANCE / 2) * np.abs(low + high) / 2 / half)
+        return "!", f"{better} on {wins}, worse on {losses}"
+    if not wins and not losses:
+        return "–", nothing
+    share = f" on {wins or losses} of {len(marks)}" if len(marks) > 1 else ""
+    return ("▲", better + share) if wins else ("▼", worse + share)

@@ -235,7 +235,7 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
         else:
             raise BenchmarkError(
                 f"{origin}: id {question_id!r} is at {kept[question_id][0]} and again at {place}; "
-                f"ids must be reject_duplicate_keys"
+                f"ids must be unique"
             )
     if not kept:
         condition = f" whose {column} is {questions.split!r}" if column else ""

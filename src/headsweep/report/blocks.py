@@ -15,9 +15,9 @@ from markupsafe import Markup, escape
 
 from headsweep import paths
 from headsweep.analysis import cut, unlike
+from headsweep.analysis.comparisons import rival
 from headsweep.analysis.facts import Cell, Columns, Sentence, Source, cells_of
 from headsweep.analysis.latex import PRINTED
-from headsweep.analysis.verdicts import rival
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, RunFiles, find_exhibit
@@ -272,8 +272,8 @@ def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[
     for name in getattr(config, f"{wildcard}s"):
         facts = Facts(subject=title(config, f"{wildcard}s", name))
         if wildcard == "selector":
-            method, most = rival(config, name)
-            facts = replace(facts, rival=method, most=most)
+            held = rival(config, name)
+            facts = replace(facts, rival=held.method, most=held.n)
         elif wildcard == "frontier":
             file = Store(config).path(kind, frontier=name, **names)
             facts = replace(facts, budget=read_record(file)["primary_budget"])

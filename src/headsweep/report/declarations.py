@@ -19,7 +19,7 @@ class Facts:
     rival: str = ""
     """Of a selector: the method that it is held against."""
     most: int = 0
-    """Of a selector: the largest number of answers."""
+    """Of a selector: the largest number of answers that SPRINT and that method have."""
     budget: int | None = None
     """Of a frontier: the tokens of its test, as a multiple of an answer's."""
 

@@ -12,9 +12,9 @@ from markupsafe import Markup
 from headsweep import paths
 from headsweep.analysis import advice, powers, unlike
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
+from headsweep.analysis.comparisons import rival, with_rivals
 from headsweep.analysis.facts import Cell, Sentence, Source
 from headsweep.analysis.gains import GAINS, HEADS, shown
-from headsweep.analysis.verdicts import rival
 from headsweep.config import Config
 from headsweep.planning.titles import title, titles
 from headsweep.report.blocks import Picture, Section, fill, table
@@ -52,7 +52,8 @@ class SectionPlan:
 def first_figure(config: Config, selector: str) -> dict[str, Markup]:
     """Return charts of Pass@N of a selector and of sampling, by answers and by tokens."""
     rows = Source.read(config, CURVES, selector=selector).rows
-    other, most = rival(config, selector)
+    held = rival(config, selector)
+    other, most = held.method, held.n
     rows = rows[rows["n"] <= most].assign(**100 * rows[["pass_at_n", "low", "high"]])
     rows_of_method = dict(tuple(rows.groupby("method")))
     labels = {SPRINT: "SPRINT", other: other.replace("=", " = "), COVER: "greedy cover"}
@@ -131,10 +132,9 @@ def sampling(config: Config, section: Section) -> None:
         section.lead.append(
             Sentence("{selector}: {likeness}", selector=selector_title, likeness=likeness)
         )
-    rivals = {name: rival(config, name) for name in config.selectors}
-    compared = {name: (method, most) for name, (method, most) in rivals.items() if method}
-    for name, (method, most) in compared.items():
-        section.lead.append(advice.of_selector(config, name, method, most, len(compared)))
+    together = with_rivals(config)
+    for comparison in together.comparisons:
+        section.lead.append(advice.of_selector(config, together, comparison))
 
 
 def _likeness(config: Config, selector: str) -> Sentence:

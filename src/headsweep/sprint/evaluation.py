@@ -39,8 +39,10 @@ TESTED = ["difference", "low", "high", "p", "adjusted"]
 the p-value, and that after Holm's correction over all with which a method is compared at this N."""
 
 WORTH = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other", *TESTED]
+WORTH += ["freedom"]
 """Columns of the table of what the question's embedding is worth: Pass@N of the method, of another
-that ignores the question, and their paired difference. `n` is one of `SHOWN_N` or `MEAN`."""
+that ignores the question, and their paired difference with its degrees of freedom
+(`headsweep.statistics.differences.MEASURES`). `n` is one of `SHOWN_N` or `MEAN`."""
 
 SHUFFLED = "shuffled questions"
 """A method with the questions' embeddings shuffled and all else equal."""
@@ -49,17 +51,17 @@ IGNORING = (SHUFFLED, methods.COVER, methods.POOL)
 WHOLE_POOL = "all heads"
 
 APART = ["difference_apart", "low_apart", "high_apart"]
-PAIRED = ["method", "n", *TESTED, "by_questions", "by_draw", "by_seed"]
+PAIRED = ["method", "n", *TESTED, "by_questions", "by_draw", "by_seed", "freedom"]
 PAIRED += ["band_low", "band_high", "peak", "peak_low", "peak_high", "resembling", "unknown"]
 PAIRED += APART
 """Columns of the paired table: SPRINT minus method at every N, and the standard errors of the
 difference that come from the choice of test questions, the draw of training questions and the
-seeds; empty where these were not varied. The band holds at all N of a method at once. The peak is
-the N of a method's largest difference, with a 95% interval over questions. Last come the numbers of
-test questions that resemble a training question and of those of which that is unknown, and, where
-some are, the difference on the others. The table of votes has the same columns: the accuracy of the
-majority of SPRINT's N answers minus that of one greedy answer of the base model, and minus that of
-the majority of N samples.
+seeds; empty where these were not varied; and its degrees of freedom. The band holds at all N of a
+method at once. The peak is the N of a method's largest difference, with a 95% interval over
+questions. Last come the numbers of test questions that resemble a training question and of those of
+which that is unknown, and, where some are, the difference on the others. The table of votes has the
+same columns: the accuracy of the majority of SPRINT's N answers minus that of one greedy answer of
+the base model, and minus that of the majority of N samples.
 """
 
 ABLATION = ["reading", "geometry", "diversity", "embedder", "n", "pass_at_n", "against", *TESTED]

@@ -13,7 +13,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from headsweep.statistics.intervals import holm, paired_interval, paired_test
+from headsweep.statistics.intervals import (
+    holm,
+    paired_freedom,
+    paired_interval,
+    paired_test,
+)
 
 SUBSAMPLE = 2 / 3
 """Share of the training questions in each subsample."""
@@ -28,9 +33,11 @@ then subsamples), and by seed. A method that no training question or seed change
 which is held against each of the other method's."""
 
 MEASURES = ["difference", "low", "high", "p", "by_questions", "by_draw", "by_seed"]
-"""The mean difference; its 95% interval; the two-sided p-value; and its standard errors that come
-from the choice of questions, the draw of training questions and the seeds, NaN where these were not
-varied."""
+MEASURES += ["freedom"]
+"""The mean difference; its 95% interval; the two-sided p-value; its standard errors that come from
+the choice of questions, the draw of training questions and the seeds, NaN where these were not
+varied; and the degrees of freedom of Student's quantile in interval and test, infinite for the
+normal one."""
 
 
 def largest_n(outcomes: Outcomes) -> int:
@@ -102,6 +109,7 @@ def _difference(first: Outcomes, second: Outcomes) -> pd.DataFrame:
     table["by_questions"] = lead.std(axis=0) / np.sqrt(len(lead))
     for name in ("by_draw", "by_seed"):
         table[name] = np.sqrt(sources[name][0]) if name in sources else np.nan
+    table["freedom"] = paired_freedom(lead, components)
     return table
 
 

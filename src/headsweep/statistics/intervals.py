@@ -73,6 +73,15 @@ def paired_test(
     return 2 * stdtr(freedom, -np.abs(mean) / error)
 
 
+def paired_freedom(
+    differences: Real[np.ndarray, "questions columns"],
+    components: Sequence[tuple[Values, int]] = (),
+) -> Float[np.ndarray, " columns"]:
+    """Return the degrees of freedom of the quantile in `paired_interval`; infinite: normal."""
+    _, _, freedom = _estimated(differences, components)
+    return freedom
+
+
 def _estimated(
     differences: Real[np.ndarray, "questions columns"], components: Sequence[tuple[Values, int]]
 ) -> tuple[Values, Values, Values]:

@@ -92,10 +92,12 @@ def smallest_difference(low: float, high: float, tests: int = 1) -> float:
 
     The half width is the normal quantile of `LEVEL` times the standard error. The difference must
     be as many standard errors as the quantile of the corrected level and that of the power add up
-    to. `tests` is the number of comparisons that the test is corrected over.
+    to. NaN if that is above 1. `tests` is the number of comparisons that the test is corrected
+    over.
     """
     error = (high - low) / 2 / ndtri((1 + LEVEL) / 2)
-    return float(error * (ndtri(1 - (1 - LEVEL) / 2 / tests) + ndtri(POWER)))
+    least = float(error * (ndtri(1 - (1 - LEVEL) / 2 / tests) + ndtri(POWER)))
+    return least if least <= 1 else math.nan
 
 
 def _most_lost(changed: Int[np.ndarray, " counts"], tail: float) -> Float[np.ndarray, " counts"]:

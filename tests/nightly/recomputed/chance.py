@@ -18,12 +18,16 @@ SELDOM = 1e-4
 
 
 class Difference(NamedTuple):
-    """A mean paired difference, its 95% interval and two-sided p-value."""
+    """A mean paired difference, its 95% interval and two-sided p-value.
+
+    The degrees of freedom are Student's, infinite for the normal quantile.
+    """
 
     mean: float
     low: float
     high: float
     p: float
+    freedom: float = np.inf
 
 
 def paired(first, second=None):
@@ -52,12 +56,13 @@ def paired(first, second=None):
         parts.append((2 * max(between - noise, 0.0), redraws - 1))
     total = sum(part for part, _ in parts)
     freedom = total**2 / sum(part**2 / own for part, own in parts)
-    of = t(freedom) if len(parts) > 1 else norm
+    freedom = freedom if len(parts) > 1 else np.inf
+    of = t(freedom)
     middle, error = added.mean(), np.sqrt(total)
     half = of.ppf(1 - LEVEL / 2) * error
     mean = float(np.mean(leads[0]))
     low, high = max(middle - half, -1.0), min(middle + half, 1.0)
-    return Difference(mean, low, high, 2 * of.sf(abs(middle) / error))
+    return Difference(mean, low, high, 2 * of.sf(abs(middle) / error), freedom)
 
 
 def _side_by_side(first, second):
@@ -67,7 +72,7 @@ def _side_by_side(first, second):
 
 def jointly(found, entries):
     """Return an interval that holds for so many entries at once (Bonferroni)."""
-    wider = norm.isf(LEVEL / 2 / entries) / norm.isf(LEVEL / 2)
+    wider = t.isf(LEVEL / 2 / entries, found.freedom) / t.isf(LEVEL / 2, found.freedom)
     middle, half = (found.low + found.high) / 2, (found.high - found.low) / 2 * wider
     return found._replace(low=middle - half, high=middle + half)
 

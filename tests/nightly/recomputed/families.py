@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from recomputed.chance import LEVEL, holm, paired, resampled, sign, smallest_difference
+from recomputed.chance import LEVEL, holm, jointly, paired, resampled, sign, smallest_difference
 from recomputed.run import Fact
 from recomputed.selectors import drawn
 
 SAMPLING, HEADS = "sampling", "head"
 BUDGETS = (8, 4, 2, 1)
 """Tokens of all answers, in multiples of the base model's: the largest that all reach is tested."""
+_OUTCOMES = "passed", "majority"
 MISSED = 0.05
 """Largest share of resamples of the questions in which a family may miss the budget."""
 
@@ -130,11 +131,11 @@ def _verdict(families, base, budget):
     at = {
         (name, outcome): [[_at_budget(getattr(family, outcome), family.tokens, base, budget)]]
         for name, family in families.items()
-        for outcome in ("passed", "majority")
+        for outcome in _OUTCOMES
     }
     found, p = {}, {}
     for pairs in together:  # each list is corrected alone, over both outcomes
-        keys = [*product(pairs, ("passed", "majority"))]
+        keys = [*product(pairs, _OUTCOMES)]
         tested = [paired(at[own, outcome], at[other, outcome]) for (own, other), outcome in keys]
         found |= dict(zip(keys, tested, strict=True))
         p |= dict(zip(keys, holm([each.p for each in tested]), strict=True))
@@ -142,12 +143,17 @@ def _verdict(families, base, budget):
     lead = found[first]
     against = [((HEADS, each), "passed") for each in others]
     beaten = [pair for pair in against if p[pair] < LEVEL and found[pair].mean > 0]
+    shown = p[first] < LEVEL
+    versus_sampling = [found[pair, outcome].p for pair in together[0] for outcome in _OUTCOMES]
+    # Holm's correction holds a difference that it shows to as many tests as have no smaller p.
+    left = sum(own >= lead.p for own in versus_sampling) if shown else len(versus_sampling)
+    joint = jointly(lead, left)
     told = {
         "budget": budget,
         "difference": 100 * lead.mean,
-        "low": 100 * lead.low,
-        "high": 100 * lead.high,
-        "sign": sign(lead) if p[first] < LEVEL else 0,
+        "low": 100 * joint.low,
+        "high": 100 * joint.high,
+        "sign": sign(lead) if shown else 0,
         "beaten": len(beaten),
         "families": len(others),
         "shows": 100 * smallest_difference(lead, 2 * len(together[0])),  # corrected over its list

@@ -4,7 +4,6 @@ from math import comb
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from recomputed.chance import LEVEL, holm, jointly, paired, sign, smallest_difference
 from recomputed.run import Fact
@@ -29,7 +28,9 @@ def _sampling(selectors):
         paired(own.passed(own.most), [[own.sampled(rival, own.most)]])
         for own, rival in zip(selectors, rivals, strict=True)
     ]
-    reported, told = _together("sampling", leads)
+    # A rival that the test questions pick counts as often as there were samplings to pick from.
+    counts = [1 if own.section["versus"] else len(own.section["sampling"]) for own in selectors]
+    reported, told = _together("sampling", leads, counts)
     own = selectors[reported]
     return told | {
         ("sampling", "answers"): Fact(own.most),
@@ -42,33 +43,32 @@ def _sampling(selectors):
 def _question(selectors):
     """Return the numbers of the verdict on whether the question matters."""
     leads = [paired(own.passed(), own.shuffled()) for own in selectors]
-    reported, told = _together("question", leads)
+    reported, told = _together("question", leads, [1] * len(leads))
     own = selectors[reported]
     fixed = jointly(paired(own.passed(), own.covered()), len(leads))
-    return told | {
-        ("question", "p"): Fact(leads[reported].p),
-        ("question", "fixed"): Fact(1 if fixed.low > 0 else 0),
-    }
+    return told | {("question", "fixed"): Fact(sign(fixed))}
 
 
-def _together(topic, leads):
+def _together(topic, leads, counts):
     """Return which lead a verdict on several reports, and its numbers by topic and name.
 
     A lead counts where Holm's correction over all leaves it: the surest is reported, or else the
-    first. Its ends hold for all at once; power is that of the corrected test of the one.
+    first. Its ends hold for all at once; power is that of the corrected test of the one. Each lead
+    stands for a count of tests, all with its p-value.
     """
-    # Standard errors by which the middle of an interval is away from zero, read off its ends.
-    away = [norm.isf(LEVEL / 2) * abs(own.low + own.high) / (own.high - own.low) for own in leads]
-    adjusted = holm([2 * norm.sf(errors) for errors in away])
+    every = [own.p for own, count in zip(leads, counts, strict=True) for _ in range(count)]
+    corrected = holm(every)
+    adjusted = [corrected[every.index(own.p)] for own in leads]
     signs = [sign(own) if p < LEVEL else 0 for own, p in zip(leads, adjusted, strict=True)]
-    reported = int(np.argmax(away)) if any(signs) else 0
+    reported = int(np.argmin([own.p for own in leads])) if any(signs) else 0
     lead = leads[reported]
-    joint = jointly(lead, len(leads))
+    joint = jointly(lead, len(every))
     found = {
         "difference": 100 * lead.mean,
         "low": 100 * joint.low,
         "high": 100 * joint.high,
-        "shows": 100 * smallest_difference(lead, len(leads)),
+        "p": adjusted[reported],
+        "shows": 100 * smallest_difference(lead, len(every)),
         "sign": signs[reported],
         "many": len([own for own in signs if own]),
         "entries": len(leads),
