@@ -13,6 +13,7 @@ from headsweep.config import Config
 from headsweep.frontier import SAMPLING
 from headsweep.planning.titles import title
 from headsweep.sprint.methods import SPRINT, sampling
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.statistics.power import POWER
 from headsweep.tables import CURVES
 

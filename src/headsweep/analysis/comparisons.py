@@ -13,6 +13,7 @@ from headsweep.config import Config
 from headsweep.sprint import methods
 from headsweep.sprint.evaluation import TESTED
 from headsweep.sprint.methods import SPRINT
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.statistics.intervals import holm
 
 TESTED_AT_BUDGET = "order == 'ordered' and adjusted == adjusted"
