@@ -385,7 +385,7 @@ def test_answers_are_scored_together_as_far_as_their_logits_fit():
         checked._places = places
         checked._bound = math.inf  # these are no model's answers: how far off are they?
         seen = []
-        hook = loaded.model.register_forward_pre_hook(
+        hook = loaded.model.base_model.register_forward_pre_hook(
             lambda _, __, given, seen=seen: seen.append(len(given["input_ids"])), with_kwargs=True
         )
         assert list(checked.groups(iter(answers))) == answers

@@ -23,6 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from headsweep.generation.weights import Weights
 
+Hidden = Float[Tensor, "tokens hidden"]
 States = Float[Tensor, "layers 2 tokens kv_heads head_dim"]  # keys and values of one row
 _STEP = 64  # columns are allocated in multiples of this
 
@@ -53,9 +54,9 @@ class Segments:
     def __post_init__(self) -> None:
         rows = zip(self.starts, self.counts, strict=True)
         self.ends = [start + count for start, count in rows]
-        """Column behind each row's last token."""
+        """Column after each row's last token."""
         self.offsets = [0, *accumulate(self.counts)]
-        """Place of each row's first token among all tokens; behind them, the number of tokens."""
+        """Place of each row's first token among all tokens; after them, the number of tokens."""
         self.most_tokens = max(self.counts)
         """Largest number of tokens in a row."""
         self.width = max(self.ends)
@@ -140,7 +141,7 @@ class Segments:
         return kept, ranges(firsts, self.keep, self.device)
 
     def padded(self, tokens: Tensor) -> Tensor:
-        """Return what belongs to tokens row by row, rows of fewer tokens with zeros behind."""
+        """Return what belongs to tokens row by row, rows of fewer tokens with zeros after them."""
         if not self._is_ragged:
             return tokens.unflatten(0, (-1, self.most_tokens))
         laid = tokens.new_zeros(len(self.counts) * self.most_tokens, *tokens.shape[1:])

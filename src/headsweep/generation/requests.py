@@ -56,6 +56,8 @@ class Row:
     uniforms: np.ndarray = field(default_factory=lambda: np.empty(0))
     """One random number for each new token; none if decoding is greedy."""
     tokens: list[int] = field(default_factory=list)
+    resumed: int = 0
+    """How many of these, the first, another engine had found."""
     margin: float = math.inf
     accepted: int = 0
     watched: bool | None = None
