@@ -106,6 +106,8 @@ class Engine:
         if checked and self._decoder:
             self._check = Check(loaded, greedy=decoding.greedy)
         self._falls: list[str] = list(self._decoder.falls) if self._decoder else []
+        self._has_fallen = False
+        """Whether something has failed here since the trial of the decoder."""
         self._size_is_fixed = batch_size is not None
         self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
         self._under_way = UnderWay(self._new_row)
@@ -149,6 +151,8 @@ class Engine:
                 self._drafts[request.prompt] = base_answers[request.question_id]
         for request, tokens in begun.items():
             self._under_way.resume(request, tokens)
+        if self._has_fallen:  # an engine before may have written them as this one did
+            self._under_way.withdraw()
         for placebo in sorted(parts):
             yield from self._answer_all(parts[placebo], placebo)
         for variant, members in others.items():
@@ -235,12 +239,15 @@ class Engine:
     def begun(self) -> dict[Request, Begun]:
         """What another engine needs to go on with answers that have begun; another thread may ask.
 
-        Numeric placebos depend on the batch, so they begin anew, as do variants of weights.
+        Tokens are told once the first answers have passed the check, if there is one. Numeric
+        placebos depend on the batch, so they begin anew, as do variants of weights.
         """
         if self._edited:
             return {}
-        rows = self._under_way.begun.items()
-        return {request: tokens for request, tokens in rows if not request.variant.seed}
+        check = self._check
+        under_way = self._under_way
+        rows = under_way.begun if check is None or check.has_passed else under_way.withdrawn
+        return {request: tokens for request, tokens in rows.items() if not request.variant.seed}
 
     @property
     def _on_gpu(self) -> bool:
@@ -268,6 +275,7 @@ class Engine:
         What was answered by the former way, and not handed over, is answered again.
         """
         assert self._decoder is not None
+        self._has_fallen = True
         before = self._path
         if before == "dense":
             self._decoder = self._check = None
@@ -275,7 +283,7 @@ class Engine:
             self._decoder.step_down(cause)
             if self._check:
                 self._check = Check(self._loaded, greedy=self._decoding.greedy)
-        self._under_way.clear()
+        self._under_way.withdraw()
         self._falls.append(f"{before} to {self._path}: {cause}")
         _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
 
