@@ -351,7 +351,7 @@ class Server:
             return f"another engine of this store, which answers {variant}"
         if self._workers and all(worker.gpu for worker in self._workers):
             return f"GPU {self._workers[0].gpu}, where another model is loaded"
-        if not schedule.begun and any(other.begun for other in self._schedules.values()):
+        if not schedule.started and any(other.started for other in self._schedules.values()):
             return f"other answers before these {schedule.total}"
         return ""
 
