@@ -299,11 +299,11 @@ def choices(
 ) -> Iterator[Choice]:
     """Return the token chosen greedily at each place, and the gap of the best two logits there.
 
-    With `drawn`, these tokens are returned in place of the best. The logits are spoilt; `owners`
-    may go on behind the last place. All is read from the device at once.
+    With `drawn`, these tokens are returned in place of the best. The logits are overwritten;
+    `owners` may have more items than there are places. All is read from the device at once.
 
     Raises:
-        NotFiniteError: a logit is no number: the model's arithmetic has left its type's range.
+        NotFiniteError: a logit is infinite or no number.
     """
     if watch is not None and watch.watching:
         for place, (row, number) in enumerate(islice(owners, len(logits))):
@@ -314,8 +314,6 @@ def choices(
         tokens = drawn
     # Float64 holds a token's number exactly.
     numbers, gaps_read = torch.stack([tokens.double(), gaps.double()]).tolist()
-    if any(map(math.isnan, gaps_read)):
-        raise NotFiniteError(
-            "the model's logits are not finite: float16 is too narrow for it; use dtype bfloat16"
-        )
+    if not all(map(math.isfinite, gaps_read)):
+        raise NotFiniteError("the model's logits are not finite")
     return zip(map(int, numbers), gaps_read, strict=True)

@@ -30,7 +30,13 @@ from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.modules import Modules
-from headsweep.generation.refusals import check_kind, check_request, too_little_memory
+from headsweep.generation.refusals import (
+    check_kind,
+    check_request,
+    no_room_for_noise,
+    not_finite,
+    too_little_memory,
+)
 from headsweep.generation.requests import (
     Answer,
     Drafted,
@@ -52,7 +58,8 @@ from headsweep.generation.sizing import (
 from headsweep.generation.under_way import UnderWay
 from headsweep.generation.unit import Begun
 from headsweep.generation.weights import fast_linear
-from headsweep.models.loaded import LoadedModel
+from headsweep.models.geometry import most_tokens
+from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import edited_weights
 from headsweep.variants import BASE, FAMILIES, Variant
 
@@ -96,7 +103,7 @@ class Engine:
         check_kind(config)
         self._loaded = loaded
         self._decoding = decoding
-        self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
+        self._positions = most_tokens(config) or sys.maxsize
         if self._on_gpu:
             avoid_compiling()
         self._decoder = decoder or Decoder.of(loaded)
@@ -180,7 +187,7 @@ class Engine:
                 self._fall(str(cause))
             except NotFiniteError as cause:
                 if self._check is None:  # the model's own modules, or as good as these
-                    raise
+                    raise not_finite(dtype_name(self._loaded.dtype)) from cause
                 self._fall(str(cause))
             except torch.OutOfMemoryError as error:
                 if self._batch_size == 1:

@@ -22,7 +22,7 @@ bfloat16; float16 has three more mantissa bits than bfloat16."""
 
 
 class NotFiniteError(ModelError):
-    """A logit is no number."""
+    """A logit is infinite or no number."""
 
 
 @dataclass(frozen=True)

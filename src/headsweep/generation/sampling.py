@@ -57,8 +57,10 @@ def sample(
     cumulative = weights.cumsum(-1)
     total = cumulative[:, -1:].contiguous()
     place = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
-    # Where rounding takes the product up to the total, the last token of any weight is meant.
+    # Where rounding takes the product up to the total, the last token of any weight is meant. Where
+    # weights are no numbers every place lies after the last: the caller finds out by the logits.
     place = torch.minimum(place, torch.searchsorted(cumulative, total))
+    place = place.clamp(max=cumulative.shape[-1] - 1)
     return tokens.gather(-1, place).squeeze(-1)
 
 
