@@ -123,12 +123,14 @@ class ModuleRows:
         self._take(slice(row, row + 1), slice(length), one_row)
         return one_row
 
-    def _take(self, rows: Any, columns: slice, into: ModuleRows) -> None:
+    def _take(self, rows: slice | Tensor, columns: slice, into: ModuleRows) -> None:
         into._visible = self._visible[rows, columns]
         for source, layer in zip(self._cache.layers, into._cache.layers, strict=True):
+            # Layers may be on several devices.
+            here = rows.to(source.keys.device) if isinstance(rows, Tensor) else rows
             layer.keys, layer.values = (
-                source.keys[rows, :, columns],
-                source.values[rows, :, columns],
+                source.keys[here, :, columns],
+                source.values[here, :, columns],
             )
 
 
