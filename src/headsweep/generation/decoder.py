@@ -60,10 +60,15 @@ def unchanged(index: int, segments: Segments, hidden: Hidden, joined: Joined) ->
 
 
 class Decoder:
-    """Runs a model on packed tokens; `attend` is by default the fastest that the device allows."""
+    """Runs a model on packed tokens; `attend` is by default the fastest that the device allows.
 
-    def __init__(self, loaded: LoadedModel, attend: Attention | None = None) -> None:
-        self.weights = Weights(loaded)
+    As many processes of this host as `copies` make a decoder of such weights.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, attend: Attention | None = None, *, copies: int = 1
+    ) -> None:
+        self.weights = Weights(loaded, copies)
         self.attend = attend or best(self.weights)
         self._rotations = torch.empty(0)
         self._loaded = loaded

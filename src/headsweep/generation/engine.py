@@ -6,8 +6,8 @@ first, and its answer is verified for every pruned variant instead of being deco
 `batch`). Numeric placebos are decoded from the prompt on, each by itself, in another order and with
 another number of rows: both decide who shares a batch with whom, so shapes, padding, and with them
 kernels and rounding. In fp32 tokens equal those of `transformers.generate` with the head's weights
-zeroed, up to an answer's first margin below 1e-3; sampled tokens do not depend on the batch, but at
-the edge of an interval (see `sampling`). What measured no better stands in `docs/LOG.md`.
+zeroed, up to an answer's first margin below 1e-3; sampled tokens do not depend on the batch, except
+at the edge of an interval (see `sampling`). What measured no better stands in `docs/LOG.md`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import logging
 import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,7 @@ from headsweep.generation.weights import fast_linear
 from headsweep.models.geometry import most_tokens
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import edited_weights
+from headsweep.planning.host import host_cores
 from headsweep.variants import BASE, FAMILIES, Variant
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_REFILL = 8  # prompts are prefilled when one row in this many is free: few at a time are dear
+_REFILL = 8  # prompts are prefilled when one row in this many is free: few at a time are expensive
 
 
 class Engine:
@@ -211,27 +213,36 @@ class Engine:
         """
         decoder = self._decoder
         check = self._check
-        with edited_weights(self._loaded.model, self._loaded.geometry, variant):
-            self._edited = True
+        with ExitStack() as restored:
             try:
+                restored.enter_context(
+                    edited_weights(self._loaded.model, self._loaded.geometry, variant)
+                )
+                self._edited = True
+                restored.callback(self._restore, decoder, check)
                 self._decode_weights_of_now()
-                for answer in self._answer_all(pending, 0):
-                    yield replace(answer, request=replace(answer.request, variant=variant))
-            finally:
-                self._edited = False
-                # After the last fall the modules answer, unchecked, whatever the weights.
-                if decoder and self._decoder:
-                    if self._check and self._decoder.falls:
-                        check = self._check.of_other_weights()
-                    decoder.follow(self._decoder)
-                    self._decoder = decoder
-                    self._check = check
+            except torch.OutOfMemoryError as error:
+                raise no_room_for_noise(variant) from error
+            for answer in self._answer_all(pending, 0):
+                yield replace(answer, request=replace(answer.request, variant=variant))
+
+    def _restore(self, decoder: Decoder | None, check: Check | None) -> None:
+        """Go on with a decoder and a check of the model's own weights after those of a variant."""
+        self._edited = False
+        # After the last fall the modules answer, unchecked, whatever the weights.
+        if decoder and self._decoder:
+            if self._check and self._decoder.falls:
+                check = self._check.of_other_weights()
+            decoder.follow(self._decoder)
+            self._decoder = decoder
+            self._check = check
 
     def _decode_weights_of_now(self) -> None:
         """Take a decoder of the weights that the model has now, if any, and check it anew."""
         if self._decoder is None:
             return
-        self._decoder = Decoder(self._loaded, self._decoder.attend)
+        # Each worker has noisy weights of its own; on a CPU there is one for each core.
+        self._decoder = Decoder(self._loaded, self._decoder.attend, copies=host_cores())
         if self._check:
             self._check = self._check.of_other_weights()
         while self._decoder and (cause := self._decoder.trial()) is not None:
@@ -317,10 +328,11 @@ class Engine:
         groups, drafted, waiting = self._plan(requests, placebo, size)
         verified = verified_rows(batch_size) if self._on_gpu else batch_size
         allocated = columns if self._on_gpu else 0  # on a CPU slots grow
+        of_verifier = allocated if drafted or waiting else 0
         with fast_linear(self._loaded.model), Modules(self._loaded) as modules:
             forward = self._decoder or modules
             batch = DecodingBatch(forward, self._decoding, size, self._check, allocated)
-            verifier = Verifier(forward, verified, self._check, allocated)
+            verifier = Verifier(forward, verified, self._check, of_verifier)
             while verifier.ready or groups or drafted or len(batch):
                 answers: list[Answer] = []
                 if verifier.ready and batch.free:
