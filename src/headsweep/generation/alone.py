@@ -1,6 +1,7 @@
 """A model that is loaded for one job's own measurement; no engine shares its GPU meanwhile."""
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -11,7 +12,7 @@ from headsweep import paths
 from headsweep.config import Config, Model
 from headsweep.errors import ModelError
 from headsweep.generation.client import ask_for_room
-from headsweep.generation.devices import devices, held
+from headsweep.generation.devices import devices, held, visible_devices
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning.store import Store
@@ -22,22 +23,16 @@ _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-def placement(section: Model) -> str:
-    """Return the device to load a model on outside of an engine.
-
-    Ranks are vLLM's own; here as many GPUs hold the layers of such a model, one after the other.
-    """
-    shared = section.tensor_parallel > 1 and section.device != "cpu"
-    return "balanced" if shared else section.device
-
-
 @contextmanager
 def placed(section: Model) -> Iterator[str]:
-    """Hold the GPU, if there is one, for a model outside of an engine; yield where to load it.
+    """Hold the GPUs, if there are any, for a model outside of an engine; yield where to load it.
 
-    Says once for which GPU it waits. An engine leaves when its plan is done, or no job comes.
+    Ranks are vLLM's own; here as many GPUs hold the layers of such a model, one after the other,
+    and from now on this process sees no others. Says once for which GPU it waits. An engine leaves
+    when its plan is done, or no job comes.
     """
-    place = placement(section)
+    place = section.device
+    device, *_ = devices(section.device, section.tensor_parallel)
     told: set[str] = set()
 
     def waits(gpu: str) -> None:
@@ -46,7 +41,11 @@ def placed(section: Model) -> Iterator[str]:
             told.add(gpu)
         ask_for_room()
 
-    with held(devices(place)[0], waits):
+    with held(device, waits):
+        if section.tensor_parallel > 1 and device.gpus:
+            # PyTorch looks at this when the first model is loaded.
+            os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(device.name.removeprefix("cuda:"))
+            place = "balanced"
         yield place
 
 
