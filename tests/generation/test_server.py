@@ -1,6 +1,7 @@
 """The engine process: real processes, a tiny model, and everything that may go wrong."""
 
 import contextlib
+import io
 import json
 import logging
 import os
@@ -14,7 +15,8 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest.mock import Mock
+from types import SimpleNamespace
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -22,7 +24,7 @@ import forked
 import inline
 from comparing import check, same_answers
 from headsweep import cli, paths
-from headsweep.errors import EngineError
+from headsweep.errors import ConfigError, EngineError
 from headsweep.generation import client, devices, server, sockets, worker
 from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.locks import Locks

@@ -63,7 +63,7 @@ class _Job:
     variant: Variant | None = None
 
     def tell(self, **message: Any) -> None:
-        """Send a message; a job that is gone, or does not listen, is none of our business."""
+        """Send a message; a job that is gone, or does not listen, is ignored."""
         with contextlib.suppress(OSError):
             self.connection.send(json.dumps(message).encode() + b"\n", socket.MSG_DONTWAIT)
 
@@ -387,7 +387,10 @@ def main() -> None:
             cause = str(error)
         except Exception as error:
             _LOG.exception("the engine failed")
-            cause = f"the engine failed: {cause_of(error)}"
+            cause = (
+                f"the engine failed: {cause_of(error)}; {order['log']} has more; run again: what "
+                f"it has answered is kept"
+            )
         except SystemExit:
             cause = _STOPPED
         finally:
