@@ -16,13 +16,12 @@ import gc
 import logging
 import sys
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from headsweep.errors import cause_of
@@ -31,6 +30,7 @@ from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.modules import Modules
+from headsweep.generation.plans import planned
 from headsweep.generation.refusals import (
     check_kind,
     check_request,
@@ -42,7 +42,6 @@ from headsweep.generation.requests import (
     Answer,
     Drafted,
     NotFiniteError,
-    Plan,
     Prompt,
     Request,
     Row,
@@ -325,7 +324,8 @@ class Engine:
         if self._on_gpu and not self._size_is_fixed:
             batch_size = rows_of(batch_size, columns, self._decoding)
         size = rows_together(batch_size, placebo) if placebo else batch_size
-        groups, drafted, waiting = self._plan(requests, placebo, size)
+        drafts = self._drafts if self._decoding.greedy and not placebo else None
+        groups, drafted, waiting = planned(requests, self._under_way, drafts, placebo, size)
         verified = verified_rows(batch_size) if self._on_gpu else batch_size
         allocated = columns if self._on_gpu else 0  # on a CPU slots grow
         of_verifier = allocated if drafted or waiting else 0
@@ -362,53 +362,6 @@ class Engine:
             if self._decoding.greedy and request.variant.is_base:
                 self._drafts[request.prompt] = answer.token_ids
         return answers, left
-
-    def _plan(self, requests: Iterable[Request], placebo: int, size: int) -> Plan:
-        """Plan requests, in groups of `size` rows at most; nothing of a placebo is verified."""
-        questions: dict[Prompt, dict[Variant, list[Request]]] = defaultdict(dict)
-        for request in requests:
-            questions[request.prompt].setdefault(request.variant, []).append(request)
-        groups: list[list[Request]] = []
-        drafted: list[Drafted] = []
-        waiting: dict[Prompt, list[Row]] = {}
-        for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
-            base = variants.pop(BASE, [])
-            if not placebo and self._verifies(prompt, base, variants):
-                every = [request for group in variants.values() for request in group]
-                under_way = [[request] for request in every if self._under_way.is_waiting(request)]
-                new = [request for request in every if not self._under_way.is_waiting(request)]
-                rows = [self._under_way.take(request) for request in new]
-                if rows and prompt in self._drafts:
-                    drafted.append(Drafted(self._drafts[prompt], rows))
-                elif rows:
-                    waiting[prompt] = rows
-                    base = base or [Request(rows[0].request.question_id, prompt)]
-                variants = {}
-                groups += under_way
-            groups += [group for group in (base, *variants.values()) if group]
-        # Drafts of like length are verified together.
-        drafted.sort(key=lambda question: -len(question.text))
-        if placebo:
-            order = np.random.default_rng(placebo).permutation(len(groups))
-            groups = [groups[place] for place in order]
-        return Plan(self._divided(groups, size), deque(drafted), waiting)
-
-    def _verifies(
-        self, prompt: Prompt, base: Sequence[Request], pruned: Collection[Variant]
-    ) -> bool:
-        """Tell whether verification pays: the base answer is known or asked for, or serves two."""
-        if not self._decoding.greedy or not pruned:
-            return False
-        return prompt in self._drafts or len(base) > 0 or len(pruned) > 1
-
-    def _divided(self, groups: Iterable[list[Request]], size: int) -> deque[list[Request]]:
-        """Return groups of `size` rows at most; one that has tokens already has its own group."""
-        parts: deque[list[Request]] = deque()
-        for group in groups:
-            parts += [[request] for request in group if self._under_way.is_waiting(request)]
-            new = [request for request in group if not self._under_way.is_waiting(request)]
-            parts += [new[start : start + size] for start in range(0, len(new), size)]
-        return parts
 
     def _take(self, groups: deque[list[Request]], batch: DecodingBatch) -> list[list[Row]]:
         """Take whole groups from the queue, if enough of the batch is free."""
