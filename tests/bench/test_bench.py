@@ -4,19 +4,21 @@ import json
 import random
 import re
 from math import isfinite
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
-from headsweep.bench import command, gpu, shapes
+from headsweep.bench import command, gpu, rivals, shapes, sweep
 from headsweep.bench.grading import _golds, answers, run
-from headsweep.bench.rivals import RIVALS, Costs, Work, floor, peak
+from headsweep.bench.rivals import RIVALS, Costs, Outcome, Work, floor, peak
 from headsweep.bench.shapes import Expansion
 from headsweep.bench.sweep import report
 from headsweep.cli import main
 from headsweep.errors import BenchmarkError, ModelError
+from headsweep.generation.requests import Answer, Request
 from headsweep.grading.graders import canonical
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_model
@@ -87,6 +89,9 @@ def test_the_benchmark_of_grading_prints_both_times_and_compares_the_verdicts(tm
     file.write_text("{}\n")
     with pytest.raises(BenchmarkError, match=r"golds.jsonl cannot be read .*name a file"):
         _golds(file)
+    file.write_text("")
+    with pytest.raises(BenchmarkError, match=r"golds.jsonl is empty; name a file"):
+        run(file=file, questions=4, variants=3, baseline=5, workers=1, seed=0)
 
 
 def test_one_token_costs_what_torch_counts():
@@ -98,6 +103,62 @@ def test_one_token_costs_what_torch_counts():
     expected = counter.get_total_flops()
     assert floor(work, {("q", "base"): [7]}, Costs.of(loaded)) == expected
     assert isfinite(peak(loaded))
+
+
+def test_a_model_of_transposed_weights_costs_what_torch_counts():
+    settings = {"n_embd": 24, "n_layer": 2, "n_head": 4, "vocab_size": 50, "n_positions": 8}
+    model = GPT2LMHeadModel(GPT2Config(**settings)).eval()
+    loaded = SimpleNamespace(model=model, geometry=find_heads(model))
+    costs = Costs.of(loaded)
+    assert (costs.layers, costs.projections, costs.rest) == (2, 2 * 3 * 24**2, 2 * 9 * 24**2)
+
+
+class FakeCrew:
+    """A crew whose engine answers, with products or none that were timed."""
+
+    setting = (1, 1)
+    costs = Costs(2, 10, 20, 4, 50)
+
+    def __init__(self, product_seconds):
+        self.timings = []
+        self._product_seconds = product_seconds
+
+    def ask(self, function):
+        return [1e9]
+
+    def measure(self, rival, work, *, timed=False):
+        self.timings.append(timed)
+        choices = {(q, str(v)): [5, 6] for q in work.prompts for v in work.variants}
+        return 1.0, Outcome(choices, product_flops=7e9, product_seconds=self._product_seconds)
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "product_seconds", "timed"), [(False, 0.5, True), (False, 0, True), (True, 1, False)]
+)
+def test_products_are_told_where_they_are_timed_and_not_on_a_gpu(on_gpu, product_seconds, timed):
+    crew = FakeCrew(product_seconds)
+    work = Work({"q": (1, 2)}, (BASE, Variant(0, 1)), 8)
+    rows, outcomes = {"engine": {}}, {}
+    sweep._measure(crew, rows, outcomes, work, 1, on_gpu=on_gpu)
+    assert any(crew.timings) == timed
+    told = not on_gpu and product_seconds > 0
+    assert ("fed_flops" in rows["engine"]) == told
+    facts = {"variants": ["base", "L00H01"], "questions": 1, "shape": "demo", "rows": rows}
+    last = report(facts | {"near_tie": 0.25}).splitlines()[-1]
+    assert ("GFLOP in products" in last) == told
+    assert "100.0% of the pruned models' answers unchanged" in last
+    assert "near ties (margin at most 0.25): 0" in last
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 0), (torch.bfloat16, 1)])
+def test_a_near_tie_is_one_of_the_models_type(dtype, near):
+    loaded = SimpleNamespace(dtype=dtype, eos_token_ids=(2,))
+    asked = Request("q", (1,), BASE)
+    runner = SimpleNamespace(run=lambda _: [Answer(asked, (5,), "eos", 0.2)])
+    outcome = Outcome()
+    rivals._collect(runner, loaded, Work({"q": (1,)}, (BASE,), 8), outcome)
+    assert len(outcome.near_ties) == near
+    assert outcome.choices == {("q", "base"): [5, 2]}
 
 
 def brute_force(work, choices, costs):

@@ -1,3 +1,4 @@
+import os
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -6,36 +7,44 @@ import pytest
 from example_config import STUDIES, changed, config
 from headsweep.compression import arm_jobs, arm_measurements
 from headsweep.config import parse
-from headsweep.generation import alone, prepare
+from headsweep.generation import alone, devices, prepare
 from headsweep.generation.devices import Device
 from headsweep.planning.batches import arms
 from headsweep.planning.store import Store
 
+GPUS = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
+
 
 @pytest.mark.parametrize(
-    ("model", "placement"),
+    ("model", "placement", "gpus", "visible"),
     [
-        ({"backend": "vllm", "tensor_parallel": 4}, "balanced"),
-        ({"backend": "vllm"}, "auto"),
-        ({"backend": "vllm", "tensor_parallel": 4, "device": "cpu"}, "cpu"),
-        ({"device": "cuda:1"}, "cuda:1"),
+        ({"backend": "vllm", "tensor_parallel": 2}, "balanced", GPUS[:2], "6,4"),
+        ({"backend": "vllm", "tensor_parallel": 4}, "balanced", GPUS, "6,4,2,0"),
+        ({"backend": "vllm"}, "auto", GPUS[:1], "6,4,2,0"),
+        ({"backend": "vllm", "tensor_parallel": 4, "device": "cpu"}, "cpu", [], "6,4,2,0"),
+        ({"device": "cuda:1"}, "cuda:1", GPUS[1:2], "6,4,2,0"),
+        ({"device": "balanced"}, "balanced", GPUS, "6,4,2,0"),
     ],
 )
-def test_a_model_of_several_ranks_of_vllm_is_measured_on_all_gpus(model, placement, monkeypatch):
+def test_a_model_of_several_ranks_of_vllm_is_measured_on_as_many_gpus(
+    model, placement, gpus, visible, monkeypatch
+):
     held = []
 
     @contextmanager
     def hold(device, waits):
-        held.append(device.name)
+        held.extend(device.gpus)
         yield
 
-    monkeypatch.setattr(alone, "devices", lambda device: [Device(device)])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,4,2,0")
+    monkeypatch.setattr(devices, "_visible_gpus", lambda: GPUS)
     monkeypatch.setattr(alone, "held", hold)
     monkeypatch.setattr(Store, "model_folder", lambda *_: Path("big"))
     monkeypatch.setattr(alone, "load_model", lambda _, **how: how)
     planned = config(models={"big": model})
     assert alone.with_model(planned, "big", lambda how: how["device"]) == placement
-    assert held == [placement]
+    assert held == gpus
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
 
 class AskedError(Exception):
@@ -58,7 +67,7 @@ def test_what_trains_measures_or_embeds_asks_for_the_gpu_first(job, device, monk
     def hold(device, waits):
         raise AskedError(device.name)
 
-    monkeypatch.setattr(alone, "devices", lambda device: [Device(device)])
+    monkeypatch.setattr(alone, "devices", lambda device, ranks: [Device(device)])
     monkeypatch.setattr(alone, "held", hold)
     monkeypatch.setattr(Store, "read", lambda *_, **__: None)
     with pytest.raises(AskedError, match=device):

@@ -87,7 +87,7 @@ def test_activations_load_no_model_onto_a_gpu_that_another_process_has(
 ):
     names = ("tiny", "greedy", "small")
     inline.run(run_config, *names, BASE)
-    monkeypatch.setattr(alone, "devices", lambda _: [Device("cpu", ("GPU-1",))])
+    monkeypatch.setattr(alone, "devices", lambda *_: [Device("cpu", ("GPU-1",))])
     asked, load = [], alone.load_model
 
     def ask_for_room():

@@ -254,7 +254,7 @@ def test_the_check_reads_numbers_and_scores_watched_answers_in_one_pass():
         while len(decoded):
             decoded.step()
         passes = []
-        loaded.model.register_forward_pre_hook(
+        loaded.model.base_model.register_forward_pre_hook(
             lambda _, __, given: passes.append(len(given["input_ids"])), with_kwargs=True
         )
         counts.clear()

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tiny_models
 import torch
@@ -27,20 +28,21 @@ from torch import nn
 
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
-from headsweep.generation import batch, check, decoder, engine, vllm_ranks
+from headsweep.generation import batch, check, decoder, engine, sampling, vllm_ranks, weights
 from headsweep.generation.attention import dense
 from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.check import Check
 from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.engine import Engine
-from headsweep.generation.requests import Answer, Request, Row
+from headsweep.generation.modules import ModuleRows, Modules, WholePass
+from headsweep.generation.requests import Answer, NotFiniteError, Request, Row
 from headsweep.generation.shared_pass import SharedPass
 from headsweep.generation.sizing import fitting_rows, rows_of
 from headsweep.generation.vllm import VllmModel
 from headsweep.generation.vllm_ranks import LayerEdit, RankLayers
 from headsweep.generation.weights import Weights, fast_linear
 from headsweep.models.geometry import AttentionLayer, HeadGeometry
-from headsweep.variants import BASE, Variant
+from headsweep.variants import BASE, Variant, numeric
 
 GIGABYTE = 1 << 30
 
@@ -385,7 +387,7 @@ def test_answers_are_scored_together_as_far_as_their_logits_fit():
         checked._places = places
         checked._bound = math.inf  # these are no model's answers: how far off are they?
         seen = []
-        hook = loaded.model.register_forward_pre_hook(
+        hook = loaded.model.base_model.register_forward_pre_hook(
             lambda _, __, given, seen=seen: seen.append(len(given["input_ids"])), with_kwargs=True
         )
         assert list(checked.groups(iter(answers))) == answers
@@ -461,3 +463,169 @@ def test_an_engine_on_a_gpu_takes_no_attention_that_compiles_at_each_width(on_gp
         assert not torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(was)
+
+
+def test_a_long_answer_is_scored_a_part_at_a_time(monkeypatch):
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    answers = [
+        Answer(request, tuple(range(3, 3 + length)), "eos", 1.0)
+        for request, length in zip(requests(), (13, 4, 12), strict=False)
+    ]
+    worst = []
+    for places in (1000, 5):
+        checked = Check(loaded)
+        checked._places = places
+        checked._bound = math.inf  # these are no model's answers
+        shapes = []
+        hook = loaded.model.lm_head.register_forward_hook(
+            lambda _, given, __, shapes=shapes: shapes.append(given[0].shape)
+        )
+        assert list(checked.groups(iter(answers))) == answers
+        hook.remove()
+        assert max(shape[:-1].numel() for shape in shapes) <= places
+        worst.append(checked.facts["worst"])
+    assert worst[1] == pytest.approx(worst[0], abs=1e-4)
+
+
+NOT_FINITE = {
+    torch.float32: "in float32: its weights are damaged, perhaps; fetch it again",
+    torch.bfloat16: "in bfloat16: its weights are damaged, perhaps; fetch it again",
+    torch.float16: "in float16: float16 is too narrow for it; use dtype bfloat16",
+}
+
+
+@pytest.mark.parametrize("dtype", NOT_FINITE)
+def test_logits_of_no_numbers_are_told_with_what_helps_a_type(dtype):
+    loaded = loaded_model(build("Qwen2").to(dtype))
+    answering = Engine(loaded, Decoding(max_new_tokens=3), 7, checked=False)
+    with torch.no_grad():
+        loaded.model.model.embed_tokens.weight.fill_(torch.nan)
+    with pytest.raises(ModelError, match=f"are not finite {NOT_FINITE[dtype]}$"):
+        list(answering.run(requests([BASE])))
+
+
+@pytest.mark.parametrize("warpers", [{}, {"top_k": 5}, {"top_p": 0.5}, {"top_k": 5, "top_p": 0.5}])
+@pytest.mark.parametrize("spoilt", [torch.nan, torch.inf])
+def test_logits_that_are_not_finite_are_told_when_tokens_are_sampled_too(spoilt, warpers):
+    decoded = DecodingBatch(Modules(loaded_model(build("Qwen2"))), Decoding(temperature=1), 2)
+    decoded._decoding = Decoding(temperature=0.7, **warpers)
+    decoded._rows = [Row(request, 9, (), np.full(9, 0.5)) for request in requests()[:2]]
+    logits = torch.randn(2, 30)
+    logits[1, 4] = spoilt
+    with pytest.raises(NotFiniteError):
+        decoded._choose(0, logits)
+
+
+@pytest.mark.parametrize("at", ["weights", "decoder", "trial"])
+def test_too_little_memory_for_noisy_weights_is_told_and_they_are_taken_back(at, monkeypatch):
+    loaded = loaded_model(build("Qwen2"))
+    answering = Engine(loaded, Decoding(max_new_tokens=3), 7)
+    before = {name: part.clone() for name, part in loaded.model.named_parameters()}
+    path = answering._decoder
+
+    def too_much(*_, **__):
+        raise torch.OutOfMemoryError("too much")
+
+    if at == "weights":
+        monkeypatch.setattr(torch, "from_numpy", too_much)
+    elif at == "decoder":
+        monkeypatch.setattr(decoder, "Weights", too_much)
+    else:
+        monkeypatch.setattr(Decoder, "_is_faithful", too_much)
+    with pytest.raises(ModelError, match=r"^W01S20 does not fit .* leave out the family `weights`"):
+        list(answering.run(requests(NOISY[:1])))
+    assert all(torch.equal(part, before[name]) for name, part in loaded.model.named_parameters())
+    monkeypatch.undo()
+    assert answering._decoder is path
+    assert answering.begun == {}
+    answers = {answer.request: answer for answer in answering.run(requests())}
+    assert_exact(loaded, answers, 3)
+
+
+def test_noisy_weights_are_copied_only_where_each_core_has_room_for_its_own(monkeypatch):
+    loaded = loaded_model(build("Qwen2"))
+    copied = 4 * sum(part.numel() for part in loaded.model.parameters())
+    monkeypatch.setattr(weights, "host_memory", lambda: 3 * 2.5 * copied)
+    packed = []
+    for cores in (2, 3):
+        monkeypatch.setattr(engine, "host_cores", lambda cores=cores: cores)
+        answering = Engine(loaded, Decoding(max_new_tokens=3), 7)
+        for _ in answering.run(requests(NOISY[:1])):
+            packed.append(answering._decoder.weights._packed)
+            break
+        assert answering._decoder.weights._packed  # one for all, forked
+    assert packed == [True, False]
+
+
+@pytest.mark.parametrize("decoding", [Decoding(max_new_tokens=4), Decoding(temperature=0.9)])
+def test_a_gpu_has_slots_for_verification_only_where_something_is_verified(
+    decoding, on_gpu, monkeypatch
+):
+    reserved = []
+    renew = SharedPass.renew
+
+    def told(self, slots, columns):
+        reserved.append(slots)
+        renew(self, slots, columns)
+
+    monkeypatch.setattr(SharedPass, "renew", told)
+    decoding = decoding.model_copy(update={"max_new_tokens": 4})
+    loaded = loaded_model(build("Qwen2"))
+    wanted = plan(random_prompts((9, 4)), VARIANTS)
+    list(Engine(loaded, decoding, 8, checked=False).run(wanted))
+    assert bool(reserved) == decoding.greedy
+    reserved.clear()
+    placebos = plan(random_prompts((9, 4)), numeric(1))
+    list(Engine(loaded, decoding, 8, checked=False).run(placebos))
+    assert not reserved
+
+
+def test_the_positions_of_a_model_are_found_whatever_its_config_calls_them():
+    loaded = loaded_model(tiny_models.build(DECODERS["Mpt"]))
+    vars(loaded.model.config).pop("max_position_embeddings")  # which MPT's own lack
+    positions = loaded.model.config.max_seq_len
+    prompt = (3,) * (positions - 2)
+    (answer,) = Engine(loaded, Decoding(max_new_tokens=9), 2).run([Request("q", prompt)])
+    assert len(answer.token_ids) == 2
+    with pytest.raises(ModelError, match=f"the model takes 1 to {positions - 1}"):
+        list(Engine(loaded, Decoding(), 2).run([Request("q", (3,) * positions)]))
+
+
+def test_rows_verified_by_the_modules_are_as_many_as_their_logits_fit(monkeypatch):
+    model = build("Olmo2")
+    loaded = loaded_model(model, eos=(2, 40))
+    wanted = plan(random_prompts((9,)), VARIANTS)
+    expected = answer_all(loaded, wanted)
+    most = 25  # places
+    monkeypatch.setattr(sampling, "_LOGIT_BYTES", 4 * tiny_models.VOCABULARY * most)
+    logits = WholePass.logits
+    seen = []
+
+    def told(self, chunks):
+        for slab in logits(self, chunks):
+            seen.append(len(slab))
+            yield slab
+
+    monkeypatch.setattr(WholePass, "logits", told)
+    assert_alike(answer_all(loaded, wanted), expected)
+    assert 0 < max(seen) <= most
+
+
+def test_the_index_of_rows_goes_where_each_layers_keys_are():
+    """With device `balanced` layers are on several devices, and token ids on the first."""
+    rows = ModuleRows(Modules(loaded_model(build("Olmo2"))))
+    rows._visible = torch.ones(3, 4, dtype=torch.long)
+    seen = []
+
+    class Elsewhere:
+        device = torch.device("meta")
+
+        def __getitem__(self, index):
+            seen.append(index[0].device.type)
+            return self
+
+    layer = SimpleNamespace(keys=Elsewhere(), values=Elsewhere())
+    rows._cache = SimpleNamespace(layers=[layer])
+    rows.keep([2, 0])
+    assert seen == ["meta", "meta"]
+    assert len(rows._visible) == 2

@@ -1,6 +1,7 @@
 """The engine process: real processes, a tiny model, and everything that may go wrong."""
 
 import contextlib
+import io
 import json
 import logging
 import os
@@ -14,7 +15,8 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest.mock import Mock
+from types import SimpleNamespace
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -22,7 +24,7 @@ import forked
 import inline
 from comparing import check, same_answers
 from headsweep import cli, paths
-from headsweep.errors import EngineError
+from headsweep.errors import ConfigError, EngineError
 from headsweep.generation import client, devices, server, sockets, worker
 from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.locks import Locks
@@ -190,9 +192,9 @@ def test_another_engine_goes_on_from_what_a_killed_one_had_begun(served, tmp_pat
     compared = Counter()
     assert same_answers(expected, table, compared)
     check(compared)
-    for (question, _), (tokens, _) in begun.items():
+    for (question, _), kept in begun.items():
         (whole,) = table.loc[table["question_id"] == question, "token_ids"]
-        assert tokens == list(whole[: len(tokens)])
+        assert kept.token_ids == list(whole[: len(kept.token_ids)])
 
 
 def test_a_job_that_finds_an_engine_needs_no_config_class(served):
@@ -315,6 +317,34 @@ def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_
     client.ask(work_on(served), HEADS[0], 2)
     assert len(read_table(output, ANSWERS)) == 4
     assert len(engines()) == 3
+
+
+def test_a_config_that_no_engine_reads_is_refused_before_one_starts(run_config, monkeypatch):
+    monkeypatch.setattr(client, "LINE_LIMIT", 1000)
+    monkeypatch.setattr(client, "_connect", None)
+    with pytest.raises(ConfigError, match=r"of run 'tiny' has [\d,]+ bytes as JSON, .* 1,000; div"):
+        client.ask(work_on(run_config), BASE, 1)
+
+
+def test_a_bug_of_the_engine_is_told_with_its_log_and_what_to_do(run_config, monkeypatch):
+    """The process itself is replaced: it ends where it would begin to serve."""
+    told = []
+    work = work_on(run_config)
+    values = run_config.model_dump(mode="json")
+    batch = tuple(work.keys.values())
+    request = client.JobRequest(values, "tiny", batch, "base", 1, "a run")
+    order = {**request._asdict(), "listener": 0, "idle": 1.0, "log": "results/engine.log"}
+    monkeypatch.setattr(server.sys, "stdin", io.StringIO(json.dumps(order)))
+    monkeypatch.setattr(server.os, "fork", lambda: 0)
+    monkeypatch.setattr(server.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(server.socket, "fromfd", lambda *_: MagicMock())
+    failing = SimpleNamespace(start_workers=lambda *_: 1 / 0, close=told.append)
+    monkeypatch.setattr(server, "Server", lambda *_: failing)
+    server.main()
+    assert told == [
+        "the engine failed: ZeroDivisionError: division by zero; results/engine.log has more; "
+        "run again: what it has answered is kept"
+    ]
 
 
 def test_other_settings_and_other_folders_have_engines_of_their_own(served, tmp_path, monkeypatch):

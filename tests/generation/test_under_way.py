@@ -1,5 +1,8 @@
 """Answers that an engine has begun, and that another one goes on with."""
 
+import json
+import math
+import zlib
 from pathlib import Path
 
 import pytest
@@ -16,13 +19,18 @@ from test_engine import (
 
 from headsweep import paths
 from headsweep.config import Decoding
-from headsweep.generation import engine, journal, worker
+from headsweep.generation import check, engine, journal, worker
+from headsweep.generation.attention import dense
+from headsweep.generation.check import Check
+from headsweep.generation.decoder import Decoder
 from headsweep.generation.engine import Engine
 from headsweep.generation.locks import Locks
 from headsweep.generation.requests import Request, Row
 from headsweep.generation.schedule import Schedule
+from headsweep.generation.under_way import UnderWay
 from headsweep.generation.unit import Begun
 from headsweep.generation.work import Work
+from headsweep.planning.store import journal_files
 from headsweep.variants import BASE, Variant
 
 SAMPLING = {"temperature": 0.9, "top_k": 20, "top_p": 0.9, "samples": 3, "seed": 7}
@@ -45,10 +53,11 @@ def test_another_engine_goes_on_and_decodes_nothing_twice(decoding, monkeypatch)
     ended = {answer.request: answer for answer, _ in zip(answers, range(4), strict=False)}
     begun = stopped.begun
     assert len({request.variant for request in begun}) > 1
-    for request, (tokens, margin) in begun.items():
+    for request, row in begun.items():
         whole = expected[request]
-        assert tokens == list(whole.token_ids[: len(tokens)])
-        assert margin >= whole.margin - 1e-4
+        assert row.token_ids == list(whole.token_ids[: len(row.token_ids)])
+        assert row.margin >= whole.margin - 1e-4
+        assert row.attempt == 0
 
     appended = []
     append = Row.append
@@ -128,6 +137,164 @@ def test_a_journal_gives_the_longest_of_what_has_begun_and_answers_come_first(ru
     told = {(BASE, key): Begun([1], 2.0) for key in (first, second)}
     question, sample = first
     kept = {"question_id": question, "sample": sample, "token_ids": [1], "margin": 2.0}
+    kept["attempt"] = 0
     assert schedule.begun_records(told | {(Variant(1, 4), first): Begun([1], 2.0)}) == {
         BASE: [kept]
     }
+
+
+def test_of_what_several_engines_have_begun_the_last_attempt_counts_not_the_longest(run_config):
+    """Each process has a file of its own, whose names are random: their order says nothing."""
+    work = Work(run_config, "tiny", "greedy", "small")
+    (first, second, third, _) = work.unanswered(BASE)
+
+    def written_by(writer, *records):
+        lines = []
+        for (question, sample), tokens, attempt in records:
+            record = {"question_id": question, "sample": sample, "token_ids": tokens, "margin": 0.5}
+            if attempt is not None:
+                record["attempt"] = attempt
+            body = json.dumps(record).encode()
+            lines.append(b"\n%08x %b" % (zlib.crc32(body), body))
+        path = work.journal(BASE)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name(f"{path.stem}.{writer}{path.suffix}").write_bytes(b"".join(lines))
+
+    # An engine that knows no attempts; one that has gone on from there, and found it to be wrong.
+    written_by("b", (first, [5, 6, 7], None), (second, [9, 9], None), (third, [4], None))
+    written_by("a", (first, [5, 6, 7, 8], 0), (first, [], 1), (second, [], 1), (second, [3], 1))
+    assert len(journal_files(work.journal(BASE))) == 2
+    begun = work.begun(BASE)
+    assert begun == {
+        first: Begun([], 0.5, 1),
+        second: Begun([3], 0.5, 1),
+        third: Begun([4], 0.5),
+    }
+    handed_out = Schedule(work, [BASE], 1, Locks(Path(paths.STORE_LOCKS))).next()
+    assert handed_out.begun == {(BASE, key): row for key, row in begun.items()}
+
+
+def test_rows_that_are_withdrawn_begin_anew_and_what_is_kept_of_them_is_told_off():
+    under_way = UnderWay(lambda request: Row(request, 9, ()))
+    wanted = requests()[:4]
+    under_way.resume(wanted[0], Begun([5, 6], 0.5))
+    under_way.resume(wanted[1], Begun([], math.inf, 2))
+    rows = {request: under_way.take(request) for request in wanted}
+    rows[wanted[2]].tokens.append(7)
+    assert under_way.begun == {
+        wanted[0]: Begun([5, 6], 0.5),
+        wanted[1]: Begun([], math.inf, 2),
+        wanted[2]: Begun([7], math.inf),
+    }
+    under_way.withdraw()
+    assert under_way.begun == under_way.withdrawn
+    assert under_way.withdrawn == {
+        wanted[0]: Begun([], math.inf, 1),
+        wanted[1]: Begun([], math.inf, 2),  # nothing was kept of this attempt
+        wanted[2]: Begun([], math.inf, 1),
+    }
+    anew = under_way.take(wanted[2])
+    anew.tokens.append(8)
+    assert under_way.begun[wanted[2]] == Begun([8], math.inf, 1)
+    anew.append(9, 0.1)
+    anew.limit = 3
+    anew.append(9, 0.1)
+    under_way.forget(wanted[2])
+    assert wanted[2] not in under_way.begun
+
+
+def test_a_worker_tells_at_once_of_what_was_begun_anew():
+    told = Begun([1] * 100, 0.5)
+    assert not worker._is_news(Begun([1] * 120, 0.5), told)
+    assert worker._is_news(Begun([1] * 150, 0.5), told)
+    assert worker._is_news(Begun([], math.inf, 1), told)
+    assert not worker._is_news(Begun([1] * 63, 0.5, 1), Begun([], math.inf, 1))
+    assert worker._is_news(Begun([1] * 64, 0.5, 1), Begun([], math.inf, 1))
+
+
+def test_tokens_are_kept_once_the_check_has_passed_and_withdrawn_when_the_path_falls(monkeypatch):
+    monkeypatch.setitem(check._ROWS, "cpu", 2)
+    monkeypatch.setattr(check, "GROUP", 1)
+    broken = []
+
+    def flash(*inputs):
+        return dense(*inputs) * (-1 if broken else 1)
+
+    held = []
+    hold = Check._hold
+
+    def told(self, answers):
+        held.append(running.begun)
+        hold(self, answers)
+
+    monkeypatch.setattr(Check, "_hold", told)
+    loaded = loaded_model(tiny_models.build(QWEN2), eos=tuple(range(2, 20)))
+    running = Engine(
+        loaded, Decoding(max_new_tokens=NEW_TOKENS), 4, Decoder(loaded, flash), checked=True
+    )
+    wanted = requests()
+    resumed = {wanted[0]: Begun([7, 8], 0.5)}
+    answers = running.run(wanted, begun=resumed)
+    next(answers)
+    assert held == [{}]
+    before = running.begun
+    assert before
+    assert all(row.token_ids and row.attempt == 0 for row in before.values())
+    broken.append(True)
+    withdrawn = []
+    fall = Engine._fall
+
+    def falls(self, cause):
+        fall(self, cause)
+        withdrawn.append(self.begun)
+
+    monkeypatch.setattr(Engine, "_fall", falls)
+    left = [answer.request for answer in answers]
+    assert running.facts["path"] == "dense"
+    again = withdrawn[0].keys()
+    assert again & set(left)
+    assert all(row == Begun([], math.inf, 1) for row in withdrawn[0].values())
+    # What an engine before has begun is not believed any more.
+    monkeypatch.setattr(Check, "_hold", hold)
+    fed = fed_texts(monkeypatch)
+    assert [*running.run(wanted[:1], begun=resumed)]
+    assert fed[0] == [len(wanted[0].prompt)]
+
+
+def test_sampled_answers_that_go_on_are_scored_by_their_logits_too():
+    loaded = loaded_model(tiny_models.build(QWEN2).bfloat16(), eos=())
+    settings = Decoding(max_new_tokens=60, **SAMPLING)
+    wanted = requests([Variant(0, 5)])[:5:2]  # whose prompts leave most positions free
+    begun = {request: Begun([7, 8] * 20, 0.5) for request in wanted}
+    running = Engine(loaded, settings, 3)
+    assert len([*running.run(wanted, begun=begun)]) == len(wanted)
+    facts = running.facts
+    assert "falls" not in facts
+    assert facts["check"]["audited"] > 0
+
+
+def test_a_wrong_engine_shows_in_sampled_answers_that_go_on(monkeypatch):
+    right = Decoder.logits
+    loaded = loaded_model(tiny_models.build(QWEN2).bfloat16(), eos=())
+    running = Engine(loaded, Decoding(max_new_tokens=60, **SAMPLING), 3)
+    monkeypatch.setattr(Decoder, "logits", lambda self, hidden: right(self, hidden).roll(1, -1))
+    wanted = requests([BASE])[:5:2]
+    begun = {request: Begun([7, 8] * 20, 0.5) for request in wanted}
+    assert len([*running.run(wanted, begun=begun)]) == len(wanted)
+    assert running.facts["path"] == "modules"
+
+
+def test_an_answer_given_twice_counts_once(run_config):
+    """A batch that failed is asked for again, and a unit from before its failure goes on."""
+    work = Work(run_config, "tiny", "greedy", "small")
+    schedule = Schedule(work, [BASE], 1, Locks(Path(paths.STORE_LOCKS)))
+    schedule.next()
+    (first, *rest) = work.unanswered(BASE)
+    answers = [{"question_id": key[0], "sample": key[1], "token_ids": []} for key in (first, *rest)]
+    assert not schedule.answered(BASE, answers[0])
+    assert not schedule.answered(BASE, answers[0])
+    assert schedule.done == 1
+    assert [schedule.answered(BASE, answer) for answer in answers[1:]] == [False, False, True]
+    assert schedule.done == schedule.total == 4
+    assert not schedule.answered(BASE, answers[1])
+    assert schedule.done == 4

@@ -18,8 +18,8 @@ from headsweep import paths
 from headsweep.config import Decoding, parse
 from headsweep.errors import ConfigError, ModelError
 from headsweep.generation import worker
+from headsweep.generation.devices import visible_devices
 from headsweep.generation.engine import Answer, Engine, Request
-from headsweep.generation.vllm import visible_devices
 from headsweep.models.load import load_model
 from headsweep.planning.inputs import check_devices
 from headsweep.planning.store import Store

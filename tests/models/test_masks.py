@@ -18,6 +18,7 @@ from transformers.pytorch_utils import Conv1D
 
 import headsweep
 from headsweep.errors import ModelError
+from headsweep.models import masks
 from headsweep.models.geometry import HeadGeometry, find_heads
 from headsweep.models.masks import edited_weights, pruned, variant_masks
 from headsweep.variants import BASE, Variant, noise_direction
@@ -354,3 +355,25 @@ def test_everything_that_is_offered_is_there():
     assert all(getattr(headsweep, name).__doc__ for name in headsweep.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = headsweep.nonsense
+
+
+def test_a_layer_on_another_device_than_the_one_before_is_left_out_there():
+    model = tiny_models.build(tiny_models.wide("Qwen2"))
+    geometry = find_heads(model)
+    with pruned(model, geometry, Variant.parse("L01K01")) as of_rows:
+        of_rows._masks[1] = of_rows._masks[1].to("meta", torch.float32)
+        after = torch.empty(1, 2, 3, device="meta")
+        assert of_rows._skip(1, model, (torch.ones(1, 2, 3),), {}, after).device.type == "meta"
+
+
+@pytest.mark.parametrize("name", ["base", "L01N02", "L01R00", "placebo01"])
+def test_what_changes_no_weights_reads_none(name, monkeypatch):
+    model = tiny_models.build(tiny_models.wide("Qwen2"))
+    monkeypatch.setattr(masks, "layer_noise", None)
+    with edited_weights(model, find_heads(model), Variant.parse(name)) as same:
+        assert same is model
+    with (
+        pytest.raises(ModelError, match="query heads"),
+        edited_weights(model, find_heads(model), Variant(1, 99)),
+    ):
+        pass

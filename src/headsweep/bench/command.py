@@ -13,7 +13,7 @@ RIVALS = ("published", "generate_batch", "vllm", "engine")
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `bench` to a command line."""
-    about = "Time engine, grading and plan; simulate the referee."
+    about = "Time engine, maps, grading and plan; simulate the referee."
     bench = commands.add_parser("bench", description=about)
     targets = bench.add_subparsers(title="benchmarks", metavar="WHAT", required=True)
     about = "Time one sweep with the published method, with its rivals and with the engine."

@@ -25,6 +25,7 @@ _SAME, _REWRITTEN = 0.2, 0.3
 """Shares of all answers: the gold answer as it is, and in another notation; the rest is wrong, half
 of it in another notation, too. With these shares half of the pairs of MATH are distinct."""
 _NUMBER = re.compile(r"\d+")
+_ADVICE = "name a file of JSON lines with an `answer`, such as math_train.jsonl.gz"
 _PATIENCE = 60
 """Seconds for a pair whose verdicts differ: math-verify judges a pair wrong when it times out."""
 
@@ -37,7 +38,7 @@ def run(
     The arguments are those of `headsweep bench grading`; `seed` is that of answers and sample.
 
     Raises:
-        BenchmarkError: the file lacks answers.
+        BenchmarkError: the file is empty, or lacks answers.
     """
     golds = _golds(file)[:questions]
     pairs = answers(golds, variants, seed)
@@ -141,9 +142,9 @@ def _by_math_verify(answer: str, gold: str, limit: int = 5) -> bool:
 def _golds(file: Path) -> list[str]:
     try:
         with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as lines:
-            return [json.loads(line)["answer"] for line in lines]
+            golds = [json.loads(line)["answer"] for line in lines]
     except (OSError, ValueError, KeyError) as error:
-        raise BenchmarkError(
-            f"{file} cannot be read ({error}); name a file of JSON lines with an `answer`, such as "
-            f"math_train.jsonl.gz"
-        ) from None
+        raise BenchmarkError(f"{file} cannot be read ({error}); {_ADVICE}") from None
+    if not golds:
+        raise BenchmarkError(f"{file} is empty; {_ADVICE}")
+    return golds

@@ -21,6 +21,7 @@ from headsweep.generation.engine import Engine, Request
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.generation.vllm import VllmEngine, VllmModel
 from headsweep.generation.weights import Linear, fast_linear
+from headsweep.models.geometry import is_linear
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import edited_weights
@@ -97,26 +98,27 @@ def generate_batch(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
 def engine(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     """Answer with the engine."""
     runner = Engine(loaded, Decoding(max_new_tokens=work.max_new_tokens), None)
-    _collect(runner, loaded.eos_token_ids, work, outcome)
+    _collect(runner, loaded, work, outcome)
 
 
 def vllm(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     """Answer with vLLM, one pruned model at a time."""
     model = _in_vllm(loaded.folder, dtype_name(loaded.dtype), "auto", 1)
     runner = VllmEngine(model, Decoding(max_new_tokens=work.max_new_tokens))
-    _collect(runner, loaded.eos_token_ids, work, outcome)
+    _collect(runner, loaded, work, outcome)
 
 
 _in_vllm = cache(VllmModel)
 
 
-def _collect(runner: Any, ends: Sequence[int], work: Work, outcome: Outcome) -> None:
+def _collect(runner: Any, loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
+    near_tie = NEAR_TIE[dtype_name(loaded.dtype)]
     requests = [Request(q, p, v) for q, p in work.prompts.items() for v in work.variants]
     for answer in runner.run(requests):
-        end = ends[:1] if answer.stop_reason == "eos" else ()
+        end = loaded.eos_token_ids[:1] if answer.stop_reason == "eos" else ()
         key = answer.request.question_id, str(answer.request.variant)
         outcome.choices[key] = [*answer.token_ids, *end]
-        if answer.margin <= NEAR_TIE["float32"]:
+        if answer.margin <= near_tie:
             outcome.near_ties.add(key)
 
 
@@ -171,7 +173,10 @@ def answer(loaded: LoadedModel, rival: str, work: Work, timed: bool) -> Outcome:
 
 @contextmanager
 def timed_products(outcome: Outcome) -> Iterator[None]:
-    """Add up the arithmetic and the time of all products of `Linear` inside the block."""
+    """Add up the arithmetic and the time of all products of `Linear` inside the block.
+
+    On a GPU the time would be that of launching them.
+    """
 
     def timing(name: str) -> Any:
         right = getattr(Linear, name)
@@ -206,7 +211,7 @@ class Costs:
         weights = {
             f"{layer.block}.{name}": 2 * module.weight.numel()
             for name, module in loaded.model.get_submodule(layer.block).named_modules()
-            if isinstance(module, nn.Linear)
+            if is_linear(module)
         }
         attention = layer.name.rpartition(".")[0] + "."
         inside = [cost for name, cost in weights.items() if name.startswith(attention)]

@@ -1,6 +1,7 @@
 """A model that one job loads to measure or train it; nothing else shares its GPU meanwhile."""
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -10,7 +11,7 @@ import torch
 from headsweep.config import Config, Model
 from headsweep.errors import ModelError
 from headsweep.generation.client import ask_for_room
-from headsweep.generation.devices import devices, held
+from headsweep.generation.devices import Device, devices, held, visible_devices
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning.store import Store
@@ -20,30 +21,30 @@ _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-def placement(section: Model) -> str:
-    """Return the device to load a model on outside of an engine.
-
-    Ranks are vLLM's own; here as many GPUs hold the layers of such a model, one after the other.
-    """
-    shared = section.tensor_parallel > 1 and section.device != "cpu"
-    return "balanced" if shared else section.device
-
-
 @contextmanager
 def placed(section: Model) -> Iterator[str]:
-    """Hold the GPU, if there is one, for a model outside of an engine; yield where to load it."""
-    place = placement(section)
-    with gpu_held(place):
+    """Hold the GPUs, if there are any, for a model outside of an engine; yield where to load it.
+
+    Ranks are vLLM's own; here as many GPUs hold the layers of such a model, one after the other,
+    and from now on this process sees no others.
+    """
+    with gpu_held(section.device, section.tensor_parallel) as device:
+        place = section.device
+        if section.tensor_parallel > 1 and device.gpus:
+            # PyTorch looks at this when the first model is loaded.
+            os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(device.name.removeprefix("cuda:"))
+            place = "balanced"
         yield place
 
 
 @contextmanager
-def gpu_held(place: str = "auto") -> Iterator[None]:
-    """Hold the GPUs of a place, if it has any: ``auto`` is the first one, if there is one.
+def gpu_held(place: str = "auto", ranks: int = 1) -> Iterator[Device]:
+    """Hold the GPUs of a place, if it has any: ``auto`` is the first ones, if there are any.
 
     Says once for which GPU it waits. An engine leaves when its plan is done, or no job comes.
     Whoever holds a GPU neither holds it once more nor asks an engine, which would wait for it.
     """
+    device, *_ = devices(place, ranks)
     told: set[str] = set()
 
     def waits(gpu: str) -> None:
@@ -52,8 +53,8 @@ def gpu_held(place: str = "auto") -> Iterator[None]:
             told.add(gpu)
         ask_for_room()
 
-    with held(devices(place)[0], waits):
-        yield
+    with held(device, waits):
+        yield device
 
 
 def with_model(

@@ -23,6 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from headsweep.generation.weights import Weights
 
+Hidden = Float[Tensor, "tokens hidden"]
 States = Float[Tensor, "layers 2 tokens kv_heads head_dim"]  # keys and values of one row
 _STEP = 64  # columns are allocated in multiples of this
 
@@ -53,9 +54,9 @@ class Segments:
     def __post_init__(self) -> None:
         rows = zip(self.starts, self.counts, strict=True)
         self.ends = [start + count for start, count in rows]
-        """Column behind each row's last token."""
+        """Column after each row's last token."""
         self.offsets = [0, *accumulate(self.counts)]
-        """Place of each row's first token among all tokens; behind them, the number of tokens."""
+        """Place of each row's first token among all tokens; after them, the number of tokens."""
         self.most_tokens = max(self.counts)
         """Largest number of tokens in a row."""
         self.width = max(self.ends)
@@ -140,7 +141,7 @@ class Segments:
         return kept, ranges(firsts, self.keep, self.device)
 
     def padded(self, tokens: Tensor) -> Tensor:
-        """Return what belongs to tokens row by row, rows of fewer tokens with zeros behind."""
+        """Return what belongs to tokens row by row, rows of fewer tokens with zeros after them."""
         if not self._is_ragged:
             return tokens.unflatten(0, (-1, self.most_tokens))
         laid = tokens.new_zeros(len(self.counts) * self.most_tokens, *tokens.shape[1:])
@@ -213,11 +214,12 @@ class Slots:
     """Keys and values of any number of rows of a model; the buffer grows rarely.
 
     The buffer has six axes: [layers, 2, slots, columns, kv_heads, head_dim]. On the second axis
-    keys come first, then values. Layers with fewer heads than others leave the last ones unused.
+    keys come first, then values. Layers with fewer key/value heads than others leave the last ones
+    unused.
     """
 
     def __init__(self, weights: Weights) -> None:
-        self._heads = [layer.heads[1] for layer in weights.layers]
+        self._kv_heads = [layer.heads[1] for layer in weights.layers]
         self._weights = weights
         self._data = self._zeros(0, 0)
 
@@ -256,7 +258,7 @@ class Slots:
     def write(self, layer: int, segments: Segments, keys: Tensor, values: Tensor) -> None:
         """Put keys and values of tokens, [tokens, kv_heads, head_dim] each, where they belong."""
         for number, states in enumerate((keys, values)):
-            slots = self._data[layer, number, :, :, : self._heads[layer]]
+            slots = self._data[layer, number, :, :, : self._kv_heads[layer]]
             if segments.has_equal_columns and isinstance(segments.slot_index, slice):
                 columns = slice(segments.width - segments.most_tokens, segments.width)
                 slots[segments.slot_index, columns] = segments.padded(states)
@@ -266,14 +268,14 @@ class Slots:
     def read(self, layer: int, segments: Segments) -> tuple[Tensor, Tensor]:
         """Return rows' keys and values, [rows, width, kv_heads, head_dim] each."""
         # Columns are cut first: where rows are copied, no more than these are.
-        filled = self._data[layer, :, :, : segments.width, : self._heads[layer]]
+        filled = self._data[layer, :, :, : segments.width, : self._kv_heads[layer]]
         keys, values = filled[:, segments.slot_index]
         return keys, values
 
     def pool(self, layer: int) -> tuple[Tensor, Tensor]:
         """Return all slots' keys and values without a copy, [slots * capacity, kv_heads, head_dim].
 
-        All layers have the same number of heads.
+        All layers have the same number of key/value heads.
         """
         keys, values = self._data[layer].flatten(1, 2)
         return keys, values
@@ -297,14 +299,14 @@ class Slots:
         return self._data.shape[3]
 
     def _zeros(self, slots: int, columns: int) -> Tensor:
-        # Zeros, not rubbish: a masked column's weight is zero, and zero times NaN is NaN.
+        # Zeros, not uninitialised memory: a masked column's weight is zero, zero times NaN is NaN.
         weights = self._weights
-        heads = max(self._heads)
+        kv_heads = max(self._kv_heads)
         like = torch.empty(0, device=weights.device, dtype=weights.dtype)
-        sizes = (len(self._heads), 2, slots)
+        sizes = (len(self._kv_heads), 2, slots)
         if weights.device.type == "cpu":  # there each head's keys are read by themselves
-            return like.new_zeros(*sizes, heads, columns, weights.head_dim).transpose(3, 4)
-        return like.new_zeros(*sizes, columns, heads, weights.head_dim)
+            return like.new_zeros(*sizes, kv_heads, columns, weights.head_dim).transpose(3, 4)
+        return like.new_zeros(*sizes, columns, kv_heads, weights.head_dim)
 
 
 Attention = Callable[[Tensor, Slots, int, Segments, int | None], Tensor]  # `dense` or `flash`

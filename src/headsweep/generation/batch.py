@@ -71,7 +71,7 @@ class DecodingBatch:
         watch: Watch | None = None,
         columns: int = 0,
     ) -> None:
-        self._states: Any
+        self._states: SlotRows | ModuleRows
         if isinstance(forward, Decoder):
             self._states = SlotRows(forward, size, columns)
         else:
@@ -176,7 +176,7 @@ class Verifier:
         self._chunk, self._largest_chunk = FIRST_CHUNK, LARGEST_CHUNK
         self._counts_bases = False
         self._watch = watch
-        self._pass: Any
+        self._pass: SharedPass | WholePass
         if isinstance(forward, Decoder):
             self._pass = SharedPass(forward, most_rows, columns)
             self._most_tokens = PASS_TOKENS
@@ -225,12 +225,23 @@ class Verifier:
 
     def _rows_at_once(self, questions: Sequence[Drafted]) -> int:
         """Return how many rows go through a pass together; more are several questions' never."""
+        if isinstance(self._pass, WholePass):  # of one question, whose logits are there at once
+            most_compared = max(chunk.compared for chunk in self._chunks(questions[0]))
+            return max(1, min(self._most_rows, self._pass.most_places // most_compared))
         if not self._counts_bases:
             return self._most_rows
         if len(questions) > 1:  # `_take` has counted them
             return self._most_rows
         first_chunk = self._next(questions[0], 0).end
         return max(1, min(self._most_rows - 1, self._most_tokens // first_chunk))
+
+    def _chunks(self, drafted: Drafted) -> Iterator[Chunk]:
+        """Yield all chunks of a text."""
+        end = 0
+        while end < len(drafted.text):
+            chunk = self._next(drafted, end)
+            end = chunk.end
+            yield chunk
 
     def _next(self, drafted: Drafted, begin: int) -> Chunk:
         """Return the next chunk of a text: the prompt with a first part of the draft, then more."""
@@ -239,7 +250,7 @@ class Verifier:
         end = min(max(begin, prompt) + length, len(drafted.text))
         return Chunk(begin, end, end - max(begin, prompt - 1))
 
-    def _compare(self, run: Any) -> Iterator[Answer]:
+    def _compare(self, run: SharedPass | WholePass) -> Iterator[Answer]:
         """Compare the rows of a pass with their drafts; yield what is finished."""
         ends: dict[Drafted, int] = {}
         while run.pairs:
@@ -269,7 +280,9 @@ class Verifier:
             if len(staying) < len(run.pairs):
                 run.stay(staying)
 
-    def _own_choices(self, run: Any, chunks: Mapping[Drafted, Chunk]) -> list[list[Choice]]:
+    def _own_choices(
+        self, run: SharedPass | WholePass, chunks: Mapping[Drafted, Chunk]
+    ) -> list[list[Choice]]:
         """Feed each text's next chunk; return each row's choices at all places compared."""
         owners = (
             (row, len(row.tokens) + number)
@@ -299,11 +312,11 @@ def choices(
 ) -> Iterator[Choice]:
     """Return the token chosen greedily at each place, and the gap of the best two logits there.
 
-    With `drawn`, these tokens are returned in place of the best. The logits are spoilt; `owners`
-    may go on behind the last place. All is read from the device at once.
+    With `drawn`, these tokens are returned in place of the best. The logits are overwritten;
+    `owners` may have more items than there are places. All is read from the device at once.
 
     Raises:
-        NotFiniteError: a logit is no number: the model's arithmetic has left its type's range.
+        NotFiniteError: a logit is infinite or no number.
     """
     if watch is not None and watch.watching:
         for place, (row, number) in enumerate(islice(owners, len(logits))):
@@ -314,8 +327,6 @@ def choices(
         tokens = drawn
     # Float64 holds a token's number exactly.
     numbers, gaps_read = torch.stack([tokens.double(), gaps.double()]).tolist()
-    if any(map(math.isnan, gaps_read)):
-        raise NotFiniteError(
-            "the model's logits are not finite: float16 is too narrow for it; use dtype bfloat16"
-        )
+    if not all(map(math.isfinite, gaps_read)):
+        raise NotFiniteError("the model's logits are not finite")
     return zip(map(int, numbers), gaps_read, strict=True)

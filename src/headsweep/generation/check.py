@@ -1,16 +1,17 @@
-"""Is the fast path right? The model's own modules say so while it answers.
+"""Spot-checks the fast path against the model's own modules during generation.
 
 In float32 on a CPU a trial is enough (`Decoder.of`). Elsewhere code may run that was never run
 before, and half precision rounds so much that mistakes hide. There two things are checked:
 
-- The logits of the first tokens of some first rows. The truth are the logits that the modules
+- The logits of the first tokens of some first rows, or of the first new ones where a row goes on
+  from tokens of another engine. The truth are the logits that the modules
   compute in float32. The fast path may be off by little more than the modules are in the model's
   own type. A pruned row must also lie nearer to the truth of its variant than to that of the base
   model: a wrong head shows nowhere else.
 - The tokens of greedy answers. The modules score one answer in 64 again: the logit of each of its
   tokens must lie within a bound of the best.
 
-Answers leave in groups; if one of a group is wrong, none leaves.
+Answers leave in groups; if one is found to be wrong, none of its group leaves.
 """
 
 from __future__ import annotations
@@ -32,19 +33,18 @@ from torch import Tensor, nn
 
 from headsweep.generation.modules import ModuleRows, Modules
 from headsweep.generation.requests import NEAR_TIE, Answer, Request, Row
+from headsweep.generation.sampling import places_at_once
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.variants import BASE, Variant
 
 GROUP = 64
-"""Most answers that leave together. One of so many is scored."""
+"""Most answers that leave together. Of so many that come one after the other, one is scored."""
 _SECONDS = 20.0
 """An older group leaves with its next answer: a kill must not lose what a slow model has given."""
 _ROWS = {"cuda": 16, "cpu": 4}
 """How many first rows are watched, and how many answers the first group has."""
-_FIRST_TOKENS = 32  # of a row that is watched
+_FIRST_TOKENS = 32  # of a row that is watched, of those that are its own
 _COLUMNS = 512  # logits of a place that are kept
-_SCORED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
-"""Logits of answers that are scored in one pass take no more; a longer answer has its own pass."""
 _SLACK = 1.5  # error of the fast path, in root mean square, over that of the modules
 
 
@@ -77,7 +77,9 @@ class Check:
     """Holds answers of a fast path against the model's own modules.
 
     Sampled tokens are not the best ones: of sampled answers only logits are held. All is compared
-    where the model is, and numbers are read, not logits.
+    where the model is, and numbers are read, not logits. A token's bound is 4 times the modules'
+    own error, and `NEAR_TIE` at least. It has no upper limit: right decoders of some models in half
+    precision need more than 4 times `NEAR_TIE`.
     """
 
     def __init__(self, loaded: LoadedModel, *, greedy: bool = True) -> None:
@@ -87,13 +89,14 @@ class Check:
         place = "cpu" if loaded.device.type == "cpu" else "cuda"
         self._rows = _ROWS[place]
         embeddings = loaded.model.get_input_embeddings()
-        self._places = _SCORED_BYTES[place] // (4 * embeddings.num_embeddings)
-        """Logits of so many tokens are held in one pass."""
+        self._places = places_at_once(embeddings.num_embeddings, on_gpu=place != "cpu")
+        """Logits of so many tokens are there at once; a longer answer has its own pass."""
         self._watched: dict[Request, dict[int, Tensor]] = {}
         self._variants: Counter[Variant] = Counter()
         self._bound = NEAR_TIE[dtype_name(loaded.dtype)]
         self._counts = _Counts(bound=self._bound)
-        self._has_scored = False
+        self.has_passed = False
+        """Whether answers have been held, and were right."""
         self.watching = True
         """Whether logits of some row are still to be kept."""
 
@@ -120,7 +123,7 @@ class Check:
         They are those of the first tokens of the first rows, of unlike variants. It is decided once
         for each row: this is asked at each step.
         """
-        if number >= _FIRST_TOKENS:
+        if number - row.resumed >= _FIRST_TOKENS:
             return False
         if row.watched is None:
             row.watched = self._admits(row.request)
@@ -134,13 +137,14 @@ class Check:
     def groups(self, answers: Iterator[Answer]) -> Iterator[Answer]:
         """Yield answers once their group has been checked.
 
-        All of the first group are scored. Of `GROUP` later ones one is, drawn before they come:
-        some of them may have left by then.
+        All of the first group are scored. Of `GROUP` later ones one is, drawn before they come. A
+        group that leaves early may hold none that is scored, and some of the `GROUP` may have left
+        before the one that is.
 
         Raises:
             WrongAnswers: some are not the model's; their group is not yielded.
         """
-        if not self._has_scored:
+        if not self.has_passed:
             first = list(islice(answers, self._rows))
             yield from self._checked(first, first)
         group: list[Answer] = []
@@ -168,13 +172,13 @@ class Check:
     def _checked(self, group: Sequence[Answer], scored: Sequence[Answer]) -> Sequence[Answer]:
         """Return a group after it has been held against the modules."""
         begin = time.perf_counter()
-        self._hold(
-            [
-                answer
-                for answer in group
-                if (self._greedy and answer in scored) or self._watched.get(answer.request)
-            ]
-        )
+        held = [
+            answer
+            for answer in group
+            if (self._greedy and answer in scored) or self._watched.get(answer.request)
+        ]
+        self._hold(held)
+        self.has_passed = self.has_passed or bool(held)
         self._counts.seconds += time.perf_counter() - begin
         return group
 
@@ -189,24 +193,18 @@ class Check:
         self._variants[request.variant] += 1
         return True
 
+    @torch.inference_mode()
     def _hold(self, answers: Sequence[Answer]) -> None:
         """Hold answers against the modules: logits first, as each may widen the bound of tokens."""
-        scores = {}
+        watched: dict[Answer, Tensor] = {}
         gaps: list[tuple[Answer, Float[Tensor, ""]]] = []
-        watched = [answer for answer in answers if self._watched.get(answer.request)]
-        for together in self._passes(answers):
-            longest = len(together[-1].token_ids)
-            variants = [answer.request.variant for answer in together]
-            padded = self._scores(together, variants, longest + 1)
-            for answer, with_padding in zip(together, padded, strict=True):
-                logits = with_padding[longest - len(answer.token_ids) :]
-                if answer in watched:
-                    scores[answer] = self._thinned(logits[:_FIRST_TOKENS]).float()
-                self._has_scored = True
-                self._counts.scored += 1
-                if self._greedy and (gap := self._gap(answer, logits)) is not None:
-                    gaps.append((answer, gap))
-        self._hold_logits(watched, scores)
+        for answer, states in self._scored(answers):
+            self._counts.scored += 1
+            if kept := self._kept(answer):
+                watched[answer] = states[: max(kept) + 1][-_FIRST_TOKENS:].clone()
+            if self._greedy and (gap := self._gap(answer, states)) is not None:
+                gaps.append((answer, gap))
+        self._hold_logits(watched)
         if not gaps:
             return
         read = torch.stack([gap for _, gap in gaps]).tolist()
@@ -218,6 +216,23 @@ class Check:
                     f"a token of {request.variant} on question {request.question_id!r} lies "
                     f"{gap:.3g} below the best; {self._bound:.3g} is allowed"
                 )
+
+    def _scored(
+        self, answers: Sequence[Answer]
+    ) -> Iterator[tuple[Answer, Float[Tensor, "places hidden"]]]:
+        """Yield answers, and what the modules compute the logits of each of their tokens from.
+
+        So many places are an answer's tokens, and one more for what comes after the last.
+        """
+        for together in self._passes(answers):
+            longest = len(together[-1].token_ids)
+            rows = [Row(answer.request, 0, ()) for answer in together]
+            texts = [(*answer.request.prompt, *answer.token_ids) for answer in together]
+            with Modules(self._loaded) as modules:
+                states = ModuleRows(modules).hidden(rows, texts, longest + 1)
+            for answer, of_answer in zip(together, states, strict=True):
+                # Texts end at the same place: an answer's first token stands behind its padding.
+                yield answer, of_answer[longest - len(answer.token_ids) :]
 
     def _passes(self, answers: Sequence[Answer]) -> Iterator[list[Answer]]:
         """Yield answers that the modules score in one pass, the longest last."""
@@ -231,56 +246,61 @@ class Check:
         if together:
             yield together
 
-    def _hold_logits(self, answers: Sequence[Answer], scores: Mapping[Answer, Tensor]) -> None:
-        """Compare watched logits with the truth, and widen the bound by the modules' own error."""
-        kept = self._taken(answers)
+    def _hold_logits(self, watched: Mapping[Answer, Tensor]) -> None:
+        """Compare watched logits with the truth, and widen the bound by the modules' own error.
+
+        With each answer comes what the modules compute its logits from.
+        """
+        kept = {answer: self._take(answer) for answer in watched}
+        if len(self._watched) == self._rows and not any(self._watched.values()):
+            self.watching = False
         if not kept:
             return
-        for answer, comparison in self._comparisons(kept, scores).items():
+        for answer, comparison in self._comparisons(kept, watched).items():
             _judge(answer.request, comparison)
             # The bound follows the modules' own error: no wrong engine widens it.
             self._bound = max(self._bound, 4 * comparison.widest)
         self._counts.bound = max(self._counts.bound, self._bound)
 
-    def _taken(self, answers: Sequence[Answer]) -> dict[Answer, dict[int, Tensor]]:
-        """Take the logits that were kept of answers, by token; watching ends with the last row."""
-        taken = {}
-        for answer in answers:
-            logits = self._watched[answer.request]
-            self._watched[answer.request] = {}
-            within = {n: rows for n, rows in logits.items() if n <= len(answer.token_ids)}
-            if within:
-                taken[answer] = dict(sorted(within.items()))
-        if len(self._watched) == self._rows and not any(self._watched.values()):
-            self.watching = False
-        return taken
+    def _kept(self, answer: Answer) -> dict[int, Tensor]:
+        """Return the logits that were kept of an answer, by token: `_FIRST_TOKENS` at most."""
+        logits = self._watched.get(answer.request, {})
+        within = sorted(number for number in logits if number <= len(answer.token_ids))
+        first = within[-1] - _FIRST_TOKENS + 1 if within else 0
+        return {number: logits[number] for number in within if number >= first}
+
+    def _take(self, answer: Answer) -> dict[int, Tensor]:
+        """Do as `_kept`; let go of the logits: watching ends with the last row."""
+        kept = self._kept(answer)
+        self._watched[answer.request] = {}
+        return kept
 
     def _comparisons(
-        self, kept: Mapping[Answer, Mapping[int, Tensor]], scores: Mapping[Answer, Tensor]
+        self, kept: Mapping[Answer, Mapping[int, Tensor]], states: Mapping[Answer, Tensor]
     ) -> dict[Answer, _Comparison]:
         """Compare what was kept of answers with the truth, which takes one pass for all of them."""
-        first = {
-            answer: replace(answer, token_ids=answer.token_ids[: max(logits)])
-            for answer, logits in kept.items()
-        }
-        pruned = [answer for answer in kept if not answer.request.variant.is_base]
-        texts = [*first.values(), *(first[answer] for answer in pruned)]
-        variants = [answer.request.variant for answer in kept] + [BASE] * len(pruned)
-        longest = max(len(text.token_ids) for text in texts)
+        own: dict[Answer, Answer] = {}
+        without: dict[Answer, Answer] = {}
+        for answer, logits in kept.items():
+            own[answer] = replace(answer, token_ids=answer.token_ids[: max(logits)])
+            base = replace(answer.request, variant=BASE)
+            without[answer] = replace(own[answer], request=base)
+        texts = [*dict.fromkeys([*own.values(), *without.values()])]
         with in_float32(self._loaded.model):
-            exact = self._thinned(self._scores(texts, variants, longest + 1))
-        truths = dict(zip(kept, exact[: len(kept)], strict=True))
-        bases = truths | dict(zip(pruned, exact[len(kept) :], strict=True))
+            exact = {
+                text: states_of[-_FIRST_TOKENS:].clone() for text, states_of in self._scored(texts)
+            }
+            truths = dict(zip(exact, self._some_logits([*exact.values()]), strict=True))
+        rounded = dict(zip(states, self._some_logits([*states.values()]), strict=True))
         norms = []
         for answer, logits in kept.items():
-            # Texts end at the same place: an answer's first token stands behind its padding.
-            padding = longest - len(first[answer].token_ids)
-            numbers = torch.tensor(list(logits), device=exact.device)
+            # All end with the last token that was kept.
+            places = torch.tensor(list(logits), device=rounded[answer].device) - max(logits) - 1
             of_answer = _norms(
                 fast=torch.stack(list(logits.values())).float(),
-                rounded=scores[answer][numbers],
-                truth=truths[answer][padding:][numbers],
-                base=bases[answer][padding:][numbers],
+                rounded=rounded[answer][places],
+                truth=truths[own[answer]][places],
+                base=truths[without[answer]][places],
             )
             norms.append(of_answer)
         compared = {}
@@ -291,37 +311,33 @@ class Check:
         return compared
 
     def _gap(
-        self, answer: Answer, scores: Float[Tensor, "places vocabulary"]
+        self, answer: Answer, states: Float[Tensor, "places hidden"]
     ) -> Float[Tensor, ""] | None:
         """Return by how much the least of an answer's tokens lies below the best, in logits."""
         count = len(answer.token_ids)
-        best = scores.amax(-1).float()
         gaps = []
         if count:
-            tokens = torch.tensor(answer.token_ids, device=scores.device)
-            chosen = scores[:count].gather(-1, tokens[:, None])[:, 0]
-            gaps.append((best[:count] - chosen.float()).amax())
+            tokens = torch.tensor(answer.token_ids, device=states.device)
+            slabs = zip(states[:count].split(self._places), tokens.split(self._places), strict=True)
+            for of_slab, chosen in slabs:
+                logits = self._logits(of_slab)
+                gaps.append((logits.amax(-1) - logits.gather(-1, chosen[:, None])[:, 0]).amax())
         if answer.stop_reason == "eos":
-            ends = torch.tensor(self._loaded.eos_token_ids, device=scores.device)
-            gaps.append(best[count] - scores[count, ends].amax().float())
+            ends = torch.tensor(self._loaded.eos_token_ids, device=states.device)
+            (logits,) = self._logits(states[count:])
+            gaps.append(logits.amax() - logits[ends].amax())
         return torch.stack(gaps).amax() if gaps else None
 
-    @torch.inference_mode()
-    def _scores(
-        self, answers: Sequence[Answer], variants: Sequence[Variant], keep: int
-    ) -> Float[Tensor, "answers keep vocabulary"]:
-        """Return the modules' logits at the last tokens of answers, and behind the last.
+    def _some_logits(self, states: Sequence[Tensor]) -> Sequence[Float[Tensor, "places columns"]]:
+        """Return thinned logits at some texts' places, float32."""
+        every = torch.cat([*states]).split(self._places)
+        logits = torch.cat([self._thinned(self._logits(slab)) for slab in every])
+        return logits.split([len(of_text) for of_text in states])
 
-        Answers end at the same place; each is scored by its variant.
-        """
-        with Modules(self._loaded) as modules:
-            rows = [
-                Row(replace(answer.request, variant=variant), 0, ())
-                for answer, variant in zip(answers, variants, strict=True)
-            ]
-            texts = [(*answer.request.prompt, *answer.token_ids) for answer in answers]
-            logits = ModuleRows(modules).feed(0, rows, texts, keep)
-        return logits.unflatten(0, (len(answers), -1))
+    def _logits(self, states: Float[Tensor, "places hidden"]) -> Float[Tensor, "places vocabulary"]:
+        """Return the modules' logits, float32."""
+        logits: Tensor = self._loaded.model.get_output_embeddings()(states)
+        return logits.float()
 
     def _thinned(self, logits: Tensor) -> Tensor:
         """Return evenly spaced columns of logits, `_COLUMNS` at most."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headsweep import paths
-from headsweep.errors import EngineError
+from headsweep.errors import ConfigError, EngineError
 from headsweep.generation import sockets
 
 if TYPE_CHECKING:
@@ -82,6 +82,20 @@ class JobRequest(NamedTuple):
         engine = self.engine.rpartition("-")[2]
         return Path(paths.ENGINE_LOG.format(run=self.config["run"], engine=engine))
 
+    def message(self) -> bytes:
+        """Return the line that asks an engine.
+
+        Raises:
+            ConfigError: the config is longer than an engine reads.
+        """
+        line = json.dumps(self._asdict()).encode() + b"\n"
+        if len(line) > LINE_LIMIT:
+            raise ConfigError(
+                f"the config of run {self.config['run']!r} has {len(line):,} bytes as JSON, of "
+                f"which an engine reads {LINE_LIMIT:,}; divide it into several configs"
+            )
+        return line
+
 
 def collect(
     config: Path, model: str, decoding: str, questions: str, variant: str, cores: int
@@ -115,6 +129,7 @@ def run(
     which may use so many cores. Names are config names.
 
     Raises:
+        ConfigError: the config is longer than an engine reads.
         EngineError: the engine has failed, or was stopped. What is answered is kept.
         TableError: the question set is missing or damaged.
     """
@@ -144,11 +159,13 @@ def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS
     A new engine leaves after `idle` seconds without a job.
 
     Raises:
+        ConfigError: the config is longer than an engine reads.
         EngineError: the engine's cause in one line. What is answered is kept.
     """
     values = work.config.model_dump(mode="json")
     batch = tuple(work.keys.values())
     request = JobRequest(values, work.model, batch, str(variant), cores, _this_run())
+    request.message()  # before an engine is started in vain
     for _ in range(_TRIES):
         if _ask(_connect(request, idle), request):
             return
@@ -267,7 +284,12 @@ def _start(request: JobRequest, listener: int, idle: float) -> None:
     request.log.parent.mkdir(parents=True, exist_ok=True)
     # A worker for each core needs no more; vLLM is one worker.
     threads = request.cores if request.section["backend"] == "vllm" else 1
-    order = {**request._asdict(), "listener": listener, "idle": idle}
+    order = {
+        **request._asdict(),
+        "listener": listener,
+        "idle": idle,
+        "log": str(request.log),
+    }
     with request.log.open("ab") as log:
         subprocess.run(
             [sys.executable, "-P", "-m", "headsweep.generation.server"],
@@ -315,7 +337,7 @@ def _ask(connection: socket.socket, request: JobRequest) -> bool:
     begun = time.monotonic()
     reports = _Reports(begun)
     with connection, contextlib.suppress(ConnectionError):
-        connection.sendall(json.dumps(request._asdict()).encode() + b"\n")
+        connection.sendall(request.message())
         for said in _messages(connection):
             heard = True
             if "error" in said:

@@ -21,6 +21,7 @@ from torch.nn.functional import embedding
 from headsweep.errors import cause_of
 from headsweep.generation.attention import (
     Attention,
+    Hidden,
     Segments,
     Slots,
     States,
@@ -29,6 +30,7 @@ from headsweep.generation.attention import (
 )
 from headsweep.generation.graphs import Capture, Steps
 from headsweep.generation.requests import Row
+from headsweep.generation.sampling import places_at_once
 from headsweep.generation.weights import Layer, Weights, serves
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import RowMasks, variant_masks
@@ -38,10 +40,6 @@ _LOG = logging.getLogger(__name__)
 
 _TRIAL = 24  # tokens of the text on which a decoder is held against the model's own modules
 
-_LOGIT_BYTES = 1 << 27
-"""Logits are computed for no more positions at once than fit into this; a GPU takes 8 times it."""
-
-Hidden = Float[Tensor, "tokens hidden"]
 Heads = Float[Tensor, "tokens heads head_dim"]
 Rotations = Complex[Tensor, "tokens 1 pairs"]
 Joined = Float[Tensor, "tokens width"]
@@ -62,10 +60,15 @@ def unchanged(index: int, segments: Segments, hidden: Hidden, joined: Joined) ->
 
 
 class Decoder:
-    """Runs a model on packed tokens; `attend` is by default the fastest that the device allows."""
+    """Runs a model on packed tokens; `attend` is by default the fastest that the device allows.
 
-    def __init__(self, loaded: LoadedModel, attend: Attention | None = None) -> None:
-        self.weights = Weights(loaded)
+    As many processes of this host as `copies` make a decoder of such weights.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, attend: Attention | None = None, *, copies: int = 1
+    ) -> None:
+        self.weights = Weights(loaded, copies)
         self.attend = attend or best(self.weights)
         self._rotations = torch.empty(0)
         self._loaded = loaded
@@ -137,8 +140,8 @@ class Decoder:
 
     def slabs(self, hidden: Hidden) -> Iterator[Tensor]:
         """Yield the logits of all places, so many at a time that they fit into memory."""
-        most = _LOGIT_BYTES * (8 if self.on_gpu else 1)
-        for part in hidden.split(max(1, most // (4 * len(self.weights.embeddings)))):
+        most = places_at_once(len(self.weights.embeddings), on_gpu=self.on_gpu)
+        for part in hidden.split(most):
             yield self.logits(part)
 
     @property
@@ -260,7 +263,7 @@ class SlotRows(Slots):
     def feed(
         self, first: int, rows: Sequence[Row], texts: Sequence[Sequence[int]]
     ) -> Float[Tensor, "rows vocabulary"]:
-        """Feed each row, from number `first` on, some tokens; return the logits behind them.
+        """Feed each row, from number `first` on, some tokens; return the logits after them.
 
         Rows are new where there are no more than `first`.
         """
@@ -283,7 +286,7 @@ class SlotRows(Slots):
         return decoder.logits(decoder.forward(tokens, segments, self, change))
 
     def join(self, states: Sequence[States]) -> None:
-        """Let rows in, behind the others, whose keys and values are known."""
+        """Let rows in, after the others, whose keys and values are known."""
         self.reserve(self._size, max(row_states.shape[2] for row_states in states) + 1)
         for row_states in states:
             length = row_states.shape[2]

@@ -69,6 +69,15 @@ def _groups(gpus: Sequence[str], together: int) -> list[Device]:
     return groups
 
 
+def visible_devices(numbers: str) -> str:
+    """Return what CUDA_VISIBLE_DEVICES names these GPUs, of those that this process knows."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not visible:
+        return numbers
+    names = visible.split(",")
+    return ",".join(names[int(number)] for number in numbers.split(","))
+
+
 @contextmanager
 def held(device: Device, waits: Callable[[str], object]) -> Iterator[None]:
     """Hold the locks of a device's GPUs; wait for them first.

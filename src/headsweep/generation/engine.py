@@ -6,8 +6,8 @@ first, and its answer is verified for every pruned variant instead of being deco
 `batch`). Numeric placebos are decoded from the prompt on, each by itself, in another order and with
 another number of rows: both decide who shares a batch with whom, so shapes, padding, and with them
 kernels and rounding. In fp32 tokens equal those of `transformers.generate` with the head's weights
-zeroed, up to an answer's first margin below 1e-3; sampled tokens do not depend on the batch, but at
-the edge of an interval (see `sampling`). What measured no better stands in `docs/LOG.md`.
+zeroed, up to an answer's first margin below 1e-3; sampled tokens do not depend on the batch, except
+at the edge of an interval (see `sampling`). What measured no better stands in `docs/LOG.md`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import gc
 import logging
 import sys
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from headsweep.errors import cause_of
@@ -30,12 +30,18 @@ from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.modules import Modules
-from headsweep.generation.refusals import check_kind, check_request, too_little_memory
+from headsweep.generation.plans import planned
+from headsweep.generation.refusals import (
+    check_kind,
+    check_request,
+    no_room_for_noise,
+    not_finite,
+    too_little_memory,
+)
 from headsweep.generation.requests import (
     Answer,
     Drafted,
     NotFiniteError,
-    Plan,
     Prompt,
     Request,
     Row,
@@ -52,8 +58,10 @@ from headsweep.generation.sizing import (
 from headsweep.generation.under_way import UnderWay
 from headsweep.generation.unit import Begun
 from headsweep.generation.weights import fast_linear
-from headsweep.models.loaded import LoadedModel
+from headsweep.models.geometry import most_tokens
+from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import edited_weights
+from headsweep.planning.host import host_cores
 from headsweep.variants import BASE, FAMILIES, Variant
 
 if TYPE_CHECKING:
@@ -61,7 +69,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_REFILL = 8  # prompts are prefilled when one row in this many is free: few at a time are dear
+_REFILL = 8  # prompts are prefilled when one row in this many is free: few at a time are expensive
 
 
 class Engine:
@@ -96,7 +104,7 @@ class Engine:
         check_kind(config)
         self._loaded = loaded
         self._decoding = decoding
-        self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
+        self._positions = most_tokens(config) or sys.maxsize
         if self._on_gpu:
             avoid_compiling()
         self._decoder = decoder or Decoder.of(loaded)
@@ -106,6 +114,8 @@ class Engine:
         if checked and self._decoder:
             self._check = Check(loaded, greedy=decoding.greedy)
         self._falls: list[str] = list(self._decoder.falls) if self._decoder else []
+        self._has_fallen = False
+        """Whether something has failed here since the trial of the decoder."""
         self._size_is_fixed = batch_size is not None
         self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
         self._under_way = UnderWay(self._new_row)
@@ -149,6 +159,8 @@ class Engine:
                 self._drafts[request.prompt] = base_answers[request.question_id]
         for request, tokens in begun.items():
             self._under_way.resume(request, tokens)
+        if self._has_fallen:  # an engine before may have written them as this one did
+            self._under_way.withdraw()
         for placebo in sorted(parts):
             yield from self._answer_all(parts[placebo], placebo)
         for variant, members in others.items():
@@ -176,7 +188,7 @@ class Engine:
                 self._fall(str(cause))
             except NotFiniteError as cause:
                 if self._check is None:  # the model's own modules, or as good as these
-                    raise
+                    raise not_finite(dtype_name(self._loaded.dtype)) from cause
                 self._fall(str(cause))
             except torch.OutOfMemoryError as error:
                 if self._batch_size == 1:
@@ -200,27 +212,36 @@ class Engine:
         """
         decoder = self._decoder
         check = self._check
-        with edited_weights(self._loaded.model, self._loaded.geometry, variant):
-            self._edited = True
+        with ExitStack() as restored:
             try:
+                restored.enter_context(
+                    edited_weights(self._loaded.model, self._loaded.geometry, variant)
+                )
+                self._edited = True
+                restored.callback(self._restore, decoder, check)
                 self._decode_weights_of_now()
-                for answer in self._answer_all(pending, 0):
-                    yield replace(answer, request=replace(answer.request, variant=variant))
-            finally:
-                self._edited = False
-                # After the last fall the modules answer, unchecked, whatever the weights.
-                if decoder and self._decoder:
-                    if self._check and self._decoder.falls:
-                        check = self._check.of_other_weights()
-                    decoder.follow(self._decoder)
-                    self._decoder = decoder
-                    self._check = check
+            except torch.OutOfMemoryError as error:
+                raise no_room_for_noise(variant) from error
+            for answer in self._answer_all(pending, 0):
+                yield replace(answer, request=replace(answer.request, variant=variant))
+
+    def _restore(self, decoder: Decoder | None, check: Check | None) -> None:
+        """Go on with a decoder and a check of the model's own weights after those of a variant."""
+        self._edited = False
+        # After the last fall the modules answer, unchecked, whatever the weights.
+        if decoder and self._decoder:
+            if self._check and self._decoder.falls:
+                check = self._check.of_other_weights()
+            decoder.follow(self._decoder)
+            self._decoder = decoder
+            self._check = check
 
     def _decode_weights_of_now(self) -> None:
         """Take a decoder of the weights that the model has now, if any, and check it anew."""
         if self._decoder is None:
             return
-        self._decoder = Decoder(self._loaded, self._decoder.attend)
+        # Each worker has noisy weights of its own; on a CPU there is one for each core.
+        self._decoder = Decoder(self._loaded, self._decoder.attend, copies=host_cores())
         if self._check:
             self._check = self._check.of_other_weights()
         while self._decoder and (cause := self._decoder.trial()) is not None:
@@ -235,12 +256,15 @@ class Engine:
     def begun(self) -> dict[Request, Begun]:
         """What another engine needs to go on with answers that have begun; another thread may ask.
 
-        Numeric placebos depend on the batch, so they begin anew, as do variants of weights.
+        Tokens are told once the first answers have passed the check, if there is one. Numeric
+        placebos depend on the batch, so they begin anew, as do variants of weights.
         """
         if self._edited:
             return {}
-        rows = self._under_way.begun.items()
-        return {request: tokens for request, tokens in rows if not request.variant.seed}
+        check = self._check
+        under_way = self._under_way
+        rows = under_way.begun if check is None or check.has_passed else under_way.withdrawn
+        return {request: tokens for request, tokens in rows.items() if not request.variant.seed}
 
     @property
     def _on_gpu(self) -> bool:
@@ -268,6 +292,7 @@ class Engine:
         What was answered by the former way, and not handed over, is answered again.
         """
         assert self._decoder is not None
+        self._has_fallen = True
         before = self._path
         if before == "dense":
             self._decoder = self._check = None
@@ -275,7 +300,7 @@ class Engine:
             self._decoder.step_down(cause)
             if self._check:
                 self._check = Check(self._loaded, greedy=self._decoding.greedy)
-        self._under_way.clear()
+        self._under_way.withdraw()
         self._falls.append(f"{before} to {self._path}: {cause}")
         _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
 
@@ -299,13 +324,15 @@ class Engine:
         if self._on_gpu and not self._size_is_fixed:
             batch_size = rows_of(batch_size, columns, self._decoding)
         size = rows_together(batch_size, placebo) if placebo else batch_size
-        groups, drafted, waiting = self._plan(requests, placebo, size)
+        drafts = self._drafts if self._decoding.greedy and not placebo else None
+        groups, drafted, waiting = planned(requests, self._under_way, drafts, placebo, size)
         verified = verified_rows(batch_size) if self._on_gpu else batch_size
         allocated = columns if self._on_gpu else 0  # on a CPU slots grow
+        of_verifier = allocated if drafted or waiting else 0
         with fast_linear(self._loaded.model), Modules(self._loaded) as modules:
             forward = self._decoder or modules
             batch = DecodingBatch(forward, self._decoding, size, self._check, allocated)
-            verifier = Verifier(forward, verified, self._check, allocated)
+            verifier = Verifier(forward, verified, self._check, of_verifier)
             while verifier.ready or groups or drafted or len(batch):
                 answers: list[Answer] = []
                 if verifier.ready and batch.free:
@@ -335,53 +362,6 @@ class Engine:
             if self._decoding.greedy and request.variant.is_base:
                 self._drafts[request.prompt] = answer.token_ids
         return answers, left
-
-    def _plan(self, requests: Iterable[Request], placebo: int, size: int) -> Plan:
-        """Plan requests, in groups of `size` rows at most; nothing of a placebo is verified."""
-        questions: dict[Prompt, dict[Variant, list[Request]]] = defaultdict(dict)
-        for request in requests:
-            questions[request.prompt].setdefault(request.variant, []).append(request)
-        groups: list[list[Request]] = []
-        drafted: list[Drafted] = []
-        waiting: dict[Prompt, list[Row]] = {}
-        for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
-            base = variants.pop(BASE, [])
-            if not placebo and self._verifies(prompt, base, variants):
-                every = [request for group in variants.values() for request in group]
-                under_way = [[request] for request in every if self._under_way.is_waiting(request)]
-                new = [request for request in every if not self._under_way.is_waiting(request)]
-                rows = [self._under_way.take(request) for request in new]
-                if rows and prompt in self._drafts:
-                    drafted.append(Drafted(self._drafts[prompt], rows))
-                elif rows:
-                    waiting[prompt] = rows
-                    base = base or [Request(rows[0].request.question_id, prompt)]
-                variants = {}
-                groups += under_way
-            groups += [group for group in (base, *variants.values()) if group]
-        # Drafts of like length are verified together.
-        drafted.sort(key=lambda question: -len(question.text))
-        if placebo:
-            order = np.random.default_rng(placebo).permutation(len(groups))
-            groups = [groups[place] for place in order]
-        return Plan(self._divided(groups, size), deque(drafted), waiting)
-
-    def _verifies(
-        self, prompt: Prompt, base: Sequence[Request], pruned: Collection[Variant]
-    ) -> bool:
-        """Tell whether verification pays: the base answer is known or asked for, or serves two."""
-        if not self._decoding.greedy or not pruned:
-            return False
-        return prompt in self._drafts or len(base) > 0 or len(pruned) > 1
-
-    def _divided(self, groups: Iterable[list[Request]], size: int) -> deque[list[Request]]:
-        """Return groups of `size` rows at most; one that has tokens already has its own group."""
-        parts: deque[list[Request]] = deque()
-        for group in groups:
-            parts += [[request] for request in group if self._under_way.is_waiting(request)]
-            new = [request for request in group if not self._under_way.is_waiting(request)]
-            parts += [new[start : start + size] for start in range(0, len(new), size)]
-        return parts
 
     def _take(self, groups: deque[list[Request]], batch: DecodingBatch) -> list[list[Row]]:
         """Take whole groups from the queue, if enough of the batch is free."""

@@ -16,16 +16,14 @@ from functools import cache
 from typing import Any, Protocol
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from headsweep.generation.attention import FixedSegments, Segments, Slots
+from headsweep.generation.attention import FixedSegments, Hidden, Segments, Slots
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.generation.weights import Weights
 from headsweep.models.loaded import dtype_name
 from headsweep.models.masks import RowMasks
 
-Hidden = Float[Tensor, "tokens hidden"]
 Replay = Callable[[], object]
 Capture = Callable[[Callable[[], Tensor]], tuple[Replay, Tensor]]
 """Captures what a function does; returns what does it again, and the tensor that this fills."""

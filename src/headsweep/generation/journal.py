@@ -4,7 +4,8 @@ Each record is a line: a newline, the CRC-32 of the rest in hex, a space, JSON. 
 first, so that a record cut short by a crash damages only itself. Each process writes a file of its
 own, because network file systems lose data if two hosts append to one file. Every process reads all
 files (`planning.store`). If a record is there twice, one of the two counts. A record without a
-reason to stop is of an answer that has begun: the next engine goes on from there.
+reason to stop is of an answer that has begun: the next engine goes on from there. Of these the
+longest of the last attempt counts (`unit.Begun`): one without tokens withdraws those before it.
 """
 
 import contextlib

@@ -19,6 +19,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from headsweep.generation.requests import Drafted, Row
+from headsweep.generation.sampling import places_at_once
 from headsweep.generation.shared_pass import Chunk, Pair
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import HeadMasks
@@ -46,13 +47,30 @@ class ModuleRows:
         self, first: int, rows: Sequence[Row], texts: Sequence[Sequence[int]], keep: int = 1
     ) -> Float[Tensor, "places vocabulary"]:
         """Do as `SlotRows.feed`; return the logits of the last `keep` tokens of each row."""
-        modules = self._modules
-        loaded = self._modules.loaded
         if first:
-            new = ModuleRows(modules)
+            new = ModuleRows(self._modules)
             logits = new.feed(0, rows, texts, keep)
             self.join([new])
             return logits
+        output = self._run(self._modules.loaded.model, rows, texts, logits_to_keep=keep)
+        return output.logits[:, -keep:].float().flatten(0, 1)
+
+    def hidden(
+        self, rows: Sequence[Row], texts: Sequence[Sequence[int]], keep: int
+    ) -> Float[Tensor, "rows keep hidden"]:
+        """Feed rows that are new; return what their last `keep` tokens' logits are computed from.
+
+        Only for models that `weights.serves`: others may change the logits themselves.
+        """
+        output = self._run(self._modules.loaded.model.base_model, rows, texts)
+        return output.last_hidden_state[:, -keep:]
+
+    def _run(
+        self, model: Any, rows: Sequence[Row], texts: Sequence[Sequence[int]], **wanted: int
+    ) -> Any:
+        """Run a model, or the part of it below the logits, on the next tokens of all rows."""
+        modules = self._modules
+        loaded = self._modules.loaded
         modules.prune([row.variant for row in rows])
         width = max(map(len, texts))
         filler = loaded.pad_token_id
@@ -63,18 +81,17 @@ class ModuleRows:
         before = self._visible if len(self._visible) else visible[:, :0]
         self._visible = torch.cat([before, visible], dim=1)
         positions = (self._visible.cumsum(1) - 1).clamp(min=0)[:, -width:]
-        options: dict[str, Any] = {"position_ids": positions, "logits_to_keep": keep}
-        output = loaded.model(
+        options: dict[str, Any] = {"position_ids": positions, **wanted}
+        return model(
             input_ids=tokens,
             attention_mask=self._visible,
             past_key_values=self._cache,
             use_cache=True,
             **{name: options[name] for name in options.keys() & modules.accepted},
         )
-        return output.logits[:, -keep:].float().flatten(0, 1)
 
     def join(self, states: Sequence[ModuleRows]) -> None:
-        """Lay other rows behind these."""
+        """Lay other rows after these."""
         parts = [self, *states] if len(self._visible) else states
         widths = [part._visible.shape[1] for part in parts]
         gaps = [max(widths) - width for width in widths]
@@ -106,17 +123,26 @@ class ModuleRows:
         self._take(slice(row, row + 1), slice(length), one_row)
         return one_row
 
-    def _take(self, rows: Any, columns: slice, into: ModuleRows) -> None:
+    def _take(self, rows: slice | Tensor, columns: slice, into: ModuleRows) -> None:
         into._visible = self._visible[rows, columns]
         for source, layer in zip(self._cache.layers, into._cache.layers, strict=True):
+            # Layers may be on several devices.
+            here = rows.to(source.keys.device) if isinstance(rows, Tensor) else rows
             layer.keys, layer.values = (
-                source.keys[rows, :, columns],
-                source.values[rows, :, columns],
+                source.keys[here, :, columns],
+                source.values[here, :, columns],
             )
 
 
 class WholePass(ModuleRows):
     """A pass of rows over the draft of their question, each through the whole model."""
+
+    @property
+    def most_places(self) -> int:
+        """At how many places logits are computed at once."""
+        loaded = self._modules.loaded
+        vocabulary = len(loaded.model.get_input_embeddings().weight)
+        return places_at_once(vocabulary, on_gpu=loaded.device.type != "cpu")
 
     def begin(self, pairs: Sequence[Pair]) -> None:
         """Verify these rows, of one question, instead of others."""

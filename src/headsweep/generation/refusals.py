@@ -1,4 +1,4 @@
-"""What the engine refuses: kinds of models, prompts, and memory for less than a row."""
+"""What the engine refuses: kinds of models, prompts, too little memory, logits of no numbers."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from headsweep.errors import ModelError
 from headsweep.generation.requests import Request
 from headsweep.models.geometry import HeadGeometry
+from headsweep.variants import Variant
 
 
 def check_kind(config: Any) -> None:
@@ -45,3 +46,20 @@ def too_little_memory() -> ModelError:
         "one sequence alone does not fit in the GPU's memory; lower max_new_tokens, use "
         "dtype bfloat16, or spread the model over several GPUs with device: balanced"
     )
+
+
+def no_room_for_noise(variant: Variant) -> ModelError:
+    """Return the error of memory that runs out with noisy weights beside the model's own."""
+    return ModelError(
+        f"{variant} does not fit in the GPU's memory: weights with noise need twice the model's; "
+        f"leave out the family `weights`, or use a larger GPU"
+    )
+
+
+def not_finite(dtype: str) -> ModelError:
+    """Return the error of a model whose logits are not finite in a type."""
+    if dtype == "float16":
+        advice = "float16 is too narrow for it; use dtype bfloat16"
+    else:
+        advice = "its weights are damaged, perhaps; fetch it again"
+    return ModelError(f"the model's logits are not finite in {dtype}: {advice}")

@@ -22,7 +22,7 @@ bfloat16; float16 has three more mantissa bits than bfloat16."""
 
 
 class NotFiniteError(ModelError):
-    """A logit is no number."""
+    """A logit is infinite or no number."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Row:
     uniforms: np.ndarray = field(default_factory=lambda: np.empty(0))
     """One random number for each new token; none if decoding is greedy."""
     tokens: list[int] = field(default_factory=list)
+    resumed: int = 0
+    """How many of these, the first, another engine had found."""
     margin: float = math.inf
     accepted: int = 0
     watched: bool | None = None

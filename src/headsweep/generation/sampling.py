@@ -18,6 +18,14 @@ from torch import Tensor
 if TYPE_CHECKING:
     from headsweep.config import Decoding
 
+_LOGIT_BYTES = 1 << 27
+"""Logits, in float32, that are computed at once take no more; on a GPU 8 times it."""
+
+
+def places_at_once(vocabulary: int, *, on_gpu: bool) -> int:
+    """Return at how many places logits are computed at once."""
+    return max(1, _LOGIT_BYTES * (8 if on_gpu else 1) // (4 * vocabulary))
+
 
 def uniforms(seed: int, question_id: str, sample: int, count: int) -> Float[np.ndarray, " count"]:
     """Return the uniform numbers in [0, 1) of an answer's positions 0 to count - 1, float64.
@@ -49,8 +57,10 @@ def sample(
     cumulative = weights.cumsum(-1)
     total = cumulative[:, -1:].contiguous()
     place = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
-    # Where rounding takes the product up to the total, the last token of any weight is meant.
+    # Where rounding takes the product up to the total, the last token of any weight is meant. Where
+    # weights are no numbers every place lies after the last: the caller finds out by the logits.
     place = torch.minimum(place, torch.searchsorted(cumulative, total))
+    place = place.clamp(max=cumulative.shape[-1] - 1)
     return tokens.gather(-1, place).squeeze(-1)
 
 

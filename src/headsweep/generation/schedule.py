@@ -36,7 +36,7 @@ class Schedule:
     def __init__(self, work: Work, variants: list[Variant], workers: int, locks: Locks) -> None:
         self.work = work
         self.total = self.done = 0
-        self.begun = 0.0
+        self.started = 0.0
         """When the first unit was handed out, by `time.monotonic`; 0 before."""
         self.elsewhere: list[Variant] = []
         """What another engine answers, or writes."""
@@ -55,7 +55,7 @@ class Schedule:
     @property
     def seconds(self) -> float:
         """Time since the first unit was handed out; 0 before."""
-        return time.monotonic() - self.begun if self.begun else 0.0
+        return time.monotonic() - self.started if self.started else 0.0
 
     def want(self, variant: Variant) -> bool:
         """Put a variant at the head of the queue if something of it is missing; tell whether.
@@ -79,7 +79,7 @@ class Schedule:
             self._take_group()
         if not self._group:
             return None
-        self.begun = self.begun or time.monotonic()
+        self.started = self.started or time.monotonic()
         questions = questions_of_unit(len(self._group), self._workers)
         requests = []
         for question in list(self._group)[:questions]:
@@ -92,10 +92,11 @@ class Schedule:
         if variant == BASE and self.work.config.decodings[self.work.decoding].greedy:
             self._base[answer["question_id"]] = answer["token_ids"]
         pending = self._pending.get(variant, set())
-        if not pending:
+        key = (answer["question_id"], answer["sample"])
+        if key not in pending:  # of a unit that was handed out before its batch failed
             return False
         self.done += 1
-        pending.discard((answer["question_id"], answer["sample"]))
+        pending.remove(key)
         return not pending
 
     def begun_records(

@@ -63,7 +63,7 @@ class _Job:
     variant: Variant | None = None
 
     def tell(self, **message: Any) -> None:
-        """Send a message; a job that is gone, or does not listen, is none of our business."""
+        """Send a message; a job that is gone, or does not listen, is ignored."""
         with contextlib.suppress(OSError):
             self.connection.send(json.dumps(message).encode() + b"\n", socket.MSG_DONTWAIT)
 
@@ -351,7 +351,7 @@ class Server:
             return f"another engine of this store, which answers {variant}"
         if self._workers and all(worker.gpu for worker in self._workers):
             return f"GPU {self._workers[0].gpu}, where another model is loaded"
-        if not schedule.begun and any(other.begun for other in self._schedules.values()):
+        if not schedule.started and any(other.started for other in self._schedules.values()):
             return f"other answers before these {schedule.total}"
         return ""
 
@@ -387,7 +387,10 @@ def main() -> None:
             cause = str(error)
         except Exception as error:
             _LOG.exception("the engine failed")
-            cause = f"the engine failed: {cause_of(error)}"
+            cause = (
+                f"the engine failed: {cause_of(error)}; {order['log']} has more; run again: what "
+                f"it has answered is kept"
+            )
         except SystemExit:
             cause = _STOPPED
         finally:

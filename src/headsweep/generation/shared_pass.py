@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from headsweep.generation.attention import Segments, Slots, States, ranges
-from headsweep.generation.decoder import Changed, Decoder, Hidden, Joined, Masks, unchanged
+from headsweep.generation.attention import Hidden, Segments, Slots, States, ranges
+from headsweep.generation.decoder import Changed, Decoder, Joined, Masks, unchanged
 from headsweep.generation.requests import Drafted, Row
 
 Pair = tuple[Row, Drafted]  # a row, and the draft that it is verified against

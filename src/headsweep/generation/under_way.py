@@ -1,5 +1,6 @@
 """The answers that an engine has begun and not handed over."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -11,25 +12,46 @@ class UnderWay:
     """Rows whose answers are not handed over, by request.
 
     Some wait to go on: memory has run out, or an engine before this one was stopped. Another thread
-    may ask for `tokens` and `begun` at any time.
+    may ask for `tokens`, `begun` and `withdrawn` at any time.
     """
 
     def __init__(self, new_row: Callable[[Request], Row]) -> None:
         self._new_row = new_row
         self._rows: dict[Request, list[Row]] = defaultdict(list)
         self._waiting: dict[Request, list[Row]] = {}
+        self._attempts: dict[Request, int] = {}
+        """How often a request was begun anew, of those that were; see `unit.Begun`."""
 
     def clear(self) -> None:
         """Forget all rows."""
         self._rows.clear()
         self._waiting.clear()
+        self._attempts.clear()
+
+    def withdraw(self) -> None:
+        """Have all rows begin anew: the tokens that they have may be wrong."""
+        begun = [
+            request
+            for rows_of in (self._rows, self._waiting)
+            for request, rows in rows_of.items()
+            if any(row.tokens for row in rows)
+        ]
+        attempts = {request: self._attempts.get(request, 0) + 1 for request in begun}
+        # Rows first: `begun` gives no row a later attempt than its own.
+        self._rows.clear()
+        self._waiting.clear()
+        self._attempts |= attempts
 
     def resume(self, request: Request, begun: Begun) -> None:
-        """Let a request's row go on from tokens that it had elsewhere."""
-        row = self._new_row(request)
-        row.tokens = list(begun.token_ids)
-        row.margin = begun.margin
-        self._waiting[request] = [row]
+        """Let a request's row go on from tokens that it had elsewhere, if it had any."""
+        if begun.attempt:
+            self._attempts[request] = begun.attempt
+        if begun.token_ids:
+            row = self._new_row(request)
+            row.tokens = list(begun.token_ids)
+            row.resumed = len(row.tokens)
+            row.margin = begun.margin
+            self._waiting[request] = [row]
 
     def is_waiting(self, request: Request) -> bool:
         """Tell whether a row of a request waits to go on."""
@@ -70,6 +92,7 @@ class UnderWay:
             rows.remove(ended[0])
         if not rows:
             self._rows.pop(request, None)
+            self._attempts.pop(request, None)
 
     @property
     def tokens(self) -> int:
@@ -78,11 +101,18 @@ class UnderWay:
 
     @property
     def begun(self) -> dict[Request, Begun]:
-        """What another engine needs to go on with the rows that have tokens."""
-        found = {}
+        """What another engine needs to go on with the rows that have tokens, and `withdrawn`."""
+        attempts = dict(self._attempts)
+        found = self.withdrawn
         for request, rows in [*self._rows.items()]:
             for row in [*rows]:
                 # Tokens first: their gaps are in the margin before they are in the row.
                 if row.answer is None and (tokens := [*row.tokens]):
-                    found[request] = Begun(tokens, row.margin)
+                    found[request] = Begun(tokens, row.margin, attempts.get(request, 0))
         return found
+
+    @property
+    def withdrawn(self) -> dict[Request, Begun]:
+        """Requests that were begun anew, without tokens: former records of them do not count."""
+        attempts = [*self._attempts.items()]
+        return {request: Begun([], math.inf, attempt) for request, attempt in attempts}

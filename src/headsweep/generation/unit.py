@@ -18,6 +18,13 @@ class Begun(NamedTuple):
 
     token_ids: list[int]
     margin: float
+    attempt: int = 0
+    """How often the answer was begun anew, because the tokens before might be wrong."""
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Of several records of an answer the highest counts: the last attempt's longest."""
+        return self.attempt, len(self.token_ids)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
 from headsweep.generation import vllm_ranks
+from headsweep.generation.devices import visible_devices
 from headsweep.generation.requests import Answer, Request, StopReason
 from headsweep.generation.vllm_ranks import LayerEdit, RankLayers
 from headsweep.planning.keys import digest
@@ -129,15 +130,6 @@ class VllmModel:
                 f"{variant} is not in the model: layers are {sorted(layers)}, "
                 f"query heads 0 to {self._query_heads - 1}"
             )
-
-
-def visible_devices(numbers: str) -> str:
-    """Return what CUDA_VISIBLE_DEVICES names these GPUs, of those that this process knows."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not visible:
-        return numbers
-    names = visible.split(",")
-    return ",".join(names[int(number)] for number in numbers.split(","))
 
 
 class VllmEngine:

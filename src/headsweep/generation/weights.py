@@ -23,7 +23,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +45,7 @@ _TRIED, _TRIED_ROWS, _TRIALS = 2048, 32, 7
 _CLEARLY = 0.9  # of the time in half precision: float32 takes twice the memory
 
 _COPIED_SHARE = 1 / 3
-"""Of the memory of this process, at most, for a copy of the weights. They themselves take as much,
+"""Of the host's memory, at most, for all copies of the weights. They themselves take as much,
 half of it if the copy is in float32 and they are not; keys and values take a quarter."""
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
@@ -155,7 +154,8 @@ def fast_linear(model: nn.Module) -> Iterator[None]:
                 and "forward" not in vars(module)
             ):
                 fast = linear(module.weight, module.bias, packed=False)
-                patches.enter_context(patch.object(module, "forward", fast))
+                vars(module)["forward"] = fast
+                patches.callback(delattr, module, "forward")
         yield
 
 
@@ -243,10 +243,13 @@ class Layer:
 
 
 class Weights:
-    """Copies and views of a model's weights; a model that is changed afterwards needs others."""
+    """Copies and views of a model's weights; a model that is changed afterwards needs others.
+
+    As many processes of this host as `copies` make such copies.
+    """
 
     @torch.no_grad()
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedModel, copies: int = 1) -> None:
         model: Any = loaded.model
         config = model.config
         layers = loaded.geometry.layers
@@ -260,7 +263,7 @@ class Weights:
             self.scale = torch.tensor(config.hidden_size**0.5, dtype=self.dtype).item()
         self.rotary = model.model.rotary_emb
         copy = torch.float32 if _computes_in_float32(self.dtype, self.device.type) else self.dtype
-        copied = copy.itemsize * sum(part.numel() for part in model.parameters())
+        copied = copies * copy.itemsize * sum(part.numel() for part in model.parameters())
         self._packed = copied < _COPIED_SHARE * host_memory()
         self.activation = _activation(config)
         kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * len(layers)

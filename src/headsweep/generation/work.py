@@ -39,7 +39,7 @@ class _Journaled(NamedTuple):
     """What a journal holds."""
 
     answers: dict[Key, dict[str, Any]]
-    begun: dict[Key, Begun]  # the longest that was kept of each answer
+    begun: dict[Key, Begun]  # of each answer the record of the highest rank
     engine: dict[str, Any]  # what the last engine said of itself
 
 
@@ -244,9 +244,10 @@ class Work:
             if "stop_reason" in record:
                 answers[key] = record
                 continue
-            tokens = Begun(record["token_ids"], record["margin"])
-            if key not in begun or len(tokens.token_ids) > len(begun[key].token_ids):
-                begun[key] = tokens
+            # Records of engines that knew of no attempts are of the first.
+            kept = Begun(record["token_ids"], record["margin"], record.get("attempt", 0))
+            if key not in begun or kept.rank > begun[key].rank:
+                begun[key] = kept
         return _Journaled(answers, begun, engine)
 
     def _elsewhere(self, variant: Variant) -> Iterator[tuple[Key, dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import math
 import os
 import signal
 import threading
@@ -38,6 +39,7 @@ _SECONDS_BETWEEN_COUNTS = 2.0  # of tokens: a first answer may take many minutes
 _FEWEST_KEPT = 64
 """Tokens of an answer from which on it is kept as it grows: whenever it is half as long again, so
 that a journal grows no more than about three times as long as its answers."""
+_NOTHING = Begun([], math.inf)  # is kept of an answer at first
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
@@ -174,18 +176,18 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
 
     def tell_of_begun(worker: Worker) -> None:
         told = 0
-        lengths: dict[tuple[Variant, Key], int] = {}
+        kept: dict[tuple[Variant, Key], Begun] = {}
         while True:
             time.sleep(_SECONDS_BETWEEN_COUNTS)
             if (tokens := worker.tokens_under_way) != told:
                 tell("tokens", told := tokens)
             with one_at_a_time:  # so that it comes before the word that the unit is done
                 begun = worker.begun
-                lengths = {what: lengths.get(what, 0) for what in begun}
-                grown = {what: row for what, row in begun.items() if _has_grown(row, lengths[what])}
-                if grown:
-                    connection.send(("begun", grown))
-            lengths |= {what: len(row.token_ids) for what, row in grown.items()}
+                kept = {what: kept.get(what, _NOTHING) for what in begun}
+                news = {what: row for what, row in begun.items() if _is_news(row, kept[what])}
+                if news:
+                    connection.send(("begun", news))
+            kept |= news
 
     with held(device, waits):
         try:
@@ -206,9 +208,11 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
                 tell("failed", _cause(error))
 
 
-def _has_grown(begun: Begun, kept: int) -> bool:
-    """Tell whether an answer has grown enough since so many of its tokens were kept."""
-    return len(begun.token_ids) >= max(_FEWEST_KEPT, 3 * kept // 2)
+def _is_news(begun: Begun, kept: Begun) -> bool:
+    """Tell whether an answer was begun anew, or has grown enough, since it was kept."""
+    if begun.attempt != kept.attempt:
+        return begun.attempt > kept.attempt
+    return len(begun.token_ids) >= max(_FEWEST_KEPT, 3 * len(kept.token_ids) // 2)
 
 
 def _cause(error: Exception) -> str:

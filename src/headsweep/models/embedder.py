@@ -51,7 +51,9 @@ def check_embedder(folder: Path) -> None:
     if kind.is_file():
         model_type = read_object(kind, None, _ADVICE).get("model_type", "SentenceTransformer")
         if model_type != "SentenceTransformer":
-            raise ModelError(f"{kind}: model_type {quoted(model_type)} gives no sentences' vectors")
+            raise ModelError(
+                f"{kind}: model_type {quoted(model_type)} gives no sentences' vectors; {_ADVICE}"
+            )
     modules = read_json(folder / MODULES, _ADVICE)
     if not isinstance(modules, list) or not modules:
         raise ModelError(f"{folder / MODULES} lists no modules; {_ADVICE}")

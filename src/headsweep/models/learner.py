@@ -250,4 +250,7 @@ def quantised(model: _M) -> _M:
             return quantize_dynamic(whole, {nn.Linear}, dtype=torch.qint8, inplace=True)
         except (ImportError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
-            raise ModelError(f"this PyTorch cannot quantise weights ({reason})") from error
+            raise ModelError(
+                f"this PyTorch cannot quantise weights ({reason}); use a build that can, such as "
+                f"PyTorch's own for x86, or name no arms in `int8`"
+            ) from error

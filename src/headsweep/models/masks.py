@@ -65,7 +65,7 @@ class RowMasks:
 
 
 def _for_tokens(of_rows: Tensor, token_axes: int) -> Tensor:
-    """Insert axes of size 1 behind the first, the rows: what a row has holds for all its tokens."""
+    """Insert axes of size 1 after the first, the rows: what a row has holds for all its tokens."""
     ones = [1] * token_axes
     return of_rows.view(len(of_rows), *ones, *of_rows.shape[1:])
 
@@ -178,7 +178,8 @@ class HeadMasks(ExitStack):
         alone = isinstance(output, Tensor)
         after = output if alone else output[0]
         skipped = _for_tokens(mask.skipped, after.ndim - 1) > 0
-        passed = torch.where(skipped, before, after)
+        # Layers may be on several devices: the input still is where the layer before was.
+        passed = torch.where(skipped, before.to(after.device), after)
         return passed if alone else (passed, *output[1:])
 
 
@@ -196,7 +197,7 @@ def pruned(
 def edited_weights(
     model: nn.Module, geometry: HeadGeometry, variant: Variant
 ) -> Iterator[nn.Module]:
-    """Change weights as a variant changes activations, and restore them bit by bit at the end.
+    """Change weights as a variant changes activations, and restore them bit for bit at the end.
 
     A pruned head's weights in the output projection are zeroed (the published method), a scaled
     one's multiplied; a layer that is left out returns its input; noise is added to all weights
@@ -206,6 +207,11 @@ def edited_weights(
     Raises:
         ModelError: the variant's layer or head is out of range.
     """
+    geometry.check(variant)
+    family = FAMILIES[variant.kind]
+    if not (family.edit(variant).factors or family.skips or family.on_weights):
+        yield model
+        return
     masks = variant_masks(model, geometry, [variant])
     with ExitStack() as restored:
         for index, mask in masks.items():
@@ -215,7 +221,7 @@ def edited_weights(
                 columns *= mask.factors[0, head].item()
         if any(mask.skipped is not None for mask in masks.values()):
             restored.enter_context(pruned(model, geometry, variant))
-        if FAMILIES[variant.kind].on_weights:
+        if family.on_weights:
             for name, parameter in model.named_parameters():
                 # The weights themselves stay as they are: workers share their memory.
                 restored.callback(setattr, parameter, "data", parameter.data)
