@@ -71,6 +71,8 @@ def number(text: str) -> Fraction | None:
     """
     if len(text) > _LONGEST:
         return None
+    if text.isdecimal():  # as most are
+        return Fraction(int(text))
     for old, new in (("\N{MINUS SIGN}", "-"), ("{,}", ","), (r"\!", "")):
         text = text.replace(old, new)
     found = _NUMBER.match(_without_end(_SPACE.sub(" ", text)).strip())
@@ -112,6 +114,9 @@ def final_number(answer: str) -> Fraction | None:
     """
     if len(answer) > _LONGEST:
         return None
+    value = number(answer)
+    if value is not None:
+        return value
     text = _COLOR.sub("", answer)
     text = unwrapped(_without_end(_NAME.sub("", unwrapped(text), count=1).strip()))
     value = number(text)
