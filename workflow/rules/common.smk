@@ -17,6 +17,7 @@ from headsweep import paths, tables
 from headsweep.analysis import published, unlike
 from headsweep.generation.client import begin_run, end_run
 from headsweep.generation.second_names import forget_finished, keep_finished
+from headsweep.grading import graders
 from headsweep.planning import exhibits
 from headsweep.planning.chosen_heads import basis
 from headsweep.planning.titles import title, titles

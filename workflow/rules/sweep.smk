@@ -52,6 +52,7 @@ rule grade:
     threads: RULES.judges
     params:
         grading=CONFIG.grading,
+        graders=graders.VERSION,
     shell:
         "headsweep job grade --log {log:q} --model {wildcards.model:q}"
         " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
@@ -69,6 +70,8 @@ rule regrade:
         RULES.log("regrade/{grading}/{model}/{decoding}/{questions}"),
     priority: PRIORITY["answers"]
     threads: RULES.judges
+    params:
+        graders=graders.VERSION,
     shell:
         "headsweep job regrade --log {log:q} --model {wildcards.model:q}"
         " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
@@ -85,6 +88,7 @@ rule compare_prompts:
         RULES.log("compare_prompts/{comparison}"),
     params:
         settings=lambda wildcards: RULES.settings("comparisons", wildcards.comparison),
+        graders=graders.VERSION,
     shell:
         "headsweep job compare-prompts --log {log:q}"
         " --comparison {wildcards.comparison:q}"

@@ -17,6 +17,12 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
+from headsweep.grading.notation import closing_brace, final_number, number, unwrapped
+
+VERSION = 2
+"""Of the rules. It is raised where an answer may get another verdict or another form: it is a param
+of the workflow's rules that grade, so that finished runs grade again."""
+
 Judge = Callable[[str, str], bool]
 """Takes an answer and the gold answer, in this order; the order can matter."""
 
@@ -24,32 +30,43 @@ TEXT = re.compile(r"^\\text\{(?P<text>.+?)\}$")
 """A whole answer inside ``\\text{}``."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text, not a brace
 _ANY_BRACE = re.compile(r"[{}]")
 _END = re.compile(r"[\s$]")  # of an answer without braces
 _FRACTION = re.compile(r"\\[dt]frac")
 _INTEGER = re.compile(r"\A(?:0|-?[1-9][0-9]{0,14})\Z")
-_NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
-
-_DECIMAL = re.compile(r"\A-?(?:[0-9]{1,3}+(?:,[0-9]{3})++|[0-9]++)?+(?:\.[0-9]++)?+(?<=[0-9])\Z")
-_FRACTION_OF_INTEGERS = re.compile(
-    r"\A(?P<minus>-?)\\frac\{(?P<above>-?[0-9]++)\}\{(?P<below>[0-9]++)\}\Z"
+_POSITIVE = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)"
+_NUMBER = re.compile(rf"(?:(?<![\w)])-)?{_POSITIVE}")
+_RATIO = re.compile(
+    rf"(?:(?<![\w)])[-\u2212])?(?:{_POSITIVE}(?: ?/ ?{_POSITIVE})?"
+    rf"|\\[dt]?frac\{{{_POSITIVE}\}}\{{{_POSITIVE}\}})"
 )
 
 _LONGEST_NUMBER = 400  # characters; a float has fewer
+_MILLIONTH = Fraction(1, 10**6)
 _SLASH = re.compile(r"\A(0|-?[1-9][0-9]*+)/(0|-?[1-9][0-9]*+)\Z")
 _DECORATION = re.compile(r"[\s,$%\\]")
 
 _LETTER = re.compile(r"\A\W*+(?:(?<=\\)text\s*+\{\W*+)?+([A-Za-z])\W*+\Z")
+_BOXED_LETTER = re.compile(
+    r"""\A (?: [\s{($*\[] | \\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox)\s*+\{ )*+
+    ([A-Za-z])
+    (?: [\s})$*\].,]*+ \Z | [\s$*\]]*+ [.):}] (?!\W*+(?:(?:and|or)\b|[A-Z][.):}])) )
+    """,
+    re.VERBOSE,
+)
 _STATED = re.compile(
     r"""
-    \b(?:answer|option|choice)\b [\s*_]*+ (?:is\b)?+ [\s:*_$]*+
+    \b(?:answer|option|choice)\b [\s*_]*+ (?:(?:is|must\ be|should\ be|has\ to\ be)\b)?+
+    [\s*_]*+ (?:(?:therefore|thus|hence|then|clearly|indeed|so)\b)?+ [\s:*_$]*+
     (?:\\(?:text|textbf|mathrm)\{)?+ \(?+
     (
         (?-i:[A-Z]) (?![^\W_])
         # "the answer is a prime": a small letter may be a word, unless its clause ends with it.
         | [a-z] (?= [*_$}).,;]++ (?:\s|\Z) | [^\S\n]*+ (?:\n|\Z) )
     )
+    # "option A is wrong" states none.
+    (?! [*_$})]*+ \s++ (?: (?:is|are)\s++ (?:not|wrong|incorrect|false|invalid) | isn't | cannot
+        | can't | can\s++be\s++(?:eliminated|excluded|ruled) ) \b )
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -59,27 +76,24 @@ _IN_BRACKETS = re.compile(r"\(([A-Z])\)")
 def value_or_text(answer: str) -> str:
     r"""Return a form in which equal answers are mostly equal: a number's value, or Hendrycks' form.
 
-    Numbers are plain decimals, with or without thousands commas, dollar or percent sign, and ratios
-    of integers: ``6/2``, ``\frac{6}{2}`` and ``3.00`` have one form, ``1,2`` is no number. The form
-    takes linear time and no gold answer, and unlike a judge's verdicts it never makes a equal to b
-    and b to c but not a to c.
+    Numbers are those of `final_number`: ``6/2``, ``\frac{6}{2}``, ``x = 3.00`` and ``3 cm`` have
+    one form, ``1,2`` is no number. The form takes linear time and no gold answer, and unlike a
+    judge's verdicts it never makes a equal to b and b to c but not a to c.
     """
+    value = final_number(answer)
+    if value is not None:
+        return str(value)
     text = hendrycks(answer)
-    number = text.strip("$%")
-    if len(number) > _LONGEST_NUMBER:
-        return text
-    if _DECIMAL.match(number):
-        return str(Fraction(number.replace(",", "")))
-    ratio = _FRACTION_OF_INTEGERS.match(number)
-    if ratio and int(ratio["below"]):
-        value = Fraction(int(ratio["above"]), int(ratio["below"]))
-        return str(-value if ratio["minus"] else value)
-    return text
+    # Hendrycks' form of what is no number may be one: of `1 2` or `5 \text{ and } 6`.
+    return text if number(text) is None else answer.strip()
 
 
 def folded(answer: str) -> str:
-    """Return a text without differences of case and white space."""
-    return " ".join(answer.casefold().split())
+    r"""Return a text without differences of case and white space, and without an outer ``\text{}``.
+
+    Its other outer macros go, too: `unwrapped`.
+    """
+    return " ".join(unwrapped(answer).casefold().split())
 
 
 class Grader(NamedTuple):
@@ -105,7 +119,7 @@ def last_boxed(text: str) -> str | None:
     start = box.end()
     if not text.startswith("{", start):
         return _END.split(text[start:], maxsplit=1)[0].rstrip(".,") or None
-    end = _closing_brace(text, start)
+    end = closing_brace(text, start)
     return None if end is None else text[start + 1 : end].strip() or None
 
 
@@ -119,20 +133,29 @@ def first_boxed(text: str) -> str | None:
     if start < 0:
         return None
     start += len(r"\boxed")
-    end = _closing_brace(text, start, _ANY_BRACE)
+    end = closing_brace(text, start, _ANY_BRACE)
     inside = text[start + 1 : end].strip()
     return inside.removesuffix("}").strip() if end is None else inside
 
 
 def last_number(text: str) -> str | None:
-    """Return the last number of a text, without thousands commas."""
-    number = last_match(_NUMBER, text)
-    return None if number is None else number[0].replace(",", "")
+    """Return the last number of a text, without thousands commas; of a ratio the part below.
+
+    SPRINT's authors read GSM8K so.
+    """
+    found = last_match(_NUMBER, text)
+    return None if found is None else found[0].replace(",", "")
+
+
+def last_ratio(text: str) -> str | None:
+    """Return the last number or ratio of two of a text, without thousands commas."""
+    found = last_match(_RATIO, text)
+    return None if found is None else found[0].replace(",", "").replace("\N{MINUS SIGN}", "-")
 
 
 def boxed_or_number(text: str) -> str | None:
-    """Return the content of the last box, else the last number of the text."""
-    return last_boxed(text) or last_number(text)
+    """Return the content of the last box, else the last number or ratio of the text."""
+    return last_boxed(text) or last_ratio(text)
 
 
 def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -141,28 +164,17 @@ def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return last[0] if last else None
 
 
-def _closing_brace(text: str, start: int, braces: re.Pattern[str] = _BRACE) -> int | None:
-    """Return the position of the brace that closes the one at `start`."""
-    depth = 0
-    for brace in braces.finditer(text, start):
-        if brace[0] == "{":
-            depth += 1
-        elif brace[0] == "}":
-            depth -= 1
-            if depth == 0:
-                return brace.start()
-    return None
-
-
 def same_number(answer: str, gold: str) -> bool:
     """Return whether two numbers are equal within a millionth; integers must be identical.
 
-    Commas, dollar and percent signs are ignored; ``3/4`` is a number.
+    Numbers are those of `number`; the answer may have a name before it and a unit behind it.
     """
-    first, second = _plain(answer), _plain(gold)
-    if first.removeprefix("-").isdecimal() and second.removeprefix("-").isdecimal():
-        return int(first) == int(second)
-    return math.isclose(_value(first), _value(second), rel_tol=1e-6)
+    first, second = final_number(answer), number(gold)
+    if first is None or second is None:
+        return False
+    if first.denominator == second.denominator == 1:
+        return first == second
+    return abs(first - second) <= _MILLIONTH * max(abs(first), abs(second))
 
 
 def within_tolerance(answer: str, gold: str) -> bool:
@@ -171,10 +183,15 @@ def within_tolerance(answer: str, gold: str) -> bool:
 
 
 def chosen_letter(text: str) -> str | None:
-    """Return a multiple-choice letter: boxed, stated, in brackets, or alone in the text."""
-    boxed = _LETTER.match(last_boxed(text) or "")
-    match = boxed or last_match(_STATED, text) or last_match(_IN_BRACKETS, text)
-    match = match or _LETTER.match(text)
+    """Return a multiple-choice letter: of the box, else stated, in brackets, or alone in the text.
+
+    If there is a box, it alone decides.
+    """
+    boxed = last_boxed(text)
+    if boxed is not None:
+        match = _BOXED_LETTER.match(boxed) or last_match(_STATED, boxed)
+    else:
+        match = last_match(_STATED, text) or last_match(_IN_BRACKETS, text) or _LETTER.match(text)
     return match[1].upper() if match else None
 
 

@@ -13,6 +13,9 @@ what is parsed:
 - A plain number is converted directly, not through sympy's Python parser, which imports all of
   sympy's names for each number.
 
+`headsweep.grading.notation` puts answers into a form that math-verify reads. Where the gold answer
+is a number and the answer gives this number, math-verify is not asked.
+
 It also adds a test before math-verify's last and slowest comparison, whether sympy simplifies
 ``a - b`` to zero: if the difference is clearly not zero at a point where every symbol is a positive
 number, no correct simplification makes it zero, and the verdict is "not equal" without one.
@@ -27,6 +30,8 @@ from antlr4.atn.PredictionMode import PredictionMode
 from latex2sympy2_extended import latex2sympy2
 from math_verify import LatexExtractionConfig, grader, parse, verify
 from sympy.concrete.expr_with_limits import ExprWithLimits
+
+from headsweep.grading.notation import bases_differ, final_number, number, readable
 
 _READER = [LatexExtractionConfig(boxed_match_priority=0)]
 _CACHED_LENGTH = 200  # characters; longer answers rarely repeat and would fill the memory
@@ -43,8 +48,13 @@ def equal(answer: str, gold: str) -> bool:
 
     Numbers must also agree in three digits, but for a factor of 100, as 50% is 50 and 1/2. By
     itself math-verify takes all small numbers for equal, and some of many digits
-    (https://github.com/huggingface/Math-Verify/issues/14).
+    (https://github.com/huggingface/Math-Verify/issues/14). Nor does it look at numbers' bases.
     """
+    value = number(gold)
+    if value is not None and final_number(answer) == value:
+        return True
+    if bases_differ(answer, gold):
+        return False
     expected, parsed = _read(gold), _read(answer)
     same = verify(expected, parsed, timeout_seconds=None)
     return same and not _apart(expected[0], parsed[0])
@@ -65,7 +75,7 @@ def _read(answer: str) -> list[Any]:
 
 
 def _parse(answer: str) -> list[Any]:
-    return parse(rf"\boxed{{{answer}}}", _READER, parsing_timeout=None)
+    return parse(rf"\boxed{{{readable(answer)}}}", _READER, parsing_timeout=None)
 
 
 _read_cached = lru_cache(maxsize=4096)(_parse)

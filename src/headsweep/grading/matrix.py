@@ -13,7 +13,7 @@ from headsweep import paths, safe_files, tables
 from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
 from headsweep.grading.distinct import judge, read
-from headsweep.grading.graders import canonical
+from headsweep.grading.graders import VERSION, canonical
 from headsweep.grading.pool import Judgement
 from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.store import Store
@@ -139,7 +139,7 @@ def grade(
     batch = find_batch(config, model, decoding, questions)
     store = Store(config)
     rows, _, graded = grade_batch(config, batch, rules)
-    facts = {**store.keys(**batch.names), "grading": rules}
+    facts = {**store.keys(**batch.names), "grading": rules, "graders": VERSION}
     noted = facts | {"verdicts": graded["verdict"].value_counts().sort_index().to_dict()}
     matrix = accuracy_matrix(graded, rows)
     for table, regraded, content in (

@@ -1,0 +1,228 @@
+r"""How models write answers: what a number is, and what stands around an answer that says nothing.
+
+Both may meet hostile text: they take time linear in its length, as all of `graders` does.
+"""
+
+import re
+from fractions import Fraction
+
+_LONGEST = 400  # characters of a number; a float has fewer
+
+_WRAPPER = re.compile(
+    r"\A(?:\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf|mathit|underline)\s*+)?\{"
+)
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_DEPTH = 3  # of wrappers around an answer
+
+_ENDS = ".,;~\\ \t\r\n"  # a stop, a line break or a space at the end: `5.`, `5 \\`, `5\,`
+_RIGHT = r"\right"
+
+_SPACE = re.compile(r"\\[,;:> ]|~|\s|[\u00a0\u2009\u202f]")
+_COLOR = re.compile(r"\\(?:text)?color\s*+\{[^{}]*+\}")
+
+# A number, with its spaces written as `_SPACE` has them replaced.
+_DIGITS = r"(?:\d{1,3}(?:,\d{3})++|\d{1,3}(?:[ ]\d{3})++|\d++)(?![,\d])"
+_DECIMAL = rf"(?:{_DIGITS}(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?[12]?\d{{1,2}})?+"
+_NUMBER = re.compile(
+    rf"""\A (?:\\?\$)*+ (?P<sign>[-+]?+) [ ]*+ (?:\\?\$)*+ [ ]*+ (?:
+        (?P<before>\d*+\.\d*+) \\(?:overline|bar)\s*+ (?:\{{(?P<period>\d++)\}}|(?P<digit>\d))
+        | (?:(?P<whole>\d++)(?:[ ]++(?=\d)|[ ]*+(?=\\)))?+ (?:
+            (?P<above>{_DECIMAL}) [ ]*+/[ ]*+ (?P<below>[-+]?+{_DECIMAL})
+            | \\[dtc]?frac[ ]*+ (?:\{{[ ]*+(?P<braced_above>[-+]?+{_DECIMAL})[ ]*+\}}|(?P<a>\d))
+              [ ]*+ (?:\{{[ ]*+(?P<braced_below>[-+]?+{_DECIMAL})[ ]*+\}}|(?P<b>\d)) )
+        | (?P<decimal>{_DECIMAL})
+    ) [ ]*+ (?:\\?[%$]|\^[ ]*+(?:\\circ|\{{[ ]*+\\circ[ ]*+\}})|\\degree|°)*+ \Z""",
+    re.VERBOSE,
+)
+_NAME = re.compile(r"\A\\?[A-Za-z_]{1,20}\s*+=")
+_UNIT = re.compile(
+    r"""(?: \\(?:text|textrm|textbf|mbox|mathrm)\s*+\{ (?P<in_braces>[A-Za-z .'/-]++) \}
+        | (?<![\\A-Za-z .'/-]) [ ]*+ (?P<plain>[A-Za-z][A-Za-z .'/-]*+) )
+    [ ]*+ (?:\^(?:[23]|\{[23]\})|[²³])?+ \Z""",
+    re.VERBOSE,
+)
+_WORD = re.compile(r"[A-Za-z]+")
+_MOST_WORDS = 4
+
+_SHORT = re.compile(r"\A(?:cm|mm|km|dm|kg|mg|ml|cl|oz|ft|in|lb|hr|mi|yd|am|pm|of)\Z", re.I)
+"""Words of two letters that may stand behind a number without changing it."""
+_LETTER = re.compile(r"\A[mgshl]\Z", re.I)
+r"""Units of one letter, which count only inside ``\text{}``: ``5s`` may be a product."""
+_CHANGING = re.compile(
+    r"""\A(?: (?:ten|dozen|hundred|thousand|million|billion|trillion)s? | score | gross | mil
+        | grand | lakh | crore | half | halves | (?:third|quarter|fourth|fifth|sixth|seventh|eighth
+        | ninth|tenth|twelfth|hundredth|thousandth)s? | zero | one | two | three | four | five | six
+        | seven | eight | nine | eleven | twelve | \w+teen | (?:twen|thir|for|fif|six|seven|eigh
+        | nine)ty | and | or | plus | minus | over | under | below | negative | point | not | base
+        | squared | cubed | factorial | mod | modulo | sqrt | root | log | exp | sin | cos | tan
+        | cot | sec | csc | inf | infinity | alpha | beta | gamma | delta | epsilon | zeta | eta
+        | theta | lambda | rho | sigma | tau | phi | psi | omega )\Z""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Words that change the number before them, or that join it to more."""
+
+
+def number(text: str) -> Fraction | None:
+    r"""Return the value of a number, None if the text is anything else.
+
+    A number is a decimal, with or without well-formed thousands, a ratio, a mixed number
+    (``3 1/2``) or a repeating decimal (``0.\overline{3}``), in plain text or LaTeX. Dollar, percent
+    and degree signs are ignored. ``1,2`` and ``1 2`` are no numbers.
+    """
+    if len(text) > _LONGEST:
+        return None
+    if text.isdecimal():  # as most are
+        return Fraction(int(text))
+    for old, new in (("\N{MINUS SIGN}", "-"), ("{,}", ","), (r"\!", "")):
+        text = text.replace(old, new)
+    found = _NUMBER.match(_without_end(_SPACE.sub(" ", text)).strip())
+    if found is None:
+        return None
+    try:
+        value = _value(found)
+    except ZeroDivisionError:
+        return None
+    return -value if value is not None and found["sign"] == "-" else value
+
+
+def _value(found: re.Match[str]) -> Fraction | None:
+    """Return the absolute value of what `_NUMBER` has found."""
+    if found["decimal"]:
+        return _fraction(found["decimal"])
+    if found["before"]:
+        period = found["period"] or found["digit"]
+        decimals = len(found["before"].partition(".")[2])
+        tail = Fraction(int(period), 10**decimals * (10 ** len(period) - 1))
+        return _fraction(f"0{found['before']}0") + tail
+    above = found["above"] or found["braced_above"] or found["a"]
+    below = found["below"] or found["braced_below"] or found["b"]
+    ratio = _fraction(above) / _fraction(below)
+    if found["whole"] is None:
+        return ratio
+    mixed = 0 < ratio < 1 and above.isdecimal() and below.isdecimal()
+    return int(found["whole"]) + ratio if mixed else None
+
+
+def _fraction(decimal: str) -> Fraction:
+    return Fraction(decimal.replace(",", "").replace(" ", ""))
+
+
+def final_number(answer: str) -> Fraction | None:
+    r"""Return the number that an answer gives, None if it gives none.
+
+    It may have a name before it and a unit behind it, and stand in ``\text{}``: ``x = 5 cm``.
+    """
+    if len(answer) > _LONGEST:
+        return None
+    value = number(answer)
+    if value is not None:
+        return value
+    text = _COLOR.sub("", answer)
+    text = unwrapped(_without_end(_NAME.sub("", unwrapped(text), count=1).strip()))
+    value = number(text)
+    if value is not None:
+        return value
+    text = _SPACE.sub(" ", text)
+    unit = _UNIT.search(text)
+    return number(text[: unit.start()]) if unit and _is_unit(unit) else None
+
+
+def _is_unit(found: re.Match[str]) -> bool:
+    """Return whether words behind a number leave it as it is."""
+    words = _WORD.findall(found["in_braces"] or found["plain"])
+    if not 1 <= len(words) <= _MOST_WORDS:
+        return False
+    return all(
+        not _CHANGING.match(word)
+        and (len(word) > 2 or _SHORT.match(word) or (found["in_braces"] and _LETTER.match(word)))
+        for word in words
+    )
+
+
+def unwrapped(text: str) -> str:
+    r"""Return a text without the ``{}``, ``\text{}``, ``\mathbf{}``, ... that enclose all of it."""
+    text = text.strip()
+    for _ in range(_DEPTH):
+        wrapper = _WRAPPER.match(text)
+        if wrapper is None or closing_brace(text, wrapper.end() - 1) != len(text) - 1:
+            break
+        text = text[wrapper.end() : -1].strip()
+    return text
+
+
+def closing_brace(text: str, start: int, braces: re.Pattern[str] = _BRACE) -> int | None:
+    """Return the position of the brace that closes the one at `start`.
+
+    By default an escaped brace is text, not a brace.
+    """
+    depth = 0
+    for brace in braces.finditer(text, start):
+        if brace[0] == "{":
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
+            if depth == 0:
+                return brace.start()
+    return None
+
+
+def _without_end(text: str) -> str:
+    r"""Return a text without a stop or a line break at its end; an ellipsis stays.
+
+    So does the stop of ``\right.``.
+    """
+    bare = text.rstrip(_ENDS)
+    tail = text[len(bare) :]
+    return text if ".." in tail or (tail.startswith(".") and bare.endswith(_RIGHT)) else bare
+
+
+# What math-verify cannot read, or reads as something else, and what is written in its place.
+_GREEK = r"\\(?:pi|theta|alpha|beta|gamma|lambda|mu|phi)(?![A-Za-z])"
+_BARE_FRACTION = re.compile(
+    rf"\\[dtc]?frac\s*+(?:(?P<a>{_GREEK})\s*+(?:(?P<b>{_GREEK}|\d)|(?=\{{))"
+    rf"|(?P<c>\d)\s*+(?P<d>{_GREEK}))"
+)
+_UNDERLINE = re.compile(r"\\underline\s*+(?=\{)")
+_VARNOTHING = re.compile(r"\\varnothing(?![A-Za-z])")
+_THIN_THOUSANDS = re.compile(r"(?<![\d.,\\^_])\d{1,3}(?:\\,\d{3})++(?!\d|\\,)")
+_LABEL = re.compile(
+    r"\A\\(?:text|textbf|textrm|mathrm|mathbf)\s*+\{\s*+\([A-Z]\)\s*+\}(?:\s|\\[,;: ]|~|\\quad)*+"
+    r"(?=-?\$?\d|\\(?:[dt]?frac|sqrt|\$))"
+)
+_MIXED = re.compile(r"\A(-?+\d++)\s++(\d++)/(\d++)\Z")
+_SPACED_THOUSANDS = re.compile(r"\A-?+\d{1,3}(?: \d{3})++\Z")
+
+
+def readable(answer: str) -> str:
+    r"""Return an answer in notation that math-verify reads, and reads right.
+
+    It loses a stop at its end, an option's label before it (``\textbf{(B)}\ 5``), colours and
+    underlines.
+    """
+    text = _without_end(answer.strip())
+    if "\\" in text:
+        text = _LABEL.sub("", text, count=1)
+        text = _UNDERLINE.sub("", _COLOR.sub("", text))
+        text = _VARNOTHING.sub(r"\\emptyset", text)
+        text = _THIN_THOUSANDS.sub(lambda found: found[0].replace(r"\,", ""), text)
+        return _BARE_FRACTION.sub(_braced, text)
+    if mixed := _MIXED.match(text):
+        return rf"{mixed[1]}\frac{{{mixed[2]}}}{{{mixed[3]}}}"
+    return text.replace(" ", "") if _SPACED_THOUSANDS.match(text) else text
+
+
+def _braced(found: re.Match[str]) -> str:
+    above = found["a"] or found["c"]
+    below = found["b"] or found["d"]
+    return rf"\frac{{{above}}}" + (f"{{{below}}}" if below else "")
+
+
+_IN_BASE = re.compile(r"\A-?+[\dA-F.,]++_(?:\{\s*+(?P<braced>\d++)\s*+\}|(?P<bare>\d))\Z")
+
+
+def bases_differ(answer: str, gold: str) -> bool:
+    """Return whether two numbers name their bases, and not the same: ``52_9`` and ``52_8``."""
+    first, second = (_IN_BASE.match(_without_end(text.strip())) for text in (answer, gold))
+    if first is None or second is None:
+        return False
+    return (first["braced"] or first["bare"]) != (second["braced"] or second["bare"])

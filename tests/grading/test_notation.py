@@ -1,0 +1,162 @@
+r"""The notations of models: numbers, units, letters, and LaTeX that math-verify misreads.
+
+Each table holds right and wrong answers: what makes a right answer right must make no wrong one
+right.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headsweep.grading.graders import chosen_letter, find_grader, hendrycks, last_number, last_ratio
+from headsweep.grading.math_verify_judge import equal
+from headsweep.grading.notation import final_number, number, readable, unwrapped
+
+SWEEP = Path(__file__).parents[2] / "workflow/rules/sweep.smk"
+
+NUMERIC_RIGHT = [
+    *((r"\frac{1}{2}", "0.5"), (r"\frac{10}{2}", "5"), (r"\frac12", "1/2"), (r"\dfrac34", "0.75")),
+    *((r"-\frac{1}{2}", "-0.5"), (r"\frac{-1}{2}", "-0.5"), ("3 1/2", "3.5"), ("-3 1/2", "-3.5")),
+    *((r"3\frac{1}{2}", "3.5"), ("15 / 5", "3"), (r"0.\overline{3}", "1/3")),
+    *((r"0.1\overline{6}", "1/6"), ("-2.5", "\u22122.5"), ("\u22125", "-5"), ("-$5", "-5")),
+    *(("1,000", "1000"), ("12{,}000", "12000"), (r"10,\!000", "10000"), (r"1\,234", "1234")),
+    *(("1 234 567", "1234567"), ("1,000.5", "1000.5"), ("5.", "5"), ("5,", "5"), (".5", "0.5")),
+    *((r"5\text{ apples}", "5"), ("5 apples", "5"), ("5 cm", "5"), (r"5\text{ cm}^2", "5")),
+    *((r"5\text{ m}", "5"), ("5 miles per hour", "5"), ("$5$ dollars", "5"), (r"\text{5}", "5")),
+    *(("x=5", "5"), ("x = 5 cm", "5"), (r"\text{x = 5}", "5"), (r"\mathbf{5}", "5")),
+    *((r"60^\circ", "60"), (r"60^{\circ}", "60"), ("60\u00b0", "60"), (r"\$5", "5")),
+    *((r"\color{red}{5}", "5"), (r"\underline{5}", "5"), ("1e5", "100000"), ("1/3", "0.3333333")),
+]
+NUMERIC_WRONG = [
+    *(("1,2", "12"), ("1 2", "12"), ("12,34", "1234"), ("1,0000", "10000"), (r"1\,2", "12")),
+    *(("5 and 6", "56"), ("5 and 6", "5"), (r"5\text{ and }6", "5"), ("5 and a half", "5")),
+    *(("5 million", "5"), ("5 dozen", "5"), ("5 hundred", "5"), ("3 quarters", "3")),
+    *(("5 below zero", "5"), ("5 pi", "5"), (r"5\pi", "5"), ("5x", "5"), ("5s", "5"), ("5i", "5")),
+    *(("3s^2", "3"), ("5 x", "5"), ("5e", "5"), ("5!", "5"), ("2^3", "23"), ("60^2", "60")),
+    *(("3 1/2", "15.5"), ("3 1/2", "0.5"), ("3 5/2", "5.5"), ("3/4", "4"), (r"\frac{1}{0}", "1")),
+    *(("11_2", "112"), ("5%3", "53"), (r"60^\circ 30", "6030"), ("12:30", "1230"), ("2 3", "6")),
+    *(("0.3...", "0.3"), ("1/3", "0.333"), ("\u22125", "5"), ("y = -2", "2"), ("", "5")),
+    *(("5 cm", "5 m"), ("1e9999", "1"), ("6 apples", "5"), ("5 seventy", "5"), ("5 thirteen", "5")),
+]
+NUMERIC_PROSE = [
+    *(("The answer is 3/4.", "0.75", True), ("The answer is 3/4.", "4", False)),
+    *(("#### 3/4", "4", False), ("The answer is \u22125.", "-5", True)),
+    *(("The answer is \u22125.", "5", False), ("so 5\u22123 = 2", "2", True)),
+    *((r"It is $\frac{3}{4}$", "4", False), (r"It is $\frac{3}{4}$", "0.75", True)),
+    *(("1,000/4 each", "250", True), ("that is 3 / 4", "4", False), ("3-1", "1", True)),
+]
+
+
+def right(family, text, gold):
+    grader = find_grader(family, "default")
+    answer = grader.extract(text)
+    return answer is not None and grader.equal(answer, gold)
+
+
+def test_numbers_are_read_in_the_notations_of_models():
+    found = [(pair, right("numeric", rf"\boxed{{{pair[0]}}}", pair[1])) for pair in NUMERIC_RIGHT]
+    assert [pair for pair, is_right in found if not is_right] == []
+
+
+def test_what_is_no_number_or_another_one_is_wrong():
+    found = [(pair, right("numeric", rf"\boxed{{{pair[0]}}}", pair[1])) for pair in NUMERIC_WRONG]
+    assert [pair for pair, is_right in found if is_right] == []
+
+
+def test_the_last_number_of_a_text_may_be_a_ratio_or_have_a_true_minus_sign():
+    found = [(text, gold, right("numeric", text, gold)) for text, gold, _ in NUMERIC_PROSE]
+    assert found == NUMERIC_PROSE
+    assert last_ratio("of 1,000/4") == "1000/4"
+    assert last_number("of 1,000/4") == "4"  # as SPRINT's authors have it
+
+
+def test_answers_vote_with_those_of_their_value_and_lists_with_none():
+    form = find_grader("numeric", "default").form
+    assert {form(answer) for answer in ("5", "5 apples", "x = 5", r"\frac{10}{2}", "5.")} == {"5"}
+    apart = ["12", "1 2", "1,2", "5", r"5 \text{ and } 6", "5 million", "3 1/2", "31/2", "3s^2"]
+    assert len({form(answer) for answer in apart}) == len(apart)
+    assert hendrycks("1 2") == "12"
+
+
+CHOICES = [
+    (r"Option A is wrong because of units. So \boxed{B. 5 apples}", "B"),
+    *((r"\boxed{B) 42}", "B"), (r"\boxed{\mathrm{B}}", "B"), (r"\boxed{\mathbf{B}}", "B")),
+    *((r"\boxed{\textbf{(B)}}", "B"), (r"\boxed{\textbf{(B)}\ 5}", "B"), (r"\boxed{(B) 42}", "B")),
+    *((r"\boxed{\text{(B) } 5}", "B"), (r"\boxed{B: five}", "B"), (r"\boxed{B.}", "B")),
+    *((r"\boxed{\text{Option B}}", "B"), (r"\boxed{B. A triangle}", "B"), (r"\boxed{b}", "B")),
+    *((r"Option A it is: \boxed{42}", None), (r"\boxed{A, B}", None), (r"\boxed{A) and B)}", None)),
+    *((r"\boxed{(A), (B)}", None), (r"\boxed{Bob}", None), (r"\boxed{B 5}", None)),
+    *((r"\boxed{x=5}", None), (r"\boxed{A.M.}", None), ("The answer is therefore (D)", "D")),
+    *(("The correct option is therefore C.", "C"), ("The answer should be: **B**", "B")),
+    ("The answer must be C because option A is wrong", "C"),
+    ("The answer must be C because option A is not possible", "C"),
+    ("Option A can be eliminated. The answer is so obvious.", None),
+]
+
+
+def test_a_box_alone_decides_the_letter_and_what_is_called_wrong_is_not_stated():
+    assert [(text, chosen_letter(text)) for text, _ in CHOICES] == CHOICES
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "is_right"),
+    [
+        (r"\boxed{\text{Paris}}", "Paris", True),
+        ("Paris", r"\text{paris}", True),
+        (r"\boxed{\textbf{New  York}}", "new york", True),
+        (r"\boxed{\text{Paris}, \text{Texas}}", "Paris", False),
+        (r"\boxed{\text{A} or \text{B}}", r"A} or \text{B", False),
+    ],
+)
+def test_a_text_may_stand_in_a_macro(text, gold, is_right):
+    assert right("exact", text, gold) == is_right
+
+
+MATH_RIGHT = [
+    *(("5.", "5"), ("5,", "5"), ("5;", "5"), ("5\\\\", "5"), ("x+1.", "x+1"), ("(1,2).", "(1,2)")),
+    *((r"\text{Evelyn}.", r"\text{Evelyn}"), ("x=5.", "5"), (r"2\sqrt{2}\,", r"2\sqrt{2}")),
+    *((r"\frac\pi4", r"\frac{\pi}{4}"), (r"\frac \pi {4}", r"\frac{\pi}{4}")),
+    *((r"\frac2\pi", r"\frac{2}{\pi}"), (r"1\,234\,567", "1234567"), ("1 234 567", "1234567")),
+    *((r"x=1\,234", "1234"), (r"\text{x = 5}", "5"), (r"\text{5 apples}", "5")),
+    *((r"\textbf{(B)}\ 5", "5"), (r"\text{(B)} \frac{x}{2}", r"\frac{x}{2}"), ("5 dollars", "5")),
+    *((r"\color{red}{5}", "5"), (r"\textcolor{red}{x+1}", "x+1"), (r"\underline{x}", "x")),
+    *((r"0.\overline{3}", r"\frac{1}{3}"), ("3 1/2", r"\frac{7}{2}"), ("-3 1/2", "-3.5")),
+    *((r"\varnothing", r"\emptyset"), (r"\emptyset", r"\varnothing"), ("60\u00b0", "60")),
+    *(("52_8", "52_{8}"), ("52_8.", "52_8"), ("52", "52_8")),
+]
+MATH_WRONG = [
+    *(("5.", "6"), ("-5.", "5"), ("0.3...", "0.3"), ("1,2,3,...", "1,2,3"), ("5!", "5")),
+    *((r"\frac\pi4", r"\frac{\pi}{8}"), (r"\frac2\pi", r"\frac{\pi}{2}"), (r"1\,2", "12")),
+    *((r"1\,234\,567", "802"), ("1 234", "235"), ("1 234", "1"), ("3 1/2", "2"), ("3 1/2", "31/2")),
+    *((r"\text{x = 5}", "6"), ("y = 5", "x = 5"), (r"\textbf{(B)}\ 5", "6"), ("5 dollars", "6")),
+    *((r"\textbf{(B)}\ 5", "B"), (r"\text{(A)} \text{ and } \text{(B)}", r"\text{(B)}")),
+    *((r"\text{(A)}, \text{(B)}", r"\text{(B)}"), (r"\color{red}{5}", "6"), ("5 million", "5")),
+    *((r"\underline{5}", "6"), (r"0.\overline{3}", "0.3"), (r"0.\overline{3}", "3"), ("3s^2", "3")),
+    *((r"\varnothing", "0"), ("52_9", "52_8"), ("1011_2", "1011_{3}"), ("52_{10}", "52_8")),
+    *(("5 xyz", "5 abc"), ("5 theta", "5"), (r"5\theta", "5"), ("\u22125", "5")),
+]
+
+
+def test_math_verify_is_given_what_it_reads():
+    assert [pair for pair in MATH_RIGHT if not equal(*pair)] == []
+
+
+def test_no_wrong_answer_is_made_right_by_its_notation():
+    assert [pair for pair in MATH_WRONG if equal(*pair)] == []
+
+
+def test_what_has_a_meaning_stays():
+    same = [r"\left\{ x \right.", "0.333...", "x_1", r"\text{(B)}", r"\textbf{(B)}", r"a^2\,345"]
+    same += [r"\frac{1}{2}", r"\frac123", "1 2", "5!", r"\text{a} + \text{b}", "1,234"]
+    assert [readable(text) for text in same] == same
+    assert unwrapped(r"\text{a} + \text{b}") == r"\text{a} + \text{b}"
+    assert number("9" * 401) is final_number("9" * 401) is None
+
+
+def test_rules_that_grade_run_again_where_the_graders_change():
+    """A library's code is no part of a rule; what Snakemake compares are the rule's params."""
+    rules = re.split(r"^rule ", SWEEP.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    grading = [rule for rule in rules if re.search("job (?:re)?grade |job compare-prompts", rule)]
+    assert len(grading) == 3
+    assert all("graders=graders.VERSION" in rule for rule in grading)
