@@ -85,7 +85,7 @@ def test_jobs_of_a_layer_share_a_group_and_grading_takes_a_core_for_ten_thousand
         rules = Rules(config, cores, groups)
         assert rules.judges(wildcards(rules, **BATCH)) == judges
     first, second, base = (
-        rules.layer(wildcards(rules, **BATCH, variant=variant))
+        rules.job_group(wildcards(rules, **BATCH, variant=variant))
         for variant in ("L05H03", "L05H11", "base")
     )
     assert first == second != base
@@ -107,7 +107,7 @@ def test_no_group_has_more_variants_than_an_allocation_answers_for():
     assert batch.groups[BASE] == "None"
     rules, grouped = Rules(config, 8, groups := {}), Counter[str]()
     for variant in batch.variants:
-        grouped[rules.layer(wildcards(rules, **batch.names, variant=str(variant)))] += 1
+        grouped[rules.job_group(wildcards(rules, **batch.names, variant=str(variant)))] += 1
     assert sorted(grouped.values()) == sorted(sizes.values())
     assert groups == dict.fromkeys(grouped, "layer")
 

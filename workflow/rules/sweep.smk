@@ -11,7 +11,7 @@ rule generate:
         RULES.log("generate/{model}/{decoding}/{questions}/{variant}"),
     priority: PRIORITY["answers"]
     group:
-        RULES.layer
+        RULES.job_group
     resources:
         **RULES.resources.generation,
         # Cores of the engine that answers for all jobs; a resource, not a param, so that another

@@ -47,7 +47,7 @@ zeroed but not cut."""
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankingInputs:
     """A model whose heads are ranked, with the data that criteria may use."""
 
     model: PreTrainedModel  # in evaluation mode; criteria leave it unchanged
@@ -69,15 +69,15 @@ class Criterion(NamedTuple):
     """A way to rank the heads of a model."""
 
     about: str  # for the model card; may contain `{alpha}` and `{seed}`
-    scores: Callable[[Ranked], Scores]
+    scores: Callable[[RankingInputs], Scores]
     needs: Literal["texts", "accuracy"] | None = None  # an option of `headsweep prune`
 
 
-def _norm(ranked: Ranked) -> Scores:
+def _norm(ranked: RankingInputs) -> Scores:
     return weight_norms(ranked.model, ranked.geometry)
 
 
-def _mixed(ranked: Ranked) -> Scores:
+def _mixed(ranked: RankingInputs) -> Scores:
     settings = ranked.settings
     by_activations = settings.norm == "activations"
     statistics = calibrate(
@@ -91,7 +91,7 @@ def _mixed(ranked: Ranked) -> Scores:
     return mixed(norm, statistics[settings.entropy], settings)
 
 
-def _random(ranked: Ranked) -> Scores:
+def _random(ranked: RankingInputs) -> Scores:
     draw = torch.Generator().manual_seed(ranked.seed)
     return {
         layer.index: torch.rand(layer.query_heads, generator=draw)
@@ -171,7 +171,7 @@ def head_scores(
         return row_batches(rows, settings.batch_size or size, encoder.device)
 
     with evaluating(learner.network):
-        ranked = Ranked(encoder, geometry, settings, seed, texts, drops)
+        ranked = RankingInputs(encoder, geometry, settings, seed, texts, drops)
         return CRITERIA[settings.criterion].scores(ranked)
 
 

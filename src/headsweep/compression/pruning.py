@@ -131,12 +131,10 @@ def prune(
             unit = "head"
         if form == "uniform":
             scope = "layer"
-            count = criteria.even_count(ratio, geometry, unit, partial(allows, model.config))
-        else:
-            count = heads_at(ratio, geometry.heads)
+        count = _count(ratio, form, unit, model, geometry)
         longest = _at_most(_SCORED_TOKENS, model)
         rows = partial(_token_ids, folder, texts or (), calibration, longest)
-        ranked = criteria.Ranked(
+        inputs = criteria.RankingInputs(
             model,
             geometry,
             Importance(alpha=alpha),
@@ -144,7 +142,7 @@ def prune(
             texts=lambda: row_batches(rows(), SCORED_AT_ONCE, model.device),
             drops=partial(_accuracy_drops, accuracy, geometry),
         )
-        scores = criteria.unprotected(by.scores(ranked), geometry, protect)
+        scores = criteria.unprotected(by.scores(inputs), geometry, protect)
         removed = criteria.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
         if not removed:
             raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
@@ -157,13 +155,28 @@ def prune(
     else:
         geometry = remove_heads(model, geometry, removed)
     after = size(model, geometry, tokens)
-    measured = {
+    facts = Pruning(
+        source, revision_of(folder), removed, about, _told_sizes(before, after, tokens), _HOW
+    )
+    save_pruned(model, geometry, out, form, facts, folder, stopwatch)
+    return Pruned(out, form, tuple(removed), before, after)
+
+
+def _count(
+    ratio: float, form: Form, unit: criteria.Unit, model: PreTrainedModel, geometry: HeadGeometry
+) -> int:
+    """Return how many heads a ratio removes where a form decides: in all, or of every layer."""
+    if form == "uniform":
+        return criteria.even_count(ratio, geometry, unit, partial(allows, model.config))
+    return heads_at(ratio, geometry.heads)
+
+
+def _told_sizes(before: Size, after: Size, tokens: int) -> dict[str, str]:
+    """Return what a model card says of a model's size: what is left of what there was."""
+    return {
         name.format(tokens=tokens): f"{getattr(after, field):,} of {getattr(before, field):,}"
         for field, name in _SIZES.items()
     }
-    facts = Pruning(source, revision_of(folder), removed, about, measured, _HOW)
-    save_pruned(model, geometry, out, form, facts, folder, stopwatch)
-    return Pruned(out, form, tuple(removed), before, after)
 
 
 def _at_most(tokens: int, model: PreTrainedModel) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headsweep.compression.calibration import Scores, row_batches
-from headsweep.compression.criteria import Ranked, loss_rises, named
+from headsweep.compression.criteria import RankingInputs, loss_rises, named
 from headsweep.models.geometry import HeadGeometry
 from headsweep.recovery.evaluation import text_losses
 from headsweep.recovery.settings import Recovery
@@ -46,7 +46,7 @@ def scores_on_texts(
         return float(sums[0] / sums[1])
 
     rows = [piece.input_ids for piece in share]
-    ranked = Ranked(
+    ranked = RankingInputs(
         model,
         geometry,
         settings.schedule.importance,

@@ -200,11 +200,14 @@ class Rules:
         """Return the answers of a batch: one file for each variant of the model."""
         return self.store.answers(self._meanings.batch(wildcards))
 
-    def layer(self, wildcards: Any) -> str:
-        """Return the group of jobs that share a SLURM allocation, and so a loaded model."""
+    def job_group(self, wildcards: Any) -> str:
+        """Return the group of jobs that share a SLURM allocation, and so a loaded model.
+
+        Snakemake learns that it is one of the groups that the profile calls `layer`.
+        """
         number = self._meanings.batch(wildcards).groups[Variant.parse(wildcards.variant)]
         group = f"{wildcards.model}/{wildcards.decoding}/{wildcards.questions}/{number}"
-        self._groups[group] = "layer"  # what the profile's group-components names
+        self._groups[group] = "layer"
         return group
 
     def judges(self, wildcards: Any) -> int:
