@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from headsweep import paths
+from headsweep.analysis.compression_results import MEASUREMENTS, Trial
 from headsweep.analysis.published import Encoder
-from headsweep.analysis.trials import MEASUREMENTS, Trial
 from headsweep.config import Study
 from headsweep.config.experiments import ARMS
 from headsweep.safe_files import write_csv, write_json, write_table

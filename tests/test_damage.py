@@ -9,11 +9,11 @@ import headsweep
 import simulation
 from damage import damaged
 from headsweep import paths
-from headsweep.analysis.trials import read_trial
+from headsweep.analysis.compression_results import read_trial
 from headsweep.config import load, parse
 from headsweep.errors import HeadsweepError, TableError
 from headsweep.figures import draw
-from headsweep.planning.inputs import resolve
+from headsweep.planning.preflight import resolve
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, find_record, record_path, write_record
 from headsweep.report.page import write_report

@@ -122,7 +122,7 @@ def check(config: Path, *, here: bool = False) -> None:
             jobs may run on another
     """
     from headsweep.config import load
-    from headsweep.planning.inputs import check_disk, lacking, preflight, resolve, unfetched
+    from headsweep.planning.preflight import check_disk, lacking, preflight, resolve, unfetched
 
     resolved = resolve(load(config))
     preflight(resolved)
@@ -145,8 +145,8 @@ def plan(config: Path) -> None:
         config: for example config/sprint.yaml
     """
     from headsweep.config import load
-    from headsweep.planning.inputs import resolve
     from headsweep.planning.plan import describe
+    from headsweep.planning.preflight import resolve
 
     print(describe(resolve(load(config))))
 

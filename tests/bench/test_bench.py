@@ -11,9 +11,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
-from headsweep.bench import command, gpu, rivals, shapes, sweep
+from headsweep.bench import baselines, command, gpu, shapes, sweep
+from headsweep.bench.baselines import RIVALS, Costs, Outcome, Work, floor, peak
 from headsweep.bench.grading import _golds, answers, run
-from headsweep.bench.rivals import RIVALS, Costs, Outcome, Work, floor, peak
 from headsweep.bench.shapes import Expansion
 from headsweep.bench.sweep import report
 from headsweep.cli import main
@@ -156,7 +156,7 @@ def test_a_near_tie_is_one_of_the_models_type(dtype, near):
     asked = Request("q", (1,), BASE)
     runner = SimpleNamespace(run=lambda _: [Answer(asked, (5,), "eos", 0.2)])
     outcome = Outcome()
-    rivals._collect(runner, loaded, Work({"q": (1,)}, (BASE,), 8), outcome)
+    baselines._collect(runner, loaded, Work({"q": (1,)}, (BASE,), 8), outcome)
     assert len(outcome.near_ties) == near
     assert outcome.choices == {("q", "base"): [5, 2]}
 

@@ -5,7 +5,7 @@ from torch import get_num_threads, set_num_threads
 
 from headsweep import cli
 from headsweep.bench import plan
-from headsweep.planning import rows
+from headsweep.planning import rows_at_once
 
 TINY = {
     "hidden_size": 64,
@@ -39,5 +39,5 @@ def test_the_shapes_are_one_of_light_and_one_of_heavy_layers():
         heads = sizes["num_attention_heads"]
         width = sizes["hidden_size"] // heads * (2 * heads + 2 * sizes["num_key_value_heads"])
         layer = sizes["hidden_size"] * (width + 3 * sizes["intermediate_size"])
-        found.append(layer > rows.HEAVY)
+        found.append(layer > rows_at_once.HEAVY)
     assert found == [False, True]

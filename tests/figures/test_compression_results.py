@@ -7,9 +7,7 @@ import pytest
 
 import simulated_trials
 import simulation
-from headsweep.analysis.compressions import COLUMNS, knee, tables, warnings
-from headsweep.analysis.published import conditions
-from headsweep.analysis.trials import (
+from headsweep.analysis.compression_results import (
     AGAINST_TRAINED,
     BASELINE,
     METHOD,
@@ -20,6 +18,8 @@ from headsweep.analysis.trials import (
     read_trial,
     savings,
 )
+from headsweep.analysis.compressions import COLUMNS, knee, tables, warnings
+from headsweep.analysis.published import conditions
 from headsweep.config.experiments import ARMS
 from headsweep.planning.store import Store
 from headsweep.statistics.intervals import SeedBootstrap

@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 import simulation
-from headsweep.analysis import cut
+from headsweep.analysis import truncation
 from headsweep.analysis.facts import Source
 from headsweep.analysis.gains import (
     _of_all_heads,
@@ -156,8 +156,8 @@ def test_a_gain_that_answers_cut_at_the_limit_make_is_not_shown():
 
     counts = cells(z, VARIANTS).merge(cut_cells(z, table, VARIANTS), on=["by", "group", "variant"])
     told = "31.7% of the base model's answers, 4.3% of those without a head."
-    assert cut.note(counts).endswith(told)
-    assert cut.note(counts.assign(cut=1)) == ""  # 1 of 60 is below 2%
+    assert truncation.note(counts).endswith(told)
+    assert truncation.note(counts.assign(cut=1)) == ""  # 1 of 60 is below 2%
 
 
 def test_a_gain_that_passes_the_corrected_test_only_with_cut_answers_is_doubtful():
@@ -170,10 +170,12 @@ def test_a_gain_that_passes_the_corrected_test_only_with_cut_answers_is_doubtful
         differences[40:44, head] = -1
     of_base = np.zeros((200, 1), bool)
     of_base[:12] = True  # twelve of the gains
-    table = cut.without_cut(differences, of_base, np.zeros_like(differences, bool), 1.0)
+    table = truncation.without_truncated(
+        differences, of_base, np.zeros_like(differences, bool), 1.0
+    )
     assert table.loc[0, "uncut_low"] > 0
     assert table["cut_decides"].tolist() == [True, *[False] * 23]
-    alone = cut.without_cut(differences[:, :1], of_base, np.zeros((200, 1), bool), 1.0)
+    alone = truncation.without_truncated(differences[:, :1], of_base, np.zeros((200, 1), bool), 1.0)
     assert not alone["cut_decides"].any()
 
 
@@ -184,7 +186,9 @@ def test_a_gain_whose_band_over_all_heads_reaches_zero_without_cut_answers_is_do
     of_base = np.zeros((200, 1), bool)
     of_base[:3] = True  # three of the gains
     for wider, doubtful in ((1.0, False), (1.6, True)):
-        table = cut.without_cut(differences, of_base, np.zeros_like(differences, bool), wider)
+        table = truncation.without_truncated(
+            differences, of_base, np.zeros_like(differences, bool), wider
+        )
         assert table["cut_decides"].tolist() == [doubtful, False]
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 import example_config
 import simulation
-from headsweep.analysis import latex, unlike
+from headsweep.analysis import latex, paper_differences
 from headsweep.analysis.facts import Cell, Source, cells_of, read_csv
 from headsweep.analysis.gains import cells
 from headsweep.analysis.published import EXHIBITS, SIZES, beside
@@ -164,7 +164,7 @@ def test_beside_published_numbers_stands_what_differs_here():
     sweep = {"model": "big", "questions": "test", "layers": [0, 21], "heads": "all"}
 
     def told(model, decoding, n, **more):
-        return unlike.of_sweep(
+        return paper_differences.of_sweep(
             example_config.config(
                 models={"big": {"source": own, **shape, **model}},
                 decodings={"greedy": decoding},
@@ -207,8 +207,8 @@ def test_a_model_takes_the_printed_numbers_of_the_one_it_is_to_stand_beside():
 def test_a_solver_of_one_s_own_beside_the_paper_s_numbers_is_called_no_replication():
     config = simulation.whole()
     table = pd.DataFrame({"compression": ["asdiv", "lone"], "published_accuracy": [0.859, np.nan]})
-    told = unlike.of_table(config, table)
+    told = paper_differences.of_table(config, table)
     assert told.startswith("No replication: ASDiv-A has an encoder of 3 layers, trained here, for")
-    assert unlike.of_table(config, table.assign(published_accuracy=np.nan)) == ""
+    assert paper_differences.of_table(config, table.assign(published_accuracy=np.nan)) == ""
     latex_table = latex.of_study("table1", table.assign(title="a", arm="full"), told)
     assert "No replication: ASDiv{-}A" in latex_table

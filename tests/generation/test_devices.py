@@ -12,7 +12,7 @@ import torch
 
 import inline
 from headsweep.errors import EngineError
-from headsweep.generation import activations, alone, devices, worker
+from headsweep.generation import activations, devices, exclusive, worker
 from headsweep.generation.devices import Device
 from headsweep.generation.work import Work
 from headsweep.tables import ACTIVATIONS
@@ -87,8 +87,8 @@ def test_activations_load_no_model_onto_a_gpu_that_another_process_has(
 ):
     names = ("tiny", "greedy", "small")
     inline.run(run_config, *names, BASE)
-    monkeypatch.setattr(alone, "devices", lambda *_: [Device("cpu", ("GPU-1",))])
-    asked, load = [], alone.load_model
+    monkeypatch.setattr(exclusive, "devices", lambda *_: [Device("cpu", ("GPU-1",))])
+    asked, load = [], exclusive.load_model
 
     def ask_for_room():
         asked.append(taken.poll())
@@ -100,8 +100,8 @@ def test_activations_load_no_model_onto_a_gpu_that_another_process_has(
         assert taken.poll() is not None, "the GPU is another's"
         return load(*arguments, **options)
 
-    monkeypatch.setattr(alone, "ask_for_room", ask_for_room)
-    monkeypatch.setattr(alone, "load_model", loads)
+    monkeypatch.setattr(exclusive, "ask_for_room", ask_for_room)
+    monkeypatch.setattr(exclusive, "load_model", loads)
     activations.run(run_config, *names)
     assert asked[:3] == [None, None, None]
     keys = Work(run_config, *names).keys

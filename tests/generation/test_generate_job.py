@@ -15,10 +15,10 @@ from comparing import check, same_answers
 from headsweep import paths
 from headsweep.config import Sweep
 from headsweep.generation import journal
+from headsweep.generation.hard_links import link_finished, unlink_finished
 from headsweep.generation.locks import Locks
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.schedule import Schedule
-from headsweep.generation.second_names import forget_finished, keep_finished
 from headsweep.generation.work import Work
 from headsweep.planning.batches import batches
 from headsweep.planning.store import journal_files
@@ -145,7 +145,7 @@ def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
     assert not record_path(file).exists()
     monkeypatch.setattr("headsweep.generation.worker.load", FORBIDDEN)
     if snakemake:  # as a run does before its first job
-        keep_finished(file)
+        link_finished(file)
         file.unlink()
     inline.run(run_config, *batch, PRUNED)
     assert file.read_bytes() == made
@@ -160,15 +160,15 @@ def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config, monk
     inline.run(config, *names)
     second = Work(config, *names[:3]).finished(PRUNED)
     answers_file(config, "small").unlink()
-    forget_finished(config, [])
-    forget_finished(config, batches(config))
+    unlink_finished(config, [])
+    unlink_finished(config, batches(config))
     assert second.exists()  # the only one left
     inline.run(config, *names)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", Mock(side_effect=PermissionError))
-        forget_finished(config, batches(config))  # does not fail the run
+        unlink_finished(config, batches(config))  # does not fail the run
     assert second.exists()
-    forget_finished(config, batches(config))
+    unlink_finished(config, batches(config))
     assert not second.parent.exists()
 
 

@@ -191,17 +191,17 @@ def test_what_fails_with_noisy_weights_is_told_and_not_tried_again(on_gpu):
 def test_a_batch_that_memory_has_cut_takes_rows_before_it_is_empty(on_gpu, monkeypatch):
     monkeypatch.setattr(engine, "fitting_rows", lambda *_: 128)
     monkeypatch.setattr(engine, "rows_of", lambda *_: 8)
-    under_way = []
+    in_progress = []
     enter = DecodingBatch.enter
 
     def told(decoded, groups):
-        under_way.append(len(decoded))
+        in_progress.append(len(decoded))
         return enter(decoded, groups)
 
     monkeypatch.setattr(DecodingBatch, "enter", told)
     loaded = loaded_model(build("Qwen2"), eos=tuple(range(12)))  # answers end at unlike times
     answer_all(loaded, plan(random_prompts(range(3, 27)), [BASE]), None)
-    assert any(under_way[1:])
+    assert any(in_progress[1:])
 
 
 def test_an_error_of_dense_attention_on_a_cpu_is_a_bug_and_stays_one(monkeypatch):
@@ -252,7 +252,7 @@ RUNS_OUT = {"decoding": 6, "prefill": 1, "verification": 2}
 
 @pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize("at", RUNS_OUT)
-def test_out_of_memory_keeps_the_tokens_of_rows_under_way(at, checked, monkeypatch):
+def test_out_of_memory_keeps_the_tokens_of_rows_in_progress(at, checked, monkeypatch):
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     wanted = plan(random_prompts((9, 4, 15)), VARIANTS)
     if at == "prefill":  # more prompts than rows; answers end at unlike times

@@ -21,7 +21,7 @@ from headsweep.generation import worker
 from headsweep.generation.devices import visible_devices
 from headsweep.generation.engine import Answer, Engine, Request
 from headsweep.models.load import load_model
-from headsweep.planning.inputs import check_devices
+from headsweep.planning.preflight import check_devices
 from headsweep.planning.store import Store
 from headsweep.variants import BASE, Variant, heads
 
@@ -130,7 +130,7 @@ def test_vllm_gives_the_answers_and_margins_of_the_engine(tmp_path, tokenizer, r
 def test_what_vllm_cannot_do_is_refused_before_the_first_job(run_config, monkeypatch):
     values = run_config.model_dump(mode="json")
     values["models"]["tiny"]["backend"] = "vllm"
-    monkeypatch.setattr("headsweep.planning.inputs.find_spec", lambda name: None)
+    monkeypatch.setattr("headsweep.planning.preflight.find_spec", lambda name: None)
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(ModelError, match=r"models\.tiny\.backend: vllm is not installed here"):
         check_devices(parse(values))
@@ -146,7 +146,7 @@ def test_more_ranks_than_gpus_are_refused_before_the_first_job(run_config, tmp_p
     for number in range(2):
         (tmp_path / f"nvidia{number}").touch()
     monkeypatch.setattr("headsweep.planning.cards._DEVICES", tmp_path)
-    monkeypatch.setattr("headsweep.planning.inputs.find_spec", lambda name: name)
+    monkeypatch.setattr("headsweep.planning.preflight.find_spec", lambda name: name)
     monkeypatch.setattr("shutil.which", lambda name: None)
     values = run_config.model_dump(mode="json")
     values["models"]["tiny"] |= {"backend": "vllm", "device": "auto", "tensor_parallel": 2}

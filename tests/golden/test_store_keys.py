@@ -25,8 +25,8 @@ from headsweep.config.compression import (
 )
 from headsweep.config.questions import Columns
 from headsweep.planning.batches import all_arms, batches, histories
-from headsweep.planning.inputs import resolve
 from headsweep.planning.keys import encoder_key, key, source_key, split_key
+from headsweep.planning.preflight import resolve
 from headsweep.planning.store import Store
 
 ROOT = Path(__file__).parents[2]

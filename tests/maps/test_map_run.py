@@ -15,7 +15,6 @@ from headsweep.errors import ConfigError, TableError
 from headsweep.figures.draw import draw
 from headsweep.maps.table import write_tables
 from headsweep.planning.batches import batches, pool
-from headsweep.planning.inputs import resolve
 from headsweep.planning.maps import (
     find_map,
     map_heads,
@@ -24,6 +23,7 @@ from headsweep.planning.maps import (
     texts_key,
     unchanged,
 )
+from headsweep.planning.preflight import resolve
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section

@@ -6,11 +6,11 @@ from headsweep.config.compression import Importance
 from headsweep.generation.weights import _COPIED_SHARE
 from headsweep.planning import cards, cost, footprint, requests
 from headsweep.planning.batches import PlannedBatch, batches, family_members, find_batch, placebos
+from headsweep.planning.detectable_gain import Rates, detectable_gains
 from headsweep.planning.host import host_cores
 from headsweep.planning.memory import training_memory
 from headsweep.planning.plan import describe
-from headsweep.planning.rows import cpu_memory
-from headsweep.planning.sight import Rates, sight
+from headsweep.planning.rows_at_once import cpu_memory
 from headsweep.statistics.power import questions_for, smallest_gain
 from headsweep.variants import BASE
 
@@ -386,6 +386,6 @@ def test_the_plan_says_what_each_sweep_could_see_and_what_it_assumes():
     assert any("with probability 0.8" in line for line in lines)
     assert any("outcomes changed are assumed" in line for line in lines)
     # A model that is right on all but a twentieth cannot gain as much as the test would need.
-    able = sight(planned, {"big": Rates(accuracy=0.95, changed=0.15)})
+    able = detectable_gains(planned, {"big": Rates(accuracy=0.95, changed=0.15)})
     assert {row[5] for row in able[1:]} == {"none"}
-    assert sight(planned, {"another": Rates(accuracy=0.5, changed=0.1)}) == []
+    assert detectable_gains(planned, {"another": Rates(accuracy=0.5, changed=0.1)}) == []

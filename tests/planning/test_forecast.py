@@ -9,9 +9,9 @@ from headsweep.errors import ConfigError, TableError
 from headsweep.planning import cards
 from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.forecast import _JOB_SECONDS, Habits, Software, Speed, model_seconds
-from headsweep.planning.inputs import resolve
-from headsweep.planning.piloted import settings_file, unpiloted, write_settings
-from headsweep.planning.rows import questions_of_unit
+from headsweep.planning.pilot_settings import settings_file, unpiloted, write_settings
+from headsweep.planning.preflight import resolve
+from headsweep.planning.rows_at_once import questions_of_unit
 from headsweep.record import Stopwatch
 from headsweep.variants import Variant
 from mini import REASONER

@@ -19,8 +19,8 @@ from headsweep.models.source import BUILTIN, fingerprint
 from headsweep.planning import cards
 from headsweep.planning import store as store_of_run
 from headsweep.planning.batches import batches
-from headsweep.planning.inputs import check_devices, lacking, preflight, resolve
 from headsweep.planning.maps import score_files
+from headsweep.planning.preflight import check_devices, lacking, preflight, resolve
 from headsweep.planning.store import Store, mark_version
 from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
 

@@ -15,9 +15,9 @@ from headsweep import paths
 from headsweep.analysis import jobs
 from headsweep.analysis.advice import of_selector
 from headsweep.analysis.comparisons import Comparison, Together, rival, with_rivals
-from headsweep.analysis.cut import note
 from headsweep.analysis.facts import FORMS, Sentence, Source
 from headsweep.analysis.gains import read_z
+from headsweep.analysis.truncation import note
 from headsweep.analysis.verdicts import _ranks, verdicts
 from headsweep.config import parse
 from headsweep.planning.store import Store

@@ -16,12 +16,12 @@ from headsweep import cli
 from headsweep.config import parse
 from headsweep.errors import EngineError
 from headsweep.generation import client
-from headsweep.planning import inputs
+from headsweep.planning import preflight
 from headsweep.planning.batches import batches
+from headsweep.planning.detectable_gain import Rates
 from headsweep.planning.forecast import Software, Speed
-from headsweep.planning.inputs import resolve
-from headsweep.planning.piloted import settings_file, unpiloted
-from headsweep.planning.sight import Rates
+from headsweep.planning.pilot_settings import settings_file, unpiloted
+from headsweep.planning.preflight import resolve
 from headsweep.planning.store import Store, check_version
 from headsweep.safe_files import read_arrow
 from headsweep.tables import ANSWERS
@@ -111,7 +111,7 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, caps
 @pytest.fixture
 def gpu(pretended_gpu, monkeypatch):
     """A machine with a GPU, on which vLLM seems to be installed."""
-    for module in (pilot, inputs):
+    for module in (pilot, preflight):
         monkeypatch.setattr(module, "find_spec", lambda name: name)
 
 

@@ -10,8 +10,8 @@ from headsweep import cli, paths
 from headsweep.config import parse
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import arms, histories
-from headsweep.planning.inputs import resolve
 from headsweep.planning.keys import split_key
+from headsweep.planning.preflight import resolve
 from headsweep.planning.store import Store, check_version, mark_version
 from headsweep.safe_files import write_table
 from headsweep.tables import ANSWERS, OUTCOMES

@@ -34,7 +34,7 @@ from headsweep.planning.cost import (
 )
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.footprint import host_megabytes
-from headsweep.planning.inputs import resolve
+from headsweep.planning.preflight import resolve
 from headsweep.planning.requests import (
     SMALL_JOB,
     generation_request,

@@ -14,9 +14,9 @@ import gc
 from pathlib import Path
 
 from headsweep import paths, tables
-from headsweep.analysis import published, unlike
+from headsweep.analysis import paper_differences, published
 from headsweep.generation.client import begin_run, end_run
-from headsweep.generation.second_names import forget_finished, keep_finished
+from headsweep.generation.hard_links import link_finished, unlink_finished
 from headsweep.grading import graders
 from headsweep.planning import exhibits
 from headsweep.planning.chosen_heads import basis
@@ -38,15 +38,15 @@ session.plan_behind_reruns()
 
 onstart:
     begin_run()
-    forget_finished(CONFIG, RULES.graded_batches())  # left by an interrupted run
+    unlink_finished(CONFIG, RULES.graded_batches())  # left by an interrupted run
     session.begin(RULES, workflow, logger)
     for table in session.planned_answers(workflow):
-        keep_finished(table)
+        link_finished(table)
 
 
 onsuccess:
     end_run()
-    forget_finished(CONFIG, RULES.batches)
+    unlink_finished(CONFIG, RULES.batches)
     session.tell_findings(RULES, workflow, logger)
 
 

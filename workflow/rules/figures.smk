@@ -19,7 +19,7 @@ rule table:
     params:
         settings=lambda wildcards: RULES.settings("sweeps", wildcards.sweep),
         title=lambda wildcards: title(CONFIG, "sweeps", wildcards.sweep),
-        unlike=lambda wildcards: unlike.of_sweep(CONFIG, wildcards.sweep),
+        unlike=lambda wildcards: paper_differences.of_sweep(CONFIG, wildcards.sweep),
         folder=PUBLISHED,
         published=PUBLISHED_CONTENT,
     shell:

@@ -8,7 +8,7 @@ from headsweep.analysis.comparisons import (
     with_joint_interval,
 )
 from headsweep.analysis.facts import Sentence, Source
-from headsweep.analysis.powers import difference_seen
+from headsweep.analysis.power_sentences import difference_seen
 from headsweep.config import Config
 from headsweep.frontier import SAMPLING
 from headsweep.planning.titles import title

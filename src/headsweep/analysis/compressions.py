@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep.analysis.facts import rows_of
-from headsweep.analysis.trials import (
+from headsweep.analysis.compression_results import (
     ARM_ACCURACY,
     BASELINE,
     LEAST,
@@ -28,6 +27,7 @@ from headsweep.analysis.trials import (
     ratios_of,
     savings,
 )
+from headsweep.analysis.facts import rows_of
 from headsweep.config.compression import NOTABLE, advised, is_narrow
 from headsweep.config.experiments import ARMS
 from headsweep.text import percent, points

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from headsweep.analysis import joint_tests
-from headsweep.analysis.cut import UNCUT, cut_answers, without_cut
+from headsweep.analysis.truncation import UNCUT, truncated_answers, without_truncated
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.batches import placebos, pool
@@ -66,7 +66,7 @@ correction over all heads; `q`: the false discovery rate, for exploring. `shows`
 that the corrected test would show with probability 0.8 (`headsweep.statistics.power`), given how
 many outcomes the head changes. `low` to `high`: the interval of one head; `band_low` to
 `band_high`: that holds for all heads at once (`headsweep.analysis.joint_tests`). `truncated`: the
-share of answers cut at the limit of tokens, and the columns `headsweep.analysis.cut.UNCUT`.
+share of answers cut at the limit of tokens, and the columns `headsweep.analysis.truncation.UNCUT`.
 `fragile`: the share of answers with a margin that rounding can reverse. `tokens`: the mean length
 of its answers, without the end of sequence."""
 
@@ -157,7 +157,7 @@ def cut_cells(z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant]
         Columns ``by``, ``group``, ``variant`` and ``cut``.
     """
     names = list(map(str, variants))
-    cut = pd.DataFrame(cut_answers(z, graded, names), index=z.index)
+    cut = pd.DataFrame(truncated_answers(z, graded, names), index=z.index)
     tables = []
     for by, group, part in groups_of(z):
         table = pd.DataFrame({"variant": names, "cut": cut.loc[part.index].sum().to_numpy()})
@@ -234,8 +234,8 @@ def _of_all_heads(
     names = list(map(str, pruned))
     paired = over_base(z, names)
     wider = simultaneous(paired, Bootstrap(len(z), _BOOTSTRAP, seed))
-    of_base, of_heads = (cut_answers(z, graded, chosen) for chosen in ([str(BASE)], names))
-    uncut = without_cut(paired, of_base, of_heads, wider)
+    of_base, of_heads = (truncated_answers(z, graded, chosen) for chosen in ([str(BASE)], names))
+    uncut = without_truncated(paired, of_base, of_heads, wider)
     return joint_tests.tested(paired, wider).assign(variant=names).join(uncut)
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis import latex, unlike
+from headsweep.analysis import latex, paper_differences
 from headsweep.analysis.claims import claims
+from headsweep.analysis.compression_results import read_trial
 from headsweep.analysis.compressions import tables
 from headsweep.analysis.facts import record
 from headsweep.analysis.gains import cells, changes, controls, cut_cells, failures, read_z
 from headsweep.analysis.published import audit, beside, conditions, cuts, head_pruning
-from headsweep.analysis.trials import read_trial
 from headsweep.config import Config
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.planning.batches import arms, placebos
@@ -38,7 +38,7 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
     prompt = config.decodings[config.sweeps[sweep].decoding].prompt
     grading = config.grading_of(sweep)
     table = beside(config, sweep, reproduced, published).assign(prompt=prompt, grading=grading)
-    table["unlike"] = unlike.of_sweep(config, sweep)
+    table["unlike"] = paper_differences.of_sweep(config, sweep)
     tex = store.path(paths.TABLE, sweep=sweep, suffix="tex")
     write_text(tex, latex.of_sweep(reproduced, title(config, "sweeps", sweep), prompt, grading))
     csv = write_csv(tex.with_suffix(".csv"), table, 6)
@@ -100,7 +100,7 @@ def write_compression_tables(config: Config, published: Path) -> None:
         made.append(write_csv(file, table, 6))
         if name in PRINTED_TABLES:
             called = table["compression"].map(titles(config, "compressions"))
-            notes = unlike.of_table(config, table)
+            notes = paper_differences.of_table(config, table)
             text = latex.of_study(name, table.assign(title=called), notes)
             write_text(made[-1].with_suffix(".tex"), text)
     record(made, stopwatch, RunFiles(config).studied())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep.analysis import cut
+from headsweep.analysis import truncation
 from headsweep.analysis.facts import Cell, Source, cells_of, rows_of
 from headsweep.text import percentage, plain, wrapped
 
@@ -136,7 +136,7 @@ def of_sweep(cells: pd.DataFrame, sweep: str, prompt: str, grading: str) -> str:
     Two tables per layer: rows are heads, columns are all questions and subjects, or MATH levels.
     Prompt and grading rules of the sweep are named below.
     """
-    notes = f"Prompt: {prompt}; grading: {grading}. {_CELL} {cut.note(cells)}".rstrip()
+    notes = f"Prompt: {prompt}; grading: {grading}. {_CELL} {truncation.note(cells)}".rstrip()
     cells = cells.assign(
         head=cells["head"].fillna(-1),  # No Prune comes first
         kind=np.where(cells["by"] == "level", "MATH level", "subject"),

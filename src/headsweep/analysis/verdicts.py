@@ -19,6 +19,7 @@ from headsweep.analysis.comparisons import (
     with_joint_interval,
     with_rivals,
 )
+from headsweep.analysis.compression_results import ARM_ACCURACY, METHOD, causal_arm, control
 from headsweep.analysis.facts import (
     LEAST_P,
     SIGNIFICANCE,
@@ -28,8 +29,7 @@ from headsweep.analysis.facts import (
     widened,
 )
 from headsweep.analysis.gains import HEADS, shown
-from headsweep.analysis.powers import seen, unless_shown
-from headsweep.analysis.trials import ARM_ACCURACY, METHOD, causal_arm, control
+from headsweep.analysis.power_sentences import seen, unless_shown
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
 from headsweep.maps import outcomes

@@ -19,7 +19,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from headsweep.bench import shapes
-from headsweep.bench.rivals import Costs, Outcome, Work, answer, ask, floor, peak, start
+from headsweep.bench.baselines import Costs, Outcome, Work, answer, ask, floor, peak, start
 from headsweep.benchmarks.generated import generate
 from headsweep.config import Decoding
 from headsweep.errors import ModelError

@@ -25,7 +25,7 @@ from headsweep.compression.rounds import compress
 from headsweep.compression.training import train
 from headsweep.config import Config
 from headsweep.errors import RESULT
-from headsweep.generation.alone import gpu_held
+from headsweep.generation.exclusive import gpu_held
 from headsweep.grading.matrix import accuracy_matrix, grade_batch
 from headsweep.models.geometry import kept_heads
 from headsweep.models.learner import JudgedAnswer, Learner

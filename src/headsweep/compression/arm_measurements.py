@@ -16,7 +16,7 @@ from headsweep.compression import footprint
 from headsweep.compression.arm_jobs import learner_of, tested_on
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
-from headsweep.generation.alone import gpu_held
+from headsweep.generation.exclusive import gpu_held
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import Learner
 from headsweep.planning.batches import arms

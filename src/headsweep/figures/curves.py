@@ -12,8 +12,8 @@ from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.optimize import isotonic_regression
 
+from headsweep.analysis.compression_results import METHOD, Trial
 from headsweep.analysis.facts import rows_of
-from headsweep.analysis.trials import METHOD, Trial
 from headsweep.figures.draw import Figure, empty
 from headsweep.figures.style import (
     BLUE,

@@ -13,10 +13,10 @@ import matplotlib.style
 import pandas as pd
 from matplotlib.figure import Figure as Image
 
+from headsweep.analysis.compression_results import read_trial
 from headsweep.analysis.facts import read_csv, record
 from headsweep.analysis.gains import GAINS, read_z
 from headsweep.analysis.published import is_printed
-from headsweep.analysis.trials import read_trial
 from headsweep.config import Config
 from headsweep.errors import ConfigError
 from headsweep.figures.style import SHEET, TWO_COLUMNS

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from headsweep.config import Config
 from headsweep.errors import TableError
-from headsweep.generation.alone import with_model
+from headsweep.generation.exclusive import with_model
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.weights import fast_linear
 from headsweep.generation.work import Work

@@ -29,6 +29,7 @@ from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
+from headsweep.generation.in_progress import RowsInProgress
 from headsweep.generation.modules import Modules
 from headsweep.generation.plans import planned
 from headsweep.generation.refusals import (
@@ -55,7 +56,6 @@ from headsweep.generation.sizing import (
     rows_together,
     verified_rows,
 )
-from headsweep.generation.under_way import UnderWay
 from headsweep.generation.unit import Begun
 from headsweep.generation.weights import fast_linear
 from headsweep.models.geometry import most_tokens
@@ -118,7 +118,7 @@ class Engine:
         """Whether something has failed here since the trial of the decoder."""
         self._size_is_fixed = batch_size is not None
         self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
-        self._under_way = UnderWay(self._new_row)
+        self._in_progress = RowsInProgress(self._new_row)
         self._edited = False
         """Whether the model has the weights of a variant, for which base rows stand then."""
         self._drafts: dict[Prompt, Sequence[int]] = {}
@@ -158,9 +158,9 @@ class Engine:
             if self._decoding.greedy and request.question_id in base_answers:
                 self._drafts[request.prompt] = base_answers[request.question_id]
         for request, tokens in begun.items():
-            self._under_way.resume(request, tokens)
+            self._in_progress.resume(request, tokens)
         if self._has_fallen:  # an engine before may have written them as this one did
-            self._under_way.withdraw()
+            self._in_progress.withdraw()
         for placebo in sorted(parts):
             yield from self._answer_all(parts[placebo], placebo)
         for variant, members in others.items():
@@ -170,7 +170,7 @@ class Engine:
 
     def _clear(self) -> None:
         """Forget drafts, and rows of base answers that served as drafts and nobody asked for."""
-        self._under_way.clear()
+        self._in_progress.clear()
         self._drafts.clear()
 
     def _answer_all(self, pending: Counter[Request], placebo: int) -> Iterator[Answer]:
@@ -182,7 +182,7 @@ class Engine:
                 for answer in self._check.groups(answers) if self._check else answers:
                     if pending[answer.request]:
                         pending[answer.request] -= 1
-                        self._under_way.forget(answer.request)
+                        self._in_progress.forget(answer.request)
                         yield answer
             except WrongAnswers as cause:
                 self._fall(str(cause))
@@ -248,9 +248,9 @@ class Engine:
             self._fall(cause)
 
     @property
-    def tokens_under_way(self) -> int:
+    def tokens_in_progress(self) -> int:
         """Tokens of answers that are not handed over; another thread may ask."""
-        return self._under_way.tokens
+        return self._in_progress.tokens
 
     @property
     def begun(self) -> dict[Request, Begun]:
@@ -262,8 +262,8 @@ class Engine:
         if self._edited:
             return {}
         check = self._check
-        under_way = self._under_way
-        rows = under_way.begun if check is None or check.has_passed else under_way.withdrawn
+        in_progress = self._in_progress
+        rows = in_progress.begun if check is None or check.has_passed else in_progress.withdrawn
         return {request: tokens for request, tokens in rows.items() if not request.variant.seed}
 
     @property
@@ -300,7 +300,7 @@ class Engine:
             self._decoder.step_down(cause)
             if self._check:
                 self._check = Check(self._loaded, greedy=self._decoding.greedy)
-        self._under_way.withdraw()
+        self._in_progress.withdraw()
         self._falls.append(f"{before} to {self._path}: {cause}")
         _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
 
@@ -309,7 +309,7 @@ class Engine:
         gc.collect()
         torch.cuda.empty_cache()
         self._batch_size //= 2
-        self._under_way.interrupt()
+        self._in_progress.interrupt()
         _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
 
     def _answer(self, requests: Iterable[Request], placebo: int) -> Iterator[Answer]:
@@ -325,7 +325,7 @@ class Engine:
             batch_size = rows_of(batch_size, columns, self._decoding)
         size = rows_together(batch_size, placebo) if placebo else batch_size
         drafts = self._drafts if self._decoding.greedy and not placebo else None
-        groups, drafted, waiting = planned(requests, self._under_way, drafts, placebo, size)
+        groups, drafted, waiting = planned(requests, self._in_progress, drafts, placebo, size)
         verified = verified_rows(batch_size) if self._on_gpu else batch_size
         allocated = columns if self._on_gpu else 0  # on a CPU slots grow
         of_verifier = allocated if drafted or waiting else 0
@@ -354,7 +354,7 @@ class Engine:
         """Return answers that were ready when memory ran out, and the requests that are left."""
         answers, left = [], []
         for request in requests:
-            answer = self._under_way.take_ended(request)
+            answer = self._in_progress.take_ended(request)
             if answer is None:
                 left.append(request)
                 continue
@@ -372,11 +372,11 @@ class Engine:
         tokens = 0
         most = PREFILLED if self._on_gpu else PREFILLED_ON_CPU
         while groups and len(groups[0]) <= free:
-            tokens += self._under_way.text_length(groups[0][0])
+            tokens += self._in_progress.text_length(groups[0][0])
             if taken and tokens > most:
                 break
             free -= len(groups[0])
-            taken.append([self._under_way.take(request) for request in groups.popleft()])
+            taken.append([self._in_progress.take(request) for request in groups.popleft()])
         return taken
 
     def _new_row(self, request: Request) -> Row:

@@ -5,14 +5,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from headsweep.generation.in_progress import RowsInProgress
 from headsweep.generation.requests import Drafted, Plan, Prompt, Request, Row
-from headsweep.generation.under_way import UnderWay
 from headsweep.variants import BASE, Variant
 
 
 def planned(
     requests: Iterable[Request],
-    under_way: UnderWay,
+    in_progress: RowsInProgress,
     drafts: Mapping[Prompt, Sequence[int]] | None,
     placebo: int,
     size: int,
@@ -21,7 +21,7 @@ def planned(
 
     Args:
         requests: of one numeric placebo or of none.
-        under_way: what of them has begun, and makes their rows.
+        in_progress: what of them has begun, and makes their rows.
         drafts: answers of the base model, as far as they are known; None: nothing is verified.
         placebo: its number, which shuffles the groups; 0: none.
         size: most rows of a group.
@@ -36,9 +36,9 @@ def planned(
         base = variants.pop(BASE, [])
         if drafts is not None and _verifies(prompt, base, variants, drafts):
             every = [request for group in variants.values() for request in group]
-            begun = [[request] for request in every if under_way.is_waiting(request)]
-            new = [request for request in every if not under_way.is_waiting(request)]
-            rows = [under_way.take(request) for request in new]
+            begun = [[request] for request in every if in_progress.is_waiting(request)]
+            new = [request for request in every if not in_progress.is_waiting(request)]
+            rows = [in_progress.take(request) for request in new]
             if rows and prompt in drafts:
                 drafted.append(Drafted(drafts[prompt], rows))
             elif rows:
@@ -52,7 +52,7 @@ def planned(
     if placebo:
         order = np.random.default_rng(placebo).permutation(len(groups))
         groups = [groups[place] for place in order]
-    return Plan(_divided(groups, under_way, size), deque(drafted), waiting)
+    return Plan(_divided(groups, in_progress, size), deque(drafted), waiting)
 
 
 def _verifies(
@@ -68,12 +68,12 @@ def _verifies(
 
 
 def _divided(
-    groups: Iterable[list[Request]], under_way: UnderWay, size: int
+    groups: Iterable[list[Request]], in_progress: RowsInProgress, size: int
 ) -> deque[list[Request]]:
     """Return groups of `size` rows at most; one that has tokens already has its own group."""
     parts: deque[list[Request]] = deque()
     for group in groups:
-        parts += [[request] for request in group if under_way.is_waiting(request)]
-        new = [request for request in group if not under_way.is_waiting(request)]
+        parts += [[request] for request in group if in_progress.is_waiting(request)]
+        new = [request for request in group if not in_progress.is_waiting(request)]
         parts += [new[start : start + size] for start in range(0, len(new), size)]
     return parts

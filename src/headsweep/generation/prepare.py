@@ -136,7 +136,7 @@ class _Embedded(NamedTuple):
 def _embed(config: Config, embedder: str, rows: pd.DataFrame) -> _Embedded:
     before, importing = peak_resident(), Stopwatch()
     from headsweep.embeddings import embed, load_embedder
-    from headsweep.generation.alone import gpu_held
+    from headsweep.generation.exclusive import gpu_held
 
     seconds = importing.seconds
     with gpu_held():

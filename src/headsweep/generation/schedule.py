@@ -10,7 +10,7 @@ from headsweep.generation.locks import Locks
 from headsweep.generation.unit import Begun, Key, Unit
 from headsweep.generation.work import Work
 from headsweep.planning.batches import batches
-from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
+from headsweep.planning.rows_at_once import UNIT_VARIANTS, questions_of_unit
 from headsweep.variants import BASE, Variant
 
 

@@ -9,7 +9,7 @@ import torch
 from headsweep.generation.batch import GPU_VERIFIED
 from headsweep.generation.decoder import Decoder
 from headsweep.models.loaded import LoadedModel
-from headsweep.planning import rows
+from headsweep.planning import rows_at_once
 from headsweep.planning.host import host_cores, host_memory
 
 if TYPE_CHECKING:
@@ -24,17 +24,18 @@ PREFILLED_ON_CPU = 1 << 11
 def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decoding) -> int:
     """Return how many rows to decode together, from a model's shape and the memory that is free."""
     if loaded.device.type == "cpu":
-        memory = rows.cpu_memory(host_memory(), host_cores())
-        most = rows.HEAVY_CPU_ROWS if decoder and decoder.weights.is_heavy else rows.CPU_ROWS
+        memory = rows_at_once.cpu_memory(host_memory(), host_cores())
+        is_heavy = decoder is not None and decoder.weights.is_heavy
+        most = rows_at_once.HEAVY_CPU_ROWS if is_heavy else rows_at_once.CPU_ROWS
     else:
         free, total = torch.cuda.mem_get_info(loaded.device)
         # What torch keeps for tensors to come is free: the driver does not know that it is.
         kept = torch.cuda.memory_reserved(loaded.device) - torch.cuda.memory_allocated(
             loaded.device
         )
-        memory = rows.gpu_memory(free + kept, total)
-        most = rows.GPU_ROWS
-    return rows.fitting(memory, _token_bytes(loaded), decoding.max_new_tokens, most)
+        memory = rows_at_once.gpu_memory(free + kept, total)
+        most = rows_at_once.GPU_ROWS
+    return rows_at_once.fitting(memory, _token_bytes(loaded), decoding.max_new_tokens, most)
 
 
 def rows_of(batch_size: int, columns: int, decoding: Decoding) -> int:
@@ -42,7 +43,7 @@ def rows_of(batch_size: int, columns: int, decoding: Decoding) -> int:
 
     Prompts may be longer than those that memory was set aside for.
     """
-    planned = decoding.max_new_tokens + rows.PROMPT
+    planned = decoding.max_new_tokens + rows_at_once.PROMPT
     return max(1, min(batch_size, batch_size * planned // columns))
 
 

@@ -31,7 +31,7 @@ from torch.nn.functional import linear as plain_linear
 
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning.host import host_memory
-from headsweep.planning.rows import HEAVY
+from headsweep.planning.rows_at_once import HEAVY
 
 _SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 

@@ -22,7 +22,7 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import EngineError, TableError
 from headsweep.generation import journal
-from headsweep.generation.second_names import give_second_name
+from headsweep.generation.hard_links import link
 from headsweep.generation.unit import Begun, Key, Unit
 from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.keys import settings, split_key
@@ -186,13 +186,13 @@ class Work:
         # A run may have been killed between a table and its record, which the journal survives.
         unrecorded = complete and not record_path(output).exists()
         if self._finished_before(variant) and not unrecorded:  # maybe by a twin of the job
-            give_second_name(self.finished(variant), output)
+            link(self.finished(variant), output)
             journal.remove(self.journal(variant))
             return len(self._wanted)
         if not complete:
             raise EngineError(f"{self.journal(variant)} has lost answers; run again")
         self._write_complete(variant, journaled, stopwatch)
-        give_second_name(output, self.finished(variant))
+        link(output, self.finished(variant))
         journal.remove(self.journal(variant))
         return len(self._wanted)
 

@@ -64,9 +64,9 @@ class Worker:
         """What the unit that is being answered asks for."""
 
     @property
-    def tokens_under_way(self) -> int:
+    def tokens_in_progress(self) -> int:
         """Tokens of answers that are not handed over; vLLM does not tell, so 0."""
-        return self._answering.tokens_under_way if isinstance(self._answering, Engine) else 0
+        return self._answering.tokens_in_progress if isinstance(self._answering, Engine) else 0
 
     @property
     def begun(self) -> dict[tuple[Variant, Key], Begun]:
@@ -179,7 +179,7 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
         kept: dict[tuple[Variant, Key], Begun] = {}
         while True:
             time.sleep(_SECONDS_BETWEEN_COUNTS)
-            if (tokens := worker.tokens_under_way) != told:
+            if (tokens := worker.tokens_in_progress) != told:
                 tell("tokens", told := tokens)
             with one_at_a_time:  # so that it comes before the word that the unit is done
                 begun = worker.begun

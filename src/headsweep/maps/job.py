@@ -11,8 +11,8 @@ import torch
 
 from headsweep.config import Config
 from headsweep.errors import ModelError
-from headsweep.generation.alone import with_model
 from headsweep.generation.check import in_float32
+from headsweep.generation.exclusive import with_model
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.maps.gradients import estimate, log_probability
 from headsweep.maps.scoring import Score, score

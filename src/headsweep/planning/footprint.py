@@ -3,7 +3,7 @@
 import math
 
 from headsweep.config import Model
-from headsweep.planning import rows
+from headsweep.planning import rows_at_once
 from headsweep.planning.cards import ANY_CARD, CARDS, Card
 from headsweep.planning.host import host_cores
 from headsweep.planning.memory import HEAD_DIM
@@ -44,12 +44,12 @@ def token_bytes(model: Model) -> int:
 
 def is_heavy(model: Model) -> bool:
     """Tell whether a layer's products take longer than what surrounds them."""
-    return 1e9 * model.billions / model.layers > rows.HEAVY
+    return 1e9 * model.billions / model.layers > rows_at_once.HEAVY
 
 
 def usual_cpu_rows(model: Model) -> int:
     """Return the most rows that a CPU's worker decodes together, whatever the memory."""
-    return rows.HEAVY_CPU_ROWS if is_heavy(model) else rows.CPU_ROWS
+    return rows_at_once.HEAVY_CPU_ROWS if is_heavy(model) else rows_at_once.CPU_ROWS
 
 
 def gpus_of(model: Model, card: Card = ANY_CARD) -> int:
@@ -76,12 +76,13 @@ def decoded_rows(model: Model, new_tokens: int, card: Card) -> int:
         most = usual_cpu_rows(model)
         if not card.gigabytes:
             return most
-        memory = rows.cpu_memory(1e9 * card.gigabytes, host_cores())
-        return rows.fitting(memory, token_bytes(model), new_tokens, most)
+        memory = rows_at_once.cpu_memory(1e9 * card.gigabytes, host_cores())
+        return rows_at_once.fitting(memory, token_bytes(model), new_tokens, most)
     total = 1e9 * card.gigabytes
-    memory = rows.gpu_memory(total - weight_bytes(model) / max(1, gpus_of(model, card)), total)
+    weights = weight_bytes(model) / max(1, gpus_of(model, card))
+    memory = rows_at_once.gpu_memory(total - weights, total)
     token = token_bytes(model) / model.tensor_parallel
-    return rows.fitting(memory, token, new_tokens, rows.GPU_ROWS)
+    return rows_at_once.fitting(memory, token, new_tokens, rows_at_once.GPU_ROWS)
 
 
 def gigabytes_of(model: Model, card: Card) -> float:
@@ -94,7 +95,7 @@ def gigabytes_of(model: Model, card: Card) -> float:
     weights = weight_bytes(model)
     answer = _ANSWER * token_bytes(model)
     if is_gpu(card):
-        cached = (model.batch_size or rows.CPU_ROWS) * answer
+        cached = (model.batch_size or rows_at_once.CPU_ROWS) * answer
         return (weights + cached) / max(1, gpus_of(model, card)) / 1e9
     widened = width(model) == HALF_BYTES and card.half < 1
     copies = 3 if widened else 2

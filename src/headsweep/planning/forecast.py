@@ -12,7 +12,7 @@ from headsweep.config import Config
 from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.cost import answer_length, question_count
 from headsweep.planning.memory import LENGTHS
-from headsweep.planning.rows import UNIT_VARIANTS, questions_of_unit
+from headsweep.planning.rows_at_once import UNIT_VARIANTS, questions_of_unit
 from headsweep.variants import FAMILIES, Variant
 
 _JOB_SECONDS = 0.25

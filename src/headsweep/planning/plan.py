@@ -8,8 +8,8 @@ from headsweep.planning import cost, memory
 from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.cards import CARDS, CPU_SHARE, Card, this_cpu
 from headsweep.planning.cost import Cost
+from headsweep.planning.detectable_gain import ABOUT, ASSUMED, detectable_gains
 from headsweep.planning.footprint import gigabytes_of, gpus_of, is_gpu
-from headsweep.planning.sight import ABOUT, ASSUMED, sight
 from headsweep.text import aligned, duration
 
 _START_SECONDS = 30.0  # start of a job and loading of a model
@@ -150,7 +150,7 @@ def _training(config: Config, trainings: Mapping[str, memory.TrainingMemory]) ->
 
 def _sight(config: Config) -> str:
     """Say what the sweeps could see; nothing without sweeps."""
-    rows = sight(config, dict.fromkeys(config.models, ASSUMED))
+    rows = detectable_gains(config, dict.fromkeys(config.models, ASSUMED))
     if not rows:
         return ""
     return f"\n{ABOUT} (base right and outcomes changed are assumed)\n{aligned(rows, 1)}\n"

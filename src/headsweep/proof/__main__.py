@@ -15,7 +15,7 @@ from pathlib import Path
 from headsweep.arguments import count
 from headsweep.config import load
 from headsweep.errors import ConfigError, HeadsweepError
-from headsweep.planning.inputs import resolve
+from headsweep.planning.preflight import resolve
 from headsweep.proof.judging import Line, judge, read
 from headsweep.proof.planting import CONFIG, RUN, opened, plant
 from headsweep.record import read_text

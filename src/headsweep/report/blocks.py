@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from headsweep import paths
-from headsweep.analysis import cut, unlike
+from headsweep.analysis import paper_differences, truncation
 from headsweep.analysis.comparisons import rival
 from headsweep.analysis.facts import Cell, Columns, Sentence, Source, cells_of
 from headsweep.analysis.latex import PRINTED
@@ -241,7 +241,9 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
             for variant in source.rows["variant"].unique()
         ]
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
-        caption = f"{facts.subject}. Right answers in percent. {cut.note(source.rows)}".rstrip()
+        caption = (
+            f"{facts.subject}. Right answers in percent. {truncation.note(source.rows)}".rstrip()
+        )
         blocks_by_heading.setdefault(heading, []).append(
             ShownTable(titles, rows, caption, source.file)
         )
@@ -249,7 +251,7 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
         name = exhibit.replace("table", "Table ").capitalize()
         for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):
             columns = {"compression": Cell("title"), **PRINTED}
-            caption = unlike.of_table(config, source.rows)
+            caption = paper_differences.of_table(config, source.rows)
             blocks_by_heading[f"Second paper, {name}"] = table(source, columns, caption)
     return {name: blocks for name, blocks in blocks_by_heading.items() if blocks}
 

@@ -6,8 +6,14 @@ from itertools import chain
 import numpy as np
 
 from headsweep import paths
+from headsweep.analysis.compression_results import (
+    ARM_ACCURACY,
+    METHOD,
+    TRAINED_ON,
+    causal_arm,
+    control,
+)
 from headsweep.analysis.facts import Cell, Columns, Sentence, Source
-from headsweep.analysis.trials import ARM_ACCURACY, METHOD, TRAINED_ON, causal_arm, control
 from headsweep.config import Config, Study
 from headsweep.config.compression import NOTABLE
 from headsweep.planning.titles import title

@@ -22,9 +22,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from headsweep import paths
+from headsweep.analysis.compression_results import METHOD, read_trial
 from headsweep.analysis.facts import Source, rows_of
 from headsweep.analysis.gains import GAINS, HEADS, cells, read_z, shown
-from headsweep.analysis.trials import METHOD, read_trial
 from headsweep.config import Config
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title

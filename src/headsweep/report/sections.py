@@ -10,7 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis import advice, powers, unlike
+from headsweep.analysis import advice, paper_differences, power_sentences
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
 from headsweep.analysis.comparisons import rival, with_rivals
 from headsweep.analysis.facts import Cell, Sentence, Source
@@ -115,7 +115,7 @@ def luck(config: Config, section: Section) -> None:
                 real=real.number("gain", "count", "count") if real else "None",
             )
             section.lead.append(sentence)
-        section.lead.append(powers.needed(pruned, title(config, "sweeps", sweep)))
+        section.lead.append(power_sentences.needed(pruned, title(config, "sweeps", sweep)))
 
 
 def _best_shown(heads: Source, layers: Source) -> Source:
@@ -234,7 +234,7 @@ def published(config: Config, section: Section) -> None:
         cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
         both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
         caption = f"{title(config, 'sweeps', sweep)}, the largest differences first. "
-        caption += unlike.of_sweep(config, sweep)
+        caption += paper_differences.of_sweep(config, sweep)
         section.blocks += table(cells.of(both[::-1]), columns, caption, limit=12)
 
 

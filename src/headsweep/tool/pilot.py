@@ -3,11 +3,11 @@
 Each model is tried first (`headsweep.tool.trial`): prefill and decoding at full width are timed
 separately, without the engine's check of itself. On a GPU that check comes first. If vLLM is
 installed and can answer the whole run, it is tried, too. What fails is dropped, and the faster one
-is written into the run's settings (`headsweep.planning.piloted`). Then the base and two pruned
-heads answer 20 questions through the engine of a run. The lengths of these answers, how much of
-them repeats the base model's, and the measured rates say how long the whole config takes. How often
-the base model is right, and how often a head changes an outcome, say what the whole config could
-show.
+is written into the run's settings (`headsweep.planning.pilot_settings`). Then the base and two
+pruned heads answer 20 questions through the engine of a run. The lengths of these answers, how much
+of them repeats the base model's, and the measured rates say how long the whole config takes. How
+often the base model is right, and how often a head changes an outcome, say what the whole config
+could show.
 """
 
 import os
@@ -30,10 +30,10 @@ from headsweep.grading.matrix import grade_batch
 from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.cards import card_of, has_gpu, output_of
 from headsweep.planning.cost import generation_seconds, map_seconds, question_count
+from headsweep.planning.detectable_gain import ABOUT, Rates, detectable_gains
 from headsweep.planning.forecast import Habits, model_seconds
-from headsweep.planning.inputs import check_devices, preflight, resolve
-from headsweep.planning.piloted import write_settings
-from headsweep.planning.sight import ABOUT, Rates, sight
+from headsweep.planning.pilot_settings import write_settings
+from headsweep.planning.preflight import check_devices, preflight, resolve
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_record, versions
 from headsweep.safe_files import read_arrow, write_json
@@ -81,7 +81,7 @@ class Tried(NamedTuple):
 
     @property
     def decided(self) -> dict[str, str]:
-        """What goes into the run's settings: see `planning.piloted.DECIDED`."""
+        """What goes into the run's settings: see `planning.pilot_settings.DECIDED`."""
         captured = self.trials[self.backend].facts.get("path") == _CAPTURED
         return {"backend": self.backend, "graphs": "auto" if captured else "off"}
 
@@ -132,7 +132,8 @@ def show(config: Path, cores: int | None) -> None:
     if decided:
         print(f"what answers in the run: {write_settings(whole, decided, stopwatch)}")
     print(f"for a report of a fault: {_write_bundle(tried)}")
-    if seen := sight(whole, {name: model.answered.rates for name, model in tried.items()}):
+    rates = {name: model.answered.rates for name, model in tried.items()}
+    if seen := detectable_gains(whole, rates):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
         print(aligned(seen, left=1))
 

@@ -15,7 +15,7 @@ from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
 from headsweep.planning.cards import card_of
 from headsweep.planning.cost import generation_seconds
-from headsweep.planning.inputs import resolve
+from headsweep.planning.preflight import resolve
 from headsweep.planning.requests import Allocation, generation_request
 from headsweep.tool.pilot import little_config, piloted_batches
 

@@ -17,7 +17,7 @@ from headsweep import paths
 from headsweep.config import Decoding
 from headsweep.embeddings import embed, load_embedder
 from headsweep.errors import ConfigError
-from headsweep.generation.alone import placed
+from headsweep.generation.exclusive import placed
 from headsweep.generation.unit import Unit
 from headsweep.generation.worker import Worker
 from headsweep.grading.pool import Reading, read_texts

@@ -22,9 +22,9 @@ from headsweep.errors import ConfigError, HeadsweepError, TableError
 from headsweep.generation.client import status
 from headsweep.generation.locks import Locks
 from headsweep.planning.batches import batches, encoders, seeded_arms
-from headsweep.planning.inputs import resolve
 from headsweep.planning.keys import split_key
 from headsweep.planning.maps import score_files
+from headsweep.planning.preflight import resolve
 from headsweep.planning.store import Store, check_version, other_users
 from headsweep.safe_files import read_metadata
 from headsweep.tables import (

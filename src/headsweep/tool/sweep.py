@@ -128,8 +128,8 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
         HeadsweepError: the config asks for what is not there.
     """
     from headsweep.generation import client
-    from headsweep.planning.inputs import check_devices, preflight, resolve
-    from headsweep.planning.piloted import unpiloted
+    from headsweep.planning.pilot_settings import unpiloted
+    from headsweep.planning.preflight import check_devices, preflight, resolve
     from headsweep.planning.store import write_config
 
     folder = Path(out).expanduser()

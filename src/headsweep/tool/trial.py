@@ -37,7 +37,7 @@ from headsweep.generation.worker import decoder_of, load
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.forecast import Software, Speed
-from headsweep.planning.rows import GPU_ROWS
+from headsweep.planning.rows_at_once import GPU_ROWS
 from headsweep.planning.store import Store
 from headsweep.safe_files import read_arrow
 from headsweep.tables import QUESTIONS

@@ -13,7 +13,7 @@ from headsweep.planning.cards import ANY_CORE, Card, card_of, this_core
 from headsweep.planning.footprint import is_gpu
 from headsweep.planning.maps import find_map
 from headsweep.variants import Variant
-from headsweep.workflow.meanings import Meanings
+from headsweep.workflow.wildcards import WildcardLookup
 
 Functions = dict[str, Callable[..., int]]
 """A rule's resources: functions of a job's wildcards, and of its attempt number."""
@@ -23,17 +23,16 @@ class Resources:
     """Resources and expected times of the jobs of a config's workflow.
 
     Args:
-        meanings: of the wildcards of its jobs.
+        lookup: of the wildcards of its jobs.
         cores: those that Snakemake may use, 1 if unknown.
     """
 
-    def __init__(self, meanings: Meanings, cores: int) -> None:
-        self._meanings = meanings
-        self._config = meanings.config
+    def __init__(self, lookup: WildcardLookup, cores: int) -> None:
+        self._lookup = lookup
+        self._config = lookup.config
         self._cores = cores
-        self._allocations: dict[
-            tuple[str, ...], requests.Allocation
-        ] = {}  # of generation, by group
+        # Of generation, by group of jobs.
+        self._allocations = dict[tuple[str, ...], requests.Allocation]()
         self.generation = _scaled(self._generation_request)
         self.scoring = _scaled(self._scoring_request)
         self.embedding = _scaled(self._embedding_request)
@@ -51,8 +50,8 @@ class Resources:
         name = job.rule.name
         unit = str(job.jobid)
         if name == "generate":
-            batch = self._meanings.batch(job.wildcards)
-            unit = str(self._meanings.store.keys(**batch.names))
+            batch = self._lookup.batch(job.wildcards)
+            unit = str(self._lookup.store.keys(**batch.names))
         return name, unit, self._seconds(job, local=local), [other.jobid for other in after]
 
     def _seconds(self, job: Any, *, local: bool) -> float:
@@ -66,7 +65,7 @@ class Resources:
         cores = self._cores if local else 1
         match job.rule.name:
             case "generate":
-                batch = self._meanings.batch(wildcards)
+                batch = self._lookup.batch(wildcards)
                 card = card_of(config.models[batch.model].device, local=local)
                 return cores * cost.generation_seconds(config, batch, card)
             case "score" | "gradients":
@@ -77,14 +76,14 @@ class Resources:
                 layer = int(wildcards.layer.removeprefix("L"))
                 return cores * cost.scoring_seconds(config, name, layer, card)
             case "teacher" | "compress":
-                study, settings = self._meanings.trained(wildcards)
+                study, settings = self._lookup.trained(wildcards)
                 card = self._card_of_training(study, local=local)
                 return cost.training_seconds(config, study, settings, card)
             case "quantise":
-                study, _ = self._meanings.trained(wildcards)
+                study, _ = self._lookup.trained(wildcards)
                 return cost.arm_test_seconds(config, study, this_core() if local else ANY_CORE)
             case "measure_compression":
-                study, _ = self._meanings.trained(wildcards)
+                study, _ = self._lookup.trained(wildcards)
                 card = card_of("auto", local=local)
                 return cores * cost.measuring_seconds(config, study, card)
         return 0.0
@@ -100,13 +99,13 @@ class Resources:
 
         Their files are looked at once for a group, not for each job and resource.
         """
-        batch = self._meanings.batch(wildcards)
+        batch = self._lookup.batch(wildcards)
         if not hasattr(wildcards, "variant"):
             return requests.generation_request(self._config, batch)
         group = batch.groups[Variant.parse(wildcards.variant)]
         named = (*batch.names.values(), group)
         if named not in self._allocations:
-            files = self._meanings.store.answers(batch)
+            files = self._lookup.store.answers(batch)
             left = 0
             for variant, file in zip(batch.variants, files, strict=True):
                 if batch.groups[variant] == group and not Path(file).exists():
@@ -121,21 +120,21 @@ class Resources:
         return requests.scoring_request(self._config, name)
 
     def _embedding_request(self, wildcards: Any) -> requests.Allocation:
-        store = self._meanings.store
+        store = self._lookup.store
         embedder = store.name("embedder", wildcards.embedder)
         questions = store.name("questions", wildcards.questions)
         return requests.embedding_request(self._config, embedder, questions)
 
     def _drawing_request(self, wildcards: Any) -> requests.Allocation:
-        name = self._meanings.store.name("questions", wildcards.questions)
+        name = self._lookup.store.name("questions", wildcards.questions)
         return requests.drawing_request(self._config, name)
 
     def _training_request(self, wildcards: Any) -> requests.Allocation:
-        study, settings = self._meanings.trained(wildcards)
+        study, settings = self._lookup.trained(wildcards)
         return requests.training_request(self._config, study, settings)
 
     def _quantised_request(self, wildcards: Any) -> requests.Allocation:
-        study, _ = self._meanings.trained(wildcards)
+        study, _ = self._lookup.trained(wildcards)
         return requests.quantised_request(self._config, study)
 
 

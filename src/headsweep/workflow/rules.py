@@ -41,8 +41,8 @@ from headsweep.tables import (
     FileKind,
 )
 from headsweep.variants import BASE, Variant, pattern
-from headsweep.workflow.meanings import Meanings
 from headsweep.workflow.resources import Resources
+from headsweep.workflow.wildcards import WildcardLookup
 
 InputFunction = Callable[[Any], list[str]]
 """Called by Snakemake with the wildcards of a job; returns the paths of input files."""
@@ -69,9 +69,9 @@ class Rules:
         self.config = config
         self.store = Store(config)
         self.files = RunFiles(config)
-        self._meanings = Meanings(config, self.store)
-        self.batches = self._meanings.batches
-        self.resources = Resources(self._meanings, cores or 1)
+        self._lookup = WildcardLookup(config, self.store)
+        self.batches = self._lookup.batches
+        self.resources = Resources(self._lookup, cores or 1)
         self._cores = cores or 1
         self._groups = groups
         self._problem_keys = sorted(self.store.key("data", name) for name in config.problems)
@@ -96,12 +96,12 @@ class Rules:
         for wildcard, names in sections.items():
             every = (self.store.key(wildcard, name) for name in names)
             keys[wildcard] = list(dict.fromkeys(every))  # several sets may be drawn from a source
-        arms = self._meanings.arms.values()
+        arms = self._lookup.arms.values()
         compressed = {
             "data": sorted({arm.data for arm in arms}.union(self._problem_keys)),
             "subject": sorted({arm.subject for arm in arms}),
             "arm": sorted({arm.key for arm in arms}),
-            "solver": sorted({solver for solver, _ in self._meanings.solvers}),
+            "solver": sorted({solver for solver, _ in self._lookup.solvers}),
             "encoder": [*encoders(config)],
         }
         mapped_layers = {layer for name in config.maps for layer in map_layers(config, name)}
@@ -198,21 +198,21 @@ class Rules:
 
     def answers(self, wildcards: Any) -> list[str]:
         """Return the answers of a batch: one file for each variant of the model."""
-        return self.store.answers(self._meanings.batch(wildcards))
+        return self.store.answers(self._lookup.batch(wildcards))
 
     def job_group(self, wildcards: Any) -> str:
         """Return the group of jobs that share a SLURM allocation, and so a loaded model.
 
         Snakemake learns that it is one of the groups that the profile calls `layer`.
         """
-        number = self._meanings.batch(wildcards).groups[Variant.parse(wildcards.variant)]
+        number = self._lookup.batch(wildcards).groups[Variant.parse(wildcards.variant)]
         group = f"{wildcards.model}/{wildcards.decoding}/{wildcards.questions}/{number}"
         self._groups[group] = "layer"
         return group
 
     def judges(self, wildcards: Any) -> int:
         """Return the cores for grading a batch; a job that takes all waits until all are free."""
-        answers = cost.generation_cost(self.config, self._meanings.batch(wildcards)).answers
+        answers = cost.generation_cost(self.config, self._lookup.batch(wildcards)).answers
         return min(self._cores, 1 + answers // 10_000)
 
     def compared_questions(self, wildcards: Any) -> list[str]:
@@ -331,13 +331,13 @@ class Rules:
 
     def encoder_of_solver(self, wildcards: Any) -> list[str]:
         """Return the pretrained encoder that a solver starts from; none for one from scratch."""
-        study = self._meanings.study_of_solver(wildcards.solver)
+        study = self._lookup.study_of_solver(wildcards.solver)
         encoder = self.config.solvers[str(study.solver)].encoder
         return [paths.ENCODER.format(encoder=encoder_key(encoder))] if encoder.source else []
 
     def data_of_arm(self, wildcards: Any) -> list[str]:
         """Return what an arm is trained and tested on: problems, or a model and question sets."""
-        study = self._meanings.arm(wildcards).study
+        study = self._lookup.arm(wildcards).study
         if not study.model:
             return [PROBLEMS.path]
         return [
@@ -351,17 +351,17 @@ class Rules:
 
         Those without each head are among them if they rank the heads.
         """
-        arm = self._meanings.arm(wildcards)
+        arm = self._lookup.arm(wildcards)
         return self.store.answers(arm.answered(self.config)) if arm.study.model else []
 
     def teacher_of_arm(self, wildcards: Any) -> list[str]:
         """Return the trained solver that an arm starts from; none for a model's arm."""
-        arm = self._meanings.arm(wildcards)
+        arm = self._lookup.arm(wildcards)
         return [] if arm.study.model else [arm.file(paths.TEACHER, wildcards.seed)]
 
     def layout_of_arm(self, wildcards: Any) -> list[str]:
         """Return the history whose remaining heads an arm from scratch has; else none."""
-        arm = self._meanings.arm(wildcards)
+        arm = self._lookup.arm(wildcards)
         layout = None if arm.study.model else arm.layout()
         return [layout.file(paths.HISTORY, wildcards.seed)] if layout else []
 

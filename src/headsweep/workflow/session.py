@@ -23,8 +23,8 @@ from headsweep.config.files import read_values
 from headsweep.errors import HeadsweepError, TableError
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
-from headsweep.planning.inputs import check_devices, preflight, resolve
-from headsweep.planning.piloted import unpiloted
+from headsweep.planning.pilot_settings import unpiloted
+from headsweep.planning.preflight import check_devices, preflight, resolve
 from headsweep.planning.store import journal_files, mark_version, write_config
 from headsweep.record import read_text
 from headsweep.safe_files import count_rows

@@ -1,7 +1,7 @@
-"""Second names of tables of answers, for the time of a run.
+"""Hard links that keep tables of answers for the time of a run.
 
 Snakemake removes the output of a job before it starts it, and it starts jobs whose model or
-question set is made again. The second name, a hard link, brings the answers back.
+question set is made again. The link brings the answers back.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from headsweep.tables import ANSWERS
 from headsweep.variants import BASE
 
 
-def give_second_name(file: Path, name: Path) -> None:
-    """Give a file a second name; where the disk knows no hard links, it has just the first."""
+def link(file: Path, name: Path) -> None:
+    """Give a file a second name, where the disk knows hard links."""
     name.parent.mkdir(parents=True, exist_ok=True)
     temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
     try:
@@ -29,13 +29,13 @@ def give_second_name(file: Path, name: Path) -> None:
         temporary.unlink(missing_ok=True)  # rename leaves it where both name one file
 
 
-def keep_finished(table: Path) -> None:
+def link_finished(table: Path) -> None:
     """Give a table of answers, if it is there, its second name before a run."""
     if table.exists():
-        give_second_name(table, Path(paths.STORE, ".journal", table.relative_to(paths.STORE)))
+        link(table, Path(paths.STORE, ".journal", table.relative_to(paths.STORE)))
 
 
-def forget_finished(config: Config, complete: Iterable[PlannedBatch]) -> None:
+def unlink_finished(config: Config, complete: Iterable[PlannedBatch]) -> None:
     """Drop the second names of the tables of batches whose jobs have all ended."""
     for batch in complete:
         keys = Store(config).keys(**batch.names)

@@ -7,7 +7,7 @@ import pytest
 from example_config import STUDIES, changed, config
 from headsweep.compression import arm_jobs, arm_measurements
 from headsweep.config import parse
-from headsweep.generation import alone, devices, prepare
+from headsweep.generation import devices, exclusive, prepare
 from headsweep.generation.devices import Device
 from headsweep.planning.batches import arms
 from headsweep.planning.store import Store
@@ -38,11 +38,11 @@ def test_a_model_of_several_ranks_of_vllm_is_measured_on_as_many_gpus(
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,4,2,0")
     monkeypatch.setattr(devices, "_visible_gpus", lambda: GPUS)
-    monkeypatch.setattr(alone, "held", hold)
+    monkeypatch.setattr(exclusive, "held", hold)
     monkeypatch.setattr(Store, "model_folder", lambda *_: Path("big"))
-    monkeypatch.setattr(alone, "load_model", lambda _, **how: how)
+    monkeypatch.setattr(exclusive, "load_model", lambda _, **how: how)
     planned = config(models={"big": model})
-    assert alone.with_model(planned, "big", lambda how: how["device"]) == placement
+    assert exclusive.with_model(planned, "big", lambda how: how["device"]) == placement
     assert held == gpus
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
@@ -67,8 +67,8 @@ def test_what_trains_measures_or_embeds_asks_for_the_gpu_first(job, device, monk
     def hold(device, waits):
         raise AskedError(device.name)
 
-    monkeypatch.setattr(alone, "devices", lambda device, ranks: [Device(device)])
-    monkeypatch.setattr(alone, "held", hold)
+    monkeypatch.setattr(exclusive, "devices", lambda device, ranks: [Device(device)])
+    monkeypatch.setattr(exclusive, "held", hold)
     monkeypatch.setattr(Store, "read", lambda *_, **__: None)
     with pytest.raises(AskedError, match=device):
         job(parse(changed(STUDIES, "models/big/device", "cpu")))

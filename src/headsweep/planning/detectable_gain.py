@@ -22,7 +22,7 @@ ASSUMED = Rates(accuracy=0.6, changed=0.15)
 """Of the reasoner that ships and of the real model in results/gallery, about."""
 
 
-def sight(config: Config, rates: Mapping[str, Rates]) -> list[list[str]]:
+def detectable_gains(config: Config, rates: Mapping[str, Rates]) -> list[list[str]]:
     """Return a table of what each sweep could see, with its titles, by the rates of its model.
 
     Sweeps of other models are left out; the table is empty if there are no others.

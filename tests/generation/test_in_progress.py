@@ -24,10 +24,10 @@ from headsweep.generation.attention import dense
 from headsweep.generation.check import Check
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.engine import Engine
+from headsweep.generation.in_progress import RowsInProgress
 from headsweep.generation.locks import Locks
 from headsweep.generation.requests import Request, Row
 from headsweep.generation.schedule import Schedule
-from headsweep.generation.under_way import UnderWay
 from headsweep.generation.unit import Begun
 from headsweep.generation.work import Work
 from headsweep.planning.store import journal_files
@@ -90,7 +90,7 @@ def test_what_depends_on_the_batch_or_on_edited_weights_is_not_kept():
         ]
         answers = running.run(wanted)
         next(answers)
-        assert running.tokens_under_way
+        assert running.tokens_in_progress
         assert running.begun == {}
 
 
@@ -175,32 +175,32 @@ def test_of_what_several_engines_have_begun_the_last_attempt_counts_not_the_long
 
 
 def test_rows_that_are_withdrawn_begin_anew_and_what_is_kept_of_them_is_told_off():
-    under_way = UnderWay(lambda request: Row(request, 9, ()))
+    in_progress = RowsInProgress(lambda request: Row(request, 9, ()))
     wanted = requests()[:4]
-    under_way.resume(wanted[0], Begun([5, 6], 0.5))
-    under_way.resume(wanted[1], Begun([], math.inf, 2))
-    rows = {request: under_way.take(request) for request in wanted}
+    in_progress.resume(wanted[0], Begun([5, 6], 0.5))
+    in_progress.resume(wanted[1], Begun([], math.inf, 2))
+    rows = {request: in_progress.take(request) for request in wanted}
     rows[wanted[2]].tokens.append(7)
-    assert under_way.begun == {
+    assert in_progress.begun == {
         wanted[0]: Begun([5, 6], 0.5),
         wanted[1]: Begun([], math.inf, 2),
         wanted[2]: Begun([7], math.inf),
     }
-    under_way.withdraw()
-    assert under_way.begun == under_way.withdrawn
-    assert under_way.withdrawn == {
+    in_progress.withdraw()
+    assert in_progress.begun == in_progress.withdrawn
+    assert in_progress.withdrawn == {
         wanted[0]: Begun([], math.inf, 1),
         wanted[1]: Begun([], math.inf, 2),  # nothing was kept of this attempt
         wanted[2]: Begun([], math.inf, 1),
     }
-    anew = under_way.take(wanted[2])
+    anew = in_progress.take(wanted[2])
     anew.tokens.append(8)
-    assert under_way.begun[wanted[2]] == Begun([8], math.inf, 1)
+    assert in_progress.begun[wanted[2]] == Begun([8], math.inf, 1)
     anew.append(9, 0.1)
     anew.limit = 3
     anew.append(9, 0.1)
-    under_way.forget(wanted[2])
-    assert wanted[2] not in under_way.begun
+    in_progress.forget(wanted[2])
+    assert wanted[2] not in in_progress.begun
 
 
 def test_a_worker_tells_at_once_of_what_was_begun_anew():

@@ -11,7 +11,7 @@ from headsweep.planning.batches import Arm, PlannedBatch, all_arms, batches, sol
 from headsweep.planning.store import Store
 
 
-class Meanings:
+class WildcardLookup:
     """Looks up batches, arms and studies of a resolved config by the wildcards of a job."""
 
     def __init__(self, config: Config, store: Store) -> None:

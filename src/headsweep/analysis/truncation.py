@@ -2,7 +2,7 @@
 
 An answer that is cut counts as wrong, but might have become right. If the base model's answer to a
 question was cut and the head's was not, the question may count as gained for that reason alone.
-Counts come from `cut_answers`; `truncated` in tables of heads is their share.
+Counts come from `truncated_answers`; `truncated` in tables of heads is their share.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ interval; whether that turns its sign, brings its interval over zero, or keeps i
 is corrected over all heads (`headsweep.analysis.joint_tests.passes`)."""
 
 
-def cut_answers(
+def truncated_answers(
     z: pd.DataFrame, graded: pd.DataFrame, names: Sequence[str]
 ) -> Bool[np.ndarray, "questions variants"]:
     """Return which answers of variants were cut, in the order of Z's questions.
@@ -37,7 +37,7 @@ def cut_answers(
     return table.loc[z["question_id"], list(names)].to_numpy(bool)
 
 
-def without_cut(
+def without_truncated(
     differences: Int[np.ndarray, "questions heads"],
     of_base: Bool[np.ndarray, "questions 1"],
     of_heads: Bool[np.ndarray, "questions heads"],

@@ -27,7 +27,7 @@ from headsweep.planning.cards import gpu_count
 from headsweep.planning.chosen_heads import with_chosen_heads
 from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import mapped_model, score_files
-from headsweep.planning.piloted import with_piloted_settings
+from headsweep.planning.pilot_settings import with_piloted_settings
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
 from headsweep.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE

@@ -8,7 +8,7 @@ from headsweep.generation.requests import Answer, Request, Row
 from headsweep.generation.unit import Begun
 
 
-class UnderWay:
+class RowsInProgress:
     """Rows whose answers are not handed over, by request.
 
     Some wait to go on: memory has run out, or an engine before this one was stopped. Another thread
