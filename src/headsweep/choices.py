@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-Grader = Literal["math", "numeric", "choice", "exact"]
+BenchmarkGrader = Literal["math", "numeric", "choice", "exact"]
 """Graders that a benchmark of one's own may name; see `headsweep.grading.graders`."""
-Family = Literal[Grader, "gsm8k"]
+GraderName = Literal[BenchmarkGrader, "gsm8k"]
 """All graders: GSM8K's own questions have one more."""

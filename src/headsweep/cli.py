@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headsweep import __version__
-from headsweep.choices import Family
+from headsweep.choices import GraderName
 from headsweep.errors import HeadsweepError
 from headsweep.text import Visible, one_line, visible
 from headsweep.workflow import command as job_command
@@ -155,7 +155,7 @@ def compare(
     systems: list[str],
     *,
     common: bool = False,
-    grader: Family = "math",
+    grader: GraderName = "math",
     final: bool = False,
     metric: str | None = None,
     metric_filter: str | None = None,

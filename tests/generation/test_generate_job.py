@@ -55,7 +55,7 @@ def test_answers_stand_in_the_order_of_questions_then_samples(run_config, tokeni
     assert answers["question_id"].tolist() == [f"q{n}" for n in (3, 2, 1, 0) for _ in range(3)]
     assert answers["sample"].tolist() == [0, 1, 2] * 4
     assert record["new_tokens"] == answers["token_ids"].map(len).sum()
-    asked = run_config.decodings["T0.6"], run_config.questions["small"].family
+    asked = run_config.decodings["T0.6"], run_config.questions["small"].grader_name
     prompts = [encode_prompt(tokenizer, f"w{n} w{2 * n} w7", *asked) for n in range(4)]
     assert record["prompt_tokens"] == sum(map(len, prompts)) / 4
     assert record["prompt"]["example"].startswith("Please reason")

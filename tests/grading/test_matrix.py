@@ -189,7 +189,7 @@ GREEDY = {
 def test_each_distinct_answer_is_judged_once_and_all_have_verdict_and_group(monkeypatch):
     judge = Mock(wraps=distinct.judge_pairs)
     monkeypatch.setattr(distinct, "judge_pairs", judge)
-    graded = grade_answers(QUESTIONS, GREEDY, family="math", preset="default")
+    graded = grade_answers(QUESTIONS, GREEDY, grader_name="math", preset="default")
     half = r"\frac{1}{2}"
     halves = [(answer, half) for answer in ("0.5", "1/3", r"\frac13", half)]
     asked = [("5.0", "5"), *halves, ("1+x^2", "x^2+1"), ("x", "x^2+1")]  # and no plain integers
@@ -349,4 +349,4 @@ def test_a_variant_that_did_not_answer_the_question_set_is_named():
     ):
         given = {**GREEDY, "L02H11": damaged}
         with pytest.raises(TableError, match=r"^variant L02H11 has \d answers that are not .*$"):
-            grade_answers(QUESTIONS, given, family="math", preset="default")
+            grade_answers(QUESTIONS, given, grader_name="math", preset="default")

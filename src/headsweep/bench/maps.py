@@ -95,7 +95,7 @@ def solutions(loaded: LoadedModel, count: int) -> list[Text]:
     decoding = Decoding()
     texts = []
     for row in questions.to_dict("records"):
-        prompt = encode_prompt(tokenizer, str(row["question"]), decoding, section.family)
+        prompt = encode_prompt(tokenizer, str(row["question"]), decoding, section.grader_name)
         tokens = tokenizer(str(row["solution"]), add_special_tokens=False)["input_ids"]
         texts.append(Text(str(row["question_id"]), SOLUTION, prompt, tuple(tokens)))
     return texts

@@ -172,12 +172,12 @@ def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> L
         return load_solver(folder)
     assert study.train is not None
     model = config.models[study.model]
-    family = config.questions[study.train].family
+    grader_name = config.questions[study.train].grader_name
     return Decoder(
         load_model(str(folder), device="cpu"),
         model.source or study.model,
         config.decodings[study.decoding],
-        family,
+        grader_name,
         config.grading,
         batch_size=model.batch_size,
         dtype=getattr(torch, model.dtype),

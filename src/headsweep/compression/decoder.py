@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 from headsweep.compression.criteria import accuracy_drops
-from headsweep.config import Decoding, Family
+from headsweep.config import Decoding, GraderName
 from headsweep.config.compression import Training
 from headsweep.errors import ModelError
 from headsweep.generation.engine import Engine
@@ -134,7 +134,7 @@ class Decoder:
     loaded: LoadedModel  # the network is in float32 for training
     name: str  # hub id or folder of the unpruned model
     decoding: Decoding
-    family: Family  # selects the rules for prompts and grading
+    grader_name: GraderName  # selects the rules for prompts and grading
     grading: str = "default"  # preset
     matrix: pd.DataFrame | None = None
     """Accuracy matrix of a sweep over training questions, for the criterion causal."""
@@ -159,7 +159,7 @@ class Decoder:
         end_tokens = (end_token,) if end_token in ends else ends[:1]
         examples = []
         for row in rows:
-            prompt = encode_prompt(tokenizer, row.text, self.decoding, self.family)
+            prompt = encode_prompt(tokenizer, row.text, self.decoding, self.grader_name)
             ending = end_tokens if row.taught and row.ended else ()
             ids = np.array([*prompt, *row.taught, *ending], dtype=np.int64)
             examples.append(TokenizedQuestion(row, row.question_id, ids, len(prompt)))
@@ -221,7 +221,7 @@ class Decoder:
         answers = questions.assign(sample=0, token_ids=pd.Series(tokens), text=texts)
         given = {str(BASE): answers.assign(stop_reason="", margin=0.0)}
         questions["answer"] = [example.question.gold for example in examples]
-        graded = grade_answers(questions, given, family=self.family, preset=self.grading)
+        graded = grade_answers(questions, given, grader_name=self.grader_name, preset=self.grading)
         extracted = graded["answer"].astype(object).where(graded["answer"].notna(), None)
         correct = graded["correct"].tolist()
         return [

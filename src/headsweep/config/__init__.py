@@ -10,7 +10,7 @@ from headsweep.config.questions import (
     SYSTEM_PROMPT,
     Decoding,
     Embedder,
-    Family,
+    GraderName,
     Model,
     Preset,
     Questions,

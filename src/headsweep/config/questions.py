@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from headsweep.choices import Family, Grader
+from headsweep.choices import BenchmarkGrader, GraderName
 from headsweep.config.section import DEVICE, SPLIT, Count, NotNegative, Positive, Section, Seed
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -161,7 +161,7 @@ class Questions(Section):
     """custom: name of the dataset's config, where it has several."""
     columns: Columns | None = None
     """custom: names of the columns."""
-    grader: Grader | None = None
+    grader: BenchmarkGrader | None = None
     """custom: math (default) compares mathematical expressions, numeric numbers, choice letters,
     exact texts."""
     revision: str | None = None
@@ -185,21 +185,21 @@ class Questions(Section):
     """What the report calls it, such as MATH-like; null: by its benchmark or file."""
 
     @property
-    def family(self) -> Family:
+    def grader_name(self) -> GraderName:
         """Which prompt and grading rules apply."""
         if self.grader is not None:
             return self.grader
         return "gsm8k" if "gsm8k" in self.benchmark else "math"
 
     @property
-    def home(self) -> tuple[str, Family]:
-        """The benchmark that the questions are of, whatever their split, and its family.
+    def home(self) -> tuple[str, GraderName]:
+        """The benchmark that the questions are of, whatever their split, and its grader.
 
         MATH has a name for each of its splits. Two custom benchmarks are not known to be one, nor
         two: they count as one if their grader is.
         """
         benchmark = "math" if self.benchmark in ("math500", "math_train") else self.benchmark
-        return benchmark, self.family
+        return benchmark, self.grader_name
 
     @property
     def origin(self) -> str:

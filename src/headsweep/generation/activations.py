@@ -63,9 +63,9 @@ def _measure(
 ) -> tuple[pd.DataFrame, list[tuple[int, ...]], str]:
     """Return what `measure` does, the texts, and the device."""
     decoding = work.config.decodings[work.decoding]
-    family = work.config.questions[work.questions].family
+    grader_name = work.config.questions[work.questions].grader_name
     texts = [
-        (*encode_prompt(loaded.tokenizer, text, decoding, family), *answers[question])
+        (*encode_prompt(loaded.tokenizer, text, decoding, grader_name), *answers[question])
         for question, text in list(work.texts.items())[:QUESTIONS]
     ]
     return measure(loaded, texts), texts, str(loaded.device)

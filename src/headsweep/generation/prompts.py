@@ -21,7 +21,7 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from headsweep.config import SYSTEM_PROMPT, Decoding, Family
+from headsweep.config import SYSTEM_PROMPT, Decoding, GraderName
 from headsweep.errors import BenchmarkError
 
 _AUTHORS_GSM8K = "Solve the following question."
@@ -40,17 +40,17 @@ _PLAIN = "{system}Question: {question}\nAnswer:"
 
 
 def prompt_text(
-    tokenizer: PreTrainedTokenizerBase, question: str, decoding: Decoding, family: Family
+    tokenizer: PreTrainedTokenizerBase, question: str, decoding: Decoding, grader_name: GraderName
 ) -> str:
     """Return the whole prompt, special tokens written out (BOS only where a template has one)."""
     if decoding.prompt == "default":
         return _own_prompt(tokenizer, question, decoding.system)
-    system, end = (_AUTHORS_GSM8K, "\n\n") if family == "gsm8k" else (SYSTEM_PROMPT, "")
+    system, end = (_AUTHORS_GSM8K, "\n\n") if grader_name == "gsm8k" else (SYSTEM_PROMPT, "")
     vocabulary = tokenizer.get_vocab()
     if "<|im_start|>" in vocabulary:
         template = _CHATML
     elif "<|start_header_id|>" in vocabulary:
-        template = "" if family == "gsm8k" else _LLAMA3
+        template = "" if grader_name == "gsm8k" else _LLAMA3
     else:
         template = _AUTHORS_PLAIN if tokenizer.chat_template is None else ""
     if not template:
@@ -59,7 +59,7 @@ def prompt_text(
 
 
 def encode_prompt(
-    tokenizer: PreTrainedTokenizerBase, question: str, decoding: Decoding, family: Family
+    tokenizer: PreTrainedTokenizerBase, question: str, decoding: Decoding, grader_name: GraderName
 ) -> tuple[int, ...]:
     """Return a prompt's token ids, with the BOS that the tokenizer asks for, added once.
 
@@ -72,7 +72,7 @@ def encode_prompt(
             "give the benchmark's `file` or `dataset` in the config, and remove the set's file in "
             "results/store/questions"
         )
-    text = prompt_text(tokenizer, question, decoding, family)
+    text = prompt_text(tokenizer, question, decoding, grader_name)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     if tokenizer.chat_template is None and ids[:1] != [tokenizer.bos_token_id]:
         # Plain text: whatever the tokenizer puts before an empty text, usually BOS or nothing.
@@ -82,10 +82,10 @@ def encode_prompt(
 
 
 def prompt_facts(
-    tokenizer: PreTrainedTokenizerBase, decoding: Decoding, family: Family
+    tokenizer: PreTrainedTokenizerBase, decoding: Decoding, grader_name: GraderName
 ) -> dict[str, Any]:
     """Return what a record says of the prompt: its example, and hashes of template and example."""
-    example_request = tokenizer, "What is 1 + 1?", decoding, family
+    example_request = tokenizer, "What is 1 + 1?", decoding, grader_name
     example = prompt_text(*example_request)
     template = tokenizer.chat_template
     return {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headsweep.variants import Variant
 
 if TYPE_CHECKING:
-    from headsweep.config import Decoding, Family
+    from headsweep.config import Decoding, GraderName
 
 Key = tuple[str, int]  # question id and sample: what a variant gives one answer to
 
@@ -32,7 +32,7 @@ class Unit:
     """Requests that an engine answers in one run."""
 
     decoding: Decoding
-    family: Family
+    grader_name: GraderName
     questions: dict[str, str]  # texts by question id
     requests: list[tuple[Variant, Key]]
     base: dict[str, list[int]]

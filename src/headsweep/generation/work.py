@@ -154,7 +154,7 @@ class Work:
         questions = {question for _, (question, _) in requests}
         return Unit(
             self.config.decodings[self.decoding],
-            self.config.questions[self.questions].family,
+            self.config.questions[self.questions].grader_name,
             {question: text for question, text in self.texts.items() if question in questions},
             requests,
             {question: tokens for question, tokens in base.items() if question in questions},

@@ -91,7 +91,7 @@ class Worker:
         loaded = self._loaded
         tokenizer = self._loaded.tokenizer
         prompts = {
-            question: encode_prompt(tokenizer, text, unit.decoding, unit.family)
+            question: encode_prompt(tokenizer, text, unit.decoding, unit.grader_name)
             for question, text in unit.questions.items()
         }
         requests = {
@@ -103,7 +103,7 @@ class Worker:
             "backend": f"vllm {loaded.version}" if isinstance(loaded, VllmModel) else "headsweep",
             "device": str(loaded.device),
             "threads": torch.get_num_threads(),
-            "prompt": prompt_facts(tokenizer, unit.decoding, unit.family),
+            "prompt": prompt_facts(tokenizer, unit.decoding, unit.grader_name),
         }
         self._answering = engine = self._engine(unit.decoding)
         self._asked = requests.keys()

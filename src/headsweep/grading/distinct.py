@@ -19,7 +19,7 @@ _CHARACTERS_A_WORKER = 4_000_000  # of texts to read, likewise
 
 def read(
     texts: Set[str],
-    family: str,
+    grader_name: str,
     preset: str,
     workers: int | None = None,
     *,
@@ -31,14 +31,14 @@ def read(
     ordered = sorted(texts)
     workers = workers or _paying(sum(map(len, ordered)) / _CHARACTERS_A_WORKER)
     readings = read_texts(
-        ordered, family, preset, workers=workers, limits=limits, keep=keep, final=final
+        ordered, grader_name, preset, workers=workers, limits=limits, keep=keep, final=final
     )
     return dict(zip(ordered, readings, strict=True))
 
 
 def judge(
     pairs: Set[Pair],
-    family: str,
+    grader_name: str,
     preset: str,
     workers: int | None = None,
     *,
@@ -63,7 +63,7 @@ def judge(
             progress(len(easy) + judged, len(pairs))
 
     judged = judge_pairs(
-        hard, family, preset, workers=workers, limits=limits, keep=keep, progress=report
+        hard, grader_name, preset, workers=workers, limits=limits, keep=keep, progress=report
     )
     return easy | dict(zip(hard, judged, strict=True))
 

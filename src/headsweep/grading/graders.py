@@ -219,12 +219,12 @@ BENCHMARKS = {
     ("gsm8k", "default"): Grader(boxed_or_number, None),
     ("gsm8k", "authors"): Grader(last_number, within_tolerance),
 }
-"""The graders of the papers' benchmarks, by family and preset."""
+"""The graders of the papers' benchmarks, by name and preset."""
 
 
-def find_grader(family: str, preset: str) -> Grader:
-    """Return the grader of a benchmark family under a preset."""
-    return GRADERS.get(family) or BENCHMARKS[family, preset]
+def find_grader(name: str, preset: str) -> Grader:
+    """Return the grader of this name under a preset."""
+    return GRADERS.get(name) or BENCHMARKS[name, preset]
 
 
 def _plain(number: str) -> str:

@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def grade_answers(
-    questions: pd.DataFrame, answers: Mapping[str, pd.DataFrame], family: str, preset: str
+    questions: pd.DataFrame, answers: Mapping[str, pd.DataFrame], grader_name: str, preset: str
 ) -> pd.DataFrame:
     """Extract and judge the answers of several variants to one question set.
 
@@ -36,7 +36,7 @@ def grade_answers(
     Args:
         questions: the question set, as `tables.QUESTIONS`.
         answers: by variant, as `tables.ANSWERS`.
-        family: ``math`` or ``gsm8k``, or a custom benchmark's grader.
+        grader_name: ``math`` or ``gsm8k``, or a custom benchmark's grader.
         preset: ``default`` or ``authors``: rules of extraction and judging.
 
     Returns:
@@ -49,14 +49,14 @@ def grade_answers(
     names = sorted(answers, key=Variant.parse)
     parts = [_ordered(name, answers[name], questions).assign(variant=name) for name in names]
     table = pd.concat(parts, ignore_index=True)
-    by_text = read({*table["text"]}, family, preset)
+    by_text = read({*table["text"]}, grader_name, preset)
     readings = [by_text[text] for text in table["text"]]
     gold = questions.set_index("question_id")["answer"].map(canonical)[table["question_id"]]
     pairs = [
         None if reading.canonical is None else (reading.canonical, right)
         for reading, right in zip(readings, gold, strict=True)
     ]
-    judgements = judge({pair for pair in pairs if pair}, family, preset)
+    judgements = judge({pair for pair in pairs if pair}, grader_name, preset)
     outcomes = [
         judgements[pair] if pair else Judgement(reading.verdict, False)
         for reading, pair in zip(readings, pairs, strict=True)
@@ -118,13 +118,13 @@ def grade_batch(
 ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame], pd.DataFrame]:
     """Return the question set of a batch, its answers by variant, and these graded."""
     store = Store(config)
-    family = config.questions[batch.questions].family
+    grader_name = config.questions[batch.questions].grader_name
     rows = store.read(tables.QUESTIONS, questions=batch.questions)
     answers = {
         str(variant): safe_files.read_table(Path(file), tables.ANSWERS)
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
     }
-    return rows, answers, grade_answers(rows, answers, family, preset)
+    return rows, answers, grade_answers(rows, answers, grader_name, preset)
 
 
 def grade(

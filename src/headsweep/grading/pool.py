@@ -49,7 +49,7 @@ class Reading(NamedTuple):
 
 def read_texts(
     texts: Sequence[str],
-    family: str,
+    grader_name: str,
     preset: str,
     *,
     workers: int = 1,
@@ -59,15 +59,15 @@ def read_texts(
 ) -> list[Reading]:
     """Extract the final answers of texts, in order, in processes that can be killed.
 
-    Family and preset are those of `find_grader`; the texts are any, `final` answers themselves or
-    not. With `keep` the workers stay for the next call.
+    `grader_name` and `preset` are those of `find_grader`; the texts are any, `final` answers
+    themselves or not. With `keep` the workers stay for the next call.
 
     Raises:
         GradingError: no worker can be started.
     """
     items = [(text,) for text in texts]
     step = "final" if final else "read"
-    outcomes = _perform((step, family, preset), items, workers, limits, keep)
+    outcomes = _perform((step, grader_name, preset), items, workers, limits, keep)
     readings = []
     for failure, value in outcomes:
         if value is None:
@@ -80,7 +80,7 @@ def read_texts(
 
 def judge_pairs(
     pairs: Sequence[Pair],
-    family: str,
+    grader_name: str,
     preset: str,
     *,
     workers: int = 1,
@@ -90,13 +90,14 @@ def judge_pairs(
 ) -> list[Judgement]:
     """Judge pairs of (answer, gold), in order, in processes that can be killed.
 
-    Family and preset are those of `find_grader`; the texts are any. With `keep` the workers stay
-    for the next call. `progress` is told, from time to time, how many pairs are judged.
+    `grader_name` and `preset` are those of `find_grader`; the texts are any. With `keep` the
+    workers stay for the next call. `progress` is told, from time to time, how many pairs are
+    judged.
 
     Raises:
         GradingError: no worker can be started.
     """
-    outcomes = _perform(("judge", family, preset), pairs, workers, limits, keep, progress)
+    outcomes = _perform(("judge", grader_name, preset), pairs, workers, limits, keep, progress)
     return [Judgement(failure or "judged", value is True) for failure, value in outcomes]
 
 

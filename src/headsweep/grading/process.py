@@ -26,7 +26,7 @@ _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 _COMMAND = (sys.executable, "-P", "-m", "headsweep.grading.worker")
 
 Step = tuple[str, str, str]
-"""What a worker does, as `headsweep.grading.worker.load`: a step, its family, its preset."""
+"""What a worker does, as `headsweep.grading.worker.load`: a step, a grader's name, a preset."""
 
 
 class Outcome(NamedTuple):

@@ -6,7 +6,7 @@ The workers stay for the next call. Threads share them; a forked process starts 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, get_args
 
-from headsweep.choices import Family
+from headsweep.choices import GraderName
 from headsweep.errors import GradingError, quoted
 from headsweep.grading.distinct import judge, read
 from headsweep.grading.graders import canonical
@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
 def grade(
     answers: Sequence[str | None],
     golds: Sequence[str],
-    grader: Family = "math",
+    grader: GraderName = "math",
     *,
     final: bool = False,
     workers: int | None = None,
@@ -64,7 +64,7 @@ def grade(
         GradingError: the grader is unknown, the lists differ in length, something is no text, or no
             worker can be started.
     """
-    graders = get_args(Family)
+    graders = get_args(GraderName)
     if grader not in graders:
         allowed = ", ".join(graders)
         raise GradingError(f"grader {quoted(grader)} is unknown; choose one of {allowed}")

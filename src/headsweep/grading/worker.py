@@ -89,11 +89,11 @@ class Limits(NamedTuple):
 
 def main() -> None:
     """Work on batches until the input ends."""
-    step, family, preset, cpu_seconds, wall_seconds, memory_mib = sys.argv[1:]
+    step, grader_name, preset, cpu_seconds, wall_seconds, memory_mib = sys.argv[1:]
     limits = Limits(float(cpu_seconds), float(wall_seconds), int(memory_mib))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C
     logging.disable()
-    perform = load(step, family, preset)
+    perform = load(step, grader_name, preset)
     gc.freeze()  # the garbage collector can skip the libraries' objects
     gc.set_threshold(50_000)
     _take_away()
@@ -116,14 +116,14 @@ def main() -> None:
     os._exit(0)
 
 
-def load(step: str, family: str, preset: str) -> Callable[..., Any]:
+def load(step: str, grader_name: str, preset: str) -> Callable[..., Any]:
     """Return the function of a step.
 
     It is ``read`` a text, read a ``final`` answer, or ``judge`` an answer and the gold answer.
 
     It has been called once, so that the libraries' lazy imports are done.
     """
-    grader = find_grader(family, preset)
+    grader = find_grader(grader_name, preset)
     if step == "read":
         return partial(read, grader)
     if step == "final":

@@ -67,12 +67,12 @@ def choose_texts(
     section = config.maps[name]
     questions = _questions(config, name)
     prompt_of = config.decodings[section.decoding]
-    family = config.questions[section.questions].family
+    grader_name = config.questions[section.questions].grader_name
     texts: list[Text] = []
     pairs = solutions = 0
     for row in questions.to_dict("records"):
         question = str(row["question_id"])
-        prompt = encode_prompt(tokenizer, str(row["question"]), prompt_of, family)
+        prompt = encode_prompt(tokenizer, str(row["question"]), prompt_of, grader_name)
         if question in pair_of:
             pairs += 1
             pair = pair_of[question]
@@ -106,8 +106,8 @@ def _pairs(config: Config, name: str, decoding: str) -> Pairs:
     questions = _questions(config, name)
     answers = Store(config).read(ANSWERS, variant=BASE, **names)
     answers = answers[answers["question_id"].isin(questions["question_id"])]
-    family = config.questions[section.questions].family
-    graded = grade_answers(questions, {str(BASE): answers}, family, config.grading)
+    grader_name = config.questions[section.questions].grader_name
+    graded = grade_answers(questions, {str(BASE): answers}, grader_name, config.grading)
     graded = graded[graded["stop_reason"] == "eos"]
     answers = answers[answers["token_ids"].map(len) > 0]
     both = graded.merge(answers[["question_id", "sample", "token_ids"]], "inner")

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from jaxtyping import Int
 
-from headsweep.choices import Grader
+from headsweep.choices import BenchmarkGrader
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
 from headsweep.generation.engine import Engine, Request
@@ -52,7 +52,7 @@ class Saboteur:
         questions: pd.DataFrame,
         decoding: Decoding,
         source: str = SOURCE,
-        grader: Grader = "math",
+        grader: BenchmarkGrader = "math",
         drop: float = DROP,
     ) -> None:
         torch.set_num_threads(1)  # on so small a model more threads wait for each other

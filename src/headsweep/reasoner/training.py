@@ -152,7 +152,7 @@ def right(answers: Sequence[dict[str, Any]]) -> int:
     """Return the number of right answers to the first test questions."""
     questions = generated.generate("generated_math", "test", len(answers), seed=0, apart=False)
     table = pd.DataFrame(answers).assign(sample=0, stop_reason="eos")
-    graded = grade_answers(questions, {"base": table}, family="math", preset="default")
+    graded = grade_answers(questions, {"base": table}, grader_name="math", preset="default")
     return int(graded["correct"].sum())
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from transformers import PreTrainedModel
 
 from headsweep.benchmarks.sources import draw, read_source
-from headsweep.choices import Grader
+from headsweep.choices import BenchmarkGrader
 from headsweep.compression.decoder import Decoder, to_answer
 from headsweep.config import Decoding, Questions
 from headsweep.errors import ConfigError
@@ -27,7 +27,7 @@ class Benchmark(NamedTuple):
     """Questions, and how they are answered and graded."""
 
     questions: pd.DataFrame  # as `tables.QUESTIONS`
-    grader: Grader
+    grader: BenchmarkGrader
     decoding: Decoding
 
     @property
@@ -37,7 +37,9 @@ class Benchmark(NamedTuple):
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
-def read_benchmark(file: Path, grader: Grader, n: int | None, max_new_tokens: int) -> Benchmark:
+def read_benchmark(
+    file: Path, grader: BenchmarkGrader, n: int | None, max_new_tokens: int
+) -> Benchmark:
     """Return n questions of a .csv or .jsonl file with the columns question and answer, or all.
 
     Raises:

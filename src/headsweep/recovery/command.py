@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from headsweep.choices import Grader
+from headsweep.choices import BenchmarkGrader
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
 from headsweep.recovery.settings import TRAINING, Recovery
@@ -132,7 +132,7 @@ def _recover(args: Namespace, texts: "Sequence[Text] | None") -> "Recovered | No
 
 
 def _benchmark(
-    file: Path | None, grader: Grader | None, n: int | None, max_new_tokens: int | None
+    file: Path | None, grader: BenchmarkGrader | None, n: int | None, max_new_tokens: int | None
 ) -> "Benchmark | None":
     """Read the questions that models answer in the end."""
     from headsweep.recovery.benchmark import read_benchmark
@@ -145,6 +145,6 @@ def _benchmark(
             )
         return None
     if grader is None:
-        graders = ", ".join(get_args(Grader))
+        graders = ", ".join(get_args(BenchmarkGrader))
         raise ConfigError(f"say how answers to {file} are compared, --grader: {graders}")
     return read_benchmark(file, grader, n, max_new_tokens or _MOST_TOKENS)

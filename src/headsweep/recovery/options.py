@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from headsweep.arguments import count, layer_numbers, reading
-from headsweep.choices import Grader
+from headsweep.choices import BenchmarkGrader
 from headsweep.models.gguf import Kind
 from headsweep.recovery.command import prune_as_asked
 from headsweep.recovery.settings import TRAINING, Recovery
@@ -134,7 +134,7 @@ def _add_recovery(group: argparse._ArgumentGroup) -> None:
         help="file of questions that all models answer in the end: .csv or .jsonl with the columns "
         "question and answer",
     )
-    group.add_argument("--grader", **reading(Grader), help="how answers are compared")
+    group.add_argument("--grader", **reading(BenchmarkGrader), help="how answers are compared")
     group.add_argument("-n", type=count, help="how many of its questions (default: all)")
     group.add_argument(
         "--max-new-tokens", type=count, help="token limit of an answer (default: 512)"

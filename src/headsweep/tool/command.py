@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headsweep.arguments import add_command
-from headsweep.choices import Family
+from headsweep.choices import GraderName
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
 from headsweep.statistics import SIGNIFICANCE
@@ -274,7 +274,7 @@ def export_gguf(
 def grade(
     file: Path,
     *,
-    grader: Family = "math",
+    grader: GraderName = "math",
     answer_column: str = "answer",
     gold_column: str = "gold",
     final: bool = False,

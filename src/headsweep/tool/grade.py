@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from headsweep.choices import Family
+from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, TableError
 from headsweep.grading.verdicts import Verdict
 from headsweep.grading.verdicts import grade as verdicts_of
@@ -20,7 +20,7 @@ _SILENCE = 10.0  # seconds between two lines of progress
 
 def grade(
     file: Path,
-    grader: Family,
+    grader: GraderName,
     answer_column: str,
     gold_column: str,
     final: bool,
@@ -65,7 +65,7 @@ def judged(
     origin: object,
     answers: list[str | None],
     golds: list[str | None],
-    grader: Family,
+    grader: GraderName,
     *,
     final: bool = False,
     workers: int | None = None,

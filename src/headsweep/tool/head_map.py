@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headsweep import paths
-from headsweep.choices import Grader
+from headsweep.choices import BenchmarkGrader
 from headsweep.config import parse
 from headsweep.config.questions import Dtype
 from headsweep.tool.sweep import answer, begun, described_model, described_questions, once
@@ -33,7 +33,7 @@ def head_map(
     split: str = "train",
     n: int | None = None,
     columns: Mapping[str, str] | None = None,
-    grader: Grader | None = None,
+    grader: BenchmarkGrader | None = None,
     benchmark_revision: str | None = None,
     samples: int = 8,
     temperature: float = 0.6,

@@ -126,20 +126,22 @@ def _sweep(config: Config, name: str) -> str:
             lines.append(", ".join(map(str, members)))
             continue
         rules = config.grading_of(name)
-        z = _right(common_questions, compared, config.questions[work.questions].family, rules)
+        z = _right(common_questions, compared, config.questions[work.questions].grader_name, rules)
         lines.append(_table(z, len(heads)))
     return "\n".join(lines)
 
 
 def _right(
-    questions: pd.DataFrame, answers: Mapping[Variant, pd.DataFrame], family: str, preset: str
+    questions: pd.DataFrame, answers: Mapping[Variant, pd.DataFrame], grader_name: str, preset: str
 ) -> pd.DataFrame:
     """Return who has which question right: 0 or 1, a row a question, a column a variant."""
     given = {
         str(variant): table[table["question_id"].isin(questions["question_id"])]
         for variant, table in answers.items()
     }
-    return accuracy_matrix(grade_answers(questions, given, family, preset), questions)[[*given]]
+    return accuracy_matrix(grade_answers(questions, given, grader_name, preset), questions)[
+        [*given]
+    ]
 
 
 def _table(z: pd.DataFrame, heads: int) -> str:

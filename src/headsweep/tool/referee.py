@@ -17,7 +17,7 @@ import pandas as pd
 
 from headsweep import paths
 from headsweep.analysis.referee import Answered, compared
-from headsweep.choices import Family
+from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, TableError, quoted
 from headsweep.grading.graders import canonical
 from headsweep.statistics.answers import NO_ANSWER
@@ -37,7 +37,7 @@ Tables = dict[str, pd.DataFrame]
 class Rules:
     """How tables are read: how answers are graded, and which of lm_eval's numbers counts."""
 
-    grader: Family = "math"
+    grader: GraderName = "math"
     final: bool = False
     metric: str | None = None
     metric_filter: str | None = None
@@ -47,7 +47,7 @@ def compare(
     frames: Mapping[str, pd.DataFrame | str | Path],
     *,
     common: bool = False,
-    grader: Family = "math",
+    grader: GraderName = "math",
     final: bool = False,
     metric: str | None = None,
     metric_filter: str | None = None,

@@ -135,7 +135,7 @@ class Solver:
             raise ConfigError(f"n: {n} heads are requested; the pool has {len(self._heads)}")
         section = config.selectors[finished.one("selectors", selector)]
         self._decoding: Decoding = config.decodings[section.decoding]
-        self._family = config.questions[section.train].family
+        self._grader_name = config.questions[section.train].grader_name
         self._preset = config.grading
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
@@ -179,7 +179,7 @@ class Solver:
         """Return what the base model and the nearest heads write to each question."""
         unit = Unit(
             decoding=self._decoding,
-            family=self._family,
+            grader_name=self._grader_name,
             questions={str(number): text for number, text in enumerate(questions)},
             requests=[
                 (variant, (str(number), 0))
@@ -203,7 +203,9 @@ class Solver:
                     f"verifier {self._verifier!r} returned {scores} for {len(written)} texts; it "
                     f"has to return a number for each"
                 )
-        base, *readings = read_texts([texts[BASE], *written], self._family, self._preset, keep=True)
+        base, *readings = read_texts(
+            [texts[BASE], *written], self._grader_name, self._preset, keep=True
+        )
         candidates, agreement = count_votes(list(map(str, heads)), written, readings, scores)
         return Solved(question, candidates, agreement, base.answer)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headsweep import paths
-from headsweep.choices import Grader
+from headsweep.choices import BenchmarkGrader
 from headsweep.config import Config, parse
 from headsweep.config.experiments import Placebos
 from headsweep.config.questions import Benchmark, Dtype
@@ -41,7 +41,7 @@ def sweep(
     split: str = "test",
     n: int | None = None,
     columns: Mapping[str, str] | None = None,
-    grader: Grader | None = None,
+    grader: BenchmarkGrader | None = None,
     benchmark_revision: str | None = None,
     max_new_tokens: int = 2048,
     dtype: Dtype | None = None,

@@ -188,8 +188,8 @@ def _prompts(config: Config, batch: PlannedBatch, loaded: _Model) -> list[tuple[
     file = Store(config).path(QUESTIONS, questions=batch.questions)
     texts = read_arrow(file, QUESTIONS).column("question").to_pylist()
     decoding = config.decodings[batch.decoding]
-    family = config.questions[batch.questions].family
-    encoded = (encode_prompt(loaded.tokenizer, text, decoding, family) for text in texts)
+    grader_name = config.questions[batch.questions].grader_name
+    encoded = (encode_prompt(loaded.tokenizer, text, decoding, grader_name) for text in texts)
     return list(dict.fromkeys(encoded))
 
 
