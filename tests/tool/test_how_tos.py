@@ -74,8 +74,8 @@ from headsweep.config import Questions
 from headsweep.grading.graders import find_grader
 from headsweep.cli import parser
 
-family = Questions(benchmark="custom", split="x", file="a.csv", grader="items").grader_name
-grader = find_grader(family, "default")
+name = Questions(benchmark="custom", split="x", file="a.csv", grader="items").grader_name
+grader = find_grader(name, "default")
 answer = grader.extract("They are \\boxed{pear, Apple}.")
 words = "sweep --model m --benchmark b.csv --layers 1 --grader items".split()
 print(parser().parse_args(words).grader)

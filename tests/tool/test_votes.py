@@ -14,8 +14,8 @@ TEXTS = ["it is 7", "no idea", r"that makes \boxed{6/2}", "so 3.0", "so 07"]
 NUMBERS = ("numeric", "default")
 
 
-def votes_of(heads, texts, family, preset, scores=None):
-    return count_votes(heads, texts, read_texts(texts, family, preset), scores)
+def votes_of(heads, texts, grader, preset, scores=None):
+    return count_votes(heads, texts, read_texts(texts, grader, preset), scores)
 
 
 def test_equal_answers_are_one_candidate_and_a_verifier_outvotes_them_but_not_without_an_answer():
@@ -35,11 +35,11 @@ def test_equal_answers_are_one_candidate_and_a_verifier_outvotes_them_but_not_wi
     assert found == [("6/2", -0.5), ("7", -3.0), (None, 9.0)]
 
 
-@pytest.mark.parametrize("family", ["numeric", "exact"])
-def test_only_the_workers_read_and_compare_what_heads_answer(family, monkeypatch):
-    monkeypatch.setitem(GRADERS, family, Grader(None, None))  # here, not in the workers
-    candidates, _ = votes_of(HEADS[:3], ["3", "03", "3.0"], family, "default")
-    assert [one.votes for one in candidates] == ([3] if family == "numeric" else [1, 1, 1])
+@pytest.mark.parametrize("grader", ["numeric", "exact"])
+def test_only_the_workers_read_and_compare_what_heads_answer(grader, monkeypatch):
+    monkeypatch.setitem(GRADERS, grader, Grader(None, None))  # here, not in the workers
+    candidates, _ = votes_of(HEADS[:3], ["3", "03", "3.0"], grader, "default")
+    assert [one.votes for one in candidates] == ([3] if grader == "numeric" else [1, 1, 1])
 
 
 def test_mathematical_answers_are_compared_by_the_judge():
@@ -79,7 +79,7 @@ def test_results_come_as_groups_are_answered_and_one_pool_reads_them(monkeypatch
     solver = object.__new__(Solver)
     solver._selector = solver._embedder = solver._verifier = None
     solver._heads, solver._n = [Variant(3, 0), Variant(5, 0)], 2
-    solver._decoding, solver._family, solver._preset = Decoding(), *NUMBERS
+    solver._decoding, solver._grader_name, solver._preset = Decoding(), *NUMBERS
     solver._worker = Echo()
     solver._worker.asked = asked = []
     monkeypatch.setattr(solve, "_TOGETHER", 2)

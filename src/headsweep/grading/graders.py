@@ -1,6 +1,6 @@
 r"""Graders: how to extract a benchmark's answer from a text, and when it is right.
 
-To add a grader, add an entry to `GRADERS` and its name to `Grader` in `choices.py`. All of
+To add a grader, add an entry to `GRADERS` and its name to `BenchmarkGrader` in `choices.py`. All of
 its functions must expect hostile text: they take time linear in its length, and never evaluate it.
 `pool`'s workers call them, within limits; other processes call only `canonical` and `shortcut`. A
 pattern here is linear however it is applied: what repeats gives nothing back (``++``) where

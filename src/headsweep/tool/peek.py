@@ -139,9 +139,8 @@ def _right(
         str(variant): table[table["question_id"].isin(questions["question_id"])]
         for variant, table in answers.items()
     }
-    return accuracy_matrix(grade_answers(questions, given, grader_name, preset), questions)[
-        [*given]
-    ]
+    graded = grade_answers(questions, given, grader_name, preset)
+    return accuracy_matrix(graded, questions)[[*given]]
 
 
 def _table(z: pd.DataFrame, heads: int) -> str:

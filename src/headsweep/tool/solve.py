@@ -203,9 +203,8 @@ class Solver:
                     f"verifier {self._verifier!r} returned {scores} for {len(written)} texts; it "
                     f"has to return a number for each"
                 )
-        base, *readings = read_texts(
-            [texts[BASE], *written], self._grader_name, self._preset, keep=True
-        )
+        given = [texts[BASE], *written]
+        base, *readings = read_texts(given, self._grader_name, self._preset, keep=True)
         candidates, agreement = count_votes(list(map(str, heads)), written, readings, scores)
         return Solved(question, candidates, agreement, base.answer)
 
