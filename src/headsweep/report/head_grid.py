@@ -11,7 +11,7 @@ STEPS = 5
 """How many colours there are on each side of zero."""
 _LABELS = 14  # of columns, at most: in a narrow grid more would run into one another
 
-Head = Mapping[str, Any]
+Head = Mapping[Any, Any]
 """What is known of a head, its `layer` and `head` (a number) among it."""
 
 

@@ -107,7 +107,7 @@ def _map(**options: Any) -> None:
 def _sweep(**options: Any) -> None:
     _end_orderly()
     table = sweep(**_with_columns(options))
-    (base,) = table[table["variant"] == "base"].itertuples()
+    base: Any = next(table[table["variant"] == "base"].itertuples())
     pruned = table[table["variant"] != "base"].sort_values("gain", ascending=False, kind="stable")
     heads: list[Any] = list(pruned.itertuples())
     print(f"base model: {percent(base.accuracy)} of {base.n} questions; gains in points\n")
