@@ -1,5 +1,7 @@
 import io
+import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -40,6 +42,73 @@ def test_lists_of_negative_numbers_are_no_options():
     words = ["--ratio", "-1", "--protect", "-2,-1", "--protect", "-1,0-2", "-1,2", "-n", "3"]
     joined = ["--ratio", "-1", "--protect=-2,-1", "--protect=-1,0-2", "-1,2", "-n", "3"]
     assert with_negative_lists(words) == joined
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("compare one other --common", "--common would be ignored: two runs are compared as"),
+        (
+            "compare one other --grader gsm8k --final --metric a --metric-filter b",
+            "--grader and --final and --metric and --metric-filter would be ignored",
+        ),
+        ("store --yes", "--yes would be ignored: only --prune and --empty-trash ask"),
+        ("store --upgrade --yes", "--yes would be ignored"),
+        ("store --empty-trash a.yaml", "a.yaml would be ignored: --empty-trash removes all"),
+        ("luck --page a.html --best 0.7", "missing: --k, --n, --base; give --k, --n and --base"),
+        ("luck --k 24", "missing: --n, --base; give --k, --n and --base"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("into", "status", "said"),
+    [
+        ("| true", 141, ""),
+        (
+            "> /dev/full",
+            2,
+            "headsweep: error: standard output cannot be written (No space left on device); send "
+            "it elsewhere\n",
+        ),
+    ],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_nobody_takes_ends_a_command_in_a_line_at_most(into, status, said, unbuffered):
+    code = "import sys, time; time.sleep({}); from headsweep.cli import main; "
+    code += "sys.exit(main(['engine', 'status']))"
+    word = f'"{sys.executable}" -c "{code.format(0.3 if "|" in into else 0)}"'
+    ended = subprocess.run(
+        ["bash", "-c", f"{word} {into}; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+    )
+    assert (ended.returncode, ended.stderr) == (status, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "questions"),
+    [
+        ("\ufeffHow many?\n\nAnd now?\n", ["How many?", "And now?"]),
+        ("one\u2028line\r\nanother\x0cone\r\n", ["one\u2028line", "another\x0cone"]),
+    ],
+)
+def test_a_file_has_one_question_a_line_whatever_stands_in_it(text, questions, tmp_path):
+    file = tmp_path / "q.txt"
+    file.write_bytes(text.encode())
+    assert command._questions(None, file) == questions
+
+
+def test_an_empty_question_is_refused_and_stdin_not_read():
+    with pytest.raises(ConfigError, match=r"the question is empty; give its text"):
+        command._questions("", None)
 
 
 def test_questions_that_cannot_be_read_are_named(monkeypatch):

@@ -13,7 +13,7 @@ from headsweep.config import Questions
 from headsweep.errors import BenchmarkError
 from headsweep.generation import client
 from headsweep.safe_files import write_csv
-from headsweep.text import aligned, json_line, one_line, visible
+from headsweep.text import aligned, json_line, one_line, parameters, visible
 from headsweep.tool.solve import Candidate, Solved, to_json, to_text
 from snakemake_logger_plugin_headsweep.screen import Screen
 
@@ -38,6 +38,11 @@ def test_what_acts_on_a_terminal_is_shown_as_code_points(act):
     assert json.loads(escaped) == {"a": f"é{act}"}
     assert "é" in escaped
     assert act[0] not in escaped
+
+
+def test_parameters_have_two_significant_digits_or_more():
+    told = {0.00107: "1.1M", 0.0467: "47M", 0.63: "0.63B", 1.54: "1.5B", 8.03: "8B", 405: "405B"}
+    assert {size: parameters(size) for size in told} == told
 
 
 def test_what_a_command_prints_is_made_visible(monkeypatch, capsys):

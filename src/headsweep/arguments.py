@@ -3,9 +3,11 @@
 import argparse
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
+
+from headsweep.errors import ConfigError
 
 
 def count(text: str) -> int:
@@ -55,6 +57,18 @@ def with_negative_lists(words: Sequence[str]) -> list[str]:
         else:
             joined.append(word)
     return joined
+
+
+def refuse_ignored(given: Mapping[str, bool], why: str) -> None:
+    """Refuse options that would have no effect, by their names and whether they are given.
+
+    Raises:
+        ConfigError: one is given; the message says `why` it would be ignored.
+    """
+    if ignored := [option for option, is_given in given.items() if is_given]:
+        raise ConfigError(
+            f"{' and '.join(ignored)} would be ignored: {why}; give the command without"
+        )
 
 
 def add_command(

@@ -2,7 +2,8 @@
 
 Each command parses its arguments, sets up logging and calls one function. Nothing is computed here,
 and heavy modules are imported only by the command that needs them. Exit status: 0 done, 2 bad input
-(explained in one line), 130 interrupted, 1 a bug (traceback in the log).
+(explained in one line), 130 interrupted, 141 nobody reads what is printed, 1 a bug (traceback in
+the log).
 """
 
 import argparse
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with redirect_stdout(shown):
             handler(**options)
+            shown.flush()
     except HeadsweepError as error:
         _LOG.error("error: %s", error)
         return 2
@@ -59,14 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _LOG.error("interrupted%s", kept)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 141  # as a program that SIGPIPE ends
     except Exception as error:
         message = " ".join(str(error).split())
         place = f"in {log}" if log else "above"
         _LOG.log(logging.DEBUG if log else logging.ERROR, "traceback", exc_info=True)
         _LOG.error("failed: %s: %s (traceback %s)", type(error).__name__, message, place)
         return 1
+    finally:
+        _drop_unwritten()
     return 0
 
 
@@ -177,9 +180,14 @@ def compare(
         metric_filter: which of lm_eval's filters, likewise
         out: folder to write the tables to, as CSV, and a page
     """
+    from headsweep.arguments import refuse_ignored
     from headsweep.tool import compare as runs
 
     if len(systems) == 2 and not any(map(runs.is_foreign, systems)):
+        of_answers = {"--common": common, "--grader": grader != "math", "--final": final}
+        of_answers |= {"--metric": metric is not None}
+        of_answers |= {"--metric-filter": metric_filter is not None}
+        refuse_ignored(of_answers, "two runs are compared as they were graded")
         tables, left_out = runs.compare(*map(runs.find, systems))
         print(runs.summary(tables, left_out))
         if out:
@@ -216,6 +224,14 @@ def engine(action: Literal["status", "stop"]) -> None:
             print(f"  {batch}: {done} of {total} answers")
     if not engines:
         print(none)
+
+
+def _drop_unwritten() -> None:
+    """Drop what standard output does not take: Python would complain of it when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Formatter(logging.Formatter):

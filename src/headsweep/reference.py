@@ -28,6 +28,10 @@ _KINDS = {
     "integer": "whole number",
     "number": "number",
 }
+_EXIT_STATUS = (
+    "The exit status is 0 when all is done, 2 for bad input, explained in one line, 130 after an "
+    "interruption, 141 where nobody reads what is printed, and 1 for a bug."
+)
 _SIGNS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
@@ -40,7 +44,7 @@ def page() -> str:
     parts = ["# Reference", "", _ABOUT, "", "## Every key", ""]
     parts.append(_section("A config", schema, places))
     parts += [_section(name, schema["$defs"][name], places) for name in places]
-    parts += ["## Every command", ""]
+    parts += ["## Every command", "", _EXIT_STATUS, ""]
     parts += [
         _command(name, command)
         for name, command in _commands("headsweep", parser())

@@ -6,11 +6,13 @@ a damaged file, and one with other columns. Tables contain no time and no host, 
 gives equal bytes.
 """
 
+import errno
 import io
 import json
 import os
 import re
 import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headsweep.errors import TableError
+from headsweep.errors import ConfigError, TableError
 from headsweep.tables import Table
 
 if TYPE_CHECKING:  # pandas takes half a second to import, and not every job needs it
@@ -57,6 +59,35 @@ def atomic(path: Path, *, folder: bool = False) -> Iterator[Path]:
         else:
             temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def written_to(option: str, path: Path, kind: str = "file") -> Iterator[None]:
+    """Say in one line that what an option names, a file or a folder, cannot be written.
+
+    Raises:
+        ConfigError: the block failed with an error of the operating system.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{option} {path} cannot be written ({error.strerror or error}); name another {kind}"
+        ) from None
+
+
+def check_writable(option: str, file: Path) -> None:
+    """Refuse a file that could not be written, before the work that it is to hold.
+
+    Raises:
+        ConfigError: it is a folder, or lies where no file can be made.
+    """
+    with written_to(option, file):
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        existing = next(folder for folder in file.absolute().parents if folder.exists())
+        with tempfile.TemporaryFile(dir=existing):
+            pass
 
 
 def write_text(path: Path, text: str) -> None:

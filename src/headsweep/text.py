@@ -7,8 +7,11 @@ import json
 import re
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO
+
+from headsweep.errors import ConfigError
 
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
@@ -42,18 +45,40 @@ def json_line(value: Any) -> str:
 
 
 class Visible:
-    """A stream that writes text as `visible`; in all else the stream that it is made of."""
+    """A stream that writes text as `visible`; in all else the stream that it is made of.
+
+    Where it cannot write it raises a ConfigError, or a BrokenPipeError if nobody reads.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
         """Write text, and return its length."""
-        self._stream.write(visible(text))
+        with _told():
+            self._stream.write(visible(text))
         return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        with _told():
+            self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say in one line that standard output cannot be written."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ConfigError(
+            f"standard output cannot be written ({error.strerror}); send it elsewhere"
+        ) from None
 
 
 def short(text: str, width: int = 40) -> str:
@@ -78,6 +103,13 @@ def nats(change: float) -> str:
     digits = 2 if abs(change) < 10 else 1
     text = f"{change:+.{digits}f}".replace("-", "−")
     return "0.00" if text in ("+0.00", "−0.00") else text
+
+
+def parameters(billions: float) -> str:
+    """Format a number of parameters with two significant digits or more: 1.5B, 0.63B, 1.1M."""
+    number, unit = (billions, "B") if billions >= 0.1 else (1000 * billions, "M")
+    digits = 2 if number < 99.5 else 0
+    return f"{number:.{digits}g}{unit}" if digits else f"{number:.0f}{unit}"
 
 
 def percentage(fraction: float) -> str:

@@ -227,6 +227,12 @@ def test_a_table_of_ones_own_becomes_a_question_table(tmp_path):
     assert all(other.equals(first) for other in others)
 
 
+def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path):
+    file = tmp_path / "q.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + ONE)
+    assert len(read("math500", file)) == 1
+
+
 def test_a_cell_of_csv_may_be_long(tmp_path):
     question = "long " * 40_000
     (tmp_path / "long.csv").write_text(f"question,answer\n{question},1\n")

@@ -5,13 +5,15 @@ import itertools
 import json
 import re
 import zlib
+from pathlib import Path
+from typing import get_args
 
 import matplotlib.style
 import numpy as np
 import pandas as pd
 import pytest
 from fontTools.ttLib import TTFont
-from matplotlib.colors import to_rgba
+from matplotlib.colors import rgb_to_hsv, to_rgb, to_rgba
 from sklearn.decomposition import PCA
 
 import simulated_trials
@@ -20,13 +22,15 @@ from headsweep.analysis.gains import controls
 from headsweep.analysis.published import LAYERS, head_pruning, is_printed
 from headsweep.config.schema import load
 from headsweep.figures import style
-from headsweep.figures.curves import curves, frontier, losses, spaced
+from headsweep.figures.curves import _COLORS, curves, frontier, losses, spaced
 from headsweep.figures.draw import SUFFIXES
 from headsweep.figures.gains import levels, violins
 from headsweep.figures.maps import agreement, heatmap, scored_map, space
+from headsweep.figures.shared import Hue, strongest
 from headsweep.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_COLUMNS
 from headsweep.maps.outcomes import HEADS as OUTCOMES_OF_HEADS
 from headsweep.planning.exhibits import EMPTY
+from headsweep.report import sections
 from headsweep.sprint.methods import ORACLE
 from headsweep.variants import BASE, heads
 
@@ -133,6 +137,15 @@ def test_a_map_without_an_outcome_says_so():
     assert "Fewer than two questions" in drawn(scored_map, heads).alt
 
 
+def test_the_colours_of_a_map_say_that_they_end_before_its_heads_do():
+    rows = [("likelihood", "head", 0, head, f"L00H{head:02}", head / 10) for head in range(12)]
+    heads = pd.DataFrame(rows, columns=["outcome", "kind", "layer", "head", "variant", "change"])
+    figure = drawn(scored_map, heads.assign(adjusted=1.0, n=9))
+    (mesh,) = figure.image.axes[0].images
+    assert mesh.colorbar.extend == "both"
+    assert mesh.norm.vmax == pytest.approx(0.99) == strongest(heads["change"])
+
+
 def test_agreement_is_the_share_of_equal_outcomes(z):
     figure = drawn(agreement, z, VARIANTS)
     found = figure.data.set_index(["first", "second"])
@@ -232,6 +245,15 @@ def contrast(*colors):
     return (light + 0.05) / (dark + 0.05)
 
 
+def test_families_have_the_same_hues_on_the_page_and_in_print():
+    css = (Path(sections.__file__).parent / "assets/page.css").read_text(encoding="utf-8")
+    assert sections._CLASSES.keys() == _COLORS.keys() == {*get_args(Hue)}
+    for hue in ("blue", "orange", "vermillion", "green", "purple"):
+        shown = re.search(rf"--{sections._CLASSES[hue]}: (#\w+)", css)[1]
+        angles = [rgb_to_hsv(to_rgb(color))[0] for color in (_COLORS[hue], shown)]
+        assert abs(angles[0] - angles[1]) < 0.14, hue
+
+
 def test_methods_differ_in_colour_and_in_grey_and_all_text_and_lines_are_legible():
     lines = [style.method_line(method) for method in simulation.METHODS]
     assert {line.color for line in lines[1:4]} == set(style.ORANGE)
@@ -261,6 +283,11 @@ def test_families_are_drawn_as_in_their_tables_and_marks_filled_that_the_test_le
     left, right = figure.image.axes
     lines = [line for line in left.lines if len(line.get_xdata())]
     assert len(lines) == 2 * len(families)  # solved, and right by vote
+    marks_of_color = {}
+    for line in lines:
+        marks_of_color.setdefault(line.get_color(), set()).add(line.get_marker())
+    assert all(len(marks) == 1 for marks in marks_of_color.values())  # of both a family's curves
+    assert len(set.union(*marks_of_color.values())) == len(families) == len(marks_of_color)
     heads = table.query("order == 'ordered' and family == 'head'")
     own = [line for line in lines if to_rgba(line.get_color()) == to_rgba(BLUE)]
     for line, outcome in zip(own, ("pass", "majority"), strict=True):

@@ -30,6 +30,7 @@ from headsweep.report.blocks import Section
 from headsweep.report.maps import mapped
 from headsweep.safe_files import write_table
 from headsweep.tables import ACCURACY, GRADIENTS, SCORES
+from headsweep.text import nats
 from headsweep.tool.store import files_of
 
 HELPS = "L02H05"
@@ -105,6 +106,10 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config):
     assert left.count("▲") == 1 and "L02H05" in left.partition("▲")[0].rpartition("<")[2]
     assert "▼" not in left and "12" not in right.split("of 24")[0][-2:]
     assert svg.count('href="#demo/') == 2 * 24  # the sweep has the heads of these layers
+    (numbers, _) = section.folds["Every head"]  # for readers without a pointer
+    assert numbers.titles == ["layer", *(f"head {head}" for head in range(8))]
+    (row,) = [row for row in numbers.rows if row[0] == "L2"]
+    assert str(row[6]) == f"{nats(best['change'])} ▲"
     draw(config, "map", "known")
     shown = pd.read_csv("results/simulated/figures/map_known.csv")
     assert len(shown) == 2 * 3 * (8 + 2)

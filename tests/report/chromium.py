@@ -75,12 +75,16 @@ class Page:
         """Wait until an expression of `probes.js` holds."""
         wait_until(lambda: self.ask(expression))
 
-    def press(self, *keys):
-        """Press keys, one after the other, by their names in the DOM."""
+    def press(self, *keys, modifiers=0):
+        """Press keys, one after the other, by their names in the DOM.
+
+        Of the modifiers Alt counts 1, Control 2, Meta 4.
+        """
         codes = {"Tab": 9, "Enter": 13, "Escape": 27}
         codes |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
         for key in keys:
             event = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+            event |= {"modifiers": modifiers}
             text = {"text": "\r"} if key == "Enter" else {}
             self.call("Input.dispatchKeyEvent", type="keyDown", **event, **text)
             self.call("Input.dispatchKeyEvent", type="keyUp", **event)

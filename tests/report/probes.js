@@ -51,8 +51,13 @@ const titled = () => shown(".strips tbody tr").filter((row) => row.cells.length 
 });
 const drawn = () => all("svg.plot, figure img").every((one) => one.childElementCount || one.naturalWidth && one.alt.length > 20);
 const numbers = () => all("data").map((one) => [one.closest("[data-from]").dataset.from, one.dataset.key, one.value, one.textContent]);
+// Whether a pointer over a number says its file and row.
+const traced = () => all("data").every((one) => {
+  one.dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
+  return one.title === `${one.closest("[data-from]").dataset.from}: ${one.dataset.key}`;
+});
 const unnamed = () => shown("button, select, input, summary, a").filter(
-  (one) => !(one.textContent.trim() || one.ariaLabel || one.labels?.length)).length
+  (one) => !(one.textContent.trim() || one.ariaLabel || one.title || one.labels?.length)).length
   + all("svg").filter((one) => one.ariaHidden !== "true" && !one.closest("svg[role=img]") && !one.ariaLabel).length;
 const alternatives = () => all("svg[aria-label]").map((one) => one.ariaLabel);
 const doubled = () => all("[id]").length - new Set(all("[id]").map((one) => one.id)).size;

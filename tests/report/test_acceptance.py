@@ -112,6 +112,7 @@ def test_links_land_on_their_headings(page):
 def test_every_number_is_that_of_its_file(page):
     found = page.ask("numbers()")
     assert len(found) > 40
+    assert page.ask("traced()")
     tables = {}
     for file, key, value, text in found:
         if file not in tables:

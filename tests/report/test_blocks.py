@@ -1,5 +1,7 @@
 """What page_tables.py declares is in the run's tables, or the page is not written."""
 
+import math
+import re
 from contextlib import chdir
 
 import numpy as np
@@ -11,10 +13,12 @@ from headsweep import paths
 from headsweep.analysis.facts import Cell, Source
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
-from headsweep.report.blocks import Section, fill, marks
+from headsweep.report.blocks import Section, _smaller, fill, marks
 from headsweep.report.declarations import Marks
+from headsweep.report.head_grid import placed
 from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.sections import look_alikes, sampling
+from headsweep.report.svg import Scale, strip
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +101,37 @@ def test_rows_that_are_left_out_are_counted_in_the_caption(limit, shown):
     (block,) = marks(list(table), wanted, {"gain": Cell("gain", "points")}, "Gains.", limit=limit)
     assert len(block.rows) == shown
     assert ("The highest 12 of 15 rows; some.csv has all." in str(block.caption)) == bool(limit)
+
+
+def test_numbers_of_an_image_are_rounded_where_they_are_places_and_not_where_they_are_read():
+    svg = '<svg><path d="M 1.234 5.678"/><text x="0.75">−0.75</text><text>0.05</text></svg>'
+    found = "<svg><path d='M 1.2 5.6'/><text x='0.7'>−0.75</text><text>0.05</text></svg>"
+    assert _smaller(svg) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "arrows"),
+    [
+        (0.1, (0.0, 0.2), []),
+        (0.1, (-0.4, 0.2), ["◂"]),
+        (0.1, (-0.4, 0.6), ["◂", "▸"]),
+        (0.5, (0.2, 0.6), ["▸"]),  # its mark and its end share one
+        (-0.4, (math.nan, math.nan), ["◂"]),
+    ],
+)
+def test_what_lies_beyond_the_scale_is_an_arrow_at_its_end(value, interval, arrows):
+    drawn = strip(Scale(-0.25, 0.25), {"ring": value}, interval)
+    assert re.findall("[◂▸]", drawn) == arrows
+    assert drawn.count("<circle") == (-0.25 <= value <= 0.25)
+
+
+def test_columns_of_a_grid_are_numbers_of_heads_and_some_are_named_where_there_are_many():
+    few = placed({"layer": layer, "head": head} for layer, head in ((5, 9), (0, 9), (0, 2)))
+    assert few.labels == ["2", "9"]
+    places = [(layer, [head and head["head"] for head in heads]) for layer, heads in few.rows]
+    assert places == [(0, [2, 9]), (5, [None, 9])]
+    many = placed({"layer": 1, "head": head} for head in range(28))
+    assert (many.width, many.labels[:3]) == (28, ["0", "", "2"])
 
 
 def test_the_page_says_how_many_questions_look_alike_or_that_it_is_unknown(config):

@@ -13,10 +13,11 @@ import simulation
 from headsweep import paths
 from headsweep.analysis import jobs
 from headsweep.config import parse
+from headsweep.config.experiments import TopHeads
 from headsweep.planning.batches import batches
 from headsweep.planning.store import Store
 from headsweep.record import rewrite_checksums
-from headsweep.report import explorer
+from headsweep.report import explorer, head_grid
 from headsweep.report.page import write_report
 from headsweep.safe_files import read_table, write_table
 from headsweep.tables import ANSWERS
@@ -78,6 +79,9 @@ def test_keys_addresses_and_back_lead_through_the_map(sweep):
     sweep.press("ArrowRight", "ArrowDown")
     assert sweep.run("location.hash") == "#demo/L02H01"
     assert sweep.run("document.activeElement.dataset.head") == "L02H01"
+    for modifiers in (1, 2, 4):  # these are the browser's own
+        sweep.press("ArrowRight", modifiers=modifiers)
+    assert sweep.run("location.hash") == "#demo/L02H01"
     sweep.press("Enter", "Enter")
     question = sweep.run("location.hash")
     assert re.fullmatch(r"#demo/L02H01/q\d+", question)
@@ -85,9 +89,46 @@ def test_keys_addresses_and_back_lead_through_the_map(sweep):
     assert sweep.run("document.activeElement.dataset.head") == "L02H01"
     sweep.run("history.back()")
     sweep.wait_for(f"location.hash === '{question}' && texts('.text').length === 2")
-    sweep.run("history.go(-2)")
-    earlier = "texts('.head').join().includes('Without L00H01')"
-    sweep.wait_for(f"location.hash === '#demo/L00H01' && {earlier}")
+    sweep.run("history.back()")  # arrows leave one entry
+    earlier = "texts('.head').join().includes('Without L02H01') && texts('.text').length === 0"
+    sweep.wait_for(f"location.hash === '#demo/L02H01' && {earlier}")
+    sweep.run("history.back()")
+    sweep.wait_for("location.hash === ''")
+
+
+def test_heads_stand_in_their_columns_and_arrows_lead_to_the_nearest(filled, browser):
+    names = ("L00H01", "L00H06", "L02H05", "L05H00", "L05H04", "L05H06")
+    own = filled.sweeps["demo"]
+    some = own.model_copy(update={"heads": TopHeads(sweep="demo", top=6, chosen=names)})
+    filled = filled.model_copy(update={"sweeps": {"demo": some}})
+    simulation.fill(filled)
+    browser.resize(1280, 900)
+    browser.open(written(filled))
+    rows = browser.ask(
+        "all('.explorer .row').map((row) => [...row.lastElementChild.children].map("
+        "(cell) => cell.dataset.head ?? cell.textContent))"
+    )
+    assert rows == [
+        ["0", "1", "4", "5", "6"],
+        ["", "L00H01", "", "", "L00H06"],
+        ["", "", "", "L02H05", ""],
+        ["L05H00", "", "L05H04", "", "L05H06"],
+    ]
+    lefts = browser.ask(
+        "all('.explorer .row').map((row) => [...row.lastElementChild.children].map("
+        "(cell) => Math.round(cell.getBoundingClientRect().left)))"
+    )
+    assert lefts == [lefts[0]] * 4
+    shown = browser.ask("shown('.explorer [data-head]').map((one) => one.title)")
+    assert [title.partition(": ")[0] for title in shown] == list(names)
+    browser.click("[data-head=L00H06]")
+    browser.run("document.querySelector('[data-head=L00H06]').focus()")
+    visited = []
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp", "ArrowUp"):
+        browser.press(key)
+        visited.append(browser.run("document.activeElement.dataset.head"))
+    assert visited == ["L02H05", "L05H04", "L05H04", "L02H05", "L00H06"]
+    assert browser.complaints() == []
 
 
 def test_a_group_recolours_the_map_and_search_narrows_the_list(sweep):
@@ -98,7 +139,7 @@ def test_a_group_recolours_the_map_and_search_narrows_the_list(sweep):
     cell = "document.querySelector('[data-head=L05H02]')"
     label, colour = sweep.run(f"[{cell}.ariaLabel, {cell}.className]")
     assert points(gain) in label
-    assert explorer.colour(gain) == colour
+    assert head_grid.colour(gain) == colour
     put(sweep, "[type=search]", "'nowhere'")
     assert "No question" in sweep.ask("texts('.list')")[0]
 
@@ -273,4 +314,4 @@ def test_lengths_are_those_of_the_page_s_script_and_colours_end_at_fifteen_point
     assert "𝔘𝔙 is".encode("utf-16-le")[: 2 * length].decode("utf-16-le") == "𝔘𝔙 "
     assert (place, rest, margin) == (0, "was", 0.5)
     shown = {0: "", 0.001: "u1", 0.15: "u5", -0.9: "d5", -0.06: "d2"}
-    assert {gain: explorer.colour(gain) for gain in shown} == shown
+    assert {gain: head_grid.colour(gain) for gain in shown} == shown

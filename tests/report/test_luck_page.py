@@ -104,6 +104,7 @@ def test_five_numbers_are_answered_and_bad_ones_refused(page):
     assert f"most +{100 * found.most:.1f} in 95" in said
     assert f"p = {found.p:.3f}" in said
     assert f"{found.settles} fresh questions" in said
+    assert "with p < 0.001." in typed(page, "best", "95")
     assert typed(page, "changed", "70") == "Luck changes from 0 to 50% of the outcomes there."
     assert "whole numbers" in typed(page, "k", "2.5")
 

@@ -70,13 +70,19 @@ def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys, monkeyp
     assert "\nMore than 16,777,216 fresh questions" in capsys.readouterr().out
     assert told("--k 2 --n 3 --base 0.5 --changed 0.1") == 0
     assert "can show no gain" in capsys.readouterr().out
+    assert told("--k 1 --n 500 --base 0.68 --best 0.9") == 0
+    said = capsys.readouterr().out
+    assert "the best gains 0.0 points on average" in said
+    assert "with p < 0.001." in said
+    assert told("--k 1 --n 500 --base 0.68 --best 0.66") == 0
+    assert "The best one seen gains −2.0: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--k 3 --n 10", "--base is missing; give --k, --n and --base"),
-        ("", "--k and --n and --base is missing"),
+        ("--k 3 --n 10", "missing: --base; give --k, --n and --base"),
+        ("", "missing: --k, --n, --base; give --k, --n and --base"),
         ("--k 3 --n 10 --base 68", "--base 68 is no share"),
         ("--k 3 --n 10 --base 0.9 --changed 0.3", "--changed 0.3 is not from 0 to 0.2"),
     ],

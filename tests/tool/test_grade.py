@@ -66,7 +66,9 @@ def test_columns_and_grader_can_be_named_and_numbers_are_answers(tmp_path, capsy
         ("b.csv", "answer,gold\n", "b.csv has no rows"),
         ("c.csv", "answer,right\n1,1\n", "no column 'gold', only answer, right; .* --gold-column"),
         ("d.csv", "answer,gold\n1,1\n2,\n", "d.csv has no gold answer in row 2"),
-        ("e.jsonl", '{"answer": 1}\n[1]\n', r"e.jsonl cannot be read \(line 2 is \[1\], not an"),
+        ("j.csv", "answer,gold\n1,1\n2,2,3\n", "j.csv line 3 has more or fewer cells than"),
+        ("k.csv", "answer,gold,answer\n1,1,2\n", "names the column 'answer' twice; rename one"),
+        ("e.jsonl", '{"answer": 1}\n[1]\n', r"e.jsonl line 2 is \[1\], not an object"),
         ("g.jsonl", '{"answer": "\\ud83d", "gold": "1"}', r"line 1 holds half of a character"),
         (
             "h.jsonl",
@@ -84,6 +86,45 @@ def test_what_cannot_be_graded_is_refused_in_one_line(name, text, message, tmp_p
     assert main(["grade", str(tmp_path / name)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_a_byte_order_mark_is_no_part_of_a_name(suffix, tmp_path, capsys):
+    file = tmp_path / f"mine{suffix}"
+    rows = [{"answer": r"\boxed{1}", "gold": "1"}]
+    written(file, rows)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert main(["grade", str(file)]) == 0
+    assert "100.0% of 1 answers are right" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("graded.parquet", "is no CSV; give a file that ends in .csv"),
+        ("mine.csv/graded.csv", "cannot be written (Not a directory); name another file"),
+        ("folder.csv", "cannot be written (Is a directory); name another file"),
+    ],
+)
+def test_where_nothing_can_be_written_nothing_is_graded(name, message, tmp_path, capsys):
+    file = written(tmp_path / "mine.csv", ROWS)
+    (tmp_path / "folder.csv").mkdir()
+    assert main(["grade", file, "--out", str(tmp_path / name)]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.out == ""
+
+
+def test_what_is_right_is_told_before_it_is_written(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("headsweep.tool.grade.write_csv", full)
+    file = written(tmp_path / "mine.csv", ROWS)
+    assert main(["grade", file, "--out", str(tmp_path / "graded.csv")]) == 2
+    printed = capsys.readouterr()
+    assert "33.3% of 3 answers are right" in printed.out
+    assert "cannot be written (No space left on device)" in printed.err
 
 
 def test_grading_a_file_loads_no_torch(tmp_path):

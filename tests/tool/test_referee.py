@@ -19,7 +19,7 @@ from headsweep.cli import main
 from headsweep.errors import ConfigError, TableError
 from headsweep.grading import pool
 from headsweep.report.referee import told_of_best, told_of_pairs
-from headsweep.tool.referee import Rules, read_answers
+from headsweep.tool.referee import Rules, named, read_answers
 from processes import python
 
 LOGS = Path(__file__).with_name("lm_eval")
@@ -365,6 +365,12 @@ def test_what_cannot_be_compared_is_refused(change, message):
     frame = pd.DataFrame({"id": range(3), "correct": [1, 0, 1]})
     with pytest.raises((ConfigError, TableError), match=message):
         headsweep.compare({"one": frame, "two": frame.astype(object).assign(**change)})
+
+
+def test_a_name_loses_only_a_known_suffix():
+    given = ["runs/Qwen2.5-0.5B", "a/old.csv", "a/new.jsonl", "b/v1.2.parquet", "c.d/lm.eval"]
+    names = ["Qwen2.5-0.5B", "old", "new", "v1.2", "lm.eval"]
+    assert named(given) == dict(zip(names, given, strict=True))
 
 
 def test_columns_that_are_missing_are_named():

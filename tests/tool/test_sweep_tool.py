@@ -83,6 +83,8 @@ def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
     assert asked == ["L01H03"]
     printed = capsys.readouterr().out
     assert re.search(r"base model: [\d.]+% of 20 questions", printed)
+    gains = r"\nL01H0\d +[\d.]+% +([+−]\d+\.\d|0\.0) +\[ *([+−]\d+\.\d|0\.0), "
+    assert len(re.findall(gains, printed)) == 3  # points, not percent
     run = load(folder / "out/results/sweep")
     ranked = sorted(["L01H02", "L01H03", "L01H05"], key=lambda head: -run.z()[head].mean())
     assert [line[:6] for line in printed.splitlines() if line.startswith("L01H")] == ranked

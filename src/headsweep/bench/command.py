@@ -19,55 +19,64 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     about = "Time one sweep with the published method, with its rivals and with the engine."
     sweep = targets.add_parser("sweep", help=about, description=about)
     sweep.add_argument("--model", default="demo", help="a folder, or 'demo' (default)")
-    sweep.add_argument("--shape", choices=("demo", "46m", "qwen2.5-1.5b"), default="demo")
-    sweep.add_argument("--heads", type=count, default=24, help="heads to prune, one at a time")
-    sweep.add_argument("--questions", type=count, default=200)
-    sweep.add_argument("--max-new-tokens", type=count, default=128)
-    threads = "CPU threads to try, as in 1,2: in one process, and as so many processes"
+    shape = "demo: the model as it is; else it is embedded into a larger one that answers alike"
+    _add(sweep, "shape", "demo", shape, choices=("demo", "46m", "qwen2.5-1.5b"))
+    _add(sweep, "heads", 24, "heads to prune, one at a time", type=count)
+    _add(sweep, "questions", 200, "generated questions that each pruned model answers", type=count)
+    _add(sweep, "max-new-tokens", 128, "token limit of an answer", type=count)
+    threads = "CPU threads to try: in one process, and as so many processes (default: 1,2)"
     sweep.add_argument("--threads", type=_counts, default=[1, 2], help=threads)
     sweep.add_argument(
         "--only",
         dest="rivals",
         type=_names,
         default=list(RIVALS),
-        help=f"rows to measure, comma-separated: {', '.join(RIVALS)}",
+        help=f"rows to measure, comma-separated (default: {','.join(RIVALS)})",
     )
-    sweep.add_argument(
-        "--repeat", type=count, default=1, help="rounds, of which medians are reported"
-    )
+    _add(sweep, "repeat", 1, "rounds, of which medians are reported", type=count)
     sweep.add_argument("--json", type=Path, help="file for all measurements")
     sweep.set_defaults(handler=partial(_run, "sweep"))
     about = "Time the scoring of a map's texts beside a loop of plain forwards."
     maps = targets.add_parser("map", help=about, description=about)
     maps.add_argument("--model", default="demo", help="a folder, or 'demo' (default)")
-    maps.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    dtypes = ("float32", "bfloat16")
+    _add(maps, "dtype", "float32", "type of weights and activations", choices=dtypes)
     maps.add_argument("--layer", type=int, help="whose heads are lost (default: the middle one)")
-    maps.add_argument("--questions", type=count, default=40, help="solutions that are scored")
-    maps.add_argument(
-        "--plain", type=count, default=10, help="solutions that the loop of plain forwards scores"
-    )
-    maps.add_argument("--threads", type=count, default=1)
+    _add(maps, "questions", 40, "solutions that are scored", type=count)
+    _add(maps, "plain", 10, "solutions that the loop of plain forwards scores", type=count)
+    _add(maps, "threads", 1, "CPU threads to use", type=count)
     maps.set_defaults(handler=partial(_run, "maps"))
     about = "Time grading and math-verify on the same pairs, and compare their verdicts."
     grading = targets.add_parser("grading", help=about, description=about)
     grading.add_argument("file", type=Path, help="JSON lines with an `answer`, as MATH has")
-    grading.add_argument("--questions", type=count, default=12_000)
-    grading.add_argument("--variants", type=count, default=33, help="answers to each question")
-    grading.add_argument(
-        "--baseline", type=count, default=5_000, help="pairs that math-verify judges in turn"
+    _add(
+        grading,
+        "questions",
+        12_000,
+        "the file's first lines, of which answers are made",
+        type=count,
     )
-    grading.add_argument("--workers", type=count, default=2)
-    grading.add_argument("--seed", type=int, default=0)
+    _add(grading, "variants", 33, "answers to each question", type=count)
+    _add(grading, "baseline", 5_000, "pairs that math-verify judges in turn", type=count)
+    _add(grading, "workers", 2, "processes that grade", type=count)
+    _add(grading, "seed", 0, "seed of the answers and of the pairs that are drawn", type=int)
     grading.set_defaults(handler=partial(_run, "grading"))
     about = "Time sweeps of two random models, and compare with what the plan foretells."
     plan = targets.add_parser("plan", help=about, description=about)
-    plan.add_argument("--questions", type=count, default=12, help="of each sweep")
+    _add(plan, "questions", 12, "questions of each sweep", type=count)
     plan.set_defaults(handler=partial(_run, "plan"))
     about = "Simulate comparisons: how often intervals hold, and what pairing shows."
     referee = targets.add_parser("referee", help=about, description=about)
-    referee.add_argument("--comparisons", type=count, default=4_000, help="for each row")
-    referee.add_argument("--seed", type=int, default=0)
+    _add(referee, "comparisons", 4_000, "simulated comparisons for each row", type=count)
+    _add(referee, "seed", 0, "seed of what is simulated", type=int)
     referee.set_defaults(handler=partial(_run, "referee"))
+
+
+def _add(
+    command: argparse.ArgumentParser, name: str, default: object, text: str, **how: Any
+) -> None:
+    """Add an option whose help names its default."""
+    command.add_argument(f"--{name}", default=default, help=f"{text} (default: %(default)s)", **how)
 
 
 def _run(target: str, **options: Any) -> None:

@@ -5,13 +5,11 @@ error that names its line. Only the few rows of the published data that are know
 answer, or to be duplicates, are left out with a warning.
 """
 
-import csv
 import gzip
 import hashlib
 import json
 import logging
 import re
-import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,9 +20,10 @@ import pandas as pd
 
 from headsweep import tables
 from headsweep.benchmarks.generated import generate
+from headsweep.benchmarks.row_files import Row, RowError, csv_rows, json_rows
 from headsweep.config import Questions
 from headsweep.config.questions import Columns
-from headsweep.errors import BenchmarkError, quoted, reject_duplicate_keys
+from headsweep.errors import BenchmarkError
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,9 +63,6 @@ _TWICE = {"test/precalculus/24307.json"}
 
 _MISSING = re.compile(r"[+-]?(?:nan|inf)|null", re.IGNORECASE)
 """What programs write in place of a number or text that is not there."""
-
-Row = tuple[str, dict[str, Any]]
-"""A row's place ("line 12", counted from 1) and its columns."""
 
 
 def read_source(questions: Questions) -> pd.DataFrame:
@@ -137,8 +133,10 @@ def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
     place = "its beginning"
     try:
         with gzip.open(file) if name.endswith(".gz") else file.open("rb") as stream:
-            for place, row in _READERS[kind](file, stream):
+            for place, row in _READERS[kind](stream):
                 yield place, row
+    except RowError as error:
+        raise BenchmarkError(f"{file} {error}") from None
     except (EOFError, zlib.error) as error:
         raise BenchmarkError(
             f"{file} is damaged or cut off after {place} ({error}); copy it again"
@@ -147,50 +145,7 @@ def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
         raise _unreadable(file, error) from None
 
 
-def _json_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line.decode("utf-8"), object_pairs_hook=reject_duplicate_keys)
-            if b"\\ud" in line.lower():  # half of a character raises an error
-                json.dumps(row, ensure_ascii=False).encode("utf-8")
-        except (ValueError, RecursionError) as error:
-            raise BenchmarkError(
-                f"{file} line {number} is not JSON ({error}); write one object on each line"
-            ) from None
-        if not isinstance(row, dict):
-            raise BenchmarkError(
-                f"{file} line {number} is {_short(row)}, not an object; write one on each line"
-            )
-        yield f"line {number}", row
-
-
-def _csv_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
-    """Yield the rows below the header, by column name."""
-    csv.field_size_limit(sys.maxsize)  # without it a cell has at most 131,072 characters
-    text = csv.DictReader((line.decode("utf-8-sig") for line in lines), strict=True)
-    try:
-        names = text.fieldnames or []
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise BenchmarkError(
-                f"{file} line {text.line_num} names the column {quoted(min(twice))} twice; rename "
-                f"one"
-            )
-        for row in text:
-            if None in row or None in row.values():
-                raise BenchmarkError(
-                    f"{file} line {text.line_num} has more or fewer cells than the header; "
-                    f"put cells that hold commas or line breaks in double quotes"
-                )
-            yield f"line {text.line_num}", row
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise BenchmarkError(
-            f"{file} after line {text.line_num} is not CSV in UTF-8 ({error}); save it as such"
-        ) from None
-
-
-_READERS = {".jsonl": _json_rows, ".csv": _csv_rows}
+_READERS = {".jsonl": json_rows, ".csv": csv_rows}
 
 
 def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:

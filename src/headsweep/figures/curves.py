@@ -15,6 +15,7 @@ from scipy.optimize import isotonic_regression
 from headsweep.analysis.compression_results import METHOD, Trial
 from headsweep.analysis.facts import rows_of
 from headsweep.figures.draw import Figure, empty
+from headsweep.figures.shared import Hue, family_looks
 from headsweep.figures.style import (
     BLUE,
     GREEN,
@@ -38,9 +39,9 @@ _COVERED = {
     "by_seed": "seeds",
 }
 
-_FAMILIES = {"head": BLUE, "noise": MUTED, "sampling": ORANGE[1]}
-"""Matched noise is grey: it changes as much as a head does, at random."""
-_OTHERS = (VERMILLION, GREEN, PURPLE, INK)
+_MARKS = 8  # of a family's curve, about
+_COLORS: dict[Hue, str] = {"blue": BLUE, "orange": ORANGE[1], "grey": MUTED, "ink": INK}
+_COLORS |= {"vermillion": VERMILLION, "green": GREEN, "purple": PURPLE}
 _OUTCOMES = {"pass": ("any answer right", "-", "o"), "majority": ("vote right", (0, (4, 1.5)), "s")}
 
 
@@ -118,8 +119,8 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     order that training questions chose are drawn; differences; and a row a family.
     """
     titles = dict(zip(families["family"], families["title"], strict=True))
-    rest = [family for family in titles if family not in _FAMILIES]
-    colors = _FAMILIES | {family: _OTHERS[n % len(_OTHERS)] for n, family in enumerate(rest)}
+    looks = family_looks(titles)
+    colors = {family: _COLORS[look.hue] for family, look in looks.items()}
     ordered = table[table["order"] == "ordered"]
     tested = paired[(paired["order"] == "ordered") & paired["adjusted"].notna()]
     against = tested[tested["versus"] == "sampling"]
@@ -129,6 +130,8 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
         bold = family == "head"
         look: dict[str, Any] = {"color": colors[str(family)], "zorder": 4 if bold else 2}
         look["linewidth"] = 1.8 if bold else 1.2
+        look |= {"marker": looks[str(family)].mark, "markersize": 4.5, "clip_on": False}
+        look["markevery"] = max(1, len(curve) // _MARKS)
         for outcome, (_, dashes, _) in _OUTCOMES.items():
             left.plot(curve["answers"], 100 * curve[outcome], linestyle=dashes, **look)
     for words, dashes, _ in _OUTCOMES.values():

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure as Image
 
 from headsweep.analysis.gains import cells
 from headsweep.figures.draw import Figure, empty
+from headsweep.figures.shared import strongest
 from headsweep.figures.style import (
     DIVERGING,
     INK,
@@ -32,7 +33,6 @@ from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import percent, wrapped
 from headsweep.variants import Variant
 
-_STRONGEST = 0.9  # the share of heads within the colours: a few change nearly all
 _LETTERS = 14  # of a column's title, an inch of all columns
 _FEW_GROUPS, _FEW_VARIANTS = 3, 64  # the most that fit into one column
 
@@ -143,13 +143,15 @@ def _map(
     ends: tuple[float, float],
     label: str,
     pad: float,
+    extend: str = "neither",
 ) -> None:
-    """Draw a matrix without frame and grid, and its colour bar."""
+    """Draw a matrix without frame and grid, and its colour bar, pointed where values go beyond."""
     mesh = axes.imshow(values, cmap=colors, vmin=ends[0], vmax=ends[1], aspect="auto")
     axes.tick_params(length=0, labelsize=7)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    _bar(axes, mesh, label, pad=pad, fraction=0.04, aspect=max(12, len(values)))
+    shape = {"pad": pad, "fraction": 0.04, "aspect": max(12, len(values))}
+    _bar(axes, mesh, label, extend=extend, **shape)
 
 
 def _bar(axes: Axes, drawn: ScalarMappable, label: str, **options: Any) -> None:
@@ -182,8 +184,8 @@ def scored_map(heads: pd.DataFrame) -> Figure:
                 grid[place, int(row["head"])] = row["change"]
         noise = chosen[chosen["kind"] == "noise"].groupby("layer")["change"].mean()
         grid[np.searchsorted(layers, noise.index), width + 1] = noise
-        limit = float(np.nanquantile(np.abs(grid[:, :width]), _STRONGEST)) or 1.0
-        _map(axes, grid, DIVERGING, (-limit, limit), "", 0.03)
+        limit = strongest(grid[:, :width])
+        _map(axes, grid, DIVERGING, (-limit, limit), "", 0.03, extend="both")
         axes.set_title(f"{outcome}:\n{TITLE_OF_OUTCOME[outcome]}", fontsize=7)
         shown = chosen[chosen["adjusted"] < SIGNIFICANCE]
         for row in shown.to_dict("records"):

@@ -132,10 +132,10 @@ EXHIBITS: tuple[Exhibit, ...] = (
         section="",
         title="{of}: a map of every head",
         caption=(
-            "Change of known texts' log-probability without each of {heads} heads; the last "
-            "column is noise as strong as a head. Triangles: shown over all heads of the map, "
-            "largest |t| by sign flips of questions; p < 0.05. Samples lose likelihood under any "
-            "change. n = {n} questions."
+            "Change of known texts' log-probability without each of {heads} heads; last column: "
+            "noise as strong as a head. A tenth of heads exceeds the colours. Triangles: p < 0.05 "
+            "over all heads, largest |t| by sign flips. Samples lose likelihood under any change. "
+            "n = {n} questions."
         ),
     ),
     Exhibit(

@@ -179,7 +179,9 @@ def _smaller(svg: str) -> str:
     """Return a Matplotlib SVG at half its length, without what a screen does not show."""
     hidden = r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>"
     svg = re.sub(rf"{hidden}| xmlns:xlink=\S+| id=\"[a-z]+_\d+\"", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"\s+", " ", re.sub(r"(\d+\.\d)\d+", r"\1", svg)).replace("> <", "><").strip()
+    # Only inside tags: texts are numbers that are read.
+    svg = re.sub("<[^>]*>", lambda tag: re.sub(r"(\d+\.\d)\d+", r"\1", tag[0]), svg)
+    svg = re.sub(r"\s+", " ", svg).replace("> <", "><").strip()
     rules = []
     for place, style in enumerate(dict.fromkeys(re.findall(r'style="([^"]*)"', svg))):
         svg = svg.replace(f'style="{style}"', f'class="c{place}"')

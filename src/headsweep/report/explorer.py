@@ -37,7 +37,6 @@ from headsweep.variants import BASE
 _BUDGET = 2_200_000  # characters that a page of 3 MB embeds, over all sweeps
 _SEED = 0  # of the questions that are shown where not all fit
 _LONGEST = 20_000  # characters at which a text is cut off
-_CLIP, _STEPS = 0.15, 5  # the gain with the strongest colour, and the number of colours
 
 
 def explored(config: Config) -> list[dict[str, Any]]:
@@ -53,12 +52,6 @@ def script(data: object) -> Markup:
     """Return data as JSON that cannot end a script element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026"))
-
-
-def colour(gain: float) -> str:
-    """Return the colour class of a gain: u1 to u5 above zero, d1 to d5 below, none for zero."""
-    step = math.ceil(min(abs(gain) / _CLIP, 1) * _STEPS - 1e-9)
-    return "" if step == 0 else f"{'u' if gain > 0 else 'd'}{step}"
 
 
 def label(head: Mapping[str, Any]) -> str:

@@ -1,17 +1,16 @@
 """The page's part on maps of every head: grids of layers and heads, side by side."""
 
-from typing import Any
-
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis.facts import Source
+from headsweep.analysis.facts import Sentence, Source
 from headsweep.config import Config
+from headsweep.figures.shared import strongest
 from headsweep.maps.outcomes import HEADS, LIKELIHOOD, PREFERENCE, SOLUTIONS
 from headsweep.planning.batches import pool
 from headsweep.planning.titles import title
-from headsweep.report.blocks import Picture, Section
-from headsweep.report.explorer import colour
+from headsweep.report.blocks import Picture, Section, ShownTable
+from headsweep.report.head_grid import STRONGEST, Head, HeadGrid, colour, placed
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import nats
 
@@ -20,13 +19,10 @@ _TITLES = {
     LIKELIHOOD: "Likelihood of right samples, nats a token; any change lowers it",
     SOLUTIONS: "Likelihood of reference solutions, nats a token",
 }
-_STRONGEST = 0.9
-"""The share of heads that change less than the darkest colour says: a few carry nearly all."""
-_DARKEST = 0.15  # the gain at which `colour` gives its darkest
 
 
 def mapped(config: Config, section: Section) -> None:
-    """Add each map's grids."""
+    """Add each map's grids, and their numbers to a folded block."""
     for name in config.maps:
         table = Source.read(config, paths.MAP, HEADS, map=name, table="heads")
         pruned = table.where(kind="head")
@@ -38,6 +34,11 @@ def mapped(config: Config, section: Section) -> None:
         if outcomes:
             rows = {outcome: pruned.where(outcome=outcome) for outcome in outcomes}
             section.blocks.append(_picture(config, name, rows))
+            numbers = section.folds.setdefault("Every head", [])
+            for outcome, heads in rows.items():
+                numbers.append(
+                    _numbers(heads, f"{title(config, 'maps', name)}. {_TITLES[outcome]}")
+                )
 
 
 def _picture(config: Config, name: str, rows: dict[str, Source]) -> Picture:
@@ -47,7 +48,7 @@ def _picture(config: Config, name: str, rows: dict[str, Source]) -> Picture:
     grids = []
     limits = []
     for outcome, heads in rows.items():
-        limit = float(heads.rows["change"].abs().quantile(_STRONGEST)) or 1.0
+        limit = strongest(heads.rows["change"])
         limits.append(f"±{limit:.2g}")
         grid = _grid(heads, f"{map_title}, {outcome}", limit, opened)
         box = Markup('<div class="titled"><p class="note">{}</p>{}</div>')
@@ -58,13 +59,13 @@ def _picture(config: Config, name: str, rows: dict[str, Source]) -> Picture:
 
 def _grid(rows: Source, said: str, limit: float, opened: dict[str, str]) -> Markup:
     """Return the map of one outcome; heads that the explorer has lead there."""
-    lines = []
-    widest = 0
-    for layer, heads in rows.rows.groupby("layer"):
-        cells = [_cell(row, limit, opened) for row in heads.sort_values("head").to_dict("records")]
-        widest = max(widest, len(cells))
-        line = Markup('<div class="row"><span>L{}</span><div class="cells">{}</div></div>')
-        lines.append(line.format(layer, Markup("").join(cells)))
+    grid = _grid_of(rows)
+    line = Markup('<div class="row"><span>{}</span><div class="cells">{}</div></div>')
+    labels = Markup("").join(map(Markup("<b>{}</b>").format, grid.labels))
+    lines = [line.format("", labels)]
+    for layer, heads in grid.rows:
+        cells = [_cell(head, limit, opened) for head in heads]
+        lines.append(line.format(f"L{layer}", Markup("").join(cells)))
     shown = int((rows.rows["adjusted"] < SIGNIFICANCE).sum())
     alt = f"{said}: {shown} of {len(rows)} heads are shown to change it"
     # A row of cells is 15 pixels a head wide or wider: narrower ones would wrap.
@@ -72,7 +73,37 @@ def _grid(rows: Source, said: str, limit: float, opened: dict[str, str]) -> Mark
         '<div class="map scored" role="group" aria-label="{}" data-width="{}" '
         'style="min-width: min(100%, {}px)">{}</div>'
     )
-    return box.format(alt, widest, 40 + 15 * widest, Markup("").join(lines))
+    return box.format(alt, grid.width, 40 + 15 * grid.width, Markup("").join(lines))
+
+
+def _numbers(rows: Source, caption: str) -> ShownTable:
+    """Return an outcome's changes as numbers, which the map itself shows to a pointer only."""
+    grid = _grid_of(rows)
+    numbers = sorted({int(number) for number in rows.rows["head"]})
+    table = []
+    for layer, heads in grid.rows:
+        table.append([f"L{layer}", *(_number(rows, head) for head in heads)])
+    titles = ["layer", *(f"head {number}" for number in numbers)]
+    return ShownTable(titles, table, f"{caption}. ▲ ▼ shown over all heads.", rows.file)
+
+
+def _number(rows: Source, head: Head | None) -> Sentence:
+    """Return the change without a head, with its mark; nothing for none."""
+    if head is None:
+        return Sentence("")
+    change = rows.of(rows.rows.loc[[head["row"]]]).number("change", "nats")
+    return Sentence(f"{{change}} {_mark(head)}".rstrip(), change=change)
+
+
+def _grid_of(rows: Source) -> HeadGrid:
+    """Return an outcome's heads in their places; `row` is that of the table."""
+    return placed(rows.rows.assign(row=rows.rows.index).to_dict("records"))
+
+
+def _mark(head: Head) -> str:
+    if head["adjusted"] < SIGNIFICANCE:
+        return "▲" if head["change"] > 0 else "▼"
+    return ""
 
 
 def _explored(config: Config, model: str) -> dict[str, str]:
@@ -85,14 +116,13 @@ def _explored(config: Config, model: str) -> dict[str, str]:
     }
 
 
-def _cell(row: dict[Any, Any], limit: float, opened: dict[str, str]) -> Markup:
-    mark = ""
-    if row["adjusted"] < SIGNIFICANCE:
-        mark = "▲" if row["change"] > 0 else "▼"
-    look = colour(row["change"] / limit * _DARKEST)
-    said = f"{row['variant']}: {nats(row['change'])}"
-    head = str(row["variant"])
-    if head in opened:
-        link = Markup('<a class="{}" href="#{}/{}" tabindex="-1" title="{}" aria-label="{}">{}</a>')
-        return link.format(look, opened[head], head, said, said, mark)
-    return Markup('<i class="{}" title="{}">{}</i>').format(look, said, mark)
+def _cell(head: Head | None, limit: float, opened: dict[str, str]) -> Markup:
+    if head is None:
+        return Markup('<i class="absent"></i>')
+    look = colour(head["change"] / limit * STRONGEST)
+    name = str(head["variant"])
+    said = f"{name}: {nats(head['change'])}"
+    if name in opened:
+        link = Markup('<a class="{}" href="#{}/{}" tabindex="-1" title="{}">{}</a>')
+        return link.format(look, opened[name], name, said, _mark(head))
+    return Markup('<i class="{}" title="{}">{}</i>').format(look, said, _mark(head))

@@ -25,11 +25,12 @@ from headsweep.planning.exhibits import RunFiles
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch, read_record
-from headsweep.report import explorer
+from headsweep.report import explorer, head_grid
 from headsweep.report.blocks import Block, as_printed, bounded
 from headsweep.report.sections import first_figure, look_alikes, sections
 from headsweep.safe_files import write_text
 from headsweep.tables import GRADED
+from headsweep.text import parameters
 
 _ASSETS = Path(__file__).with_name("assets")
 
@@ -87,12 +88,16 @@ def write_report(config: Config) -> None:
         data=explorer.script(sweeps) if sweeps else None,
         config=config,
         title=partial(title, config),
+        parameters=parameters,
         version=__version__,
         verdicts=told,
         charts=charts,
         hero=hero,
         sweeps=sweeps,
-        colour=explorer.colour,
+        placed=head_grid.placed,
+        colour=head_grid.colour,
+        strongest=head_grid.STRONGEST,
+        steps=head_grid.STEPS,
         label=explorer.label,
         sections=shown,
         as_printed=printed,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from headsweep.analysis.comparisons import rival, with_rivals
 from headsweep.analysis.facts import Cell, Sentence, Source
 from headsweep.analysis.gains import GAINS, HEADS, shown
 from headsweep.config import Config
+from headsweep.figures.shared import Hue, family_looks
 from headsweep.planning.titles import title, titles
 from headsweep.report.blocks import Picture, Section, fill, table
 from headsweep.report.compressions import compression
@@ -26,9 +26,9 @@ from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import CURVES
 
-# Heads and sampling have the colours of the first figure; noise changes as much as a head does.
-_FAMILY_COLOURS = {"head": "s0", "sampling": "s1", "noise": "grey"}
-_OTHER_COLOURS = ("s3", "s4", "s5")
+_CLASSES: dict[Hue, str] = {"blue": "s0", "orange": "s1", "purple": "s3", "vermillion": "s4"}
+_CLASSES |= {"green": "s5", "grey": "grey", "ink": "ink"}
+"""The style sheet's class of each hue."""
 _OUTCOMES = {
     "pass": "Solved by any of N answers (%)",
     "majority": "Right by the vote of N answers (%)",
@@ -186,6 +186,7 @@ def _family_charts(config: Config, frontier: str, frontier_title: str) -> list[P
     curves = Source.read(config, paths.FRONTIER, frontier=frontier, table="curves").rows
     curves = curves.query("order == 'ordered'")
     by_family = curves.groupby("family", sort=False)
+    looks = family_looks(map(str, family_titles))
     x = Scale(curves["answers"].min(), curves["answers"].max(), log=True)
     pictures = []
     for outcome, axis_title in _OUTCOMES.items():
@@ -195,11 +196,9 @@ def _family_charts(config: Config, frontier: str, frontier_title: str) -> list[P
         alt = f"{axis_title}, {frontier_title}: with most answers {told}."
         y = Scale(share.min() - 1, share.max() + 1)
         chart = Chart(x, y, 190, alt, ("{:g}×", "{:.0f}"))
-        other_colours = cycle(_OTHER_COLOURS)
         for family, curve in by_family:
-            colour = _FAMILY_COLOURS.get(str(family)) or next(other_colours)
             line = curve[["answers"]].assign(share=share).to_numpy().tolist()
-            chart.curve(line, family_titles[family], colour)
+            chart.curve(line, family_titles[family], _CLASSES[looks[str(family)].hue])
         caption = f"{frontier_title}. {axis_title}, by tokens: 1 is one answer of the base model."
         pictures.append(Picture(chart.svg(), caption, "half"))
     return pictures

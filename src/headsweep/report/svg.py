@@ -57,24 +57,29 @@ class Scale:
 def strip(scale: Scale, marks: Mapping[str, float], interval: tuple[float, float]) -> Markup:
     """Return a row of marks, values by their class, with an interval; NaN is left out.
 
-    It is hidden from screen readers.
+    What lies beyond the scale, a mark or an end of the interval, is an arrow at its end. The row is
+    hidden from screen readers.
     """
     middle = _ROW / 2
     parts = [_line(scale.share(0), 0, scale.share(0), _ROW, "zero")]
     if not any(map(math.isnan, interval)):
         low, high = map(scale.share, interval)
         parts.append(_line(low, middle, high, middle, "interval"))
+    beyond = [end for end in interval if end < scale.low or end > scale.high]
     for kind, value in marks.items():
         if math.isnan(value):
             continue
         at = scale.share(value)
         if not scale.low <= value <= scale.high:
-            arrow, anchor = ("◂", "start") if value < scale.low else ("▸", "end")
-            parts.append(_text(at, middle + 4, arrow, f"arrow {anchor}"))
+            beyond.append(value)
         elif kind == "bar":
             parts.append(_line(at, 3, at, _ROW - 3, "bar"))
         else:
             parts.append(_mark(kind, at, middle))
+    if any(value < scale.low for value in beyond):
+        parts.append(_text(0, middle + 4, "◂", "arrow start"))
+    if any(value > scale.high for value in beyond):
+        parts.append(_text(100, middle + 4, "▸", "arrow end"))
     return _svg(_ROW, parts, "strip")
 
 

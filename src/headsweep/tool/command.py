@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headsweep.arguments import add_command
+from headsweep.arguments import add_command, refuse_ignored
 from headsweep.choices import GraderName
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
 from headsweep.statistics import SIGNIFICANCE
+from headsweep.text import percent, points
 from headsweep.tool.head_map import head_map
 from headsweep.tool.sweep import sweep
 
@@ -85,9 +86,10 @@ def _map(**options: Any) -> None:
     table = head_map(**_with_columns(options))
     for outcome, scores in table[table["kind"] == "head"].groupby("outcome", sort=False):
         ranked = scores.sort_values("change", ascending=False, kind="stable")
+        shown = (scores["adjusted"] < SIGNIFICANCE).sum()
         print(
-            f"{outcome}, {scores['n'].iloc[0]} questions, "
-            f"{(scores['adjusted'] < SIGNIFICANCE).sum()} shown"
+            f"{outcome}: {scores['n'].iloc[0]} questions; {shown} of {len(scores)} heads are shown "
+            "to change it"
         )
         print("without head   change  95% over all heads     p corrected")
         lines = [
@@ -106,14 +108,14 @@ def _map(**options: Any) -> None:
 def _sweep(**options: Any) -> None:
     _end_orderly()
     table = sweep(**_with_columns(options))
-    (base,) = table[table["variant"] == "base"].itertuples()
+    base: Any = next(table[table["variant"] == "base"].itertuples())
     pruned = table[table["variant"] != "base"].sort_values("gain", ascending=False, kind="stable")
     heads: list[Any] = list(pruned.itertuples())
-    print(f"base model: {base.accuracy:.1%} of {base.n} questions\n")
+    print(f"base model: {percent(base.accuracy)} of {base.n} questions; gains in points\n")
     print("without head  accuracy    gain  95% over all heads  p corrected")
     lines = [
-        f"{head.variant:<12}  {head.accuracy:>7.1%}  {head.gain:>+6.1%}  "
-        f"[{head.band_low:>+6.1%}, {head.band_high:>+6.1%}]    {head.adjusted:>9.4f}"
+        f"{head.variant:<12}  {percent(head.accuracy):>8}  {points(head.gain):>6}  "
+        f"[{points(head.band_low):>6}, {points(head.band_high):>6}]    {head.adjusted:>9.4f}"
         for head in heads
     ]
     if len(lines) > 2 * _EACH + 1:
@@ -222,6 +224,11 @@ def store(
     actions = {"--prune": prune, "--empty-trash": empty_trash, "--upgrade": upgrade}
     if len(chosen := [option for option, given in actions.items() if given]) > 1:
         raise ConfigError(f"{' and '.join(chosen)} are given; give one of them")
+    if not prune and not empty_trash:
+        refuse_ignored({"--yes": yes}, "only --prune and --empty-trash ask")
+    if empty_trash:
+        named = bool(configs)
+        refuse_ignored({f"{' '.join(map(str, configs))}": named}, "--empty-trash removes all")
     if upgrade:
         from headsweep.tool.upgrade import upgrade as upgraded
 
@@ -285,7 +292,9 @@ def grade(
 
     Args:
         file: CSV, JSON Lines (.jsonl) or Parquet, with a row for each answer
-        grader: how answers are found and compared
+        grader: how answers are found and compared: math compares mathematical expressions, numeric
+            numbers, choice letters, exact texts; gsm8k as math, and where there is no box the last
+            number counts
         answer_column: column of what the model wrote
         gold_column: column of the gold answer
         final: the answers are final ones: they need no box
@@ -294,7 +303,7 @@ def grade(
     """
     from headsweep.tool.grade import grade as graded
 
-    print(graded(file, grader, answer_column, gold_column, final, workers, out))
+    graded(file, grader, answer_column, gold_column, final, workers, out)
 
 
 def luck(
@@ -320,14 +329,18 @@ def luck(
     """
     from headsweep.tool.luck import told, write
 
+    needed = {"--k": k, "--n": n, "--base": base}
+    given = [value for value in (*needed.values(), changed, best) if value is not None]
+    said = ""
+    if given or page is None:
+        if k is None or n is None or base is None:
+            missing = [option for option, value in needed.items() if value is None]
+            raise ConfigError(f"missing: {', '.join(missing)}; give --k, --n and --base")
+        said = told(k, n, base, changed, best)
     if page is not None:
         print(f"{write(page)} is written; open it in a browser")
-    numbers = {"--k": k, "--n": n, "--base": base}
-    missing = [option for option, value in numbers.items() if value is None]
-    if page is None or len(missing) < len(numbers):
-        if k is None or n is None or base is None:
-            raise ConfigError(f"{' and '.join(missing)} is missing; give --k, --n and --base")
-        print(told(k, n, base, changed, best))
+    if said:
+        print(said)
 
 
 def doctor() -> None:
@@ -340,14 +353,17 @@ def doctor() -> None:
 def _questions(question: str | None, file: Path | None) -> list[str]:
     if question is not None and file is not None:
         raise ConfigError("a question and --file are given; give one of the two")
-    if question:
+    if question is not None:
+        if not question.strip():
+            raise ConfigError("the question is empty; give its text")
         return [question]
     try:
-        text = file.read_text(encoding="utf-8") if file else sys.stdin.read()
+        text = file.read_text(encoding="utf-8-sig") if file else sys.stdin.read()
     except (OSError, UnicodeDecodeError) as error:
         name = f"--file {file}" if file else "standard input"
         raise ConfigError(f"{name} cannot be read ({error}); give UTF-8 text") from error
-    lines = [line for line in text.splitlines() if line.strip()]
+    # Not `splitlines`, which also splits at characters that stand inside a question.
+    lines = [line.rstrip("\r") for line in text.removeprefix("\ufeff").split("\n") if line.strip()]
     if not lines:
         raise ConfigError("there is no question; give one, or a file with one per line")
     return lines

@@ -21,7 +21,7 @@ from headsweep.planning.batches import batches
 from headsweep.planning.keys import split_key
 from headsweep.planning.store import Store, check_version
 from headsweep.record import read_record
-from headsweep.safe_files import read_table, write_csv
+from headsweep.safe_files import read_table, write_csv, written_to
 from headsweep.statistics import SIGNIFICANCE, intervals
 from headsweep.tables import CURVES, GRADED
 from headsweep.text import plain, short
@@ -248,10 +248,6 @@ def write(tables: Tables, folder: Path) -> None:
     Raises:
         ConfigError: the folder cannot be written.
     """
-    try:
+    with written_to("--out", folder, "folder"):
         for name, table in tables.items():
             write_csv(folder / f"{name}.csv", table)
-    except OSError as error:
-        raise ConfigError(
-            f"--out {folder} cannot be written ({error.strerror}); name another folder"
-        ) from None

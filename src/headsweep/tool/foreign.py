@@ -1,9 +1,6 @@
-"""Reads tables of answers that others made: CSV, JSON Lines, Parquet, by the file's suffix.
+"""Reads tables of answers that others made: CSV, JSON Lines, Parquet, by the file's suffix."""
 
-Cells of CSV are text: an id of ``007`` stays what it is.
-"""
-
-import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +8,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headsweep.errors import TableError, quoted, reject_duplicate_keys
+from headsweep.benchmarks.row_files import Row, RowError, csv_rows, json_rows
+from headsweep.errors import TableError, quoted
 
 
 def read_file(path: Path) -> pd.DataFrame:
-    """Return a file's rows; texts of CSV and all cells of JSON Lines are objects.
+    """Return a file's rows; cells of CSV, which are texts, and of JSON Lines are objects.
 
     Raises:
         TableError: the file is missing, damaged, empty, or of an unknown kind.
@@ -26,6 +24,8 @@ def read_file(path: Path) -> pd.DataFrame:
         )
     try:
         table = _READERS[path.suffix](path)
+    except RowError as error:
+        raise TableError(f"{path} {error}") from None
     except (OSError, ValueError, pa.ArrowException) as error:
         raise TableError(f"{path} cannot be read ({error}); give another file") from None
     if table.empty:
@@ -65,31 +65,17 @@ def _missing(cell: object) -> bool:
 
 
 def _csv(path: Path) -> pd.DataFrame:
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    with path.open("rb") as lines:
+        return _table(csv_rows(lines))
 
 
 def _json_lines(path: Path) -> pd.DataFrame:
-    rows = []
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            row = json.loads(line, object_pairs_hook=reject_duplicate_keys)
-            if "\\ud" in line.lower() and not _is_unicode(row):
-                raise ValueError(f"line {number} holds half of a character, as in \\ud83d")
-            if not isinstance(row, dict):
-                raise ValueError(f"line {number} is {quoted(row)}, not an object")
-            rows.append(row)
-    return pd.DataFrame(rows, dtype=object)
+    with path.open("rb") as lines:
+        return _table(json_rows(lines))
 
 
-def _is_unicode(row: object) -> bool:
-    """Return whether texts can be written again: half of a surrogate pair cannot."""
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _table(rows: Iterable[Row]) -> pd.DataFrame:
+    return pd.DataFrame([row for _, row in rows], dtype=object)
 
 
 def _parquet(path: Path) -> pd.DataFrame:
@@ -97,3 +83,4 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 
 _READERS = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}
+SUFFIXES = tuple(_READERS)

@@ -10,7 +10,7 @@ from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, TableError
 from headsweep.grading.verdicts import Verdict
 from headsweep.grading.verdicts import grade as verdicts_of
-from headsweep.safe_files import write_csv
+from headsweep.safe_files import check_writable, write_csv, written_to
 from headsweep.text import percent, plain
 from headsweep.tool.foreign import column, read_file, texts
 
@@ -26,39 +26,37 @@ def grade(
     final: bool,
     workers: int | None,
     out: Path | None,
-) -> str:
+) -> None:
     """Grade the answers of a file; the arguments are those of the command.
 
-    Returns:
-        What to print: how many answers are right, and how the others fail.
+    Print how many answers are right, and how the others fail; then write, if `out` is given.
 
     Raises:
         TableError: the file cannot be read, lacks a column or a gold answer.
-        ConfigError: `out` cannot be written.
+        ConfigError: `out` is no CSV, or cannot be written.
     """
+    if out is not None:
+        if out.suffix != ".csv":
+            raise ConfigError(f"--out {out} is no CSV; give a file that ends in .csv")
+        check_writable("--out", out)
     table = read_file(file)
     answers = texts(column(table, file, answer_column, "--answer-column"), file)
     golds = texts(column(table, file, gold_column, "--gold-column"), file)
     begin = time.monotonic()
     verdicts = judged(file, answers, golds, grader, final=final, workers=workers)
     seconds = time.monotonic() - begin
-    if out:
-        columns = pd.DataFrame(verdicts)[["correct", "cause", "answer", "form"]]
-        columns = columns.rename(columns={"answer": "final_answer"})
-        try:
-            kept = table.drop(columns=columns, errors="ignore")
-            write_csv(out, kept.join(columns), verbatim=True)
-        except OSError as error:
-            raise ConfigError(
-                f"--out {out} cannot be written ({error.strerror}); name another file"
-            ) from None
     counts = pd.Series([verdict.cause for verdict in verdicts]).value_counts()
     told = ", ".join(f"{count:,} {cause}" for cause, count in counts.items())
     right = percent(counts.get("right", 0) / len(verdicts))
-    return (
-        f"{plain(str(file))}: {right} of {len(verdicts):,} answers are right ({told})\n"
-        f"{grader} grader, {seconds:.1f} s, {len(verdicts) / seconds:,.0f} answers a second"
-    )
+    print(f"{plain(str(file))}: {right} of {len(verdicts):,} answers are right ({told})")
+    pace = len(verdicts) / seconds
+    print(f"{grader} grader, {seconds:.1f} s, {pace:,.0f} answers a second", flush=True)
+    if out is not None:
+        columns = pd.DataFrame(verdicts)[["correct", "cause", "answer", "form"]]
+        columns = columns.rename(columns={"answer": "final_answer"})
+        kept = table.drop(columns=columns, errors="ignore")
+        with written_to("--out", out):
+            write_csv(out, kept.join(columns), verbatim=True)
 
 
 def judged(

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headsweep.errors import ConfigError
-from headsweep.report.luck import luck_page
-from headsweep.safe_files import write_text
+from headsweep.report.luck import luck_page, p_value
+from headsweep.safe_files import write_text, written_to
 from headsweep.statistics.luck import best_by_luck, changed_by_chance
 from headsweep.statistics.power import (
     GAIN,
@@ -15,6 +15,7 @@ from headsweep.statistics.power import (
     questions_for,
     smallest_gain,
 )
+from headsweep.text import percent, percentage, points
 
 PUBLISHED = Path("config/published")
 """Where the published tables are, below the repository's root."""
@@ -85,17 +86,17 @@ def told(k: int, n: int, base: float, changed: float | None, best: float | None)
     """
     luck = lucky(k, n, base, changed, best)
     lines = [
-        f"{k:,} tries, {n:,} questions, {base:.1%} right without; each changes "
-        f"{luck.changed:.1%} of the outcomes.",
-        f"By luck alone the best gains {100 * luck.expected:+.1f} points on average, and at most "
-        f"{100 * luck.most:+.1f} in 95 of 100 draws.",
+        f"{k:,} tries, {n:,} questions, {percent(base)} right without; each changes "
+        f"{percent(luck.changed)} of the outcomes.",
+        f"By luck alone the best gains {points(luck.expected)} points on average, and at most "
+        f"{points(luck.most)} in 95 of 100 draws.",
     ]
-    if luck.gain is None:
+    if luck.gain is None or luck.p is None:
         lines.append(_seen(luck, k))
     else:
         lines.append(
-            f"The best one seen gains {100 * luck.gain:+.1f}: luck alone gives so much or more "
-            f"with p = {luck.p:.3f}."
+            f"The best one seen gains {points(luck.gain)}: luck alone gives so much or more with "
+            f"{p_value(luck.p)}."
         )
         if luck.settles is not None:
             lines.append(
@@ -116,7 +117,7 @@ def _seen(luck: Lucky, k: int) -> str:
     if luck.shows != luck.shows:
         return f"These questions can show no gain, corrected over all tries; {needed}."
     return (
-        f"Corrected over all tries, these questions show a gain from {100 * luck.shows:.1f} "
+        f"Corrected over all tries, these questions show a gain from {percentage(luck.shows)} "
         f"points on with probability {POWER:g}; {needed}."
     )
 
@@ -128,10 +129,7 @@ def write(page: Path) -> Path:
         ConfigError: it cannot be written.
         TableError: a published table is damaged.
     """
-    try:
-        write_text(page, luck_page(PUBLISHED if PUBLISHED.is_dir() else None))
-    except OSError as error:
-        raise ConfigError(
-            f"--page {page} cannot be written ({error.strerror}); name another file"
-        ) from None
+    text = luck_page(PUBLISHED if PUBLISHED.is_dir() else None)
+    with written_to("--page", page):
+        write_text(page, text)
     return page

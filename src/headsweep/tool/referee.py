@@ -23,7 +23,7 @@ from headsweep.grading.graders import canonical
 from headsweep.statistics.answers import NO_ANSWER
 from headsweep.text import plain
 from headsweep.tool import lm_eval
-from headsweep.tool.foreign import read_file, texts
+from headsweep.tool.foreign import SUFFIXES, read_file, texts
 from headsweep.tool.grade import judged
 
 _IDS = ("question_id", "id", "doc_id")
@@ -83,12 +83,17 @@ def compare(
 
 def named(given: list[str]) -> dict[str, str]:
     """Return what is given by short names: the file's own, or all of it where two are equal."""
-    short = [Path(path).name.removesuffix(Path(path).suffix) for path in given]
+    short = [_stem(Path(path)) for path in given]
     names = [one if short.count(one) == 1 else path for one, path in zip(short, given, strict=True)]
     files = dict(zip(names, given, strict=True))
     if len(files) < len(given):
         raise ConfigError(f"{given} names something twice; name each once")
     return files
+
+
+def _stem(path: Path) -> str:
+    """Return a file's name without its suffix; that of Qwen2.5-0.5B, a folder, is all of it."""
+    return path.stem if path.suffix in SUFFIXES else path.name
 
 
 def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:

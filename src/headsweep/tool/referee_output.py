@@ -8,9 +8,8 @@ from typing import Any
 import pandas as pd
 
 from headsweep.analysis.facts import FORMS, Source
-from headsweep.errors import ConfigError
 from headsweep.report.referee import told_of_best, write_page
-from headsweep.safe_files import write_csv
+from headsweep.safe_files import write_csv, written_to
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import short
 from headsweep.tool.referee import Rules, Tables, compared, matched, named, read_answers
@@ -88,11 +87,7 @@ def write(tables: Tables, lines: list[str], folder: Path) -> None:
     Raises:
         ConfigError: the folder cannot be written.
     """
-    try:
+    with written_to("--out", folder, "folder"):
         for name, table in tables.items():
             write_csv(folder / f"{name}.csv", table)
         write_page(folder / "compare.html", tables, lines)
-    except OSError as error:
-        raise ConfigError(
-            f"--out {folder} cannot be written ({error.strerror}); name another folder"
-        ) from None

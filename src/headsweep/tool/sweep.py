@@ -78,7 +78,9 @@ def sweep(
         dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
         device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
         batch_size: sequences decoded together; changes speed and memory only (in float32)
-        placebos: controls that prune nothing
+        placebos: controls that prune nothing: numeric, the model decoded again in other batches;
+            noise, a random direction as strong as a head, for each head; both, these two; replay,
+            the model's answers verified as those of heads are, for each layer; all, all three
         cores: CPU cores to use (default: all)
 
     Returns:

@@ -273,8 +273,9 @@ if (typeof document !== "undefined") {
       + `${points(luck.most)} in 95 of 100 draws.`];
     if (!byId("best").value.trim()) return told;
     const gain = numberOf("best") / 100 - base;
-    told.push(`The best one seen gains ${points(gain)}: luck alone gives so much or more with p = `
-      + `${chance(luck.p(gain))}.`);
+    const p = chance(luck.p(gain));
+    told.push(`The best one seen gains ${points(gain)}: luck alone gives so much or more with p `
+      + `${p.startsWith("<") ? p : `= ${p}`}.`);
     if (gain > 0) {
       told.push(`${asked(gain, changed)} fresh questions, asked of it and the base `
         + `alone, would show such a gain with probability ${POWER}.`);

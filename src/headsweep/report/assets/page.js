@@ -28,16 +28,16 @@ unfold();
 // Every number says where it comes from.
 addEventListener("pointerover", ({ target }) => {
   const number = target.closest?.("data");
-  if (number && !number.title) number.title = `${number.dataset.from}: ${number.dataset.key}`;
+  if (number && !number.title) number.title = `${number.closest("[data-from]").dataset.from}: ${number.dataset.key}`;
 });
 
 const PAGE = 8;
-const STEPS = 5, CLIP = 0.15; // the same as in explorer.py
 const WORD = { "▲": "shown to help", "▼": "shown to hurt", ".": "not shown to differ" };
 
 const explore = (sweeps) => {
   const root = document.querySelector(".explorer");
   const [head, list, panel] = ["head", "list", "question"].map((name) => root.querySelector(`.${name}`));
+  const { strongest, steps } = root.dataset; // of the colours
   const maps = [...root.querySelectorAll(".map")];
   const pick = { sweep: byId("sweep"), group: byId("group") };
   const state = { sweep: 0, head: 0, question: null, group: 0, kind: "all", words: "", page: 0 };
@@ -75,14 +75,15 @@ const explore = (sweeps) => {
       if (map.previousElementSibling?.tagName === "H3") map.previousElementSibling.hidden = map.hidden;
     });
     root.classList.toggle("broad", +maps[state.sweep].dataset.width > 12);
-    [...maps[state.sweep].querySelectorAll("button")].forEach((cell, place) => {
-      const one = now().heads[place];
+    const cells = new Map([...maps[state.sweep].querySelectorAll("button")].map((cell) => [cell.dataset.head, cell]));
+    now().heads.forEach((one, place) => {
+      const cell = cells.get(one.name);
       const gain = state.group ? (one.right[state.group] - group().right) / group().size : one.gain;
-      const step = Math.ceil(Math.min(Math.abs(gain) / CLIP, 1) * STEPS - 1e-9);
+      const step = Math.ceil(Math.min(Math.abs(gain) / strongest, 1) * steps - 1e-9);
       const mark = one.marks[state.group];
       cell.className = `${step ? (gain > 0 ? "u" : "d") + step : ""}${one.removed ? " gone" : ""}`;
       cell.textContent = mark === "." ? "" : mark;
-      cell.setAttribute("aria-label", `${one.name}: ${signed(gain)} points, ${WORD[mark]}`);
+      cell.ariaLabel = cell.title = `${one.name}: ${signed(gain)} points, ${WORD[mark]}`;
       cell.setAttribute("aria-selected", place === state.head);
       cell.tabIndex = place === state.head ? 0 : -1;
     });
@@ -222,12 +223,12 @@ const explore = (sweeps) => {
   // The address
   const address = () => `#${encodeURIComponent(now().name)}/${chosen().name}${state.question === null ? "" : `/q${state.question}`}`;
   const render = () => { paint(); describe(); enumerate(); show(); };
-  const go = (index, place = null) => {
+  const go = (index, place = null, keep = "pushState") => {
     if (!now().heads[index]) return;
     const focus = document.activeElement, where = focus?.closest?.(".solvers, .steps, ol");
     state.page = state.head === index ? state.page : 0;
     Object.assign(state, { head: index, question: place });
-    history.pushState(null, "", address());
+    history[keep](null, "", address());
     render();
     if (where?.matches(".solvers")) panel.querySelector(".solvers [tabindex='0']").focus();
     else if (where?.matches(".steps")) head.querySelectorAll(".steps button")[focus.textContent.startsWith("N") ? 1 : 0].focus();
@@ -262,18 +263,28 @@ const explore = (sweeps) => {
     const cell = target.closest("[data-head]");
     if (cell) go(now().heads.findIndex((one) => one.name === cell.dataset.head));
   });
+  // The head that an arrow key leads to: the next one, or the nearest of the next layer.
+  const beside = (key) => {
+    const { heads } = now(), { layer, head: number } = chosen();
+    if (key === "ArrowLeft") return state.head - 1;
+    if (key === "ArrowRight") return state.head + 1;
+    const layers = [...new Set(heads.map((one) => one.layer))];
+    const next = layers[layers.indexOf(layer) + (key === "ArrowDown" ? 1 : -1)];
+    const away = (place) => (heads[place].layer === next ? Math.abs(heads[place].head - number) : Infinity);
+    return next === undefined ? -1 : heads.reduce((best, _, place) => (away(place) < away(best) ? place : best), 0);
+  };
   root.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's own
     const { key, target } = event;
     const focusMap = () => maps[state.sweep].querySelector("[tabindex='0']").focus();
-    const width = now().heads.filter((one) => one.layer === chosen().layer).length;
-    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -width, ArrowDown: width }[key];
+    const across = key === "ArrowLeft" || key === "ArrowRight", along = key === "ArrowUp" || key === "ArrowDown";
     if (key === "Escape") { if (state.question !== null) go(state.head); focusMap(); }
     else if (key === "Enter" && target.closest(".map")) { entries.querySelector("button")?.focus(); event.preventDefault(); }
-    else if (by && target.closest(".map")) { go(state.head + by); focusMap(); event.preventDefault(); }
-    else if (Math.abs(by) === 1 && target.closest(".solvers")) { go(state.head + by, state.question); event.preventDefault(); }
-    else if (by && Math.abs(by) !== 1 && target.closest("ol")) {
+    else if ((across || along) && target.closest(".map")) { go(beside(key), null, "replaceState"); focusMap(); event.preventDefault(); }
+    else if (across && target.closest(".solvers")) { go(beside(key), state.question, "replaceState"); event.preventDefault(); }
+    else if (along && target.closest("ol")) {
       const item = target.closest("li");
-      (by > 0 ? item.nextElementSibling : item.previousElementSibling)?.querySelector("button")?.focus();
+      (key === "ArrowDown" ? item.nextElementSibling : item.previousElementSibling)?.querySelector("button")?.focus();
       event.preventDefault();
     }
   });
