@@ -280,9 +280,12 @@ def test_a_model_that_cannot_be_loaded_is_the_jobs_error_and_an_idle_engine_leav
     file = Path(paths.MODEL.format(model=key(served, "models", "tiny")))
     right = file.read_text(encoding="utf-8")
     file.write_text('{"folder": "absent/model"}', encoding="utf-8")
+    folder = Path(served.models["tiny"].source)
+    moved = folder.rename(folder.with_name("moved"))
     with pytest.raises(EngineError, match="absent/model"):
         run(served, BASE)
     wait_until(lambda: not engines())
+    moved.rename(folder)
     file.write_text(right, encoding="utf-8")
     client.ask(work_on(served), BASE, cores=1, idle=0.5)
     wait_until(lambda: not engines() and not sockets.names())

@@ -56,7 +56,8 @@ def test_verdicts_are_in_order_and_name_their_cause():
     ("grader", "answer", "gold", "cause"),
     [
         ("gsm8k", "it costs 1,024 dollars", "1024", "right"),
-        ("numeric", "about 3.5, or 7/2", "3.5", "wrong"),  # the last number is 2
+        ("numeric", "about 3.5, or 7/2", "3.5", "right"),  # the last number is 7/2
+        ("numeric", "about 3.5, or 7/2", "2", "wrong"),
         ("choice", "The answer is (C).", "c", "right"),
         ("exact", "Well.\nNew  York", "new york", "right"),
         ("exact", "", "new york", "no answer"),

@@ -4,9 +4,10 @@ import base64
 import re
 
 import chromium
+import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import norm
+from scipy.stats import t
 
 KINDS = ["whole", "sweep", "compression", *(["demo"] if chromium.DEMO.exists() else [])]
 
@@ -125,7 +126,8 @@ def test_every_number_is_that_of_its_file(page):
             rows = rows.loc[[int(place) for place in places.split(",") if place]]
         if how.startswith("of "):  # an interval that holds for several entries at once
             row, tail = rows.iloc[0], 0.025 / int(how.removeprefix("of "))
-            wider = norm.isf(tail) / norm.isf(0.025)
+            quantile = t(row.get("freedom", np.inf)).isf
+            wider = quantile(tail) / quantile(0.025)
             middle = (row["low"] + row["high"]) / 2
             wanted = middle + (row[column] - middle) * wider
         else:

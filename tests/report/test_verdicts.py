@@ -377,7 +377,7 @@ def test_a_comparison_ends_in_what_to_do_with_how_many_answers_and_tokens(config
             own = curves.where(method=method)
             for number in (own.number("pass_at_n", "percent"), own.number("tokens", "count")):
                 assert str(number) in said
-        unseen = "no difference is shown; one of 14.3 points would show with probability 0.8."
+        unseen = "no difference is shown; 14.3 points would likely show."
         shown = unseen in said
         assert shown == (low < 0 < high)
         assert ("95% certain" in said) != shown
@@ -395,7 +395,9 @@ def test_the_advice_shows_what_the_verdict_shows_and_its_power_is_corrected_once
         change(config, paths.PAIRED, lead(-0.1, 0.1), selector=name)
     together = with_rivals(config)
     least = f"{100 * 0.1 / 1.959964 * (2.241403 + 0.841621):.1f} points would"
-    assert f"one of {least} show" in str(of_selector(config, together, together.comparisons[1]))
+    assert f"shown; {least} likely show" in str(
+        of_selector(config, together, together.comparisons[1])
+    )
     assert f"Differences of {least} likely show" in str(outcome(config, "sampling"))
 
 

@@ -14,13 +14,12 @@ from headsweep.frontier import SAMPLING
 from headsweep.planning.titles import title
 from headsweep.sprint.methods import SPRINT, sampling
 from headsweep.statistics import SIGNIFICANCE
-from headsweep.statistics.power import POWER
 from headsweep.tables import CURVES
 
 _DO = "{subject}, what to do"
 _DO_CHECKED = f"{_DO} where answers can be checked"
 _CERTAIN = "95% certain, after Holm's correction."
-_UNSEEN = f"one of {{least}} points would show with probability {POWER:g}"
+_UNSEEN = "{least} points would likely show"
 
 
 def of_selector(config: Config, together: Together, comparison: Comparison) -> Sentence:
