@@ -60,8 +60,8 @@ TABLES = [
             "difference": DIFFERENCE,
         },
         caption=(
-            "{subject}. SPRINT minus each that ignores the question, mean of Pass@N. The verdict's is"
-            " shuffled questions. Filled: shown after Holm's correction."
+            "{subject}. SPRINT minus each that ignores the question, mean of Pass@N. The verdict's"
+            " is shuffled questions. Filled: shown after Holm's correction."
         ),
     ),
     PageTable(
