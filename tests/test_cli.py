@@ -71,6 +71,7 @@ def test_what_would_be_ignored_is_refused(words, said, tmp_path, monkeypatch, ca
     ("into", "status", "said"),
     [
         ("| true", 141, ""),
+        (">&-", 0, ""),
         (
             "> /dev/full",
             2,

@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log = options.pop("log", None)
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
     _set_up_logging(log)
+    if sys.stdout is None:  # the caller has closed it
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     shown: Any = Visible(sys.stdout)
     try:
         with redirect_stdout(shown):

@@ -297,6 +297,12 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     change(config, paths.CONTROLS, shown, sweep="demo", table="heads")
     assert outcome(config, "heads").answer == "24 heads help when lost"
     assert "would likely show" not in str(outcome(config, "heads"))
+    untested = {"adjusted": [None, *[0.062] * 24]}
+    change(config, paths.CONTROLS, untested, sweep="demo", table="heads")
+    found = outcome(config, "heads")
+    assert found.answer == "No head is shown to help when lost"
+    assert str(found.so).startswith("Over all heads p = 0.062. Gains of ")
+    change(config, paths.CONTROLS, shown, sweep="demo", table="heads")
     decided = {"cut_decides": [None, True, *[False] * 23]}
     change(config, paths.CONTROLS, decided, sweep="demo", table="heads")
     found = outcome(config, "heads")
