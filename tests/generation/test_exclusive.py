@@ -9,7 +9,7 @@ from headsweep.compression import arm_jobs, arm_measurements
 from headsweep.config import parse
 from headsweep.generation import devices, exclusive, prepare
 from headsweep.generation.devices import Device
-from headsweep.planning.batches import arms
+from headsweep.planning.batches import arms, solvers
 from headsweep.planning.store import Store
 
 GPUS = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
@@ -54,9 +54,10 @@ class AskedError(Exception):
 @pytest.mark.parametrize(
     ("job", "device"),
     [
-        (lambda config: arm_jobs.train_teacher(config, "tiny", "made", 0), "auto"),
+        (lambda config: arm_jobs.train_teacher(config, *max(solvers(config)), 0), "cpu"),  # tiny
+        (lambda config: arm_jobs.train_teacher(config, *min(solvers(config)), 0), "auto"),  # base
         (lambda config: arm_jobs.compress_arm(config, **arms(config, "words")[1].wildcards, seed=0),
-         "auto"),
+         "cpu"),
         (lambda config: arm_jobs.compress_arm(config, **arms(config, "own")[1].wildcards, seed=0),
          "cpu"),
         (lambda config: arm_measurements.measure(config, "words"), "auto"),

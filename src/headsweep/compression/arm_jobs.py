@@ -23,7 +23,7 @@ from headsweep.athena.solver import load_solver, new_solver
 from headsweep.compression.decoder import Decoder, to_answer, to_learn
 from headsweep.compression.rounds import compress
 from headsweep.compression.training import train
-from headsweep.config import Config
+from headsweep.config import Config, Study
 from headsweep.errors import RESULT
 from headsweep.generation.exclusive import gpu_held
 from headsweep.grading.matrix import accuracy_matrix, grade_batch
@@ -33,6 +33,7 @@ from headsweep.models.load import check_device, load_model
 from headsweep.models.loaded import dtype_name
 from headsweep.models.source import fetch_model
 from headsweep.planning.batches import Arm, all_arms, encoders, find, solvers
+from headsweep.planning.requests import trains_on_gpu
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, checked_file, read_facts, write_facts, write_record
 from headsweep.safe_files import read_table, write_json, write_table
@@ -52,15 +53,23 @@ def prepare_encoder(config: Config, encoder: str) -> None:
     write_record(output, stopwatch, {"encoder": section.model_dump(mode="json")})
 
 
-@gpu_held()
 def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     """Train a solver with all its heads, from which every arm starts."""
-    stopwatch = Stopwatch()
     study = find(solvers(config), (solver, data))
+    device = "auto" if trains_on_gpu(config, study) else "cpu"
+    with gpu_held(device):
+        _train_teacher(config, study, solver, data, seed, device)
+
+
+def _train_teacher(
+    config: Config, study: Study, solver: str, data: str, seed: int, device: str
+) -> None:
+    """Do what `train_teacher` does, on a device, of which no name outlives the call."""
+    stopwatch = Stopwatch()
     settings = config.solver_of(study)
     parts = read_parts(data)
     learner = new_solver(settings, parts.train, seed)
-    learner.network.to(check_device("auto", "float32"))
+    learner.network.to(check_device(device, "float32"))
     keys = {"solver": solver, "data": data, "seed": seed}
     journal = Path(paths.TEACHER_JOURNAL.format(**keys))
     examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
@@ -80,9 +89,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     The history is written last: where it exists, the other files do too.
     """
     chosen = find(all_arms(config), (subject, data, arm))
-    model = chosen.study.model
-    on_cpu = model is not None and config.models[model].device == "cpu"
-    device = "cpu" if on_cpu else "auto"
+    device = "auto" if trains_on_gpu(config, chosen.study) else "cpu"
     with gpu_held(device):
         _compress_arm(config, chosen, seed, device)
 

@@ -106,6 +106,7 @@ def collect(
     is not checked again. False also if it is not one that a run left.
 
     Raises:
+        ConfigError: the config is too long for an engine's message.
         EngineError: the engine's cause in one line. What is answered is kept.
     """
     try:

@@ -120,8 +120,11 @@ def _visible_gpus() -> list[str]:
     """Return the UUIDs of the GPUs that torch sees, in its order.
 
     A child looks: with names of parts of a GPU (MIG), counting alone initialises CUDA, and a
-    process that has done so cannot fork workers any more.
+    process that has done so cannot fork workers any more. In its children CUDA does not work, so
+    that such a process looks itself.
     """
+    if torch.cuda.is_initialized():
+        return _uuids()
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     child = context.Process(target=_tell_gpus, args=(theirs,))
@@ -140,10 +143,12 @@ def _visible_gpus() -> list[str]:
 
 
 def _tell_gpus(connection: Connection) -> None:
+    connection.send(_uuids())
+
+
+def _uuids() -> list[str]:
     count = torch.cuda.device_count()
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if named[0].startswith("MIG-"):  # a part's own name: the UUID may be that of the whole GPU
-        connection.send(named[:count])
-        return
-    properties = map(torch.cuda.get_device_properties, range(count))
-    connection.send([str(gpu.uuid) for gpu in properties])
+        return named[:count]
+    return [str(torch.cuda.get_device_properties(gpu).uuid) for gpu in range(count)]

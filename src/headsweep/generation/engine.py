@@ -140,7 +140,8 @@ class Engine:
             base_answers: token ids of base answers that are known already, without the end of
                 sequence, by question. They serve as drafts: a wrong one costs time, never a token.
             begun: what `begun` of another engine, since stopped, has said of some requests. They
-                go on from there, as if memory had run out.
+                go on from there, as if memory had run out, unless the check of this engine finds
+                its own path wrong: then they begin anew.
 
         Raises:
             ModelError: a prompt that the model has no positions for, a head that it does not

@@ -38,4 +38,4 @@ class Unit:
     base: dict[str, list[int]]
     """What is known of the base model's answers, by question id: a draft for the others'."""
     begun: dict[tuple[Variant, Key], Begun] = field(default_factory=dict)
-    """Those of the requests that go on from tokens of an engine before."""
+    """What engines before have left of some of the requests: tokens to go on from, or none."""

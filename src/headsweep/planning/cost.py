@@ -63,6 +63,7 @@ _DISK_BYTES_A_SCORE = 20.0
 _PROBLEM_TOKENS = 35  # of a solver's word problem
 _PASSES = 4  # of two operations per weight and token: three for the student, one for its teacher
 _DEVELOPMENT = 1.5
+_TEST_SHARE = 0.2  # of a dataset: one of five folds; an official test part is smaller
 _SOLVING = 10  # passes of the thought head over a problem of the test part
 _TEST_TURNS = 5  # of a measurement; the first is a warm-up
 
@@ -297,7 +298,11 @@ def arm_test_seconds(config: Config, study: Study, card: Card = ANY_CARD) -> flo
         batch = PlannedBatch(study.model, study.decoding, str(study.test), (BASE,))
         return generation_seconds(config, batch, card)
     texts, _ = _training_part(config, study)
-    return _SOLVING * texts * _text_seconds(config, study, card)
+    partition = config.problems[str(study.data)].partition
+    share = _TEST_SHARE
+    if partition.protocol == "random":
+        share = partition.ratios[-1] / sum(partition.ratios)
+    return _SOLVING * share * texts * _text_seconds(config, study, card)
 
 
 def _scoring_passes(config: Config, study: Study, settings: Compression) -> int:

@@ -61,6 +61,7 @@ def with_piloted_settings(config: Config) -> Config:
         taken += [f"models.{name}.{setting}: {entry[setting]}" for setting in sorted(left)]
     piloted = config.model_copy(update={"models": models})
     if taken:
+        parse(config.model_dump(mode="json"))  # what is not the pilot's fault is refused first
         file = settings_file(config)
         chosen = f"{file} has {', '.join(taken)}; state others in the config, or remove {file}"
         parse(piloted.model_dump(mode="json"), chosen)

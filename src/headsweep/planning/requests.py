@@ -90,7 +90,7 @@ def training_request(
     Without `settings`: the solver's training, and jobs after the arms.
     """
     size = parameters(config, study)
-    on_gpu = size > _SMALL and (study.model is None or config.models[study.model].device != "cpu")
+    on_gpu = trains_on_gpu(config, study)
     seconds = cost.training_seconds(config, study, settings, ANY_CARD if on_gpu else ANY_CORE)
     megabytes = 8000 + 30 * size / 1e6  # weights, gradients, moments, teacher; a text's activations
     if not on_gpu and settings is not None:
@@ -99,8 +99,14 @@ def training_request(
     return Allocation(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
 
 
-def quantised_request(config: Config, study: Study) -> Allocation:
+def trains_on_gpu(config: Config, study: Study) -> bool:
+    """Return whether the jobs of a compression use a GPU, where there is one."""
+    is_large = parameters(config, study) > _SMALL
+    return is_large and (study.model is None or config.models[study.model].device != "cpu")
+
+
+def quantised_request(config: Config, study: Study, threads: int = 1) -> Allocation:
     """Return the resources that one job requests to test an arm with 8-bit weights, on a CPU."""
-    seconds = cost.arm_test_seconds(config, study, ANY_CORE)
+    seconds = cost.arm_test_seconds(config, study, ANY_CORE) / threads
     megabytes = 8000 + 30 * parameters(config, study) / 1e6
     return Allocation(0, int(megabytes), math.ceil(10 + 2 * seconds / 60))

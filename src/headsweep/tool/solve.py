@@ -140,7 +140,6 @@ class Solver:
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
         embedder = self._selector.setting.embedder or section.embedder[0]
-        self._embedder = load_embedder(_folder(finished, "embedder", embedder))
         held = ExitStack()
         loaded = load_model(
             str(_folder(finished, "model", section.model)),
@@ -149,6 +148,7 @@ class Solver:
             attention=model.attention,
         )
         self._worker = Worker(loaded, model.batch_size)
+        self._embedder = load_embedder(_folder(finished, "embedder", embedder))
         self._held = held  # the GPU, as long as this object lives
 
     def __repr__(self) -> str:

@@ -38,7 +38,7 @@ class Resources:
         self.embedding = _scaled(self._embedding_request)
         self.drawing = _scaled(self._drawing_request)
         self.training = _scaled(self._training_request)
-        self.quantisation = _scaled(self._quantised_request)
+        self.quantisation = _scaled(self._quantised_request) | {"runtime": self._quantised_minutes}
 
     def planned(
         self, job: Any, after: Iterable[Any], *, local: bool = True
@@ -78,7 +78,8 @@ class Resources:
             case "teacher" | "compress":
                 study, settings = self._lookup.trained(wildcards)
                 card = self._card_of_training(study, local=local)
-                return cost.training_seconds(config, study, settings, card)
+                seconds = cost.training_seconds(config, study, settings, card)
+                return seconds * (cores if is_gpu(card) else 1)  # one at a time holds the GPU
             case "quantise":
                 study, _ = self._lookup.trained(wildcards)
                 return cost.arm_test_seconds(config, study, this_core() if local else ANY_CORE)
@@ -90,7 +91,7 @@ class Resources:
 
     def _card_of_training(self, study: Study, *, local: bool) -> Card:
         """Return the card of a training job: a GPU, or one core, for it has one thread."""
-        device = "auto" if study.model is None else self._config.models[study.model].device
+        device = "auto" if requests.trains_on_gpu(self._config, study) else "cpu"
         card = card_of(device, local=local)
         return this_core() if local and not is_gpu(card) else card
 
@@ -136,6 +137,10 @@ class Resources:
     def _quantised_request(self, wildcards: Any) -> requests.Allocation:
         study, _ = self._lookup.trained(wildcards)
         return requests.quantised_request(self._config, study)
+
+    def _quantised_minutes(self, wildcards: Any, attempt: int, threads: int = 1) -> int:
+        study, _ = self._lookup.trained(wildcards)
+        return attempt * requests.quantised_request(self._config, study, threads).minutes
 
 
 def _scaled(request: Callable[[Any], requests.Allocation]) -> Functions:
