@@ -154,9 +154,9 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
 
     `make` returns the worker, its model loaded, when the device is this process's. Each message is
     a word and a value: ``waits`` with a GPU that another process has, ``ready`` for a unit,
-    ``tokens`` of its answers so far, ``begun`` with those that have grown or begin anew, ``answer`` for each that
-    has ended, ``failed`` with the cause; ``broken`` with the cause is the last. The process dies
-    with its parent, of which it is given the id.
+    ``tokens`` of its answers so far, ``begun`` with those that have grown or begin anew, ``answer``
+    for each that has ended, ``failed`` with the cause; ``broken`` with the cause is the last. The
+    process dies with its parent, of which it is given the id.
     """
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
