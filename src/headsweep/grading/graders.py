@@ -19,9 +19,11 @@ from typing import NamedTuple
 
 from headsweep.grading.notation import closing_brace, final_number, number, unwrapped
 
-VERSION = 2
+VERSION = 3
 """Of the rules. It is raised where an answer may get another verdict or another form: it is a param
-of the workflow's rules that grade, so that finished runs grade again."""
+of the workflow's rules `grade`, `regrade` and `compare_prompts`, so that finished sweeps grade
+again. What is in the store stays: a map's texts and a compression's training and outcomes keep the
+verdicts they were made with."""
 
 Judge = Callable[[str, str], bool]
 """Takes an answer and the gold answer, in this order; the order can matter."""
@@ -36,9 +38,15 @@ _FRACTION = re.compile(r"\\[dt]frac")
 _INTEGER = re.compile(r"\A(?:0|-?[1-9][0-9]{0,14})\Z")
 _POSITIVE = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)"
 _NUMBER = re.compile(rf"(?:(?<![\w)])-)?{_POSITIVE}")
+_BRACED = rf"(?:\{{[-\u2212]?{_POSITIVE}\}}|\d)"
+_LATEX_RATIO = rf"\\[dtc]?frac{_BRACED}{_BRACED}"
 _RATIO = re.compile(
-    rf"(?:(?<![\w)])[-\u2212])?(?:{_POSITIVE}(?: ?/ ?{_POSITIVE})?"
-    rf"|\\[dt]?frac\{{{_POSITIVE}\}}\{{{_POSITIVE}\}})"
+    rf"""(?:(?<![\w)])[-\u2212])?(?:
+        (?<![\w^.])(?P<whole>\d++(?:,\d{{3}})*+) (?:[ ]{_POSITIVE}[ ]?/[ ]?{_POSITIVE}
+            | [ ]?{_LATEX_RATIO})
+        | {_POSITIVE}(?:[ ]?/[ ]?{_POSITIVE})?
+        | {_LATEX_RATIO} )""",
+    re.VERBOSE,
 )
 
 _LONGEST_NUMBER = 400  # characters; a float has fewer
@@ -148,9 +156,17 @@ def last_number(text: str) -> str | None:
 
 
 def last_ratio(text: str) -> str | None:
-    """Return the last number or ratio of two of a text, without thousands commas."""
+    """Return the last number of a text, without thousands commas.
+
+    It may be a ratio of two, or a mixed number: in ``12 6/3`` no number is mixed, ``6/3`` is last.
+    """
     found = last_match(_RATIO, text)
-    return None if found is None else found[0].replace(",", "").replace("\N{MINUS SIGN}", "-")
+    if found is None:
+        return None
+    answer = found[0]
+    if found["whole"] and number(answer.replace(",", "")) is None:
+        answer = text[found.end("whole") : found.end()].strip()
+    return answer.replace(",", "").replace("\N{MINUS SIGN}", "-")
 
 
 def boxed_or_number(text: str) -> str | None:
@@ -167,10 +183,13 @@ def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 def same_number(answer: str, gold: str) -> bool:
     """Return whether two numbers are equal within a millionth; integers must be identical.
 
-    Numbers are those of `number`; the answer may have a name before it and a unit behind it.
+    Numbers are those of `number`; the answer may have a name before it and a unit behind it. A gold
+    answer that is no number has to be given as it is.
     """
     first, second = final_number(answer), number(gold)
-    if first is None or second is None:
+    if second is None:
+        return same_text(answer, gold)
+    if first is None:
         return False
     if first.denominator == second.denominator == 1:
         return first == second

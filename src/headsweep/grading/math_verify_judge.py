@@ -31,7 +31,13 @@ from latex2sympy2_extended import latex2sympy2
 from math_verify import LatexExtractionConfig, grader, parse, verify
 from sympy.concrete.expr_with_limits import ExprWithLimits
 
-from headsweep.grading.notation import bases_differ, final_number, number, readable
+from headsweep.grading.notation import (
+    bases_differ,
+    final_number,
+    number,
+    readable,
+    spaced_integers,
+)
 
 _READER = [LatexExtractionConfig(boxed_match_priority=0)]
 _CACHED_LENGTH = 200  # characters; longer answers rarely repeat and would fill the memory
@@ -48,13 +54,17 @@ def equal(answer: str, gold: str) -> bool:
 
     Numbers must also agree in three digits, but for a factor of 100, as 50% is 50 and 1/2. By
     itself math-verify takes all small numbers for equal, and some of many digits
-    (https://github.com/huggingface/Math-Verify/issues/14). Nor does it look at numbers' bases.
+    (https://github.com/huggingface/Math-Verify/issues/14). Nor does it look at numbers' bases, and
+    it adds integers with only spaces between them.
     """
     value = number(gold)
     if value is not None and final_number(answer) == value:
         return True
     if bases_differ(answer, gold):
         return False
+    integers, wanted = spaced_integers(answer), spaced_integers(gold)
+    if integers or wanted:
+        return integers == wanted
     expected, parsed = _read(gold), _read(answer)
     same = verify(expected, parsed, timeout_seconds=None)
     return same and not _apart(expected[0], parsed[0])

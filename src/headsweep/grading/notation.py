@@ -18,10 +18,15 @@ _ENDS = ".,;~\\ \t\r\n"  # a stop, a line break or a space at the end: `5.`, `5 
 _RIGHT = r"\right"
 
 _SPACE = re.compile(r"\\[,;:> ]|~|\s|[\u00a0\u2009\u202f]")
+_THIN = r"(?:\\,|[\u2009\u202f])"
+_THIN_SPACE = re.compile(_THIN)
+_THIN_THOUSANDS = re.compile(
+    rf"(?<![\d.,\\^_\u2009\u202f])\d{{1,3}}(?:{_THIN}\d{{3}})++(?!\d|{_THIN}\d)"
+)
 _COLOR = re.compile(r"\\(?:text)?color\s*+\{[^{}]*+\}")
 
-# A number, with its spaces written as `_SPACE` has them replaced.
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})++|\d{1,3}(?:[ ]\d{3})++|\d++)(?![,\d])"
+# A number, with its spaces as `_spaced` writes them: `100 200` may be two, `1 234 567` is one.
+_DIGITS = r"(?:\d{1,3}(?:,\d{3})++|\d{1,3}(?:[ ]\d{3}){2,}+|\d++)(?![,\d])"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?[12]?\d{{1,2}})?+"
 _NUMBER = re.compile(
     rf"""\A (?:\\?\$)*+ (?P<sign>[-+]?+) [ ]*+ (?:\\?\$)*+ [ ]*+ (?:
@@ -37,26 +42,28 @@ _NUMBER = re.compile(
 _NAME = re.compile(r"\A\\?[A-Za-z_]{1,20}\s*+=")
 _UNIT = re.compile(
     r"""(?: \\(?:text|textrm|textbf|mbox|mathrm)\s*+\{ (?P<in_braces>[A-Za-z .'/-]++) \}
-        | (?<![\\A-Za-z .'/-]) [ ]*+ (?P<plain>[A-Za-z][A-Za-z .'/-]*+) )
+        | (?<![\\A-Za-z .'/-]) (?P<space>[ ]*+) (?P<plain>[A-Za-z][A-Za-z .'/-]*+) )
     [ ]*+ (?:\^(?:[23]|\{[23]\})|[²³])?+ \Z""",
     re.VERBOSE,
 )
 _WORD = re.compile(r"[A-Za-z]+")
 _MOST_WORDS = 4
 
-_SHORT = re.compile(r"\A(?:cm|mm|km|dm|kg|mg|ml|cl|oz|ft|in|lb|hr|mi|yd|am|pm|of)\Z", re.I)
-"""Words of two letters that may stand behind a number without changing it."""
+_SHORT = re.compile(r"\A(?:cm|mm|km|dm|kg|mg|ml|cl|oz|ft|in|lb|hr|mi|yd|of)\Z", re.I)
+"""Words of two letters that may stand behind a number without changing it.
+
+They alone need no space before them: ``6xyz`` may be a product."""
 _LETTER = re.compile(r"\A[mgshl]\Z", re.I)
 r"""Units of one letter, which count only inside ``\text{}``: ``5s`` may be a product."""
 _CHANGING = re.compile(
-    r"""\A(?: (?:ten|dozen|hundred|thousand|million|billion|trillion)s? | score | gross | mil
-        | grand | lakh | crore | half | halves | (?:third|quarter|fourth|fifth|sixth|seventh|eighth
-        | ninth|tenth|twelfth|hundredth|thousandth)s? | zero | one | two | three | four | five | six
-        | seven | eight | nine | eleven | twelve | \w+teen | (?:twen|thir|for|fif|six|seven|eigh
-        | nine)ty | and | or | plus | minus | over | under | below | negative | point | not | base
-        | squared | cubed | factorial | mod | modulo | sqrt | root | log | exp | sin | cos | tan
-        | cot | sec | csc | inf | infinity | alpha | beta | gamma | delta | epsilon | zeta | eta
-        | theta | lambda | rho | sigma | tau | phi | psi | omega )\Z""",
+    r"""\A(?: (?:ten|dozen|hundred|thousand|\w*illion|lakh|crore)s? | score | gross | mil | grand
+        | half | halves | (?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh
+        | twelfth|hundredth|thousandth|\w+(?:teen|tie|illion)th)s? | zero | one | two | three | four
+        | five | six | seven | eight | nine | eleven | twelve | \w+teen | (?:twen|thir|for|fif|six
+        | seven|eigh|nine)ty | and | or | plus | minus | over | under | below | negative | point
+        | not | base | squared | cubed | factorial | mod | modulo | sqrt | root | log | exp | cis
+        | (?:arc|ar|a)?(?:sin|cos|tan|cot|sec|csc)h? | inf | infinity | alpha | beta | gamma | delta
+        | epsilon | zeta | eta | theta | lambda | rho | sigma | tau | phi | psi | omega )\Z""",
     re.IGNORECASE | re.VERBOSE,
 )
 """Words that change the number before them, or that join it to more."""
@@ -67,7 +74,7 @@ def number(text: str) -> Fraction | None:
 
     A number is a decimal, with or without well-formed thousands, a ratio, a mixed number
     (``3 1/2``) or a repeating decimal (``0.\overline{3}``), in plain text or LaTeX. Dollar, percent
-    and degree signs are ignored. ``1,2`` and ``1 2`` are no numbers.
+    and degree signs are ignored. ``1,2``, ``1 2`` and ``100 200`` are no numbers.
     """
     if len(text) > _LONGEST:
         return None
@@ -75,7 +82,7 @@ def number(text: str) -> Fraction | None:
         return Fraction(int(text))
     for old, new in (("\N{MINUS SIGN}", "-"), ("{,}", ","), (r"\!", "")):
         text = text.replace(old, new)
-    found = _NUMBER.match(_without_end(_SPACE.sub(" ", text)).strip())
+    found = _NUMBER.match(_without_end(_spaced(text)).strip())
     if found is None:
         return None
     try:
@@ -103,6 +110,15 @@ def _value(found: re.Match[str]) -> Fraction | None:
     return int(found["whole"]) + ratio if mixed else None
 
 
+def _spaced(text: str) -> str:
+    """Return a text with plain spaces, and with none where thin ones separate thousands."""
+    return _SPACE.sub(" ", _without_thin_thousands(text))
+
+
+def _without_thin_thousands(text: str) -> str:
+    return _THIN_THOUSANDS.sub(lambda found: _THIN_SPACE.sub("", found[0]), text)
+
+
 def _fraction(decimal: str) -> Fraction:
     return Fraction(decimal.replace(",", "").replace(" ", ""))
 
@@ -122,7 +138,7 @@ def final_number(answer: str) -> Fraction | None:
     value = number(text)
     if value is not None:
         return value
-    text = _SPACE.sub(" ", text)
+    text = _spaced(text)
     unit = _UNIT.search(text)
     return number(text[: unit.start()]) if unit and _is_unit(unit) else None
 
@@ -131,6 +147,8 @@ def _is_unit(found: re.Match[str]) -> bool:
     """Return whether words behind a number leave it as it is."""
     words = _WORD.findall(found["in_braces"] or found["plain"])
     if not 1 <= len(words) <= _MOST_WORDS:
+        return False
+    if found["space"] == "" and not _SHORT.match(words[0]):
         return False
     return all(
         not _CHANGING.match(word)
@@ -184,13 +202,12 @@ _BARE_FRACTION = re.compile(
 )
 _UNDERLINE = re.compile(r"\\underline\s*+(?=\{)")
 _VARNOTHING = re.compile(r"\\varnothing(?![A-Za-z])")
-_THIN_THOUSANDS = re.compile(r"(?<![\d.,\\^_])\d{1,3}(?:\\,\d{3})++(?!\d|\\,)")
 _LABEL = re.compile(
     r"\A\\(?:text|textbf|textrm|mathrm|mathbf)\s*+\{\s*+\([A-Z]\)\s*+\}(?:\s|\\[,;: ]|~|\\quad)*+"
     r"(?=-?\$?\d|\\(?:[dt]?frac|sqrt|\$))"
 )
 _MIXED = re.compile(r"\A(-?+\d++)\s++(\d++)/(\d++)\Z")
-_SPACED_THOUSANDS = re.compile(r"\A-?+\d{1,3}(?: \d{3})++\Z")
+_SPACED_THOUSANDS = re.compile(r"\A-?+\d{1,3}(?: \d{3}){2,}+\Z")
 
 
 def readable(answer: str) -> str:
@@ -204,7 +221,7 @@ def readable(answer: str) -> str:
         text = _LABEL.sub("", text, count=1)
         text = _UNDERLINE.sub("", _COLOR.sub("", text))
         text = _VARNOTHING.sub(r"\\emptyset", text)
-        text = _THIN_THOUSANDS.sub(lambda found: found[0].replace(r"\,", ""), text)
+        text = _without_thin_thousands(text)
         return _BARE_FRACTION.sub(_braced, text)
     if mixed := _MIXED.match(text):
         return rf"{mixed[1]}\frac{{{mixed[2]}}}{{{mixed[3]}}}"
@@ -218,6 +235,15 @@ def _braced(found: re.Match[str]) -> str:
 
 
 _IN_BASE = re.compile(r"\A-?+[\dA-F.,]++_(?:\{\s*+(?P<braced>\d++)\s*+\}|(?P<bare>\d))\Z")
+
+
+_INTEGERS = re.compile(r"\A-?+\d++(?:[ ]++\d++)++\Z")
+
+
+def spaced_integers(text: str) -> list[str] | None:
+    """Return the integers of a text that is several of them, as ``100 200``; None otherwise."""
+    plain = _without_end(_spaced(text)).strip()
+    return plain.split() if _INTEGERS.match(plain) and number(plain) is None else None
 
 
 def bases_differ(answer: str, gold: str) -> bool:
