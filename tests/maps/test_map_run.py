@@ -104,6 +104,8 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config):
     titles = re.findall(r'<p class="note">(\w+)', svg)
     assert titles == ["Preference", "Likelihood"] and svg.index("Likelihood of") > svg.index(left)
     assert left.count("▲") == 1 and "L02H05" in left.partition("▲")[0].rpartition("<")[2]
+    name = f"{HELPS}: {nats(best['change'])}, shown"
+    assert f'title="{name}" aria-label="{name}">▲</a>' in left
     assert "▼" not in left and "12" not in right.split("of 24")[0][-2:]
     assert svg.count('href="#demo/') == 2 * 24  # the sweep has the heads of these layers
     (numbers, _) = section.folds["Every head"]  # for readers without a pointer

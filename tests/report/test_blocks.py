@@ -77,9 +77,13 @@ def test_a_table_whose_column_is_empty_is_shown_without_it(config):
     table = pd.read_csv(file)
     (section,) = filled(config, "sampling")
     assert "apart" not in section.blocks[0].titles
+    assert section.blocks[0].caption.endswith("corrected over selectors and temperatures.")
     table.assign(difference_apart=0.1, low_apart=0.0, high_apart=0.2).to_csv(file, index=False)
     (section,) = filled(config, "sampling")
     assert "apart" in section.blocks[0].titles
+    assert section.blocks[0].caption.endswith(
+        " Apart: on questions that resemble no training question."
+    )
 
 
 def test_only_what_holm_s_correction_leaves_is_filled(config):

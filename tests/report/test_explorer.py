@@ -121,6 +121,12 @@ def test_heads_stand_in_their_columns_and_arrows_lead_to_the_nearest(filled, bro
     assert lefts == [lefts[0]] * 4
     shown = browser.ask("shown('.explorer [data-head]').map((one) => one.title)")
     assert [title.partition(": ")[0] for title in shown] == list(names)
+    # A reader of rows finds as many cells in each, the corner and the absent ones among them.
+    cell = "[role=columnheader], [role=rowheader], [role=gridcell]"
+    seen = "(one) => one.checkVisibility({ visibilityProperty: true })"
+    cells = f"[...row.querySelectorAll('{cell}')].filter({seen}).length"
+    assert browser.ask(f"all('.explorer [role=row]').map((row) => {cells})") == [6] * 4
+    assert browser.ask("all('.explorer .row > span')[0].ariaLabel") == "layer"
     browser.click("[data-head=L00H06]")
     browser.run("document.querySelector('[data-head=L00H06]').focus()")
     visited = []
@@ -142,6 +148,25 @@ def test_a_group_recolours_the_map_and_search_narrows_the_list(sweep):
     assert head_grid.colour(gain) == colour
     put(sweep, "[type=search]", "'nowhere'")
     assert "No question" in sweep.ask("texts('.list')")[0]
+
+
+def test_a_mark_in_a_group_is_told_as_one_of_q_and_not_of_the_corrected_test(sweep, tmp_path):
+    html = (sweep.folder / "report.html").read_text("utf-8")
+    embedded = re.search(r'id="data">(.*?)</script>', html, re.DOTALL)[1]
+    data = json.loads(embedded)
+    marked = {"L05H01": "▲", "L05H02": "▼"}
+    for head in data[0]["heads"]:
+        head["marks"] = "." + marked.get(head["name"], ".") * (len(head["marks"]) - 1)
+    page = tmp_path / "report.html"
+    page.write_text(html.replace(embedded, json.dumps(data)), "utf-8")
+    sweep.open(page)
+    put(sweep, "#group", GEOMETRY)
+    wanted = {"L05H01": "q < 0.05, gains", "L05H02": "q < 0.05, loses"}
+    wanted |= {"L05H03": "not shown to differ"}
+    for head, told in wanted.items():
+        cell = f"document.querySelector('[data-head={head}]')"
+        labels = sweep.run(f"[{cell}.ariaLabel, {cell}.title]")
+        assert all(label.endswith(f" points, {told}") for label in labels)
 
 
 def written(config):
@@ -249,9 +274,9 @@ def test_answers_are_those_of_the_heads_with_the_largest_gains(filled, monkeypat
     assert all(head["bits"] for head in found["heads"])
 
 
-def test_a_head_whose_gain_cut_answers_could_decide_is_not_said_to_help(filled):
+def test_a_head_whose_gain_cut_answers_could_decide_is_not_said_to_help(filled, browser):
     simulation.fill(filled)
-    jobs.write_controls(filled, "demo")
+    written(filled)
     (found,) = explorer.explored(filled)
     marked = [head["name"] for head in found["heads"] if head["marks"][0] != "."]
     assert marked
@@ -262,6 +287,16 @@ def test_a_head_whose_gain_cut_answers_could_decide_is_not_said_to_help(filled):
     (found,) = explorer.explored(filled)
     left = [head["name"] for head in found["heads"] if head["marks"][0] != "."]
     assert left == marked[1:]
+    assert [head["name"] for head in found["heads"] if head["cut_decides"]] == marked[:1]
+    write_report(filled)
+    browser.open(Path(paths.REPORT.format(run=filled.run)).absolute())
+    why = "not counted: answers that were cut may decide it"
+    cell = f"document.querySelector('[data-head={marked[0]}]')"
+    assert browser.run(f"{cell}.ariaLabel").endswith(f" points, {why}")
+    browser.click(f"[data-head={marked[0]}]")
+    assert f"{why}, p over all heads " in browser.ask("texts('.head')")[0]
+    (one,) = (head for head in found["heads"] if head["name"] == marked[0])
+    assert explorer.label(one).endswith(why)
 
 
 def test_where_not_all_questions_fit_the_page_says_so_and_its_counts_are_of_all(

@@ -26,7 +26,7 @@ from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section, fill
 from headsweep.report.compressions import compression
 from headsweep.report.page_tables import PAGE_TABLES
-from headsweep.report.sections import luck
+from headsweep.report.sections import first_figure, luck
 from headsweep.report.svg import Scale
 from headsweep.safe_files import write_csv, write_table
 from headsweep.statistics.power import questions_for, smallest_difference, smallest_gain
@@ -267,11 +267,20 @@ def test_heads_at_random_are_compared_at_the_largest_number_of_answers_that_they
         paired[(paired["method"] != "random heads") | (paired["n"] <= 4)].to_csv(path, index=False)
         rewrite_checksums(path)
     found = parse(values)
-    assert rival(found, "one") == ("random heads", 4, 1)
+    assert rival(found, "one") == ("random heads", 4, 1, 16)
     assert str(outcome(found, "sampling").effect).startswith("4 answers, random heads: ")
     together = with_rivals(found)
     assert ": random heads" in (said := str(of_selector(found, together, together.comparisons[0])))
     assert " 4 answers solve " in said
+    # Its line ends there; all others are shown with all their answers.
+    for chart in first_figure(found, "one").values():
+        assert "with 16 answers SPRINT 84.0%, random heads 69.5% with 4, greedy" in chart
+    fill(found, section := Section("sampling", ""))
+    paired = section.blocks[0]
+    assert "SPRINT's 16 answers minus each method's (random heads: 4 each), " in paired.caption
+    leads = {row[0]: str(row[2]).split()[0] for row in paired.rows}
+    assert len(leads) == len(paired.rows) == 5
+    assert (leads["random heads"], leads["greedy cover"]) == ("+3.5", "−1.0")
 
 
 def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
@@ -338,6 +347,8 @@ def test_luck_of_questions_without_subjects_is_that_of_layers(config):
     path = Store(config).path(paths.CONTROLS, sweep="demo", table="gains")
     gains = pd.read_csv(path)
     assert {*gains["by"]} == {"overall", "subject", "level"}
+    luck(config, section := Section("luck", ""))
+    assert str(section.lead[0]).endswith(" have q below 0.05.")
     gains[gains["by"] != "subject"].to_csv(path, index=False)
     rewrite_checksums(path)
     luck(config, section := Section("luck", ""))
@@ -387,6 +398,7 @@ def test_a_comparison_ends_in_what_to_do_with_how_many_answers_and_tokens(config
         shown = unseen in said
         assert shown == (low < 0 < high)
         assert ("95% certain" in said) != shown
+        assert "Holm" not in said  # one test needs no correction
 
 
 def test_the_advice_shows_what_the_verdict_shows_and_its_power_is_corrected_once(config):
@@ -397,6 +409,7 @@ def test_the_advice_shows_what_the_verdict_shows_and_its_power_is_corrected_once
     advised = [str(of_selector(config, together, each)) for each in together.comparisons]
     assert outcome(config, "sampling").answer.endswith(" on 2 of 2")
     assert all("checked: choose heads by SPRINT." in said for said in advised)
+    assert all(said.endswith("; 95% certain, after Holm's correction.") for said in advised)
     for name in ("one", "two"):
         change(config, paths.PAIRED, lead(-0.1, 0.1), selector=name)
     together = with_rivals(config)

@@ -18,7 +18,8 @@ from headsweep.tables import CURVES
 
 _DO = "{subject}, what to do"
 _DO_CHECKED = f"{_DO} where answers can be checked"
-_CERTAIN = "95% certain, after Holm's correction."
+_CERTAIN = "95% certain"
+_CORRECTED = f"{_CERTAIN}, after Holm's correction."
 _UNSEEN = "{least} points would likely show"
 
 
@@ -53,8 +54,9 @@ def of_selector(config: Config, together: Together, comparison: Comparison) -> S
     what = "choose heads by SPRINT" if mark == "▲" else "{rival}"
     said = (
         f"{_DO_CHECKED}: {what}. {{n}} answers solve {{{best}}} for {{{best}_tokens}} tokens, "
-        f"against {{{worse}}} for {{{worse}_tokens}}; {_CERTAIN}"
+        f"against {{{worse}}} for {{{worse}_tokens}}; "
     )
+    said += f"{_CERTAIN}." if together.tests == 1 else _CORRECTED
     return Sentence(said, **parts)
 
 
@@ -87,12 +89,12 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     parts["method"] = _named(config, frontier, families.where(family=family))
     said = f"{_DO_CHECKED}: {{method}}, {{n}} answers, {{tokens}} tokens. "
     if best:
-        said += f"{{gain}} points over sampling with as many; {_CERTAIN}"
+        said += f"{{gain}} points over sampling with as many; {_CORRECTED}"
         joint = with_joint_interval(best, tested)
         return Sentence(said, **parts, gain=joint.interval("difference", "points", "low", "high"))
     unknown = by_any_answer.query(f"adjusted >= {SIGNIFICANCE}")
     if not unknown:
-        return Sentence(f"{said}Every family solves less; {_CERTAIN}", **parts)
+        return Sentence(f"{said}Every family solves less; {_CORRECTED}", **parts)
     said += f"No family's lead is shown; {_UNSEEN}."
     return Sentence(said, **parts, least=difference_seen(unknown, tests=len(tested)))
 

@@ -95,6 +95,8 @@ class Rival(NamedTuple):
     """The largest number of answers that both have."""
     picked_of: int
     """Among how many samplings it was picked; 1 if the config names it."""
+    sprint_n: int
+    """SPRINT's largest number of answers."""
 
 
 def rival(config: Config, selector: str) -> Rival:
@@ -110,10 +112,10 @@ def rival(config: Config, selector: str) -> Rival:
     if section.versus:
         names = methods.sampling(config, section.sampling)
         method = names.get(section.versus, section.versus)
-        return Rival(method, min(most, int(largest_n[method])), 1)
+        return Rival(method, min(most, int(largest_n[method])), 1, most)
     samplings = curves[(curves["n"] == most) & curves["method"].map(methods.is_sampling)]
     ranked = samplings.sort_values("pass_at_n", kind="stable")["method"].tolist()
-    return Rival(ranked[-1] if ranked else "", most, len(section.sampling))
+    return Rival(ranked[-1] if ranked else "", most, len(section.sampling), most)
 
 
 def with_rivals(config: Config) -> Together:

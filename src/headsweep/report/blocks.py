@@ -220,6 +220,9 @@ def _made(declared: PageTable, source: Source, facts: Facts) -> list[Block]:
     if declared.rows is not None:
         source = source.of(source.rows[declared.rows(source.rows, facts)])
     caption = declared.caption.format(**vars(facts))
+    for name, note in declared.notes.items():
+        if source.rows[declared.columns[name].column].notna().any():
+            caption += f" {note}"
     if declared.marks is None:
         return table(source, declared.columns, caption)
     return marks(list(source), declared.marks, declared.columns, caption)
@@ -277,7 +280,9 @@ def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[
         facts = Facts(subject=title(config, f"{wildcard}s", name))
         if wildcard == "selector":
             held = rival(config, name)
-            facts = replace(facts, rival=held.method, most=held.n)
+            facts = replace(facts, rival=held.method, rival_n=held.n, most=held.sprint_n)
+            if held.n < held.sprint_n:
+                facts = replace(facts, fewer=f" ({held.method}: {held.n} each)")
         elif wildcard == "frontier":
             file = Store(config).path(kind, frontier=name, **names)
             facts = replace(facts, budget=read_record(file)["primary_budget"])

@@ -1,7 +1,7 @@
 """How a table of the page is declared: its file, columns, caption, and marks if it has any."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from string import Formatter
 
 import pandas as pd
@@ -19,7 +19,11 @@ class Facts:
     rival: str = ""
     """Of a selector: the method that it is held against."""
     most: int = 0
-    """Of a selector: the largest number of answers that SPRINT and that method have."""
+    """Of a selector: the largest number of answers that SPRINT has."""
+    rival_n: int = 0
+    """Of a selector: the largest number of answers that SPRINT and its rival have."""
+    fewer: str = ""
+    """Of a selector: says in brackets if its rival has fewer answers than SPRINT."""
     budget: int | None = None
     """Of a frontier: the tokens of its test, as a multiple of an answer's."""
 
@@ -66,6 +70,8 @@ class PageTable:
     """Cells by the title of their column; beside marks, if there are any."""
     caption: str
     """May name `Facts` in braces."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What the caption adds about a column, by its title, if the column has any value."""
     table: str = ""
     """Name of the table, where a template is that of several."""
     fold: str = ""

@@ -57,6 +57,8 @@ def script(data: object) -> Markup:
 def label(head: Mapping[str, Any]) -> str:
     """Return what the map says of a head."""
     word = {"▲": "helps", "▼": "hurts", ".": "not shown to differ"}[head["marks"][0]]
+    if head["cut_decides"]:
+        word = "not counted: answers that were cut may decide it"
     return f"{head['name']}: {points(head['gain'])} points, {word}"
 
 
@@ -129,7 +131,8 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
 
     `marks` and `right`, the number of right answers, are of all questions, then of each group. On
     all questions a head has a mark if it is shown to help or to hurt; in a group, to explore, if
-    its false discovery rate q is below `SIGNIFICANCE`.
+    its false discovery rate q is below `SIGNIFICANCE`. `cut_decides` says that the test shows a
+    head which has no mark since cut answers could decide it.
     """
     table, failures = (
         Source.read(config, paths.CONTROLS, needed, sweep=sweep, table=name).rows
@@ -151,10 +154,11 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
         marks=names.map(tested.groupby("variant")["mark"].agg("".join)),
         right=names.map(tested.groupby("variant")["correct"].agg(list)),
         removed=names.isin(_removed(config, config.sweeps[sweep].model)),
+        cut_decides=heads["cut_decides"].eq(True) & (heads["adjusted"] < SIGNIFICANCE),
         answers=None,
     )
     kept = ["name", "layer", "head", "accuracy", "gain", "low", "high", "adjusted"]
-    kept += ["row", "mode", "marks", "right", "removed", "answers"]
+    kept += ["row", "mode", "marks", "right", "removed", "cut_decides", "answers"]
     return [row._asdict() for row in rows_of(heads[kept])]
 
 

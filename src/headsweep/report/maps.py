@@ -121,8 +121,12 @@ def _cell(head: Head | None, limit: float, opened: dict[str, str]) -> Markup:
         return Markup('<i class="absent"></i>')
     look = colour(head["change"] / limit * STRONGEST)
     name = str(head["variant"])
+    mark = _mark(head)
     said = f"{name}: {nats(head['change'])}"
+    if mark:
+        said += ", shown"
     if name in opened:
-        link = Markup('<a class="{}" href="#{}/{}" tabindex="-1" title="{}">{}</a>')
-        return link.format(look, opened[name], name, said, _mark(head))
-    return Markup('<i class="{}" title="{}">{}</i>').format(look, said, _mark(head))
+        # A mark in the link would be its name.
+        link = '<a class="{}" href="#{}/{}" tabindex="-1" title="{}" aria-label="{}">{}</a>'
+        return Markup(link).format(look, opened[name], name, said, said, mark)
+    return Markup('<i class="{}" title="{}">{}</i>').format(look, said, mark)

@@ -53,7 +53,7 @@ def first_figure(config: Config, selector: str) -> dict[str, Markup]:
     """Return charts of Pass@N of a selector and of sampling, by answers and by tokens."""
     rows = Source.read(config, CURVES, selector=selector).rows
     held = rival(config, selector)
-    other, most = held.method, held.n
+    other, most = held.method, held.sprint_n
     rows = rows[rows["n"] <= most].assign(**100 * rows[["pass_at_n", "low", "high"]])
     rows_of_method = dict(tuple(rows.groupby("method")))
     labels = {SPRINT: "SPRINT", other: other.replace("=", " = "), COVER: "greedy cover"}
@@ -70,7 +70,11 @@ def first_figure(config: Config, selector: str) -> dict[str, Markup]:
     banded = rows[rows["method"].isin([SPRINT, other])]
     ends = [*banded["low"], *banded["high"], *levels.values()]
     y = Scale(min(ends) - 1, max(ends) + 1)
-    last = (f"{label} {curve['pass_at_n'].iloc[-1]:.1f}%" for label, curve in curves.items())
+    last = []
+    for label, curve in curves.items():
+        end = curve.iloc[-1]
+        fewer = f" with {end['n']}" if end["n"] < most else ""
+        last.append(f"{label} {end['pass_at_n']:.1f}%{fewer}")
     test = title(config, "selectors", selector)
     alt = f"Pass@N, {test}: with {most} answers {', '.join(last)}."
     charts = {}
@@ -99,15 +103,17 @@ def luck(config: Config, section: Section) -> None:
         heads = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         pruned = heads.query("p == p")  # all but the base model
         real = tested.query(f"q < {SIGNIFICANCE}")
+        passed = "have q below 0.05"
         if not by_subject:
             real = _best_shown(pruned, tested)
+            passed = "pass the corrected test"
         if tested:
             where = "a subject and layer gains {gain} points on average over {pairs} pairs"
             if not by_subject:
                 where = "a layer gains {gain} points on average (layers: {pairs})"
             sentence = tested.say(
                 f"{{sweep}}. The best head of {where}; luck alone gives {{luck}}. "
-                "{real} pass the corrected test.",
+                f"{{real}} {passed}.",
                 sweep=title(config, "sweeps", sweep),
                 gain=Cell("gain", "points", over_rows="mean"),
                 pairs=Cell("gain", "count", over_rows="count"),

@@ -1,18 +1,27 @@
 """The page's tables of selectors: what sampling reaches, and whether the question matters."""
 
+import pandas as pd
+
 from headsweep import paths
 from headsweep.analysis.facts import Cell
-from headsweep.report.declarations import DIFFERENCE, PageTable, difference_marks
+from headsweep.report.declarations import DIFFERENCE, Facts, PageTable, difference_marks
 from headsweep.sprint import methods
 from headsweep.sprint.evaluation import MEAN, SHOWN_N
 from headsweep.tables import CURVES
+
+
+def _of_rival(table: pd.DataFrame, facts: Facts) -> pd.Series:
+    """Return which row holds SPRINT against its rival, at the answers that both have."""
+    return (table["method"] == facts.rival) & (table["n"] == facts.rival_n)
+
 
 TABLES = [
     PageTable(
         section="sampling",
         path=paths.PAIRED,
         rows=lambda table, facts: (
-            (table["n"] == facts.most) & ~table["method"].isin([methods.BASE, methods.SINGLE])
+            ((table["n"] == facts.most) | _of_rival(table, facts))
+            & ~table["method"].isin([methods.BASE, methods.SINGLE])
         ),
         marks=difference_marks("{method}"),
         columns={
@@ -20,10 +29,11 @@ TABLES = [
             "apart": Cell("difference_apart", "points", low="low_apart", high="high_apart"),
         },
         caption=(
-            "{subject}. SPRINT with {most} answers minus each method with as many, Pass@N. Filled:"
-            " shown after Holm's correction. Apart: on questions that resemble no training "
-            "question."
+            "{subject}. SPRINT's {most} answers minus each method's{fewer}, Pass@N. Filled: shown "
+            "after Holm's correction. The verdict is on the rival alone, corrected over selectors "
+            "and temperatures."
         ),
+        notes={"apart": "Apart: on questions that resemble no training question."},
     ),
     PageTable(
         section="sampling",

@@ -33,6 +33,14 @@ addEventListener("pointerover", ({ target }) => {
 
 const PAGE = 8;
 const WORD = { "▲": "shown to help", "▼": "shown to hurt", ".": "not shown to differ" };
+const IN_GROUP = { ...WORD, "▲": "q < 0.05, gains", "▼": "q < 0.05, loses" };
+const CUT = "not counted: answers that were cut may decide it";
+// What is known of a head on all questions, group 0, or in a subject or level.
+const finding = (one, group) => {
+  const mark = one.marks[group];
+  if (group) return IN_GROUP[mark];
+  return one.cut_decides ? CUT : WORD[mark];
+};
 
 const explore = (sweeps) => {
   const root = document.querySelector(".explorer");
@@ -83,7 +91,7 @@ const explore = (sweeps) => {
       const mark = one.marks[state.group];
       cell.className = `${step ? (gain > 0 ? "u" : "d") + step : ""}${one.removed ? " gone" : ""}`;
       cell.textContent = mark === "." ? "" : mark;
-      cell.ariaLabel = cell.title = `${one.name}: ${signed(gain)} points, ${WORD[mark]}`;
+      cell.ariaLabel = cell.title = `${one.name}: ${signed(gain)} points, ${finding(one, state.group)}`;
       cell.setAttribute("aria-selected", place === state.head);
       cell.tabIndex = place === state.head ? 0 : -1;
     });
@@ -95,7 +103,7 @@ const explore = (sweeps) => {
     const placebo = now().placebos.find(([layer]) => layer === one.layer);
     const facts = [
       ["Gain, by itself", value("gain"), " (", value("low"), " to ", value("high"), ")"],
-      ["Test", `${WORD[one.marks[0]]}, p over all heads ${one.adjusted < 0.001 ? "" : "= "}`, value("adjusted", one.adjusted < 0.001 ? "< 0.001" : one.adjusted.toFixed(3))],
+      ["Test", `${finding(one, 0)}, p over all heads ${one.adjusted < 0.001 ? "" : "= "}`, value("adjusted", one.adjusted < 0.001 ? "< 0.001" : one.adjusted.toFixed(3))],
       placebo && ["Placebo", "best of its layer: ", number("gains", "placebo", placebo[2], placebo[1], signed(placebo[1]))],
       one.mode && ["Failure", `mostly: ${one.mode}`],
       one.removed && ["Removed", "for good, in a compression below"],
