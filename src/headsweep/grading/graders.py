@@ -184,11 +184,11 @@ def same_number(answer: str, gold: str) -> bool:
     """Return whether two numbers are equal within a millionth; integers must be identical.
 
     Numbers are those of `number`; the answer may have a name before it and a unit behind it. A gold
-    answer that is no number has to be given as it is.
+    answer that is written otherwise, such as ``3,5``, has to be given as it is.
     """
     first, second = final_number(answer), number(gold)
     if second is None:
-        return same_text(answer, gold)
+        return any(map(str.isdecimal, gold)) and same_text(answer, gold)  # "nan" is no answer
     if first is None:
         return False
     if first.denominator == second.denominator == 1:
