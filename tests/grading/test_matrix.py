@@ -40,7 +40,7 @@ EQUAL = {
         ("five", "5", False),
         ("1/0", "1", False),
         ("nan", "nan", False),
-        ("1e999", "1e999", False),
+        ("1e999", "1e999", True),
         ("9" * 100_000, "9", False),
     ],
     ("gsm8k", "authors"): [  # within a ten-thousandth
