@@ -85,12 +85,10 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
         "placebos": placebos[["layer", "placebo"]].assign(row=placebos.index).values.tolist(),
         "store": str(files[str(BASE)].parent),
     }
-    room -= len(script(data))
     base = _answers(files[str(BASE)], z)
     questions = _questions(file(QUESTIONS), z, base)
-    shown = _shown(
-        z[list(files)].to_numpy(), [len(script(variant)) for variant in questions], room // 2
-    )
+    sizes = [len(script(question)) for question in questions]
+    shown = _shown(z[list(files)].to_numpy(), sizes, (room - len(script(data))) // 2)
     data["questions"] = [questions[place] for place in shown]
     data["subject"] = subjects[shown].tolist()
     data["level"] = z["level"].fillna(0).astype(int).iloc[shown].tolist()
@@ -99,7 +97,7 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     base = [base[place] for place in shown] if base else []
     for head in heads:
         head["bits"] = _bits(z[head["name"]])
-    room -= len(script([data["questions"], [head["bits"] for head in heads]]))
+    room -= len(script(data))
     for head in sorted(heads, key=lambda head: -head["gain"]):
         answers = _answers(files[head["name"]], z) if room > 0 else []
         if answers and base:
