@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from recomputed import compressions, families, heads, published, selectors
+from recomputed import compressions, families, heads, maps, published, selectors
 from recomputed.run import Run
 
 _N = r"([+−]?[\d,.]*\d)"
@@ -25,6 +25,7 @@ _ENDS = ["difference", "low", "high"]
 # What begins a line, by topic; what is found in it, and the names of its numbers.
 _TOPICS = {
     "heads": r"(Best of \d+|One head): .* points, ",
+    "map": r"Best of \d+: .* nats, ",
     "sampling": r"\d answers, ",
     "question": r"Against shuffled questions",
     "families": r"answers' tokens",
@@ -40,6 +41,12 @@ _SAID = {
         (rf", {_N} questions; {_N} hurt", ["questions", "hurt"]),
         (rf"Gains above {_N} are unlikely", ["bound"]),
         (rf"Gains of {_N} points would likely show", ["shows"]),
+    ],
+    "map": [
+        (rf"Best of {_N}: ", ["heads"]),
+        (rf"Best of \d+: {_N} \({_N} to {_N}\) nats, {_N} q", ["best", "low", "high", "questions"]),
+        (rf"questions; {_N} matter", ["matter"]),
+        (rf"likelihood {_N}\.", ["likelihood"]),
     ],
     "sampling": [
         (rf" on {_N} of {_N}\.", ["many", "entries"]),
@@ -150,6 +157,8 @@ def recomputed(folder, of):
         facts |= families.facts(run, frontier)
     for number, sweep in enumerate(run.config["sweeps"], start=1):
         facts |= heads.facts(run, sweep, f"heads {number}")
+    for name in run.config.get("maps", {}):
+        facts |= maps.facts(run, name)
     if of in run.config["selectors"]:
         facts |= selectors.facts(run, of) | published.likeness(run, of)
     elif of is not None:
