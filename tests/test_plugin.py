@@ -385,6 +385,17 @@ def test_the_last_answers_of_a_batch_never_leave_the_estimate_standing():
     assert (steps[2:] > 4).all()  # and then grows: these answers are longer than others
 
 
+def test_a_download_that_takes_far_longer_than_planned_is_not_guessed():
+    downloads = [Planned("fetch_model", name, 0.0, []) for name in ("first", "second")]
+    pace = replayed(*downloads)
+    pace.start(1, NOW)
+    planned = expected("fetch_model")
+    assert pace.left(NOW + 3.9 * planned) is not None
+    assert pace.left(NOW + 4.1 * planned) is None
+    pace.finish(1, NOW + 20 * planned)
+    assert pace.left(NOW + 20 * planned) > 5 * planned  # what the first took tells of the second
+
+
 def test_a_failed_job_is_still_to_be_done():
     pace = replayed(Planned("a", "1", 0.0, []))
     pace.start(1, NOW)

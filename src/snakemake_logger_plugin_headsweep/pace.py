@@ -28,6 +28,9 @@ _FIRM = 5.0  # weight of the prior scale, in expected seconds
 _SAID = 0.05  # share of a unit's work from which its reported progress is used
 _FIRST = 3  # units that must be done before there is an estimate
 _LONG = 600.0  # core seconds; a unit that takes longer is not guessed before its rule is measured
+_LATE = 4.0
+"""A unit that has taken so many times its expected seconds and reported nothing is not guessed before
+its rule is measured: nobody plans how long a download takes."""
 
 
 class Planned(NamedTuple):
@@ -64,6 +67,11 @@ class Unit:
         if not self.left or (self.done < _SAID and self.spent > self.seconds):
             return 1.0
         return self.done if self.done >= _SAID else 0.0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it is far beyond its plan, and has not said how much of its work is done."""
+        return self.done < _SAID and self.spent > _LATE * self.seconds
 
 
 class Pace:
@@ -131,6 +139,9 @@ class Pace:
         scales = {unit.rule: _scale(rules.get(unit.rule, ()), overall) for unit in open_units}
         left = {unit: _left(unit, scales[unit.rule]) for unit in open_units}
         if any(unit.rule not in rules and seconds > _LONG for unit, seconds in left.items()):
+            return None
+        ended = {unit.rule for unit in self._units if not unit.left}
+        if any(unit.is_late and unit.rule not in ended for unit in open_units):
             return None
         return self._replay(left)
 
