@@ -16,6 +16,7 @@ from headsweep.figures import draw
 from headsweep.frontier import compare
 from headsweep.planning.batches import batches, pool
 from headsweep.planning.store import Store, mark_version
+from headsweep.proof.worlds import coins
 from headsweep.record import RECORD, Stopwatch, find_record, write_record
 from headsweep.safe_files import write_csv, write_table
 from headsweep.sprint import choosing, evaluation
@@ -106,12 +107,12 @@ def _fill_selector(config, file, section):
     of_choice += ["pass_at_1", "pass_at_4", "mean_pass"]
     settings = [("sphere", "mean", 0, True), ("ball", "mean", 0, False)]
     of_n = ["1", "2", evaluation.MEAN]
-    weighed = product(["SPRINT"], ["test"], [evaluation.WHOLE_POOL], evaluation.IGNORING, of_n)
+    weighed = product(["SPRINT"], evaluation.IGNORING, of_n)
     readings = product(["sphere, λ = 0.1"], ["sphere"], ["mean"], of_n, ["sphere, λ = 0"])
     of_reading = ["reading", "geometry", "embedder", "n", "against"]
     shortlists = [("joint cover", 16, 16, True), ("joint cover", 32, 16, False)]
     rules = product(["SPRINT"], [choosing.MAJORITY, choosing.VERIFIER], [1, 8, 16])
-    of_weighed = ["method", "questions", "pool", "against", "n"]
+    of_weighed = ["method", "against", "n"]
     alike = pd.DataFrame({"question_id": asked, "degree": "none", "training_id": None})
     tables = {
         paths.CHOICE: numbers(settings, of_setting, of_choice),
@@ -240,3 +241,16 @@ def write(config, *, figures=True):
             draw.draw(config, kind, name)
     if figures and config.sweeps:
         draw.draw(config, "run")
+
+
+def gaining(draw, questions, heads, changed, gain):
+    """Return coins of which the first head, which changes as many outcomes, gains so much.
+
+    `gain` is its true gain, `changed` the share of outcomes that each head changes; fractions.
+    """
+    outcomes = coins(draw, questions, heads, changed)
+    base = outcomes[:, 0]
+    # Of the outcomes changed, (changed + gain) / 2 of all questions were wrong before.
+    chances = np.where(base, changed - gain, changed + gain)
+    outcomes[:, 1] = base ^ (draw.random(questions) < chances)
+    return outcomes

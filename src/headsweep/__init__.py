@@ -12,7 +12,7 @@ _PLACES = {
     "compare": "tool.referee.compare",
     "export_gguf": "models.gguf_export.export_gguf",
     "grade": "grading.verdicts.grade",
-    "load": "tool.run.load",
+    "load": "tool.run.Run",
     "load_model": "models.load.load_checkpoint",
     "prune": "compression.pruning.prune",
     "prune_and_recover": "recovery.prune.prune_and_recover",

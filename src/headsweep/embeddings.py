@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
-from headsweep.errors import ModelError
+from headsweep.errors import ModelError, cause_of
 from headsweep.models.embedder import MODULES, check_embedder
+from headsweep.models.geometry import most_tokens
 from headsweep.models.load import check_device, load_weights
 from headsweep.models.source import download, local_folder
 
@@ -60,9 +61,8 @@ class MeanOfTokens:
         self.tokenizer = tokenizer
         self._model = model.get_encoder() if model.config.is_encoder_decoder else model
         self._accepted = set(inspect.signature(self._model.forward).parameters)
-        positions = getattr(model.config, "max_position_embeddings", -1)
-        if positions != -1:  # -1: XLNet has no limit
-            tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+        if limit := most_tokens(model.config):
+            tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
         tokenizer.padding_side = "right"  # absolute positions do not depend on the batch
         if tokenizer.pad_token is None:  # any token will do: padding is masked out
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
@@ -124,7 +124,7 @@ def load_embedder(folder: str | Path) -> Embedder:
     except ModelError:
         raise
     except Exception as error:  # many formats, each with its own errors
-        cause = " ".join(str(error).split())[:200]
+        cause = cause_of(error, 200)
         raise ModelError(
             f"embedder {folder} cannot be read ({cause}); name a sentence-transformers model or a "
             f"transformer with its tokenizer"

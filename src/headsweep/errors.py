@@ -37,10 +37,6 @@ class HeadsweepError(Exception):
         )
         super().__init__("".join(shown))
 
-    def __str__(self) -> str:
-        """The message in one line, whatever values it names."""
-        return " ".join(super().__str__().splitlines())
-
 
 class ConfigError(HeadsweepError):
     """A config that cannot be run: unknown key, wrong type, value out of range."""

@@ -136,5 +136,5 @@ def aligned(rows: Sequence[Sequence[str]], left: int) -> str:
 
 
 def duration(hours: float) -> str:
-    """Return hours in words, as in ``12 min`` or ``3.4 h``."""
+    """Return hours in words, as in ``12.0 min`` or ``3.4 h``."""
     return f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"

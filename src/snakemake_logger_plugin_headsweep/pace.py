@@ -29,8 +29,8 @@ _SAID = 0.05  # share of a unit's work from which its reported progress is used
 _FIRST = 3  # units that must be done before there is an estimate
 _LONG = 600.0  # core seconds; a unit that takes longer is not guessed before its rule is measured
 _LATE = 4.0
-"""A unit that has taken so many times its expected seconds and reported nothing is not guessed before
-its rule is measured: nobody plans how long a download takes."""
+"""A unit that has taken so many times its expected seconds and reported nothing is not guessed
+before its rule is measured: nobody plans how long a download takes."""
 
 
 class Planned(NamedTuple):

@@ -90,6 +90,8 @@ REFUSED = [
     (("q.csv", b"q,a,topic,grade\nx,1,t\n"), "line 2 has more or fewer cells than the header"),
     (("q.csv", b"q,a,topic,grade\nx,,t,2\n"), 'line 2: a is "", not a non-empty text or number'),
     (("q.csv", b"q,a,topic,grade\nx,1,t,7\n"), "line 2: grade is .*, not a number from 1 to 5"),
+    (("q.csv", b"q,a,topic,grade\nx,1,Overall,2\n"), "topic is .Overall., not another name: this"),
+    (("q.csv", b"q,a,topic,grade\nx,1,Level 3,2\n"), "topic is .Level 3., not another name: this"),
     (("q.csv", b'q,a,topic,grade\n"x,1,t,2\n'), "is not CSV in UTF-8"),
     (("q.csv", b"q,a,topic,grade\n\xff"), "is not CSV in UTF-8"),
     (("q.csv", b"q,a,topic,a\nx,1,t,2\n"), "line 1 names the column 'a' twice; rename one"),

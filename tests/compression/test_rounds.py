@@ -267,7 +267,7 @@ def test_what_is_trained_from_scratch_has_a_layout_a_rate_and_a_length_of_its_ow
 
 def test_what_cannot_be_done_is_said_before_anything_is_trained(run, monkeypatch):
     monkeypatch.delattr(rounds, "train")
-    few = "ratio 0.1 removes 0 of 8 heads, but with unit: group 1 go together; raise the ratio"
+    few = "ratio 0.1 removes nothing of 8 heads, of which 1 go at once; raise it"
     many = "7 heads cannot go: 6 can, as each of 2 layers keeps 1 of its own; lower the ratio"
     for ratio, message in ((0.1, few), (0.9, many)):
         with pytest.raises(ModelError, match=f"^{message}$"):

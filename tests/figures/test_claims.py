@@ -241,11 +241,11 @@ def test_luck_and_gains_are_held_against_the_same_number(monkeypatch):
     most = audit(table, seed=0)["pairs"]["most"].to_numpy()
     drawn_pairs = []
 
-    def drawn(sizes, *_):
+    def drawn(pairs, *_):
         """Return gains of a model's pairs: in half of the draws all are a little above `most`."""
         before = sum(drawn_pairs)
-        drawn_pairs.append(len(sizes))
-        limits = most[before : before + len(sizes)]
+        drawn_pairs.append(len(pairs))
+        limits = most[before : before + len(pairs)]
         return np.tile([limits, limits + 1e-6], (2000, 1))
 
     monkeypatch.setattr("headsweep.analysis.published.gains_by_chance", drawn)

@@ -31,7 +31,7 @@ from headsweep.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_COLUMN
 from headsweep.maps.outcomes import HEADS as OUTCOMES_OF_HEADS
 from headsweep.planning.exhibits import EMPTY
 from headsweep.report import sections
-from headsweep.sprint.methods import ORACLE
+from headsweep.sprint.methods import ORACLE, RANDOM, SPRINT, is_sampling
 from headsweep.variants import BASE, heads
 
 DRAWN = ("violins", "levels", "heatmap_demo_L05", "pass_at_n_math", "agreement_demo")
@@ -105,6 +105,17 @@ def test_pass_at_n_has_the_paper_s_methods_and_compares_nothing_with_fewer_answe
     shown = paired[paired["n"].isin([1, 4, 16]) & ~short & (paired["method"] != ORACLE)]
     assert len([line for line in right.lines if len(line.get_xdata()) == 2]) - 1 == len(shown)
     assert "SPRINT 84.0%" in figure.alt
+
+
+def test_a_curve_that_ends_early_is_named_where_it_ends():
+    table, paired = simulation.simulated_curves()
+    beyond = table["method"].eq("random heads") & table["n"].gt(4)
+    figure = drawn(curves, table[~beyond], paired, 61)
+    last = 100 * table[table["method"].eq("random heads") & table["n"].eq(4)]["pass_at_n"].iloc[0]
+    assert f"random heads {last:.1f}% with 4" in figure.alt
+    assert "At N = 16" in figure.alt
+    (named,) = [text for text in figure.image.axes[0].texts if text.get_text() == "random heads"]
+    assert named.xy == (4, pytest.approx(last))
 
 
 def test_equal_gains_no_levels_and_a_single_head_are_drawn_and_names_are_no_formulas(z):
@@ -255,7 +266,9 @@ def test_families_have_the_same_hues_on_the_page_and_in_print():
 
 
 def test_methods_differ_in_colour_and_in_grey_and_all_text_and_lines_are_legible():
-    lines = [style.method_line(method) for method in simulation.METHODS]
+    line_of = {method: style.method_line(method) for method in simulation.METHODS}
+    curves_of = [name for name in line_of if name in (SPRINT, RANDOM) or is_sampling(name)]
+    lines = [line_of[name] for name in curves_of]
     assert {line.color for line in lines[1:4]} == set(style.ORANGE)
     assert max(lines, key=lambda line: line.width) is lines[0]
     for first, second in itertools.combinations(lines, 2):
@@ -264,7 +277,7 @@ def test_methods_differ_in_colour_and_in_grey_and_all_text_and_lines_are_legible
     assert abs(contrast("#777777", "#ffffff") - 4.48) < 0.01  # by WCAG 2, of 1 to 21
     assert contrast(style.INK, style.SURFACE) > 7
     assert contrast(style.MUTED, style.SURFACE) > 4.5
-    assert all(contrast(line.color, style.SURFACE) > 3 for line in lines)
+    assert all(contrast(line.color, style.SURFACE) > 3 for line in line_of.values())
     for position in np.linspace(0, 1, 41):
         cell = style.DIVERGING(position)[:3]
         assert contrast(style.legible(cell), cell) > 4.5

@@ -276,7 +276,9 @@ def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(
     assert len(engines()) == 3
 
 
-def test_a_model_that_cannot_be_loaded_is_the_jobs_error_and_an_idle_engine_leaves(served):
+def test_a_model_that_cannot_be_loaded_is_the_jobs_error_and_an_idle_engine_leaves(
+    served, monkeypatch
+):
     file = Path(paths.MODEL.format(model=key(served, "models", "tiny")))
     right = file.read_text(encoding="utf-8")
     file.write_text('{"folder": "absent/model"}', encoding="utf-8")
@@ -287,7 +289,8 @@ def test_a_model_that_cannot_be_loaded_is_the_jobs_error_and_an_idle_engine_leav
     wait_until(lambda: not engines())
     moved.rename(folder)
     file.write_text(right, encoding="utf-8")
-    client.ask(work_on(served), BASE, cores=1, idle=0.5)
+    monkeypatch.setattr(client, "IDLE_SECONDS", 0.5)
+    client.ask(work_on(served), BASE, cores=1)
     wait_until(lambda: not engines() and not sockets.names())
     assert client.status() == []
 

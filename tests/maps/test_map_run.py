@@ -28,7 +28,7 @@ from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section
 from headsweep.report.maps import mapped
-from headsweep.safe_files import write_table
+from headsweep.safe_files import write_csv, write_table
 from headsweep.tables import ACCURACY, GRADIENTS, SCORES
 from headsweep.text import nats
 from headsweep.tool.store import files_of
@@ -141,6 +141,29 @@ def test_a_map_of_solutions_alone_says_nothing_of_right_answers(config, strength
     verdict = of_map(config)
     assert f"{verdict.mark} {verdict.answer}" == wanted
     assert "nats a token" in str(verdict.effect)
+    # Its solutions may rank gains; of preference and likelihood it has nothing.
+    table = pd.read_csv(file := Store(config).path(paths.MAP, map="known", table="foretold"))
+    assert set(table["outcome"]) == {"solutions"}
+    table.loc[table["estimate"] == "scored", ["correlation", "low", "high"]] = [0.9, 0.8, 0.95]
+    write_csv(file, table)
+    rewrite_checksums(file)
+    assert str(of_map(config).so) == "The map ranks gains (ρ): solutions 0.90."
+
+
+def test_a_head_that_is_shown_stands_in_the_verdict_whatever_another_one_changed(config):
+    put_scores(config)
+    write_tables(config, "known")
+    audited(config)
+    file = Store(config).path(paths.MAP, map="known", table="heads")
+    table = pd.read_csv(file)
+    shown = table[(table["outcome"] == "preference") & (table["variant"] == HELPS)].index[0]
+    noisy = table[(table["outcome"] == "preference") & (table["variant"] == "L00H00")].index[0]
+    table.loc[noisy, ["change", "band_low", "band_high", "adjusted"]] = [9.0, -1.0, 19.0, 0.3]
+    write_csv(file, table)
+    rewrite_checksums(file)
+    effect = str(of_map(config).effect)
+    assert effect.startswith("Best shown, of 24: ")
+    assert nats(table.loc[shown, "change"]) in effect
 
 
 def test_a_map_is_held_against_the_gains_under_every_decoding_of_one_question_set(

@@ -83,6 +83,18 @@ def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(conf
     assert len({text.prompt for text in chosen.texts}) == 1
 
 
+def test_a_solution_that_the_model_has_no_positions_for_is_left_out(config, tokenizer, caplog):
+    pairs = choose_pairs(config, "known")
+    texts = choose_texts(config, "known", tokenizer, pairs).texts
+    (solution,) = [text for text in texts if text.kind == "solution"]
+    whole = len(solution.prompt) + len(solution.tokens)
+    assert choose_texts(config, "known", tokenizer, pairs, whole).counts["solutions"] == 1
+    assert "left out" not in caplog.text
+    fewer = choose_texts(config, "known", tokenizer, pairs, whole - 1)
+    assert fewer.counts == {"questions": 4, "pairs": 2, "solutions": 0}
+    assert "1 reference solutions are left out" in caplog.text
+
+
 def test_a_map_without_texts_is_refused(config, tokenizer):
     known = config.maps["known"].model_copy(update={"sampling": ()})
     bare = config.model_copy(update={"maps": {"known": known}})

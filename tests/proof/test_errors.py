@@ -12,13 +12,14 @@ from scipy.stats import beta
 
 import simulation
 from headsweep.analysis.gains import head_tests, shown
-from headsweep.proof.worlds import coins, experts, gaining
+from headsweep.proof.worlds import coins, experts
 from headsweep.sprint import evaluation
 from headsweep.sprint.evaluation import MEAN, SHUFFLED
 from headsweep.sprint.methods import COVER, SPRINT
 from headsweep.sprint.rankers import greedy_cover
 from headsweep.statistics.answers import pass_at_n_ordered
 from headsweep.variants import BASE, heads
+from simulation import gaining
 
 NIGHTLY = "HEADSWEEP_NIGHTLY" in os.environ
 DRAWS, FEW = (1000, 1000) if NIGHTLY else (40, 8)

@@ -9,9 +9,10 @@ import pytest
 from headsweep.errors import ConfigError
 from headsweep.proof.judging import Findings, judge
 from headsweep.proof.planting import COINS, EXPERTS, SABOTAGED, SEALED, WHOLE, opened, plant
-from headsweep.proof.worlds import coins, experts, gaining
+from headsweep.proof.worlds import coins, experts
 from headsweep.record import digest_of
 from headsweep.safe_files import write_json
+from simulation import gaining
 
 SUBJECTS = {f"subject {number}": f"L0{number}H01" for number in range(6)}
 SECRET = {SABOTAGED: "L03H00", EXPERTS: SUBJECTS}

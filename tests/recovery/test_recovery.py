@@ -512,6 +512,7 @@ def test_two_processes_train_as_one(llama, done, tmp_path):
     ("options", "message"),
     [
         ("--steps 3", "--steps is about training; add --recover"),
+        ("-n 5", "-n is about training; add --recover"),
         ("--held-out texts.txt", "--held-out is about training; add --recover"),
         ("--benchmark q.jsonl", "--benchmark is about training; add --recover"),
         ("--recover --text texts.txt --benchmark q.jsonl", "say how answers to q.jsonl are compar"),

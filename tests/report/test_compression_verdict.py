@@ -117,6 +117,7 @@ def timed(*ends):
         ),
         (timed(0.92, 0.8, 1.05), "– no loss", "", f"5.0% fewer parameters. {SHOWN}"),
         (timed(0.92, 0.8, 1.05) | WORSE, "▼ worse", "", "5.0% fewer parameters."),
+        (timed(0.92, 0.8, 1.05) | WORSE | {"whole_removed": None}, "▼ worse", "", ""),
         (
             KNOWN | {"change_trained_low": None, "change_trained_high": None},
             "– too few questions to tell",

@@ -109,7 +109,7 @@ def test_look_alikes_and_unknown_questions_are_counted_and_neither_is_apart(know
 def test_no_difference_has_two_values_whatever_table_it_stands_in(known):
     table = compared(known)
     of_paired = paired(table, known[methods.SPRINT], DEGREES, RESAMPLES)
-    worth = evaluation.embedding_worth(table, known, POOL)
+    worth = evaluation.embedding_worth(table, known)
     worth = worth[worth["method"] == methods.SPRINT].assign(method=worth["against"])
     both = of_paired.assign(n=of_paired["n"]).merge(worth, on=["method", "n"])
     assert set(both["method"]) == {methods.POOL, methods.COVER}
@@ -225,7 +225,7 @@ def test_shuffling_is_told_from_the_question_only_where_rankings_know_it():
 
 
 def test_the_worth_of_the_question_has_the_means_of_both_methods(known, scores):
-    table = evaluation.embedding_worth(compared(known), known, POOL)
+    table = evaluation.embedding_worth(compared(known), known)
     assert table["method"].unique().tolist() == [methods.SPRINT, methods.NEAREST]
     assert set(table["against"]) == {SHUFFLED, methods.COVER, methods.POOL}
     np.testing.assert_allclose(table["sprint"] - table["other"], table["difference"])

@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from headsweep.cli import main
@@ -34,8 +35,8 @@ def test_a_number_that_is_not_whole_mixes_its_neighbours():
 
 @pytest.mark.parametrize(("n", "contested", "tries"), [(124, 31.4, 32), (38, 12.0, 11)])
 def test_it_is_the_chance_that_the_audit_draws(n, contested, tries):
-    one = np.ones(1, dtype=int)
-    drawn = gains_by_chance(n * one, contested * one, tries * one, 0 * one, 200_000, seed=2)[:, 0]
+    pair = {"subject": ["a"], "n": [n], "contested": [contested], "ordinary": [tries]}
+    drawn = gains_by_chance(pd.DataFrame(pair), 200_000, seed=2)[:, 0]
     luck = best_by_luck(n, contested, tries)
     assert luck.expected == pytest.approx(drawn.mean(), abs=2e-4)
     assert luck.most == pytest.approx(np.quantile(drawn, 0.95))

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from headsweep.statistics.selection import (
@@ -166,12 +167,12 @@ def test_ruinous_heads_are_named_and_left_out():
 
 def test_gains_by_chance_are_those_of_coins_and_layers_share_the_base_model_of_a_group():
     # One question, contested, one layer with two heads: best − base has mean 3/4 − 1/2.
-    one = np.ones(1, int)
-    best = gains_by_chance(one, np.ones(1), 2 * one, 0 * one, 40_000, seed=0)
+    pair = {"subject": ["a"], "n": [1], "contested": [1.0], "ordinary": [2]}
+    best = gains_by_chance(pd.DataFrame(pair), 40_000, seed=0)
     assert best.mean() == pytest.approx(0.25, abs=0.015)
     assert best.var() == pytest.approx(3 / 16 + 1 / 4, abs=0.01)
-    pairs, numbers = np.array([70, 70, 70]), np.array([9.5, 20.0, 20.0])
-    gain = gains_by_chance(pairs, numbers, np.ones(3, int), np.array([0, 0, 1]), 20_000, seed=0)
+    pairs = {"subject": ["a", "a", "b"], "contested": [9.5, 20.0, 20.0]}
+    gain = gains_by_chance(pd.DataFrame(pairs | {"n": 70, "ordinary": 1}), 20_000, seed=0)
     # Two layers have the base model's coins of the smaller one in common, half of their variance.
     correlation = np.corrcoef(gain.T)
     assert correlation[0, 1] == pytest.approx(0.5 * (9.5 / 20) ** 0.5, abs=0.03)

@@ -33,6 +33,16 @@ def written(file, rows):
     return str(file)
 
 
+def test_verdicts_stand_beside_their_answers_whatever_the_index_of_the_rows(tmp_path):
+    rows = pd.DataFrame(ROWS)
+    file, out = tmp_path / "some.parquet", tmp_path / "graded.csv"
+    rows.iloc[1:].to_parquet(file)  # the index begins with 1
+    assert main(["grade", str(file), "--out", str(out)]) == 0
+    found = pd.read_csv(out, dtype=str, keep_default_na=False)
+    assert list(found["cause"]) == CAUSES[1:]
+    assert list(found["answer"]) == list(rows["answer"].iloc[1:].fillna(""))
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_a_file_is_graded_and_its_columns_stay(suffix, tmp_path, capsys):
     file, out = written(tmp_path / f"mine{suffix}", ROWS), tmp_path / "graded.csv"

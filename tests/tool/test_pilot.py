@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,7 +61,7 @@ def config(tmp_path, monkeypatch):
 def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, capsys, monkeypatch):
     small = resolve(parse({**VALUES, "questions": {"test": ONE}, "sweeps": BESIDE}))
     client.begin_run()
-    monkeypatch.setattr(client, "ask", partial(client.ask, idle=3600))  # however slow the pilot is
+    monkeypatch.setattr(client, "IDLE_SECONDS", 3600.0)  # however slow the pilot is
     answer(small, 1, stay=True)  # a run beside it has an engine of the same model here
     (of_run,) = (file.parent.name for file in Path("results/store").glob("tiny-*/*/*/base.parquet"))
     beside = os.environ["HEADSWEEP_RUN"]
@@ -156,8 +155,10 @@ def test_on_a_gpu_what_works_and_is_faster_goes_into_the_run_s_settings(
 ):
     tried = []
 
-    def attempt(little, batch, backend, _):
-        tried.append((backend, little.models["tiny"].backend, len(batch.variants)))
+    def attempt(little, _):
+        backend = little.models["tiny"].backend
+        (batch,) = batches(little)
+        tried.append((backend, len(batch.variants)))
         if little.models["tiny"].graphs == "auto":
             tried.pop()
             raise EngineError(f"{backend}: operation not permitted when stream is capturing")
@@ -174,7 +175,7 @@ def test_on_a_gpu_what_works_and_is_faster_goes_into_the_run_s_settings(
     printed = capsys.readouterr().out
     assert said in printed
     both = ["headsweep"] if values else ["headsweep", "vllm"]
-    assert tried == [(backend, backend, 3) for backend in both]
+    assert tried == [(backend, 3) for backend in both]
     assert f"tiny: {chosen} ran on cuda:0, path flash, check {CHECK}" in printed
     assert "what answers in the run: results/mine/pilot.json" in printed
     run = resolve(parse(asked))
@@ -206,8 +207,8 @@ def test_on_a_gpu_what_works_and_is_faster_goes_into_the_run_s_settings(
 def test_graphs_are_on_in_a_run_whose_pilot_saw_them_pass_and_be_faster(
     config, gpu, monkeypatch, capsys, path, decode, stated, graphs, why
 ):
-    def attempt(little, _, backend, __):
-        if backend == "vllm":
+    def attempt(little, _):
+        if little.models["tiny"].backend == "vllm":
             raise EngineError("it is too old")
         if little.models["tiny"].graphs == "off":
             return trial(500.0, True, path="flash")
@@ -234,7 +235,8 @@ def test_what_the_config_states_or_has_answers_by_is_the_only_one_tried(
 ):
     tried = []
 
-    def attempt(_, __, backend, ___):
+    def attempt(little, _):
+        backend = little.models["tiny"].backend
         tried.append(backend)
         return trial(10.0, backend == "headsweep")
 
@@ -260,8 +262,8 @@ def test_what_the_config_states_or_has_answers_by_is_the_only_one_tried(
 def test_where_nothing_answers_the_pilot_says_why_and_leaves_the_bundle(
     config, gpu, monkeypatch, capsys
 ):
-    def attempt(_, __, backend, ___):
-        raise EngineError(f"{backend}: no kernel image")
+    def attempt(little, _):
+        raise EngineError(f"{little.models['tiny'].backend}: no kernel image")
 
     monkeypatch.setattr(pilot, "attempt", attempt)
     values = {**VALUES, "models": {"tiny": {**REASONER, "device": "auto"}}}

@@ -328,6 +328,19 @@ def test_files_of_each_kind_are_read_as_they_are(suffix, tmp_path):
         pd.testing.assert_frame_equal(table, headsweep.compare(files)[name])
 
 
+@pytest.mark.parametrize("samples", [1000, 1001])
+def test_votes_of_a_thousand_answers_are_counted_and_more_are_refused(samples):
+    rows = [("1", place, place % 2 == 0, f"{place % 2}") for place in range(samples)]
+    names = ["question_id", "sample", "correct", "final_answer"]
+    frame = pd.DataFrame(rows, columns=names)
+    frames = {"old": frame, "new": frame}
+    if samples == 1000:
+        assert headsweep.compare(frames)
+        return
+    with pytest.raises(ConfigError, match="old has 1,001 answers to each question; give 1,000 at"):
+        headsweep.compare(frames)
+
+
 def test_answers_are_graded_where_they_lie():
     golds = [rf"\frac{{{place}}}{{3}}" for place in range(13)]
     answers = [rf"so \boxed{{{place + place % 4 // 3}/3}}" for place in range(13)]

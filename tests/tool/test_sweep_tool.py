@@ -13,7 +13,7 @@ from headsweep import cli
 from headsweep.config import SYSTEM_PROMPT
 from headsweep.errors import ConfigError
 from headsweep.generation import client
-from headsweep.tool.run import load
+from headsweep.tool.run import Run
 from headsweep.tool.sweep import described_questions
 
 HEAD_DIM = 8
@@ -60,7 +60,7 @@ def swept(llama, tmp_path_factory):
 
 
 def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(swept, llama):
-    run = load(swept[0] / "out/results/sweep")
+    run = Run(swept[0] / "out/results/sweep")
     gold = run.questions("questions")["answer"].tolist()
     z = run.z()
     for name, head in (("base", None), ("L01H02", 2), ("L01H05", 5)):
@@ -85,7 +85,7 @@ def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
     assert re.search(r"base model: [\d.]+% of 20 questions", printed)
     gains = r"\nL01H0\d +[\d.]+% +([+−]\d+\.\d|0\.0) +\[ *([+−]\d+\.\d|0\.0), "
     assert len(re.findall(gains, printed)) == 3  # points, not percent
-    run = load(folder / "out/results/sweep")
+    run = Run(folder / "out/results/sweep")
     ranked = sorted(["L01H02", "L01H03", "L01H05"], key=lambda head: -run.z()[head].mean())
     assert [line[:6] for line in printed.splitlines() if line.startswith("L01H")] == ranked
     assert "sweep 'heads': model on questions" in repr(run)
@@ -101,7 +101,7 @@ def test_a_model_of_unequal_layers_is_swept_whole(swept, llama, tmp_path, capsys
     assert cli.main([*command, "--heads", "4", "--out", str(out)]) == 2
     assert "heads: [4]; layer 0 of model has 4; name fewer, or all" in capsys.readouterr().err
     assert cli.main([*command, "--out", str(out)]) == 0
-    run = load(out / "results/sweep")
+    run = Run(out / "results/sweep")
     names = [f"L{layer:02d}H{head:02d}" for layer, most in ((0, 4), (1, 6)) for head in range(most)]
     assert run.heads()["variant"].tolist() == ["base", *names]
     for layer, head in ((0, 3), (1, 5)):

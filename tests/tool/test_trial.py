@@ -102,12 +102,11 @@ def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(li
         EngineError, match=r"the self-check has failed, and .* slowly: dense to mod"
     ):
         trials.measure(half, 1, time.time())
-    (batch,) = batches(half)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     with pytest.raises(EngineError, match=r"^headsweep: .*questions.*missing"):
         Path(Store(half).path(QUESTIONS, questions="test")).unlink()
-        trials.attempt(half, batch, "headsweep", 1)
+        trials.attempt(half, 1)
     (Path("sitecustomize.py")).write_text("import os\nos._exit(9)\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path.cwd()), *sys.path]))
     with pytest.raises(EngineError, match=r"^headsweep: it ended with status 9"):
-        trials.attempt(half, batch, "headsweep", 1)
+        trials.attempt(half, 1)

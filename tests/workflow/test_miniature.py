@@ -9,7 +9,7 @@ import yaml
 
 from headsweep import cli
 from headsweep.errors import ConfigError
-from headsweep.tool.run import load
+from headsweep.tool.run import Run
 from headsweep.tool.solve import Solver
 from mini import MINIATURE, Snakemake, left_over
 from processes import working_in
@@ -41,7 +41,7 @@ def test_a_run_tells_what_the_store_lacks_its_findings_and_its_report(finished):
 
 
 def test_the_selector_of_a_finished_run_solves_questions(finished, capsys):
-    run = load(finished[0] / "results/mini")
+    run = Run(finished[0] / "results/mini")
     rows = run.questions("test").head(4)
     (file,) = run.folder.glob("graded/*/greedy-*/test-*.parquet")
     graded = pd.read_parquet(file).set_index(["question_id", "variant"])["answer"]

@@ -14,6 +14,7 @@ from mini import ROOT, Snakemake, planned
 
 CODER = "qwen2.5-coder-0.5b"
 NAMES = {"laptop": CODER, "frontier-laptop": f"{CODER}-families"}
+NAMES["map-laptop"] = f"{CODER}-map"
 NAMES["math500-laptop"] = "qwen2.5-coder-1.5b-math500"
 
 

@@ -156,12 +156,9 @@ def _best_alpha(compression: Compressed) -> Judgement | None:
     """Judge: no other mixture than 0.5 is as good, with distillation."""
     table = compression.tables["table3a"]
     alphas = [float(alpha) for alpha in table.loc[table["distilled"].eq(True), "alpha"]]
-    distilled = Compressed(
-        compression.title, compression.condition, {"": table[table["distilled"].eq(True)]}
-    )
     gaps: dict[float, WithInterval] = {}
     for alpha in alphas:
-        gap = distilled.estimate("", "gap", alpha=alpha)
+        gap = compression.estimate("table3a", "gap", alpha=alpha, distilled=True)
         if alpha != 0.5 and gap is not None:
             gaps[alpha] = gap
     if not gaps or 0.5 not in alphas:

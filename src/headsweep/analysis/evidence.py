@@ -1,6 +1,6 @@
 """The evidence on the SPRINT paper's claims, of its tables and a run, by prompt and grading."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,15 +12,13 @@ from headsweep.analysis import excess, judges
 from headsweep.analysis import published as papers
 from headsweep.analysis.excess import EASY, HARD, Excess, Statistic
 from headsweep.analysis.facts import Source, rows_of
-from headsweep.analysis.gains import cells, read_z
+from headsweep.analysis.gains import by_layer, cells, read_z
 from headsweep.analysis.judges import Evidence
 from headsweep.config import Config
 from headsweep.planning.batches import placebos
-from headsweep.planning.exhibits import RunFiles
 from headsweep.sprint.evaluation import DIVERSITY, PAIRED
-from headsweep.sprint.methods import SPRINT, is_baseline
+from headsweep.sprint.methods import SPRINT, is_baseline, is_sampling
 from headsweep.statistics.intervals import wilson
-from headsweep.variants import Variant
 
 Rules = tuple[str, str]
 NO_RULES: Rules = ("", "")
@@ -114,22 +112,18 @@ def _measured(
         exhibits = table[table["model"] == model].groupby("layer")["exhibit"].first()
         z, variants = read_z(config, sweep)
         noise = [placebo for placebo in placebos(config, section) if placebo.kind == "noise"]
+        heads_of, noise_of = by_layer(variants), by_layer(noise)
         by_exhibit: dict[bool, list[int]] = {}
-        for layer in RunFiles(config).layers(sweep):
+        for layer in heads_of:
             if layer in exhibits.index:
                 by_exhibit.setdefault(exhibits[layer] == _FIGURE, []).append(layer)
         for is_figure, layers in by_exhibit.items():
-            heads = [_names_in(layer, variants) for layer in layers]
-            others = [_names_in(layer, noise) for layer in layers]
+            heads = [heads_of[layer] for layer in layers]
+            others = [noise_of.get(layer, []) for layer in layers]
             fair = all(len(one) == len(two) for one, two in zip(heads, others, strict=True))
             counted = of_sweep(z, heads, others if fair else [], config.seed, figure=is_figure)
             excesses_of_model[model] = counted | excesses_of_model.get(model, {})
     return excesses_of_model
-
-
-def _names_in(layer: int, variants: Iterable[Variant]) -> list[str]:
-    """Return the names of the variants of a layer."""
-    return [str(variant) for variant in variants if variant.layer == layer]
 
 
 def of_sweep(
@@ -222,7 +216,7 @@ def overhead(costs: pd.DataFrame) -> pd.DataFrame:
     ``n`` and ``overhead``, a share.
     """
     computed = costs[costs["method"] == SPRINT].set_index("n")["computed"]
-    others = costs[costs["method"].str.startswith("sampling")]
+    others = costs[costs["method"].map(is_sampling)]
     more = computed.reindex(others["n"]).to_numpy() / others["computed"] - 1
     return others[["method", "n"]].assign(overhead=more).dropna()
 

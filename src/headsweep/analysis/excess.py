@@ -1,14 +1,14 @@
 """Which gains of heads exceed those of placebos or, without placebos, those by chance.
 
 Every change of a model helps on some questions, so many heads "gain" even if pruning has no effect
-at all. Each count of heads (`STATISTICS`) is therefore compared with the same count of as many
+at all. Each count of heads (`Statistic`) is therefore compared with the same count of as many
 noise placebos. A sweep without placebos is compared with the more generous of two models of chance.
 One flips all differences of a question together: a gain is as likely as a loss. In the other,
 changes meet right and wrong answers at random, as a perturbation does that knows nothing of the
 answer: it gains where the base model is mostly wrong.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -204,17 +204,9 @@ def printed(
     that of `headsweep.statistics.selection.heads_by_chance`.
     """
     drawn: dict[str, list[np.ndarray]] = {}
-    for pair, of_heads in _drawn(pairs, resamples, seed):
+    for pair, of_heads in heads_by_chance(pairs, resamples, seed):
         drawn.setdefault(str(pairs["subject"].iloc[pair]), []).append(of_heads.T)
     return [_by_chance(float(statistic(gains)), [statistic(drawn)]) for statistic in statistics]
-
-
-def _drawn(
-    pairs: pd.DataFrame, resamples: int, seed: int
-) -> Iterator[tuple[int, Float[np.ndarray, "heads resamples"]]]:
-    n, questions = pairs["n"].to_numpy(), pairs["contested"].to_numpy()
-    groups = pd.factorize(pairs["subject"])[0]
-    return heads_by_chance(n, questions, pairs["ordinary"].to_numpy(), groups, resamples, seed)
 
 
 def _by_chance(of_heads: float, nulls: Sequence[np.ndarray]) -> Excess:

@@ -166,8 +166,8 @@ class Source:
         return self.of(rows[(rows[list(wanted)] == pd.Series(wanted)).all(axis=1)])
 
     def query(self, wanted: str) -> "Source":
-        """Return the rows of a `pandas.DataFrame.query`; all if it is empty."""
-        return self.of(self.rows.query(wanted)) if wanted else self
+        """Return the rows of a `pandas.DataFrame.query`."""
+        return self.of(self.rows.query(wanted))
 
     def of(self, rows: pd.DataFrame) -> "Source":
         """Return some of its rows as a source."""

@@ -195,10 +195,10 @@ def controls(
     placebos are compared with its heads, numeric ones with all. `noise` is the logit gap below
     which rounding can change the order; the seed decides sign patterns and splits.
     """
-    layers = _by_layer(variants)
+    layers = by_layer(variants)
     numeric = [str(placebo) for placebo in placebos if placebo.kind == "numeric"]
     others = {
-        "placebo": _by_layer([placebo for placebo in placebos if placebo.kind == "noise"]),
+        "placebo": by_layer([placebo for placebo in placebos if placebo.kind == "noise"]),
         "numeric": dict.fromkeys(layers, numeric),
     }
     tested = head_tests(z, graded, variants, seed)
@@ -260,7 +260,7 @@ def shown(heads: pd.DataFrame, sign: int) -> pd.DataFrame:
     return shown_heads.sort_values("gain", ascending=sign < 0, kind="stable")
 
 
-def _by_layer(variants: Sequence[Variant]) -> dict[int, list[str]]:
+def by_layer(variants: Sequence[Variant]) -> dict[int, list[str]]:
     """Return the names of the variants by layer; those without a layer are left out."""
     layers = groupby(variants, key=lambda variant: variant.layer)
     return {layer: list(map(str, members)) for layer, members in layers if layer is not None}

@@ -183,14 +183,7 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
     for place, (model, of_model) in enumerate(table.groupby("model", sort=False)):
         exhibits = of_model.groupby("exhibit", sort=False)
         pairs = pd.concat([pairs_of(part).assign(exhibit=str(name)) for name, part in exhibits])
-        best = gains_by_chance(
-            pairs["n"].to_numpy(),
-            pairs["contested"].to_numpy(),
-            pairs["ordinary"].to_numpy(),
-            pd.factorize(pairs["subject"])[0],
-            _RESAMPLES,
-            seed + place,
-        )
+        best = gains_by_chance(pairs, _RESAMPLES, seed + place)
         pairs = pairs.drop(columns=["contested", "ordinary"])
         most = pairs["most"].to_numpy() + _TOLERANCE
         pairs = pairs.assign(model=str(model), beyond=pairs["gain"] > most)

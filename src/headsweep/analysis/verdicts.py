@@ -127,10 +127,12 @@ def _map(config: Config) -> Iterator[ReportVerdict]:
         if not changes:
             continue
         helps = changes.query(f"adjusted < {SIGNIFICANCE} and change > 0")
-        best = changes.of(changes.rows.loc[[changes.rows["change"].idxmax()]])
+        best = _largest(helps or changes)
         matter = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {SIGNIFICANCE}")
         unit = "nats" if preference else "nats a token"
-        said = f"Best of {{heads}}: {{change}} {unit}, {{questions}} questions"
+        is_best = best.value("change") == _largest(changes).value("change")
+        of_which = "Best of {heads}" if is_best else "Best shown, of {heads}"
+        said = f"{of_which}: {{change}} {unit}, {{questions}} questions"
         said += "; {matter} matter." if pruned.where(outcome=outcomes.LIKELIHOOD) else "."
         if len(config.maps) > 1:
             said = "{subject}. " + said
@@ -153,11 +155,17 @@ def _map(config: Config) -> Iterator[ReportVerdict]:
         yield ReportVerdict("heads", mark, answer, sentence, _foretells(config, name))
 
 
+def _largest(changes: Source) -> Source:
+    """Return the row of the largest change."""
+    return changes.of(changes.rows.loc[[changes.rows["change"].idxmax()]])
+
+
 def _foretells(config: Config, name: str) -> Sentence:
     """Say whether a map's outcomes rank measured gains, on the first questions that tell."""
     table = Source.read(config, paths.MAP, map=name, table="foretold").where(estimate="scored")
     parts = []
-    looked_at = (outcomes.PREFERENCE, outcomes.LIKELIHOOD)
+    sampled = table.where(outcome=outcomes.LIKELIHOOD)
+    looked_at = [outcomes.PREFERENCE, outcomes.LIKELIHOOD] if sampled else [outcomes.SOLUTIONS]
     for outcome in looked_at:
         row = table.where(outcome=outcome).query("low == low")
         if row and _ranks(row, len(looked_at)):
@@ -229,7 +237,7 @@ def _question(config: Config) -> Iterator[ReportVerdict]:
     cover = {}
     for name in config.selectors:
         table = Source.read(config, paths.EMBEDDING_VALUE, evaluation.TESTED, selector=name)
-        of_sprint = table.where(method=SPRINT, questions="test", pool=evaluation.WHOLE_POOL, n=MEAN)
+        of_sprint = table.where(method=SPRINT, n=MEAN)
         shuffled.append(Comparison(name, of_sprint.where(against=evaluation.SHUFFLED)))
         cover[name] = of_sprint.where(against=COVER)
     if not shuffled:
@@ -323,7 +331,8 @@ def _compression(config: Config) -> Iterator[ReportVerdict]:
             change = causal.number(column, "points")
             template = f"{{said}} Causal scores{once}: {{change}}."
             said = Sentence(template, said=said, change=change)
-        so = row.say("{saved} fewer parameters.", saved=Cell("whole_removed", "percent"))
+        saved = row.number("whole_removed", "percent")
+        so = Sentence("{saved} fewer parameters.", saved=saved) if saved else Sentence("")
         if is_narrow(row.value("test_time"), row.value("test_time_high")):
             so = row.say(
                 "Test time: ×{test_time}.",
@@ -332,7 +341,8 @@ def _compression(config: Config) -> Iterator[ReportVerdict]:
         if causal and mark == "–" and row.number(low):  # a verdict is short: the page has the rest
             so = Sentence("")
         so = unless_shown(mark, row, so, ends=(low, high))
-        answer = f"{100 * row.value('ratio'):g}% of heads gone: {told}"
+        gone = row.value("heads_removed") / row.value("heads")  # less than the ratio if it stopped
+        answer = f"{100 * gone:.0f}% of heads gone: {told}"
         yield ReportVerdict("compression", mark, answer, said, so)
 
 

@@ -13,11 +13,10 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from headsweep.config.compression import Encoder
+from headsweep.config.compression import CONTEXT, Encoder
 from headsweep.models.load import TextEncoder
 
 _SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-_CONTEXT = 512  # words, special tokens included
 
 
 def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncoder:
@@ -34,7 +33,7 @@ def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncod
         intermediate_size=settings.intermediate,
         hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
-        max_position_embeddings=_CONTEXT + tokenizer.pad_token_id + 1,
+        max_position_embeddings=CONTEXT + tokenizer.pad_token_id + 1,
         type_vocab_size=1,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.cls_token_id,
@@ -62,5 +61,5 @@ def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerF
         special_tokens=[(start, entries.index(start)), (end, entries.index(end))],
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, model_max_length=_CONTEXT, padding_side="right", **_SPECIAL
+        tokenizer_object=tokenizer, model_max_length=CONTEXT, padding_side="right", **_SPECIAL
     )

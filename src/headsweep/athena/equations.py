@@ -233,7 +233,7 @@ def _convert(tree: ast.expr, text: str, room: int) -> Equation:
     match tree:
         case ast.Constant(float(value)):
             return Constant(value)
-        case ast.Name(name):
+        case ast.Name(name) if name[1:].isdecimal():  # not inf, of hundreds of digits
             return Number(int(name[1:]))
         case ast.UnaryOp(ast.USub(), operand):
             return Negation(_convert(operand, text, below))

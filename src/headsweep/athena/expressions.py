@@ -171,7 +171,7 @@ class Expressions:
 class Expander:
     """The expansion of one problem, depth by depth.
 
-    After each call of `candidates` the caller appends the accepted ones, new ones only and at most
+    After each call of `expand` the caller appends the accepted ones, new ones only and at most
     `room`, to `thoughts`.
     """
 

@@ -36,7 +36,7 @@ from headsweep.athena.problems import complexity
 from headsweep.config.compression import Solver, Training
 from headsweep.errors import BenchmarkError, ModelError, TableError
 from headsweep.models.geometry import HeadGeometry, evaluating
-from headsweep.models.learner import WHOLE, JudgedAnswer, Terms, move, quantised
+from headsweep.models.learner import WHOLE, JudgedAnswer, Terms, move
 from headsweep.models.load import load_encoder
 from headsweep.record import read_json, read_tensors
 from headsweep.safe_files import atomic, write_json
@@ -265,10 +265,6 @@ class MathSolver:
                     module.reset_parameters()
             nn.init.normal_(athena.head.constants)
         return self.with_network(athena.to(device)), self.settings.training
-
-    def quantised(self) -> "MathSolver":
-        """Return a copy whose linear layers, also the thought head's, have 8-bit weights."""
-        return self.with_network(quantised(self.network))
 
     def finished(self) -> "MathSolver":
         """Return the solver: its type is float32."""

@@ -19,7 +19,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     about = "Time one sweep with the published method, with its rivals and with the engine."
     sweep = targets.add_parser("sweep", help=about, description=about)
     sweep.add_argument("--model", default="demo", help="a folder, or 'demo' (default)")
-    shape = "demo: the model as it is; else it is embedded into a larger one that answers alike"
+    shape = "demo: the model as it is; 46m: embedded into a larger one that answers alike; "
+    shape += "qwen2.5-1.5b: random weights of that shape"
     _add(sweep, "shape", "demo", shape, choices=("demo", "46m", "qwen2.5-1.5b"))
     _add(sweep, "heads", 24, "heads to prune, one at a time", type=count)
     _add(sweep, "questions", 200, "generated questions that each pruned model answers", type=count)

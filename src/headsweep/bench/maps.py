@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+from headsweep.bench.baselines import Costs
 from headsweep.benchmarks.sources import read_source
 from headsweep.config import Decoding, Questions
 from headsweep.errors import ModelError
@@ -112,20 +113,13 @@ def work(
         variants: of each text.
         layer: up to which all variants share one row; None: each has a row of its own.
     """
-    model = loaded.model
-    outputs = model.get_output_embeddings().weight.numel()
-    names = ("embed_tokens", "lm_head")
-    inner = sum(
-        parameter.numel()
-        for name, parameter in model.named_parameters()
-        if parameter.ndim > 1 and not any(embedding in name for embedding in names)
-    )
-    depth = len(loaded.geometry.layers)
+    costs = Costs.of(loaded)
     shared = 0 if layer is None else layer
-    passes = shared / depth + variants * (depth - shared) / depth
+    layers = shared + variants * (costs.layers - shared)
     fed = sum(len(text.prompt) + len(text.tokens) - 1 for text in texts)
     logits = variants * sum(len(text.tokens) for text in texts)
-    return Work(2.0 * inner * fed * passes, 2.0 * outputs * logits)
+    inner = costs.projections + costs.rest
+    return Work(float(layers * inner * fed), float(costs.logits * logits))
 
 
 @torch.inference_mode()

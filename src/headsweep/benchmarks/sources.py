@@ -61,6 +61,8 @@ _WITHOUT_ANSWER = {
 _TWICE = {"test/precalculus/24307.json"}
 """MATH has this problem twice, under two ids; PRM800K gave both rows the same id."""
 
+_GROUP = re.compile(r"Overall|Level \d")
+"""What tables call groups of all subjects."""
 _MISSING = re.compile(r"[+-]?(?:nan|inf)|null", re.IGNORECASE)
 """What programs write in place of a number or text that is not there."""
 
@@ -251,21 +253,29 @@ def _question(
         answer = None
     else:
         raise wrong("answer", "an answer")
-    level = row[columns.level] if columns.level else None
-    if isinstance(level, str):  # in CSV every cell is text
-        level = int(level) if level.strip().isdecimal() else level.strip() or None
+    level = _level(row[columns.level]) if columns.level else None
     if level is not None and (type(level) is not int or not 1 <= level <= 5):
         raise wrong(columns.level or "", "a number from 1 to 5, or null")
+    subject = text(columns.subject) if columns.subject else None
+    if subject and _GROUP.fullmatch(subject):
+        raise wrong(columns.subject or "", "another name: this is a group of all subjects")
     return {
         "question_id": question_id,
         "split": questions.split,
-        "subject": text(columns.subject) if columns.subject else None,
+        "subject": subject,
         "level": level,
         "question": text(columns.question, number=False),
         "answer": answer,
         "solution": solution,
         "source_row": index,
     }
+
+
+def _level(value: Any) -> Any:
+    """Return a level's number, if it is one; in CSV every cell is text."""
+    if not isinstance(value, str):
+        return value
+    return int(value) if value.strip().isdecimal() else value.strip() or None
 
 
 def _short(value: Any) -> str:

@@ -28,7 +28,7 @@ from headsweep.errors import RESULT
 from headsweep.generation.exclusive import gpu_held
 from headsweep.grading.matrix import accuracy_matrix, grade_batch
 from headsweep.models.geometry import kept_heads
-from headsweep.models.learner import JudgedAnswer, Learner
+from headsweep.models.learner import JudgedAnswer, Learner, quantised
 from headsweep.models.load import check_device, load_model
 from headsweep.models.loaded import dtype_name
 from headsweep.models.source import fetch_model
@@ -141,7 +141,8 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     """Test an arm's result with 8-bit weights."""
     stopwatch = Stopwatch()
     chosen = find(all_arms(config), (subject, data, arm))
-    learner = learner_of(config, chosen, seed).quantised()
+    learner = learner_of(config, chosen, seed)
+    learner = learner.with_network(quantised(learner.network))
     _test(config, chosen, learner, stopwatch, {**chosen.wildcards, "seed": seed}, quantised=True)
 
 

@@ -18,7 +18,8 @@ from headsweep.config import Config
 from headsweep.config.compression import is_narrow
 from headsweep.generation.exclusive import gpu_held
 from headsweep.models.geometry import find_heads
-from headsweep.models.learner import Learner
+from headsweep.models.learner import Learner, quantised
+from headsweep.models.timing import seconds_of
 from headsweep.planning.batches import arms
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
@@ -70,7 +71,8 @@ def measure(config: Config, compression: str) -> None:
         peak = footprint.peak_bytes(whole.encoder, most, first)
         measured.append(_Measured(arm.name, False, whole, whole, peak))
         if arm.name in study.int8:
-            measured.append(_Measured(arm.name, True, whole.quantised(), whole, None))
+            small = whole.with_network(quantised(whole.network))
+            measured.append(_Measured(arm.name, True, small, whole, None))
 
     examples = measured[0].learner.prepare(tested_on(config, chosen[0]))
     _timed(measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
@@ -88,12 +90,7 @@ def measure(config: Config, compression: str) -> None:
                     "tokens": tokens,
                     "batch": batch,
                 }
-                speed = speeds[batch][place]
-                row["seconds"] = speed.median
-                row["seconds_low"] = speed.low
-                row["seconds_high"] = speed.high
-                row |= sizes
-                row["tokens_per_second"] = speed.new_tokens
+                row |= speeds[batch][place]._asdict() | sizes
                 if tokens == first and batch == most:
                     row["peak_bytes"] = entry.peak
                     row |= dict(zip(_TEST_TIME, test[place], strict=True))
@@ -109,10 +106,10 @@ def measure(config: Config, compression: str) -> None:
 class _Speed(NamedTuple):
     """How fast a learner reads a batch of texts, and writes after them."""
 
-    median: float  # seconds of a pass
-    low: float  # their quartiles
-    high: float
-    new_tokens: float  # a second, of all texts; nan for an encoder, which writes none
+    seconds: float  # of a pass, the median
+    seconds_low: float  # their quartiles
+    seconds_high: float
+    tokens_per_second: float  # new ones, of all texts; nan for an encoder, which writes none
 
 
 def _speeds(measured: Sequence[_Measured], batch: int, tokens: int, repeats: int) -> list[_Speed]:
@@ -123,10 +120,7 @@ def _speeds(measured: Sequence[_Measured], batch: int, tokens: int, repeats: int
     new_tokens = np.full(len(measured), np.nan)
     if find_heads(measured[0].whole.encoder).keeps_cache:
         new_tokens = _NEW_TOKENS * batch / _decoding_seconds(measured, texts)
-    return [
-        _Speed(medians[place], lows[place], highs[place], new_tokens[place])
-        for place in range(len(measured))
-    ]
+    return [_Speed(*numbers) for numbers in zip(medians, lows, highs, new_tokens, strict=True)]
 
 
 def _decoding_seconds(
@@ -191,7 +185,11 @@ def narrowed(
 def _timed(
     measured: Sequence[_Measured], call: Callable[[Learner], Any], turns: int, warm_ups: int = 0
 ) -> Float[np.ndarray, "turns measured"]:
-    """Return the seconds of a call on each learner; nan for 8-bit weights if there is a GPU."""
+    """Return the seconds of a call on each learner; nan for 8-bit weights if there is a GPU.
+
+    The learners take turns, so that other load on the machine affects all of them alike; turns to
+    warm up do not count.
+    """
     seconds = np.full((turns, len(measured)), np.nan)
     on_gpu = torch.cuda.is_available()
     timed = [not (on_gpu and entry.quantised) for entry in measured]
@@ -200,7 +198,9 @@ def _timed(
         for entry, is_timed in zip(measured, timed, strict=True)
         if is_timed
     ]
-    seconds[:, timed] = footprint.in_turns(calls, turns, warm_ups)
+    with torch.inference_mode():
+        every = [[seconds_of(call) for call in calls] for _ in range(warm_ups + turns)]
+    seconds[:, timed] = every[warm_ups:]
     return seconds
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from headsweep.compression.calibration import (
     Scores,
@@ -29,6 +29,7 @@ from headsweep.compression.calibration import (
 )
 from headsweep.config.compression import Compression, Importance, unit_size
 from headsweep.errors import ModelError
+from headsweep.models.checkpoints import allows
 from headsweep.models.geometry import AttentionLayer, HeadGeometry, evaluating
 from headsweep.models.learner import Example, Learner, move
 from headsweep.models.masks import pruned
@@ -354,12 +355,28 @@ def unprotected(scores: Scores, geometry: HeadGeometry, layers: Sequence[int]) -
     return {layer: score for layer, score in scores.items() if layer not in protected}
 
 
-def even_count(
-    ratio: float, geometry: HeadGeometry, unit: Unit, allowed: Callable[[HeadGeometry], bool]
-) -> int:
+def check_ratio(
+    geometry: HeadGeometry, ratio: float, unit: Unit, scope: Scope, protected: Sequence[int] = ()
+) -> None:
+    """Refuse a ratio that removes nothing, or more than the layers can lose that are free to.
+
+    Raises:
+        ModelError: one line.
+    """
+    equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
+    free = unprotected(equal, geometry, protected)
+    gone = lowest_heads(free, geometry, heads_at(ratio, geometry.heads), scope=scope, unit=unit)
+    if ratio and not gone:
+        raise ModelError(
+            f"ratio {ratio} removes nothing of {geometry.heads} heads, of which "
+            f"{smallest_unit(geometry, unit)} go at once; raise it"
+        )
+
+
+def even_count(ratio: float, geometry: HeadGeometry, unit: Unit, config: PretrainedConfig) -> int:
     """Return how many heads go if a ratio takes equally many of every layer, rounded down.
 
-    `allowed` says of heads that could be left whether a model may have them.
+    The `config` is the model's: not every number of heads fits it.
 
     Raises:
         ModelError: layers differ, or none can go; the message names the ratios that remove some.
@@ -380,7 +397,7 @@ def even_count(
         gone = lowest_heads(equal, geometry, count * layers, scope="layer", unit=unit)
         return without(geometry, gone)
 
-    counts = [count for count in range(size, heads, size) if allowed(left(count))]
+    counts = [count for count in range(size, heads, size) if allows(config, left(count))]
     if fitting := [count for count in counts if count <= heads_at(ratio, heads)]:
         return fitting[-1] * layers
     ratios = ", ".join(f"{math.ceil(1000 * count / heads) / 1000:g}" for count in counts)

@@ -28,7 +28,7 @@ from headsweep.errors import ModelError
 from headsweep.generation.engine import Engine
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.requests import Request
-from headsweep.grading.matrix import grade_answers
+from headsweep.grading.distinct import grade_texts
 from headsweep.models.checkpoints import Pruning, plainest_form, save_pruned
 from headsweep.models.geometry import HeadGeometry, evaluating, find_heads
 from headsweep.models.learner import (
@@ -39,7 +39,6 @@ from headsweep.models.learner import (
     divergence,
     map_terms,
     padded,
-    quantised,
 )
 from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, Variant
@@ -217,17 +216,14 @@ class Decoder:
         """Answer questions greedily and grade the answers by one rule, strict and lenient alike."""
         tokens = self.answers(examples)
         texts = self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        questions = pd.DataFrame({"question_id": [example.example_id for example in examples]})
-        answers = questions.assign(sample=0, token_ids=pd.Series(tokens), text=texts)
-        given = {str(BASE): answers.assign(stop_reason="", margin=0.0)}
-        questions["answer"] = [example.question.gold for example in examples]
-        graded = grade_answers(questions, given, grader_name=self.grader_name, preset=self.grading)
-        extracted = graded["answer"].astype(object).where(graded["answer"].notna(), None)
-        correct = graded["correct"].tolist()
-        return [
-            JudgedAnswer(example.example_id, example.question.subject, answer, right, right)
-            for example, answer, right in zip(examples, extracted, correct, strict=True)
-        ]
+        golds = [example.question.gold for example in examples]
+        graded = grade_texts(texts, golds, self.grader_name, self.grading)
+        verdicts = []
+        for example, reading, judgement in zip(examples, *graded, strict=True):
+            named = example.example_id, example.question.subject
+            right = judgement.correct
+            verdicts.append(JudgedAnswer(*named, reading.answer, right, right))
+        return verdicts
 
     def with_network(self, network: PreTrainedModel) -> "Decoder":
         """Return the decoder with another network."""
@@ -236,10 +232,6 @@ class Decoder:
     def untrained(self, seed: int) -> tuple["Decoder", Training]:
         """Raise ModelError: a decoder has no recipe from scratch."""
         raise ModelError("a decoder has no recipe from scratch; leave `scratch` out")
-
-    def quantised(self) -> "Decoder":
-        """Return a copy with 8-bit weights."""
-        return self.with_network(quantised(self.network))
 
     def finished(self) -> "Decoder":
         """Round the weights to the decoder's own type; a CPU computes float16's in float32."""

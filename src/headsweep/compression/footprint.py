@@ -5,20 +5,16 @@ The operations saved bound the possible speed-up, so both are reported.
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from headsweep.models.geometry import HeadGeometry, is_linear
-from headsweep.models.timing import seconds_of
 
 
 class Size(NamedTuple):
@@ -27,7 +23,6 @@ class Size(NamedTuple):
     parameters: int
     layer_parameters: int  # of the transformer layers: no embeddings, no output head
     flops: int  # floating-point operations of one pass over one text, from the shapes
-    flops_counted: int  # the same, counted during a pass
     weight_bytes: int
 
 
@@ -37,7 +32,6 @@ def size(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> Size:
         parameters=parameters(model),
         layer_parameters=sum(parameters(module) for module in _layers(model, geometry)),
         flops=closed_form_flops(model, geometry, tokens),
-        flops_counted=counted_flops(model, tokens),
         weight_bytes=weight_bytes(model),
     )
 
@@ -70,14 +64,6 @@ def closed_form_flops(model: PreTrainedModel, geometry: HeadGeometry, tokens: in
     return 2 * tokens * (weights + products)
 
 
-def counted_flops(model: PreTrainedModel, tokens: int) -> int:
-    """Count the floating-point operations of the matrix products in a pass over one text."""
-    # The counter knows fused attention on some devices only, so attention runs as plain products.
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        model(**dummy_texts(model, 1, tokens))
-    return counter.get_total_flops()
-
-
 def dummy_texts(model: PreTrainedModel, batch: int, tokens: int) -> dict[str, Int[Tensor, "b t"]]:
     """Return random token ids without padding, for measurements that ignore the content."""
     rows = model.get_input_embeddings().num_embeddings
@@ -105,18 +91,6 @@ def cache_bytes(model: PreTrainedModel, geometry: HeadGeometry) -> int:
     """Return a decoder's bytes of keys and values for a token, keys taken to be as wide."""
     values = sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
     return 2 * values * model.dtype.itemsize
-
-
-def in_turns(
-    calls: Sequence[Callable[[], Any]], turns: int, warm_ups: int = 0
-) -> Float[np.ndarray, "turns calls"]:
-    """Return the seconds of each call in `turns` turns, after `warm_ups` turns that do not count.
-
-    The calls alternate, so that other load on the machine affects all of them alike.
-    """
-    with torch.inference_mode():
-        every = [[seconds_of(call) for call in calls] for _ in range(warm_ups + turns)]
-    return np.array(every[warm_ups:])
 
 
 def peak_bytes(model: PreTrainedModel, batch: int, tokens: int) -> int:

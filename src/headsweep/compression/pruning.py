@@ -20,7 +20,6 @@ from headsweep.models.checkpoints import (
     LOADED_BY,
     Form,
     Pruning,
-    allows,
     check_target,
     save_pruned,
 )
@@ -167,7 +166,7 @@ def _count(
 ) -> int:
     """Return how many heads a ratio removes where a form decides: in all, or of every layer."""
     if form == "uniform":
-        return criteria.even_count(ratio, geometry, unit, partial(allows, model.config))
+        return criteria.even_count(ratio, geometry, unit, model.config)
     return heads_at(ratio, geometry.heads)
 
 

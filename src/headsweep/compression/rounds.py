@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import torch
 from pydantic import BaseModel
 from torch import Tensor
 
 from headsweep.compression import checkpoint
 from headsweep.compression.calibration import Scores
 from headsweep.compression.criteria import (
+    check_ratio,
     head_scores,
-    heads_at,
     heads_due,
     lowest_heads,
     smallest_unit,
@@ -29,7 +28,6 @@ from headsweep.compression.distillation import distilled, frozen, without_attent
 from headsweep.compression.footprint import parameters
 from headsweep.compression.training import Fit, Objective, TrainingCallback, task, train
 from headsweep.config.compression import NOTABLE, Compression, Training, advised
-from headsweep.errors import ModelError
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.learner import Example, Learner, accuracy, copied
 from headsweep.models.load import check_device
@@ -136,16 +134,7 @@ def compress(
     learner.network.to(check_device(device, "float32"))
     whole = find_heads(learner.encoder)
     ranking = settings.importance
-    size = smallest_unit(whole, ranking.unit)
-    count = heads_at(settings.ratio, whole.heads)
-    if settings.ratio and count < size:
-        raise ModelError(
-            f"ratio {settings.ratio} removes {count} of {whole.heads} heads, but with unit: "
-            f"{ranking.unit} {size} go together; raise the ratio"
-        )
-    equal = {layer.index: torch.zeros(layer.query_heads) for layer in whole.layers}
-    # Refuses too high a ratio.
-    lowest_heads(equal, whole, count, scope=ranking.scope, unit=ranking.unit)
+    check_ratio(whole, settings.ratio, ranking.unit, ranking.scope)
     run = _Run(learner, examples, dev, settings, seed, layout, folder, whole)
     if settings.rounds:
         run.to_the_end()

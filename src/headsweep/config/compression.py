@@ -19,6 +19,8 @@ from headsweep.config.section import (
 MATH23K = "Gxg/Math23K"
 """The dataset's hub id."""
 
+CONTEXT = 512
+"""Tokens that an encoder from scratch reads at most, special ones included."""
 NOTABLE = 0.015
 """Loss of accuracy (0 to 1) above which a user is warned."""
 

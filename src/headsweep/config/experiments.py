@@ -169,7 +169,7 @@ class Frontier(Section):
     """head: heads pruned, one at a time. scaled: a head's output multiplied. skip: one or two
     layers left out. weights: Gaussian noise on all weights. noise: a random direction as strong as
     a head behind the output projection, at the same places as `head`."""
-    scales: dict[str, tuple[Count, ...]] = Field({})
+    scales: dict[str, Some[Count]] = Field({})
     """Scales to choose from: percent of scaled heads, 1e-4 of noise on weights; by default 50 and
     150, and 5 and 20."""
     sampling: Annotated[tuple[str, ...], DISTINCT] = ()
@@ -259,17 +259,17 @@ class Study(Section):
     """With `model`: name under `decodings`; greedy."""
     method: Compression = Compression()
     """The settings of arm `full`, which the other arms change."""
-    arms: tuple[str, ...] = ("baseline", "pruning_only", "full")
+    arms: Annotated[tuple[str, ...], DISTINCT] = ("baseline", "pruning_only", "full")
     """Arms of the ablation: baseline, pruning_only, without_entropy, without_norm,
     response_distillation, feature_distillation, random, global, attention_visualisation,
     distillation_only, full, joint_single_teacher, small_from_scratch, trained_on."""
     variations: dict[Name, dict[str, Any]] = Field({})
     """Further arms: settings that differ from those of `full`, or of the arm that `of` names."""
-    int8: tuple[str, ...] = ()
+    int8: Annotated[tuple[str, ...], DISTINCT] = ()
     """Arms and variations that are also tested and measured with 8-bit weights."""
     seeds: Some[Seed] = (0, 1, 2)
     """Each arm is run with each seed, and so is the solver's training before."""
-    measured: tuple[str, ...] | None = None
+    measured: Some[str] | None = None
     """Arms and variations whose speed and memory are measured; null: all."""
     tokens: Some[Count] = (40, 512)
     """Lengths of the texts that are timed."""
@@ -312,14 +312,14 @@ class Study(Section):
     @model_validator(mode="after")
     def _arms_are_known_and_differ(self) -> "Study":
         arms = (*self.arms, *self.variations)
+        if not arms:
+            raise ValueError("`arms` and `variations` are both empty; name an arm")
         for key, names, allowed in (
             ("arms", self.arms, ARMS),
             ("int8", self.int8, arms),
             ("measured", self.measured or (), arms),
         ):
             for name in names:
-                if names.count(name) > 1:
-                    raise ValueError(f"{key}: {name!r} stands twice; name it once")
                 if name not in allowed:
                     raise ValueError(f"{key}: {name!r} is not known; there is {', '.join(allowed)}")
         for name in self.arms:

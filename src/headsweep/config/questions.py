@@ -73,8 +73,8 @@ class Model(Section):
     def _possible(self) -> "Model":
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
-        counts = self.layer_heads or (self.heads,)
-        if max(counts) > self.heads or len(counts) not in (1, self.layers):
+        counts = self.layer_heads
+        if counts is not None and (max(counts) > self.heads or len(counts) != self.layers):
             raise ValueError(
                 f"layer_heads: {list(counts)}; give each of {self.layers} layers 1 to {self.heads}"
             )

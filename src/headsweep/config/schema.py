@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from headsweep.config.compression import Solver, WordProblems
+from headsweep.config.compression import CONTEXT, Solver, WordProblems
 from headsweep.config.experiments import (
     Comparison,
     Frontier,
@@ -139,18 +139,15 @@ class Config(Section):
                         f"{len(model.heads_in(fewest))}; name fewer, or all"
                     )
         if isinstance(entry, Sweep):
-            beyond = entry.placebos != "none"
-            key = f"placebos: {entry.placebos!r}"
+            if entry.placebos != "none":
+                self._check_backend(entry.model, f"{where}.placebos: {entry.placebos!r}")
         elif isinstance(entry, HeadMap):
-            beyond = False  # scores come from its own modules, whatever answers
-            key = ""
             self._check_map(where, entry)
         elif isinstance(entry, Frontier):
-            beyond = not {*entry.families} <= {*IN_VLLM}
-            key = f"families: {list(entry.families)}"
+            if not {*entry.families} <= {*IN_VLLM}:
+                self._check_backend(entry.model, f"{where}.families: {list(entry.families)}")
             self._check_families(where, entry)
         else:
-            beyond, key = False, ""
             rivals = [*entry.sampling, *_RIVALS]
             if entry.versus not in (None, *rivals):
                 raise ValueError(
@@ -158,11 +155,14 @@ class Config(Section):
                     f"{', '.join(rivals)}"
                 )
             self._check_samples(where, entry, "max_n")
-        if beyond and model.backend == "vllm":
+
+    def _check_backend(self, model: str, asked: str) -> None:
+        """Refuse what vLLM cannot change in a model."""
+        if self.models[model].backend == "vllm":
             raise ValueError(
-                f"{where}.{key}, but models.{entry.model} has backend vllm, which prunes and "
-                f"scales heads and leaves layers out ({', '.join(IN_VLLM[1:])}), no more; ask for "
-                f"these alone, or write backend headsweep"
+                f"{asked}, but models.{model} has backend vllm, which prunes and scales heads and "
+                f"leaves layers out ({', '.join(IN_VLLM[1:])}), no more; ask for these alone, or "
+                f"write backend headsweep"
             )
 
     def _check_apart(self, where: str, entry: Selector | Frontier | Study) -> None:
@@ -291,6 +291,11 @@ class Config(Section):
             shape = (model.layers, model.heads, model.kv_heads)
         elif (encoder := self.solver_of(study).encoder).source is None:
             shape = (encoder.layers, encoder.heads, encoder.heads)
+            if max(study.tokens) > CONTEXT:
+                raise ValueError(
+                    f"{where}.tokens: {max(study.tokens)}; an encoder from scratch reads at most "
+                    f"{CONTEXT}"
+                )
         else:
             return  # its shape is known only once it is fetched
         for name, settings in study.settings.items():

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.optimize import isotonic_regression
 
+from headsweep.analysis.comparisons import TESTED_AT_BUDGET
 from headsweep.analysis.compression_results import METHOD, Trial
 from headsweep.analysis.facts import rows_of
 from headsweep.figures.draw import Figure, empty
@@ -29,7 +30,7 @@ from headsweep.figures.style import (
     VERMILLION,
     method_line,
 )
-from headsweep.sprint.methods import ORACLE, RANDOM, RIVALS, SPRINT
+from headsweep.sprint.methods import ORACLE, RANDOM, RIVALS, SPRINT, is_sampling
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import percent, plain, points, short
 
@@ -59,8 +60,9 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
     limit = int(table.loc[table["method"] == SPRINT, "n"].max())
     within = table[table["n"] <= limit].sort_values("n", kind="stable")
-    ends = within.groupby("method", sort=False)["pass_at_n"].last()
-    sampled = ends[ends.index.str.startswith("sampling")]
+    last = within.groupby("method", sort=False)[["pass_at_n", "n"]].last()
+    ends = last["pass_at_n"]
+    sampled = ends[ends.index.map(is_sampling)]
     best = [str(sampled.idxmax())] if len(sampled) else []
     drawn = ends.reindex([SPRINT, RANDOM, *sampled.index]).dropna()
     powers = sorted({*(2**power for power in range(limit.bit_length())), limit})
@@ -72,7 +74,7 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     left.set_title("Pass@N, 95% bands", pad=20)
     titles = {name: short(name, 26) for name in table["method"]}
     colors = {name: method_line(name).color for name in titles}
-    _name_curves(left, drawn, dict.fromkeys(drawn.index, limit), titles, colors, SPRINT)
+    _name_curves(left, drawn, last["n"].to_dict(), titles, colors, SPRINT)
     shown = paired[~paired["method"].isin([*RIVALS, ORACLE])]
     shown = shown.assign(name=shown["method"], series=shown["n"])
     compared = zip(sorted({1, 4, limit} & set(shown["n"])), "osD", strict=False)
@@ -82,14 +84,17 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     right.set_xlabel("SPRINT − method (points)")
     right.set_title("Difference (95%)", pad=20)
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))
-    ordered = drawn.sort_values(ascending=False).items()
-    listed = ", ".join(f"{plain(str(name))} {percent(value)}" for name, value in ordered)
-    alt = f"Line plot of Pass@N against N. At N = {limit}: {listed}."
+    listed = []
+    for name, value in drawn.sort_values(ascending=False).items():
+        told = f"{plain(str(name))} {percent(value)}"
+        n = last["n"][str(name)]  # a short list of random heads ends before the others
+        listed.append(told if n == limit else f"{told} with {n}")
+    alt = f"Line plot of Pass@N against N. At N = {limit}: {', '.join(listed)}."
     interval_sources = [
         text for column, text in _COVERED.items() if column in paired and paired[column].any()
     ]
-    *others, last = interval_sources or ["test questions"]
-    covered = f"{', '.join(others)} and {last}" if others else last
+    *others, final = interval_sources or ["test questions"]
+    covered = f"{', '.join(others)} and {final}" if others else final
     return Figure(image, alt, data, {"n": questions, "covered": covered})
 
 
@@ -101,9 +106,6 @@ def _curve(
     path = look | {"linestyle": line.dashes, "linewidth": line.width}
     n = table["n"].to_numpy()
     value = 100 * table["pass_at_n"].to_numpy()
-    if len(table) == 1 or np.ptp(value) == 0:  # a single answer: the same at every N
-        axes.plot([1, marked[-1]], [value[-1]] * 2, **path)
-        return
     if banded:
         band = look | {"alpha": 0.14, "linewidth": 0, "zorder": line.order - 1}
         axes.fill_between(n, 100 * table["low"], 100 * table["high"], **band)
@@ -122,8 +124,7 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     looks = family_looks(titles)
     colors = {family: _COLORS[look.hue] for family, look in looks.items()}
     ordered = table[table["order"] == "ordered"]
-    tested = paired[(paired["order"] == "ordered") & paired["adjusted"].notna()]
-    against = tested[tested["versus"] == "sampling"]
+    against = paired.query(f"{TESTED_AT_BUDGET} and versus == 'sampling'")
     image = Image(figsize=(TWO_COLUMNS, 3.2))
     left, right = image.subplots(1, 2, width_ratios=(1.5, 1))
     for family, curve in ordered.groupby("family", sort=False):

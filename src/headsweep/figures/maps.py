@@ -178,10 +178,10 @@ def scored_map(heads: pd.DataFrame) -> Figure:
     for axes, outcome in zip(panels, outcomes, strict=True):
         chosen = heads[heads["outcome"] == outcome]
         grid = np.full((len(layers), width + 2), np.nan)
-        for row in chosen.to_dict("records"):
-            place = int(np.searchsorted(layers, row["layer"]))
-            if row["kind"] == "head":
-                grid[place, int(row["head"])] = row["change"]
+        of_heads = chosen[chosen["kind"] == "head"].pivot(
+            index="layer", columns="head", values="change"
+        )
+        grid[:, :width] = of_heads.reindex(index=layers, columns=range(width))
         noise = chosen[chosen["kind"] == "noise"].groupby("layer")["change"].mean()
         grid[np.searchsorted(layers, noise.index), width + 1] = noise
         limit = strongest(grid[:, :width])

@@ -42,13 +42,12 @@ class Line(NamedTuple):
 _LINES = {
     methods.SPRINT: Line(BLUE, width=2.4, order=5),
     methods.RANDOM: Line(GREEN, (0, (5, 1.5)), marker="D", order=3),
-    methods.POOL: Line(GREEN, (0, (1, 1)), 1.0, "v"),
-    methods.COVER: Line(PURPLE, marker="P", order=4),
-    methods.SINGLE: Line(MUTED, (0, (3, 1.5)), 0.9, "", 1),
-    methods.BASE: Line(INK, (0, (1, 1.5)), 0.9, "", 1),
-    methods.ORACLE: Line(MUTED, "-", 0.9, "", 1),
+    # Of these no curve is drawn: their differences from SPRINT are.
+    methods.POOL: Line(GREEN),
+    methods.COVER: Line(PURPLE),
+    methods.BASE: Line(INK),
 }
-_OTHER = Line(MUTED, (0, (2, 1, 1, 1)), 1.0, "x")
+_OTHER = Line(MUTED)
 _SAMPLED = (
     Line(ORANGE[0], (0, (1, 1)), marker="v", order=3),
     Line(ORANGE[1], (0, (4, 1.2)), marker="s", order=3),
@@ -59,10 +58,9 @@ _SAMPLED = (
 def method_line(method: str) -> Line:
     """Return the line of a method.
 
-    SPRINT stands out; samplings share a hue, by temperature; single models and the oracle are thin
-    references, and unknown names muted.
+    SPRINT stands out; samplings share a hue, by temperature; what has no line of its own is muted.
     """
-    if not method.startswith("sampling"):
+    if not methods.is_sampling(method):
         return _LINES.get(method, _OTHER)
     temperature = float(method.partition("T=")[2].split()[0])
     return _SAMPLED[bisect_left((0.3, 0.75), temperature)]

@@ -13,12 +13,13 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from headsweep.generation.check import Check
 from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.modules import ModuleRows, Modules, WholePass
 from headsweep.generation.requests import Answer, Drafted, NotFiniteError, Row
@@ -44,19 +45,6 @@ GPU_VERIFIED = 256  # most rows of a pass, base rows included
 Choice = tuple[int, float]  # a token, and the gap of the best two logits where it was chosen
 
 
-class Watch(Protocol):
-    """Keeps logits of some rows' first tokens: see `check.Check`."""
-
-    watching: bool
-    """Whether any row's are still to be kept."""
-
-    def wants(self, row: Row, number: int) -> bool:
-        """Tell whether the logits that chose a row's token of this number are to be kept."""
-
-    def keep(self, row: Row, number: int, logits: Tensor) -> None:
-        """Keep them."""
-
-
 class DecodingBatch:
     """Rows that are decoded, `size` at most; they come and go at any step.
 
@@ -68,7 +56,7 @@ class DecodingBatch:
         forward: Decoder | Modules,
         decoding: Decoding,
         size: int,
-        watch: Watch | None = None,
+        watch: Check | None = None,
         columns: int = 0,
     ) -> None:
         self._states: SlotRows | ModuleRows
@@ -168,7 +156,7 @@ class Verifier:
         self,
         forward: Decoder | Modules,
         most_rows: int,
-        watch: Watch | None = None,
+        watch: Check | None = None,
         columns: int = 0,
     ) -> None:
         self._most_rows = most_rows
@@ -307,7 +295,7 @@ def _agreed(draft: Sequence[int], own_choices: Sequence[Choice]) -> int:
 def choices(
     logits: Float[Tensor, "places vocabulary"],
     owners: Iterable[tuple[Row, int]],
-    watch: Watch | None,
+    watch: Check | None,
     drawn: Int[Tensor, " places"] | None = None,
 ) -> Iterator[Choice]:
     """Return the token chosen greedily at each place, and the gap of the best two logits there.

@@ -196,15 +196,17 @@ class Check:
     @torch.inference_mode()
     def _hold(self, answers: Sequence[Answer]) -> None:
         """Hold answers against the modules: logits first, as each may widen the bound of tokens."""
+        kept: dict[Answer, dict[int, Tensor]] = {}
         watched: dict[Answer, Tensor] = {}
         gaps: list[tuple[Answer, Float[Tensor, ""]]] = []
         for answer, states in self._scored(answers):
             self._counts.scored += 1
-            if kept := self._kept(answer):
-                watched[answer] = states[: max(kept) + 1][-_FIRST_TOKENS:].clone()
+            if logits := self._take(answer):
+                kept[answer] = logits
+                watched[answer] = states[: max(logits) + 1][-_FIRST_TOKENS:].clone()
             if self._greedy and (gap := self._gap(answer, states)) is not None:
                 gaps.append((answer, gap))
-        self._hold_logits(watched)
+        self._hold_logits(kept, watched)
         if not gaps:
             return
         read = torch.stack([gap for _, gap in gaps]).tolist()
@@ -246,34 +248,35 @@ class Check:
         if together:
             yield together
 
-    def _hold_logits(self, watched: Mapping[Answer, Tensor]) -> None:
-        """Compare watched logits with the truth, and widen the bound by the modules' own error.
+    def _hold_logits(
+        self, kept: Mapping[Answer, Mapping[int, Tensor]], states: Mapping[Answer, Tensor]
+    ) -> None:
+        """Compare kept logits with the truth, and widen the bound by the modules' own error.
 
         With each answer comes what the modules compute its logits from.
         """
-        kept = {answer: self._take(answer) for answer in watched}
         if len(self._watched) == self._rows and not any(self._watched.values()):
             self.watching = False
         if not kept:
             return
-        for answer, comparison in self._comparisons(kept, watched).items():
+        for answer, comparison in self._comparisons(kept, states).items():
             _judge(answer.request, comparison)
             # The bound follows the modules' own error: no wrong engine widens it.
             self._bound = max(self._bound, 4 * comparison.widest)
         self._counts.bound = max(self._counts.bound, self._bound)
 
-    def _kept(self, answer: Answer) -> dict[int, Tensor]:
-        """Return the logits that were kept of an answer, by token: `_FIRST_TOKENS` at most."""
-        logits = self._watched.get(answer.request, {})
+    def _take(self, answer: Answer) -> dict[int, Tensor]:
+        """Return the logits that were kept of an answer, by token: `_FIRST_TOKENS` at most.
+
+        They are let go of: watching ends with the last row.
+        """
+        logits = self._watched.get(answer.request)
+        if not logits:
+            return {}
+        self._watched[answer.request] = {}
         within = sorted(number for number in logits if number <= len(answer.token_ids))
         first = within[-1] - _FIRST_TOKENS + 1 if within else 0
         return {number: logits[number] for number in within if number >= first}
-
-    def _take(self, answer: Answer) -> dict[int, Tensor]:
-        """Do as `_kept`; let go of the logits: watching ends with the last row."""
-        kept = self._kept(answer)
-        self._watched[answer.request] = {}
-        return kept
 
     def _comparisons(
         self, kept: Mapping[Answer, Mapping[int, Tensor]], states: Mapping[Answer, Tensor]

@@ -154,10 +154,10 @@ def run(
     ask(work, variant, cores)
 
 
-def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS) -> None:
+def ask(work: "Work", variant: "Variant", cores: int) -> None:
     """Have an engine answer a variant and write its table; start one if none runs.
 
-    A new engine leaves after `idle` seconds without a job.
+    A new engine leaves after `IDLE_SECONDS` without a job.
 
     Raises:
         ConfigError: the config is longer than an engine reads.
@@ -168,7 +168,7 @@ def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS
     request = JobRequest(values, work.model, batch, str(variant), cores, _this_run())
     request.message()  # before an engine is started in vain
     for _ in range(_TRIES):
-        if _ask(_connect(request, idle), request):
+        if _ask(_connect(request), request):
             return
     raise EngineError(f"the engine dies before it answers; {request.log} says why")
 
@@ -253,7 +253,7 @@ def _this_run() -> str:
     return os.environ.setdefault(_RUN, os.urandom(8).hex())
 
 
-def _connect(request: JobRequest, idle: float) -> socket.socket:
+def _connect(request: JobRequest) -> socket.socket:
     """Connect to the engine; start it if there is none."""
     started = 0
     deadline = time.monotonic() + _SECONDS_TO_LISTEN
@@ -273,11 +273,11 @@ def _connect(request: JobRequest, idle: float) -> socket.socket:
                 raise EngineError(f"the engine dies as it starts; {request.log} says why")
             started += 1
             ask_for_room()
-            _start(request, listener.fileno(), idle)
+            _start(request, listener.fileno())
     return connection
 
 
-def _start(request: JobRequest, listener: int, idle: float) -> None:
+def _start(request: JobRequest, listener: int) -> None:
     """Start an engine, which inherits the socket, in a session of its own."""
     import subprocess
 
@@ -288,7 +288,7 @@ def _start(request: JobRequest, listener: int, idle: float) -> None:
     order = {
         **request._asdict(),
         "listener": listener,
-        "idle": idle,
+        "idle": IDLE_SECONDS,
         "log": str(request.log),
     }
     with request.log.open("ab") as log:

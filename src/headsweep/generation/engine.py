@@ -12,7 +12,6 @@ at the edge of an interval (see `sampling`). What measured no better stands in `
 
 from __future__ import annotations
 
-import gc
 import logging
 import sys
 from collections import Counter, defaultdict, deque
@@ -29,6 +28,7 @@ from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
 from headsweep.generation.decoder import Decoder
+from headsweep.generation.devices import give_back_memory
 from headsweep.generation.in_progress import RowsInProgress
 from headsweep.generation.modules import Modules
 from headsweep.generation.plans import planned
@@ -307,8 +307,7 @@ class Engine:
 
     def _shrink(self) -> None:
         """Go on with half of the rows; those under way keep their tokens."""
-        gc.collect()
-        torch.cuda.empty_cache()
+        give_back_memory()
         self._batch_size //= 2
         self._in_progress.interrupt()
         _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)

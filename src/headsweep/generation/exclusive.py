@@ -73,25 +73,16 @@ def with_model(
         TableError: what says where the model is is missing or damaged.
     """
     section = config.models[name]
+    folder = str(Store(config).model_folder(name))
+    dtype = dtype or section.dtype
     try:
         with placed(section) as place:
-            return _measured(config, name, measure, place, dtype)
+            # No name holds the model: it is gone when its device is given back.
+            return measure(
+                load_model(folder, dtype=dtype, device=place, attention=section.attention)
+            )
     except torch.OutOfMemoryError:
         raise ModelError(
             "a single text does not fit in the GPU's memory beside what else is there; "
             "run `headsweep engine stop`, and run again"
         ) from None
-
-
-def _measured(
-    config: Config,
-    name: str,
-    measure: Callable[[LoadedModel], _T],
-    place: str,
-    dtype: str | None,
-) -> _T:
-    """Let no name hold the model when its device is given back."""
-    section = config.models[name]
-    folder = Store(config).model_folder(name)
-    dtype = dtype or section.dtype
-    return measure(load_model(str(folder), dtype=dtype, device=place, attention=section.attention))

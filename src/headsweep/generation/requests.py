@@ -30,7 +30,7 @@ class Request:
     """A question to be answered by a variant."""
 
     question_id: str
-    prompt: tuple[int, ...]  # token ids
+    prompt: Prompt  # token ids
     variant: Variant = BASE
     sample: int = 0  # which of several samples of the question; 0 for greedy decoding
 

@@ -224,7 +224,6 @@ class Server:
         if keys not in self._works:
             config = parse(message["config"])
             store = Store(config)
-            model, decoding, questions = keys
             self._works[keys] = Work(
                 config,
                 model=store.name("model", model),
@@ -297,13 +296,9 @@ class Server:
             case "answer":
                 assert worker.schedule is not None
                 variant, answer = value
-                self._keep(worker.schedule, variant, answer)
-
-    def _keep(self, schedule: Schedule, variant: Variant, answer: dict[str, Any]) -> None:
-        """Journal an answer, which may be the last that a variant lacks."""
-        self._journal(schedule, variant, [answer])
-        if schedule.answered(variant, answer):
-            self._complete(schedule, variant)
+                self._journal(worker.schedule, variant, [answer])
+                if worker.schedule.answered(variant, answer):
+                    self._complete(worker.schedule, variant)
 
     def _journal(self, schedule: Schedule, variant: Variant, records: list[dict[str, Any]]) -> None:
         path = schedule.work.journal(variant)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headsweep.config import Decoding
-from headsweep.errors import ModelError
+from headsweep.errors import ModelError, cause_of
 from headsweep.generation import vllm_ranks
 from headsweep.generation.devices import visible_devices
 from headsweep.generation.requests import Answer, Request, StopReason
@@ -64,9 +64,8 @@ class VllmModel:
                 seed=0,
             )
         except Exception as error:  # of many kinds, from vLLM and what it calls
-            reason = " ".join(str(error).split())[:200]
             raise ModelError(
-                f"vLLM cannot serve {folder} ({reason}); use backend headsweep"
+                f"vLLM cannot serve {folder} ({cause_of(error, 200)}); use backend headsweep"
             ) from error
         from headsweep.models.load import end_token_ids, load_tokenizer
 

@@ -1,9 +1,9 @@
 """Reads each distinct text once and judges each distinct pair once, with as many workers as pay."""
 
 import os
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 
-from headsweep.grading.graders import shortcut
+from headsweep.grading.graders import canonical, shortcut
 from headsweep.grading.pool import (
     Judgement,
     Limits,
@@ -17,8 +17,9 @@ _PAIRS_A_WORKER = 250  # take about as long as starting another
 _CHARACTERS_A_WORKER = 4_000_000  # of texts to read, likewise
 
 
-def read(
-    texts: Set[str],
+def grade_texts(
+    texts: Sequence[str | None],
+    golds: Sequence[str],
     grader_name: str,
     preset: str,
     workers: int | None = None,
@@ -26,14 +27,40 @@ def read(
     limits: Limits | None = None,
     keep: bool = False,
     final: bool = False,
-) -> dict[str, Reading]:
-    """Read texts; workers, as many as pay by default. The options are those of `read_texts`."""
-    ordered = sorted(texts)
-    workers = workers or _paying(sum(map(len, ordered)) / _CHARACTERS_A_WORKER)
-    readings = read_texts(
-        ordered, grader_name, preset, workers=workers, limits=limits, keep=keep, final=final
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[list[Reading], list[Judgement]]:
+    """Return what each text answers, and the judgement of it; a text that is None answers nothing.
+
+    The options are those of `read_texts` and `judge`.
+    """
+    distinct = sorted({text for text in texts if text is not None})
+    reading_workers = workers or _paying(sum(map(len, distinct)) / _CHARACTERS_A_WORKER)
+    read = read_texts(
+        distinct,
+        grader_name,
+        preset,
+        workers=reading_workers,
+        limits=limits,
+        keep=keep,
+        final=final,
     )
-    return dict(zip(ordered, readings, strict=True))
+    reading_of = dict[str | None, Reading](zip(distinct, read, strict=True))
+    reading_of[None] = Reading("no_answer")
+    readings = [reading_of[text] for text in texts]
+    canonical_of = {gold: canonical(gold) for gold in {*golds}}
+    pairs = [
+        None if reading.canonical is None else (reading.canonical, canonical_of[gold])
+        for reading, gold in zip(readings, golds, strict=True)
+    ]
+    wanted = {pair for pair in pairs if pair}
+    judged = judge(
+        wanted, grader_name, preset, workers, limits=limits, keep=keep, progress=progress
+    )
+    judgements = [
+        judged[pair] if pair else Judgement(reading.verdict, False)
+        for reading, pair in zip(readings, pairs, strict=True)
+    ]
+    return readings, judgements
 
 
 def judge(

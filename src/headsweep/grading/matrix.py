@@ -12,9 +12,8 @@ import pandas as pd
 from headsweep import paths, safe_files, tables
 from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
-from headsweep.grading.distinct import judge, read
-from headsweep.grading.graders import VERSION, canonical
-from headsweep.grading.pool import Judgement
+from headsweep.grading.distinct import grade_texts
+from headsweep.grading.graders import VERSION
 from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
@@ -49,19 +48,9 @@ def grade_answers(
     names = sorted(answers, key=Variant.parse)
     parts = [_ordered(name, answers[name], questions).assign(variant=name) for name in names]
     table = pd.concat(parts, ignore_index=True)
-    by_text = read({*table["text"]}, grader_name, preset)
-    readings = [by_text[text] for text in table["text"]]
-    gold = questions.set_index("question_id")["answer"].map(canonical)[table["question_id"]]
-    pairs = [
-        None if reading.canonical is None else (reading.canonical, right)
-        for reading, right in zip(readings, gold, strict=True)
-    ]
-    judgements = judge({pair for pair in pairs if pair}, grader_name, preset)
-    outcomes = [
-        judgements[pair] if pair else Judgement(reading.verdict, False)
-        for reading, pair in zip(readings, pairs, strict=True)
-    ]
-    table = table.join(pd.DataFrame(outcomes))  # verdict and correct
+    golds = questions.set_index("question_id")["answer"][table["question_id"]].tolist()
+    readings, judgements = grade_texts(table["text"].tolist(), golds, grader_name, preset)
+    table = table.join(pd.DataFrame(judgements))  # verdict and correct
     table["answer"] = pd.Series([reading.answer for reading in readings], dtype="str")
     table["tokens"] = table["token_ids"].map(len).astype(np.int32)
     groups = _groups(table["question_id"], [reading.form for reading in readings])

@@ -8,9 +8,8 @@ from typing import NamedTuple, get_args
 
 from headsweep.choices import GraderName
 from headsweep.errors import GradingError, quoted
-from headsweep.grading.distinct import judge, read
-from headsweep.grading.graders import canonical
-from headsweep.grading.pool import Limits, Reading
+from headsweep.grading.distinct import grade_texts
+from headsweep.grading.pool import Limits
 
 CAUSES = {"judged": "wrong", "no_answer": "no answer", "timeout": "time"}
 """What `Verdict.cause` calls the pool's verdicts, if an answer is not right; others keep their
@@ -53,7 +52,7 @@ def grade(
         grader: ``math`` (the last ``\boxed{}``, compared by math-verify), ``gsm8k`` (likewise, or
             the last number), ``numeric`` (likewise, compared as numbers), ``choice`` (a letter) or
             ``exact`` (a text).
-        final: the answers are final ones already, as if each stood in a ``\\boxed{}``.
+        final: the answers are final ones already, as if each stood in a ``\boxed{}``.
         workers: how many processes grade (default: as many as pay, at most one a core).
         limits: of CPU seconds, wall seconds and MiB for each text and each pair (default: 5, 30,
             512).
@@ -76,20 +75,19 @@ def grade(
         if not isinstance(gold, str) or not isinstance(answer, str | None):
             wrong = answer if isinstance(gold, str) else gold
             raise GradingError(f"pair {place} holds {quoted(wrong)}, which is no text; give texts")
-    texts = {answer for answer in answers if answer is not None}
-    readings = read(texts, grader, "default", workers, limits=limits, keep=True, final=final)
-    given_readings = [Reading("no_answer") if text is None else readings[text] for text in answers]
-    pairs = [
-        None if reading.canonical is None else (reading.canonical, canonical(gold))
-        for reading, gold in zip(given_readings, golds, strict=True)
-    ]
-    distinct = {pair for pair in pairs if pair}
-    judged = judge(
-        distinct, grader, "default", workers, limits=limits, keep=True, progress=progress
+    readings, judgements = grade_texts(
+        answers,
+        golds,
+        grader,
+        "default",
+        workers,
+        limits=limits,
+        keep=True,
+        final=final,
+        progress=progress,
     )
     verdicts = []
-    for reading, pair in zip(given_readings, pairs, strict=True):
-        verdict, correct = judged[pair] if pair else (reading.verdict, False)
+    for reading, (verdict, correct) in zip(readings, judgements, strict=True):
         cause = "right" if correct else CAUSES.get(verdict, verdict)
         verdicts.append(Verdict(correct, cause, reading.answer, reading.form))
     return verdicts

@@ -16,7 +16,7 @@ the limit, because sympy swallows `MemoryError`.
 Answers are text, which no step runs. Should one run all the same, then it cannot do much: an audit
 hook ends the child on whatever judging does not need (https://docs.python.org/3/library/audit_events.html),
 functions that raise no event are taken away, and no file can grow. Code that reaches the timers
-nevertheless is ended by the limit on all CPU time, or by `pool`, which waits for replies only so
+nevertheless is ended by the limit on all CPU time, or by `process`, which waits for replies only so
 long.
 """
 

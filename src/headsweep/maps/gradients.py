@@ -18,7 +18,7 @@ from headsweep.models.loaded import LoadedModel
 from headsweep.variants import Variant
 
 
-class Estimate(NamedTuple):
+class FirstOrder(NamedTuple):
     """What losing a head is estimated to do to a text."""
 
     text: Text
@@ -27,7 +27,7 @@ class Estimate(NamedTuple):
     """Of the log-probability of all tokens together, in nats."""
 
 
-def estimate(loaded: LoadedModel, texts: Sequence[Text]) -> Iterator[Estimate]:
+def estimate(loaded: LoadedModel, texts: Sequence[Text]) -> Iterator[FirstOrder]:
     """Yield an estimate for each text and each head of the model."""
     geometry = loaded.geometry
     factors = {
@@ -43,7 +43,7 @@ def estimate(loaded: LoadedModel, texts: Sequence[Text]) -> Iterator[Estimate]:
             gradients = torch.autograd.grad(log_probability(loaded, text), [*factors.values()])
             for index, gradient in zip(factors, gradients, strict=True):
                 for head, value in enumerate(gradient.tolist()):
-                    yield Estimate(text, Variant(index, head), -value)
+                    yield FirstOrder(text, Variant(index, head), -value)
 
 
 def _scale(factors: Tensor, _: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

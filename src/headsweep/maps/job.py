@@ -17,6 +17,7 @@ from headsweep.generation.requests import NEAR_TIE
 from headsweep.maps.gradients import estimate, log_probability
 from headsweep.maps.scoring import Score, score
 from headsweep.maps.texts import Pairs, choose_pairs, choose_texts
+from headsweep.models.geometry import most_tokens
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import pruned
 from headsweep.planning.maps import find_map, map_heads, map_noise, unchanged
@@ -55,7 +56,7 @@ def _score_layer(
     config: Config, name: str, layer: int, pairs: Pairs, loaded: LoadedModel
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the scores of a layer, and what a record says of them."""
-    chosen = choose_texts(config, name, loaded.tokenizer, pairs)
+    chosen = choose_texts(config, name, loaded.tokenizer, pairs, most_tokens(loaded.model.config))
     heads = map_heads(config, name, layer)
     variants = [unchanged(layer), *heads, *map_noise(config, name, layer)]
     watch = Stopwatch()
@@ -129,7 +130,7 @@ def estimate_heads(config: Config, texts: str) -> None:
 
 
 def _estimates(config: Config, name: str, pairs: Pairs, loaded: LoadedModel) -> pd.DataFrame:
-    chosen = choose_texts(config, name, loaded.tokenizer, pairs)
+    chosen = choose_texts(config, name, loaded.tokenizer, pairs, most_tokens(loaded.model.config))
     return pd.DataFrame(
         {
             "question_id": estimate_of_text.text.question_id,

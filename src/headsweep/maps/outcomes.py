@@ -110,22 +110,15 @@ def _tested(changes: pd.DataFrame, outcome: str, seed: int) -> pd.DataFrame:
             continue
         values: Float[np.ndarray, "questions variants"]
         values = changes[[str(variant) for variant in members]].to_numpy(float)
-        tested = joint_means(values, RESAMPLES, seed)
-        table = pd.DataFrame(
+        about = pd.DataFrame(
             {
                 "variant": [str(variant) for variant in members],
                 "layer": [variant.layer for variant in members],
                 "head": [variant.head for variant in members],
                 "kind": [variant.kind for variant in members],
-                "change": tested.mean,
-                "low": tested.low,
-                "high": tested.high,
-                "band_low": tested.band_low,
-                "band_high": tested.band_high,
-                "t": tested.t,
-                "adjusted": tested.adjusted,
             }
         )
+        table = about.join(joint_means(values, RESAMPLES, seed))
         if members is noise:
             table[["band_low", "band_high", "adjusted"]] = np.nan
         parts.append(table)

@@ -4,6 +4,7 @@ Right and wrong texts are both samples of one decoding, drawn alike. They are ne
 answer: each of its tokens is the base model's first choice, so any change makes it less likely.
 """
 
+import logging
 from typing import NamedTuple
 
 import pandas as pd
@@ -18,6 +19,8 @@ from headsweep.maps.scoring import Text
 from headsweep.planning.store import Store
 from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.variants import BASE
+
+_LOG = logging.getLogger(__name__)
 
 Pairs = dict[str, dict[str, tuple[int, ...]]]
 """The tokens of a right and a wrong sample, by question and kind."""
@@ -57,9 +60,21 @@ def choose_pairs(config: Config, name: str) -> Pairs:
 
 
 def choose_texts(
-    config: Config, name: str, tokenizer: PreTrainedTokenizerBase, pair_of: Pairs
+    config: Config,
+    name: str,
+    tokenizer: PreTrainedTokenizerBase,
+    pair_of: Pairs,
+    most_tokens: int | None = None,
 ) -> Chosen:
-    """Return the texts of a map, question by question, given what `choose_pairs` returned.
+    """Return the texts of a map, question by question.
+
+    Args:
+        config: resolved.
+        name: of the map.
+        tokenizer: the model's.
+        pair_of: what `choose_pairs` returned.
+        most_tokens: that the model reads, prompt included, if it has a limit. Reference solutions
+            beyond it are left out.
 
     Raises:
         TableError: a table is missing or damaged, or no question has a text to score.
@@ -69,7 +84,7 @@ def choose_texts(
     prompt_of = config.decodings[section.decoding]
     grader_name = config.questions[section.questions].grader_name
     texts: list[Text] = []
-    pairs = solutions = 0
+    pairs = solutions = too_long = 0
     for row in questions.to_dict("records"):
         question = str(row["question_id"])
         prompt = encode_prompt(tokenizer, str(row["question"]), prompt_of, grader_name)
@@ -79,9 +94,15 @@ def choose_texts(
             texts += [Text(question, kind, prompt, tokens) for kind, tokens in pair.items()]
         solution = str(row["solution"]).strip() if pd.notna(row["solution"]) else ""
         if solution:
-            solutions += 1
             tokens = tokenizer(solution, add_special_tokens=False)["input_ids"]
+            if most_tokens is not None and len(prompt) + len(tokens) > most_tokens:
+                too_long += 1
+                continue
+            solutions += 1
             texts.append(Text(question, SOLUTION, prompt, tuple(tokens)))
+    if too_long:
+        told = "%d reference solutions are left out: %s reads at most %d tokens"
+        _LOG.warning(told, too_long, section.model, most_tokens)
     if not texts:
         raise TableError(
             f"maps.{name}: none of {len(questions)} questions has a right and a wrong sample, or a "

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import Cache, PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from headsweep.errors import ModelError
+from headsweep.errors import ModelError, cause_of
 from headsweep.variants import Variant
 
 _LIMITS = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -323,8 +323,7 @@ def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], 
             raise
         except Exception as error:  # unknown architectures raise errors of any type
             raise ModelError(
-                f"{type(model).__name__} cannot run on token ids alone "
-                f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); "
+                f"{type(model).__name__} cannot run on token ids alone ({cause_of(error, 200)}); "
                 f"use a text decoder or encoder"
             ) from error
     cache = getattr(output, "past_key_values", None)

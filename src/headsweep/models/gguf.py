@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from headsweep.errors import ModelError, quoted
+from headsweep.errors import ModelError, cause_of, quoted
 from headsweep.models.gguf_header import MAGIC, read_header
 
 SUFFIX = ".gguf"
@@ -117,7 +117,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
             )
             tokenizer = AutoTokenizer.from_pretrained(**where)
         except Exception as error:  # fields of any content raise errors of any type
-            cause = f"{type(error).__name__}: {error}"
+            cause = cause_of(error, 200)
             raise ModelError(f"transformers cannot read {file} ({cause}); use another") from error
     if missing := sorted(info["missing_keys"]):
         raise ModelError(f"{file} lacks {len(missing)} tensors, such as {missing[0]}; use another")

@@ -128,9 +128,6 @@ class Learner(Protocol):
     def untrained(self, seed: int) -> tuple[Self, Training]:
         """Return the learner with random weights and all heads, and the recipe to train it."""
 
-    def quantised(self) -> Self:
-        """Return a copy with 8-bit weights, for evaluation only."""
-
     def finished(self) -> Self:
         """Return the learner in the type that it is tested, timed and saved in.
 

@@ -20,7 +20,7 @@ from transformers import (
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from headsweep.errors import ModelError, quoted
+from headsweep.errors import ModelError, cause_of, quoted
 from headsweep.models.checkpoints import read_pretrained
 from headsweep.models.geometry import find_heads, most_tokens
 from headsweep.models.guard import read_config
@@ -138,7 +138,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         )
     except Exception as error:  # each format's reader raises its own errors
         raise ModelError(
-            f"the tokenizer in {folder} cannot be read ({_first_line(error)}); fetch it again"
+            f"the tokenizer in {folder} cannot be read ({cause_of(error, 200)}); fetch it again"
         ) from error
 
 
@@ -216,7 +216,7 @@ def load_weights(
         raise
     except Exception as error:  # a config of any content raises errors of any type
         raise ModelError(
-            f"the model in {folder} cannot be loaded as {kind.__name__} ({_first_line(error)}); "
+            f"the model in {folder} cannot be loaded as {kind.__name__} ({cause_of(error, 200)}); "
             f"use a model of that kind that transformers knows"
         ) from error
     missing = sorted(info["missing_keys"])
@@ -238,10 +238,6 @@ def _check_records(folder: Path) -> None:
                 f"{file} is damaged: its checksum differs from that in {record.name}; remove "
                 f"{folder} and make it again"
             )
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 TextEncoder = tuple[PreTrainedModel, PreTrainedTokenizerBase]

@@ -1,6 +1,5 @@
 """GPUs and CPUs: which are here, and the rates that each is assumed to reach."""
 
-import os
 import subprocess
 import time
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headsweep.planning.host import host_memory
+from headsweep.planning.host import host_cores, host_memory
 
 
 class Card(NamedTuple):
@@ -26,7 +25,7 @@ class Card(NamedTuple):
     light: float = 1.0
     """How many times as fast as `flops` the engine's products with weights are."""
     heavy: float = 1.0
-    """The same where a layer has more than `rows.HEAVY` weights."""
+    """The same where a layer has more than `rows_at_once.HEAVY` weights."""
     reading: float = 30.0
     """Rows that a CPU computes in the time of reading the weights, which each product does: one of
     r rows takes as long as r and these would at the rate of very many. Fitted to products with
@@ -102,7 +101,7 @@ def output_of(*command: str) -> str:
 @cache
 def this_cpu() -> Card:
     """Return the cores that this process may use; a single-precision product is timed on one."""
-    flops = len(os.sched_getaffinity(0)) * CPU_SHARE * product_rate()
+    flops = host_cores() * CPU_SHARE * product_rate()
     card = ANY_CORE._replace(gigabytes=host_memory() / 1e9, bandwidth=2e10, flops=flops)
     flags = _cpu_flags()
     if "avx512f" not in flags:
@@ -115,7 +114,7 @@ def this_cpu() -> Card:
 def this_core() -> Card:
     """Return one of the cores that this process may use."""
     cpu = this_cpu()
-    return cpu._replace(flops=cpu.flops / len(os.sched_getaffinity(0)))
+    return cpu._replace(flops=cpu.flops / host_cores())
 
 
 def product_rate() -> float:

@@ -25,7 +25,7 @@ from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression, Training
 from headsweep.errors import HeadsweepError
 from headsweep.planning.batches import PlannedBatch, expand
-from headsweep.planning.cards import ANY_CARD, Card
+from headsweep.planning.cards import Card
 from headsweep.planning.footprint import (
     decoded_rows,
     is_gpu,
@@ -132,7 +132,7 @@ def generation_cost(config: Config, batch: PlannedBatch) -> Cost:
     return Cost(len(batch.variants), answers, tokens, tokens * _DISK_BYTES_A_TOKEN / 1e9)
 
 
-def generation_seconds(config: Config, batch: PlannedBatch, card: Card = ANY_CARD) -> float:
+def generation_seconds(config: Config, batch: PlannedBatch, card: Card) -> float:
     r"""Return the seconds that a card takes to generate a batch, without job starts.
 
     .. math::
@@ -195,7 +195,7 @@ def scoring_cost(config: Config, name: str) -> Cost:
     return Cost(len(layers) + 1, 0, scores * texts.tokens, disk)
 
 
-def scoring_seconds(config: Config, name: str, layer: int, card: Card = ANY_CARD) -> float:
+def scoring_seconds(config: Config, name: str, layer: int, card: Card) -> float:
     """Return the seconds that a card takes to score a map's texts without a layer's heads.
 
     The rows of a text begin at the layer; below it they are the base model's, computed once.
@@ -207,7 +207,7 @@ def scoring_seconds(config: Config, name: str, layer: int, card: Card = ANY_CARD
     return passes * texts.number * texts.tokens * token_seconds(model, card)
 
 
-def gradient_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
+def gradient_seconds(config: Config, name: str, card: Card) -> float:
     """Return the seconds that a card takes to estimate a map's heads, by a pass and its way back.
 
     Each text has a pass of its own, whose kernels are launched anew.
@@ -218,7 +218,7 @@ def gradient_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
     return 2 * texts.number * seconds
 
 
-def map_seconds(config: Config, name: str, card: Card = ANY_CARD) -> float:
+def map_seconds(config: Config, name: str, card: Card) -> float:
     """Return the seconds that a card takes for all scores of a map, without job starts."""
     section = config.maps[name]
     layers = expand(section.layers, config.models[section.model].layers)
@@ -247,27 +247,16 @@ def training_cost(config: Config, compression: str) -> Cost:
 
 
 def training_seconds(
-    config: Config, study: Study, settings: Compression | None = None, card: Card = ANY_CARD
+    config: Config, study: Study, settings: Compression | None, card: Card
 ) -> float:
     """Return the seconds that a card takes to train, score and test an arm.
 
     Without `settings`: to train its solver, or to measure the speed of a model's arms.
     """
-    if settings is not None:
-        return _arm_seconds(config, study, settings, card)
-    if study.solver is not None:
+    if settings is None and study.solver is None:
+        return measuring_seconds(config, study, card)
+    if settings is None:
         return _fit_seconds(config, study, config.solver_of(study).training, card)
-    return measuring_seconds(config, study, card)
-
-
-def measuring_seconds(config: Config, study: Study, card: Card = ANY_CARD) -> float:
-    """Return the seconds that a card takes to time the tests of a compression's arms."""
-    arms = study.settings if study.measured is None else study.measured
-    return _TEST_TURNS * len(arms) * arm_test_seconds(config, study, card)
-
-
-def _arm_seconds(config: Config, study: Study, settings: Compression, card: Card) -> float:
-    """Return the seconds that a card takes to train, score and test an arm."""
     seconds = arm_test_seconds(config, study, card)
     if settings.rounds:
         seconds += _fit_seconds(config, study, _recipe(config, study, settings), card)
@@ -276,6 +265,12 @@ def _arm_seconds(config: Config, study: Study, settings: Compression, card: Card
         passes = _scoring_passes(config, study, settings)
         seconds += removals * passes * _text_seconds(config, study, card)
     return seconds
+
+
+def measuring_seconds(config: Config, study: Study, card: Card) -> float:
+    """Return the seconds that a card takes to time the tests of a compression's arms."""
+    arms = study.settings if study.measured is None else study.measured
+    return _TEST_TURNS * len(arms) * arm_test_seconds(config, study, card)
 
 
 def _text_seconds(config: Config, study: Study, card: Card) -> float:
@@ -292,7 +287,7 @@ def _fit_seconds(config: Config, study: Study, training: Training, card: Card) -
     return training.epochs * _DEVELOPMENT * (launches + products)
 
 
-def arm_test_seconds(config: Config, study: Study, card: Card = ANY_CARD) -> float:
+def arm_test_seconds(config: Config, study: Study, card: Card) -> float:
     """Return the seconds of an arm's test: a model's answers, or a solver's judgements."""
     if study.model is not None:
         batch = PlannedBatch(study.model, study.decoding, str(study.test), (BASE,))

@@ -8,9 +8,6 @@ from headsweep.planning.cards import ANY_CARD, CARDS, Card
 from headsweep.planning.host import host_cores
 from headsweep.planning.memory import HEAD_DIM
 
-HALF_BYTES = 2
-"""Bytes of a number in half precision."""
-
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 _ANSWER = 1000  # tokens of the answers that a model's memory is stated for
 
@@ -29,7 +26,7 @@ def is_gpu(card: Card) -> bool:
 
 def width(model: Model) -> int:
     """Return the bytes of a number in a model's dtype."""
-    return 4 if model.dtype == "float32" else HALF_BYTES
+    return 4 if model.dtype == "float32" else 2
 
 
 def weight_bytes(model: Model) -> float:
@@ -97,7 +94,7 @@ def gigabytes_of(model: Model, card: Card) -> float:
     if is_gpu(card):
         cached = (model.batch_size or rows_at_once.CPU_ROWS) * answer
         return (weights + cached) / max(1, gpus_of(model, card)) / 1e9
-    widened = width(model) == HALF_BYTES and card.half < 1
+    widened = model.dtype != "float32" and card.half < 1
     copies = 3 if widened else 2
     workers = host_cores()
     return (copies * weights + workers * decoded_rows(model, _ANSWER, card) * answer) / 1e9
@@ -111,5 +108,5 @@ def host_megabytes(model: Model) -> int:
     """
     per_gigabyte = _LOADED
     if model.device == "cpu":
-        per_gigabyte = _WIDENED if width(model) == HALF_BYTES else _REARRANGED
+        per_gigabyte = _WIDENED if model.dtype != "float32" else _REARRANGED
     return int(_BESIDE + per_gigabyte * weight_bytes(model) / 1e9)

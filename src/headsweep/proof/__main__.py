@@ -15,6 +15,7 @@ from pathlib import Path
 from headsweep.arguments import count
 from headsweep.config import load
 from headsweep.errors import ConfigError, HeadsweepError
+from headsweep.planning.host import host_cores
 from headsweep.planning.preflight import resolve
 from headsweep.proof.judging import Line, judge, read
 from headsweep.proof.planting import CONFIG, RUN, opened, plant
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--seed", type=count, help="decides what is planted (default: fresh entropy)"
     )
     parser.add_argument("--folder", type=Path, help="where to run (default: a temporary folder)")
-    cores = len(os.sched_getaffinity(0))
+    cores = host_cores()
     parser.add_argument("--cores", type=count, default=cores, help="default: all")
     options = parser.parse_args(arguments)
     os.environ.setdefault("TQDM_DISABLE", "1")

@@ -6,8 +6,10 @@ without that head.
 """
 
 import shutil
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,8 +19,8 @@ from jaxtyping import Int
 from headsweep.choices import BenchmarkGrader
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
-from headsweep.generation.engine import Engine, Request
-from headsweep.generation.prompts import encode_prompt
+from headsweep.generation.unit import Unit
+from headsweep.generation.worker import Worker
 from headsweep.grading.matrix import accuracy_matrix, grade_answers
 from headsweep.models.load import load_model
 from headsweep.models.source import tokenizer_files
@@ -107,30 +109,14 @@ class Saboteur:
     def outcomes(self, heads: Sequence[Variant]) -> Int[np.ndarray, "questions variants"]:
         """Return the accuracy matrix of the model, first, and of it without each of some heads."""
         variants = [BASE, *heads]
-        tokenizer = self._loaded.tokenizer
-        texts = zip(self._questions["question_id"], self._questions["question"], strict=True)
-        prompts = {
-            name: encode_prompt(tokenizer, text, self._decoding, self._grader)
-            for name, text in texts
-        }
-        requests = [
-            Request(name, prompt, variant)
-            for name, prompt in prompts.items()
-            for variant in variants
-        ]
-        rows = [
-            {
-                "question_id": answer.request.question_id,
-                "variant": str(answer.request.variant),
-                "sample": 0,
-                "token_ids": answer.token_ids,
-                "text": tokenizer.decode(answer.token_ids, skip_special_tokens=True),
-                "stop_reason": answer.stop_reason,
-                "margin": answer.margin,
-            }
-            for answer in Engine(self._loaded, self._decoding, None).run(requests)
-        ]
-        by_variant = {str(name): part for name, part in pd.DataFrame(rows).groupby("variant")}
-        answers = {name: part.drop(columns="variant") for name, part in by_variant.items()}
+        ids = self._questions["question_id"]
+        questions = dict(zip(ids, self._questions["question"], strict=True))
+        wanted = [(variant, (name, 0)) for name in questions for variant in variants]
+        unit = Unit(self._decoding, self._grader, questions, wanted, base={})
+        rows = defaultdict[str, list[dict[str, Any]]](list)
+        # A new worker: it reads the weights once, and they change between calls.
+        for variant, row in Worker(self._loaded, None).run(unit):
+            rows[str(variant)].append(row)
+        answers = {name: pd.DataFrame(of_variant) for name, of_variant in rows.items()}
         graded = grade_answers(self._questions, answers, self._grader, "default")
         return accuracy_matrix(graded, self._questions)[list(map(str, variants))].to_numpy()

@@ -33,18 +33,3 @@ def experts(
     for subject, head in knows.items():
         outcomes[np.array(subjects) == subject, 1 + head] = True
     return outcomes
-
-
-def gaining(
-    draw: np.random.Generator, questions: int, heads: int, changed: float, gain: float
-) -> Outcomes:
-    """Return coins of which the first head, which changes as many outcomes, gains so much.
-
-    `gain` is its true gain, `changed` the share of outcomes that each head changes; fractions.
-    """
-    outcomes = coins(draw, questions, heads, changed)
-    base = outcomes[:, 0]
-    # Of the outcomes changed, (changed + gain) / 2 of all questions were wrong before.
-    chances = np.where(base, changed - gain, changed + gain)
-    outcomes[:, 1] = base ^ (draw.random(questions) < chances)
-    return outcomes

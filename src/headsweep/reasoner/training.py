@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
@@ -32,7 +31,7 @@ from transformers import (
 
 from headsweep.benchmarks import generated
 from headsweep.benchmarks.templates import Problem
-from headsweep.grading.matrix import grade_answers
+from headsweep.grading.distinct import grade_texts
 from headsweep.models.source import BUILTIN, fingerprint
 from headsweep.record import Stopwatch, read_record, replace_record, write_record
 
@@ -151,9 +150,11 @@ def answers(folder: Path) -> list[dict[str, Any]]:
 def right(answers: Sequence[dict[str, Any]]) -> int:
     """Return the number of right answers to the first test questions."""
     questions = generated.generate("generated_math", "test", len(answers), seed=0, apart=False)
-    table = pd.DataFrame(answers).assign(sample=0, stop_reason="eos")
-    graded = grade_answers(questions, {"base": table}, grader_name="math", preset="default")
-    return int(graded["correct"].sum())
+    gold_of = dict(zip(questions["question_id"], questions["answer"], strict=True))
+    texts = [answer["text"] for answer in answers]
+    golds = [gold_of[answer["question_id"]] for answer in answers]
+    _, judgements = grade_texts(texts, golds, "math", "default")
+    return sum(judgement.correct for judgement in judgements)
 
 
 def train_reasoner(output: Path, settings: Settings) -> list[float]:

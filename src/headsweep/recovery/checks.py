@@ -3,21 +3,14 @@
 import importlib.util
 import logging
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
 
-from headsweep.compression.criteria import (
-    even_count,
-    heads_at,
-    lowest_heads,
-    smallest_unit,
-    unprotected,
-)
+from headsweep.compression.criteria import check_ratio, even_count, lowest_heads
 from headsweep.errors import ModelError
-from headsweep.models.checkpoints import allows, check_uniform, outline, stated_config
-from headsweep.models.geometry import HeadGeometry, kept_heads, most_tokens
+from headsweep.models.checkpoints import check_uniform, outline, stated_config
+from headsweep.models.geometry import kept_heads, most_tokens
 from headsweep.models.load import load_tokenizer
 from headsweep.models.source import stated_geometry
 from headsweep.recovery.settings import Recovery
@@ -31,8 +24,7 @@ def evenly(folder: Path, settings: Recovery) -> Recovery:
     model, geometry = outline(folder)
     count = 0
     if settings.ratio:
-        allowed = partial(allows, model.config)
-        count = even_count(settings.ratio, geometry, settings.unit, allowed)
+        count = even_count(settings.ratio, geometry, settings.unit, model.config)
     equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
     gone = lowest_heads(equal, geometry, count, scope="layer", unit=settings.unit)
     check_uniform(model, geometry, gone)
@@ -57,24 +49,13 @@ def check_model(folder: Path, settings: Recovery) -> None:
         except ValueError as error:
             raise ModelError(str(error)) from error
         if settings.protect:
-            check_removal(outline(folder)[1], settings)
+            _, geometry = outline(folder)
+            unit, scope = settings.unit, settings.scope
+            check_ratio(geometry, settings.ratio, unit, scope, settings.protect)
     longest = most_tokens(config)
     if longest and settings.length > longest:
         raise ModelError(
             f"length {settings.length} is too long: {folder} reads {longest} tokens; lower it"
-        )
-
-
-def check_removal(geometry: HeadGeometry, settings: Recovery) -> None:
-    """Refuse a ratio that removes nothing, or more than the layers can lose that are free to."""
-    equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
-    free = unprotected(equal, geometry, settings.protect)
-    count = heads_at(settings.ratio, geometry.heads)
-    gone = lowest_heads(free, geometry, count, scope=settings.scope, unit=settings.unit)
-    if settings.ratio and not gone:
-        raise ModelError(
-            f"ratio {settings.ratio} removes nothing of {geometry.heads} heads, of which "
-            f"{smallest_unit(geometry, settings.unit)} go at once; raise it"
         )
 
 

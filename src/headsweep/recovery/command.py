@@ -71,8 +71,8 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     given = [name for name in TRAINING if name in args]
     given += [name for name in _MEASURED if getattr(args, name)]
     if given:
-        name = given[0].replace("_", "-")
-        raise ConfigError(f"--{name} is about training; add --recover")
+        option = "-n" if given[0] == "n" else f"--{given[0].replace('_', '-')}"
+        raise ConfigError(f"{option} is about training; add --recover")
     if "calibration" in args and not texts:
         raise ConfigError("--calibration counts texts; name their file: --text FILE.jsonl")
     plain = [text for text in texts or () if isinstance(text, str)]

@@ -19,7 +19,7 @@ from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel
 
 from headsweep.compression.calibration import Scores
-from headsweep.compression.criteria import heads_due, lowest_heads, named, unprotected
+from headsweep.compression.criteria import check_ratio, heads_due, lowest_heads, named, unprotected
 from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import Removal, removal_of
@@ -40,7 +40,7 @@ from headsweep.models.source import fetch_model
 from headsweep.record import Stopwatch, read_json
 from headsweep.recovery.benchmark import Benchmark, answered
 from headsweep.recovery.card import chosen_by, measured_how
-from headsweep.recovery.checks import check_model, check_removal, enough_pieces, evenly
+from headsweep.recovery.checks import check_model, enough_pieces, evenly
 from headsweep.recovery.evaluation import as_rows, measured
 from headsweep.recovery.scoring import scores_on_texts
 from headsweep.recovery.settings import Recovery, recovery
@@ -232,7 +232,7 @@ class _Run:
                 f"{self.call['source']} is no decoder; recovery takes causal language models"
             )
         if number == 0:
-            check_removal(geometry, settings)
+            check_ratio(geometry, settings.ratio, settings.unit, settings.scope, settings.protect)
         history = self.work.history(number)
         removal = self.decide_removal(number, student, geometry, history["removals"])
         geometry = _without(student, geometry, removal["heads"])

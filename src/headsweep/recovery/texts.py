@@ -50,7 +50,7 @@ def read_texts(file: Path, fields: Sequence[str] = ()) -> list[Text]:
         )
     else:
         try:
-            lines = file.read_text("utf-8").split("\n")
+            lines = file.read_text("utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file} cannot be read ({error}); name a file of texts") from error
         texts = [line for line in lines if line.strip()]

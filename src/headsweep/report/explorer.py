@@ -88,13 +88,13 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     base = _answers(files[str(BASE)], z)
     questions = _questions(file(QUESTIONS), z, base)
     sizes = [len(script(question)) for question in questions]
-    shown = _shown(z[list(files)].to_numpy(), sizes, (room - len(script(data))) // 2)
-    data["questions"] = [questions[place] for place in shown]
-    data["subject"] = subjects[shown].tolist()
-    data["level"] = z["level"].fillna(0).astype(int).iloc[shown].tolist()
-    z = z.iloc[shown]
+    places = _shown(z[list(files)].to_numpy(), sizes, (room - len(script(data))) // 2)
+    data["questions"] = [questions[place] for place in places]
+    data["subject"] = subjects[places].tolist()
+    data["level"] = z["level"].fillna(0).astype(int).iloc[places].tolist()
+    z = z.iloc[places]
     data["base"] = _bits(z[str(BASE)])
-    base = [base[place] for place in shown] if base else []
+    base = [base[place] for place in places] if base else []
     for head in heads:
         head["bits"] = _bits(z[head["name"]])
     room -= len(script(data))

@@ -12,7 +12,7 @@ from headsweep import paths
 from headsweep.analysis import advice, paper_differences, power_sentences
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
 from headsweep.analysis.comparisons import rival, with_rivals
-from headsweep.analysis.facts import Cell, Sentence, Source
+from headsweep.analysis.facts import Cell, Number, Sentence, Source
 from headsweep.analysis.gains import GAINS, HEADS, shown
 from headsweep.config import Config
 from headsweep.figures.shared import Hue, family_looks
@@ -210,24 +210,33 @@ def _family_charts(config: Config, frontier: str, frontier_title: str) -> list[P
     return pictures
 
 
+_CLAIM = ["paper", "claim", "value", "where"]
+"""Columns that tell one claim from another: it has a row for each prompt and grading."""
+
+
+def _claims(rows: Source) -> Number:
+    """Return how many claims some rows are about."""
+    once = rows.of(rows.rows.drop_duplicates(_CLAIM))
+    return once.number("claim", "count", "count")
+
+
 def published(config: Config, section: Section) -> None:
     """Count the papers' claims that hold, and set published accuracies beside the run's."""
-    claims = Source.read(config, paths.CLAIMS, ["claim", "published", "run", "run_why"])
+    claims = Source.read(config, paths.CLAIMS, [*_CLAIM, "published", "run", "run_why"])
     counts = {
-        f"{where}_{verdict}": claims.where(**{where: verdict}).number("claim", "count", "count")
+        f"{where}_{verdict}": _claims(claims.where(**{where: verdict}))
         for where in ("published", "run")
         for verdict in ("holds", "fails")
     }
     why = claims.rows["run_why"].fillna("")
     for name, reason in (("absent", UNMEASURED.why), ("undecided", UNDECIDED.why)):
-        counts[name] = claims.of(claims.rows[why == reason]).number("claim", "count", "count")
+        counts[name] = _claims(claims.of(claims.rows[why == reason]))
     sentence = (
         "Of {claims} claims the papers' own tables bear out {published_holds} and "
         "contradict {published_fails}; this run bears out {run_holds} and contradicts {run_fails}. "
         "{absent} are about what this run does not have; no number decides {undecided}."
     )
-    count = claims.number("claim", "count", "count")
-    section.lead.append(Sentence(sentence, claims=count, **counts))
+    section.lead.append(Sentence(sentence, claims=_claims(claims), **counts))
     columns = {
         "head": Cell("variant"),
         "questions": Cell("group"),

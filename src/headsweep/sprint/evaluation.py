@@ -38,7 +38,7 @@ TESTED = ["difference", "low", "high", "p", "adjusted"]
 """Columns of a difference: its 95% interval over questions, seeds and draws of training questions,
 the p-value, and that after Holm's correction over all with which a method is compared at this N."""
 
-WORTH = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other", *TESTED]
+WORTH = ["method", "against", "n", "sprint", "other", *TESTED]
 WORTH += ["freedom"]
 """Columns of the table of what the question's embedding is worth: Pass@N of the method, of another
 that ignores the question, and their paired difference with its degrees of freedom
@@ -48,7 +48,6 @@ SHUFFLED = "shuffled questions"
 """A method with the questions' embeddings shuffled and all else equal."""
 IGNORING = (SHUFFLED, methods.COVER, methods.POOL)
 """What does not use the question: itself shuffled, the same heads for all, heads at random."""
-WHOLE_POOL = "all heads"
 
 APART = ["difference_apart", "low_apart", "high_apart"]
 PAIRED = ["method", "n", *TESTED, "by_questions", "by_draw", "by_seed", "freedom"]
@@ -167,14 +166,13 @@ def compared(compared_with: Mapping[str, Mapping[str, Outcomes]]) -> pd.DataFram
 
 
 def embedding_worth(
-    table: pd.DataFrame, compared_with: Mapping[str, Mapping[str, Outcomes]], pool: int
+    table: pd.DataFrame, compared_with: Mapping[str, Mapping[str, Outcomes]]
 ) -> pd.DataFrame:
     """Return what the question is worth to each method: columns `WORTH`.
 
     Args:
         table: of `compared`.
         compared_with: what it compares.
-        pool: size of the pool of heads.
     """
     shown = table["against"].isin(IGNORING) & table["n"].isin([*SHOWN_N, MEAN])
     parts = []
@@ -183,8 +181,7 @@ def embedding_worth(
         own_means = _means(passed_by_method[str(method)])
         other_means = _means(passed_by_method[str(against)])
         parts.append(part.assign(sprint=part["n"].map(own_means), other=part["n"].map(other_means)))
-    whole = pd.concat(parts, ignore_index=True)
-    return whole.assign(questions="test", pool=WHOLE_POOL, heads=pool)[WORTH]
+    return pd.concat(parts, ignore_index=True)[WORTH]
 
 
 def _means(passed: Outcomes) -> dict[int | str, float]:

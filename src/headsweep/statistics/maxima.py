@@ -6,9 +6,8 @@ Resampling-Based Multiple Testing, section 2.3). So the chance that any column w
 named stays at its level.
 """
 
-from typing import NamedTuple
-
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from scipy.special import stdtrit
 
@@ -17,31 +16,21 @@ from headsweep.statistics.intervals import Interval
 from headsweep.statistics.selection import sign_patterns
 
 
-class Means(NamedTuple):
-    """Means of paired differences, with intervals and tests; an entry for each column."""
-
-    mean: Float[np.ndarray, " columns"]
-    t: Float[np.ndarray, " columns"]
-    """Mean over standard error; 0 where nothing differs."""
-    low: Float[np.ndarray, " columns"]
-    """95% interval of this column alone, by Student's quantile."""
-    high: Float[np.ndarray, " columns"]
-    band_low: Float[np.ndarray, " columns"]
-    """95% interval that holds for all columns at once."""
-    band_high: Float[np.ndarray, " columns"]
-    adjusted: Float[np.ndarray, " columns"]
-    """Two-sided p-value after correction over all columns."""
-
-
 def joint_means(
     differences: Float[np.ndarray, "questions columns"], resamples: int, seed: int
-) -> Means:
+) -> pd.DataFrame:
     """Test each column's mean against zero, corrected over all columns.
 
     Args:
         differences: of at least two questions.
         resamples: sign patterns.
         seed: of the sign patterns.
+
+    Returns:
+        A row for each column: its mean ``change``, and ``t``, that over its standard error (0 where
+        nothing differs). ``low`` and ``high`` are the 95% interval of this column alone, by
+        Student's quantile, ``band_low`` and ``band_high`` hold for all columns at once.
+        ``adjusted`` is the two-sided p-value after correction over all columns.
 
     Raises:
         ValueError: there are fewer than two questions.
@@ -61,14 +50,16 @@ def joint_means(
     error = differences.std(axis=0, ddof=1) / np.sqrt(questions)
     low, high = mean_interval(differences)
     wide = np.quantile(maxima, LEVEL) * error
-    return Means(
-        mean=mean,
-        t=observed,
-        low=low,
-        high=high,
-        band_low=mean - wide,
-        band_high=mean + wide,
-        adjusted=(1 + beyond) / (1 + resamples),
+    return pd.DataFrame(
+        {
+            "change": mean,
+            "low": low,
+            "high": high,
+            "band_low": mean - wide,
+            "band_high": mean + wide,
+            "t": observed,
+            "adjusted": (1 + beyond) / (1 + resamples),
+        }
     )
 
 

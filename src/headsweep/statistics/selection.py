@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float, Int, Real
 from scipy.special import bdtr, chdtrc, stdtrit
 
@@ -261,49 +262,45 @@ def contested(
 
 
 def gains_by_chance(
-    sizes: Int[np.ndarray, " pairs"],
-    contested_questions: Float[np.ndarray, " pairs"],
-    heads: Int[np.ndarray, " pairs"],
-    groups: Int[np.ndarray, " pairs"],
-    resamples: int,
-    seed: int,
+    pairs: pd.DataFrame, resamples: int, seed: int
 ) -> Float[np.ndarray, "resamples pairs"]:
     """Simulate the gain of the best head over base if pruning has no effect.
 
     Arguments are those of `heads_by_chance`.
     """
-    best = np.zeros((resamples, len(sizes)))
-    arguments = sizes, contested_questions, heads, groups, resamples, seed
-    for pair, gains in heads_by_chance(*arguments):
+    best = np.zeros((resamples, len(pairs)))
+    for pair, gains in heads_by_chance(pairs, resamples, seed):
         best[:, pair] = gains.max(axis=0)
     return best
 
 
 def heads_by_chance(
-    sizes: Int[np.ndarray, " pairs"],
-    contested_questions: Float[np.ndarray, " pairs"],
-    heads: Int[np.ndarray, " pairs"],
-    groups: Int[np.ndarray, " pairs"],
-    resamples: int,
-    seed: int,
+    pairs: pd.DataFrame, resamples: int, seed: int
 ) -> Iterator[tuple[int, Float[np.ndarray, "heads resamples"]]]:
     """Simulate the gains of all heads over base if pruning has no effect, pair by pair.
 
-    Pairs of one group share questions and base model: the contested questions of the layer with
+    Pairs of one subject share questions and base model: the contested questions of the layer with
     fewer are also contested in the other layers, and the base model answers each question once.
 
-    A pair is a group and a layer: `sizes` are its questions, of which a number, not necessarily
-    whole, is contested; `groups` are labels.
+    Args:
+        pairs: a row for each ``subject`` and layer: ``n`` questions, of which a number, not
+            necessarily whole, is ``contested``, and so many ``ordinary`` heads.
+        resamples: how often the gains are drawn.
+        seed: of the draws.
+
+    Yields:
+        The place of a pair's row, and its gains.
     """
     draw = np.random.default_rng(seed)
-    for group in np.unique(groups):
+    for _, of_subject in pairs.reset_index(drop=True).groupby("subject", sort=False):
         fraction = draw.random(resamples)  # for random rounding of numbers of questions
         base, tossed = np.zeros((2, resamples), dtype=np.int64)
-        members = np.flatnonzero(groups == group)
-        for pair in members[np.argsort(contested_questions[members], kind="stable")]:
-            number = np.floor(contested_questions[pair] + fraction).astype(np.int64)
+        layers = of_subject.sort_values("contested", kind="stable")
+        wanted = (layers[column] for column in ("n", "contested", "ordinary"))
+        for place, n, questions, heads in zip(layers.index, *wanted, strict=True):
+            number = np.floor(questions + fraction).astype(np.int64)
             base += draw.binomial(number - tossed, 0.5)
             tossed = number
-            shape = (heads[pair], resamples)
+            shape = (heads, resamples)
             right = draw.binomial(np.broadcast_to(number, shape), 0.5)
-            yield int(pair), (right - base) / sizes[pair]
+            yield int(place), (right - base) / n

@@ -60,8 +60,9 @@ def find(given: str) -> Path:
 
 
 def is_foreign(given: str) -> bool:
-    """Return whether a file or folder is there that is no run."""
-    return Path(given).exists() and not (Path(given) / _CONFIG).is_file()
+    """Return whether a file or folder is there, and no run where `find` looks for one."""
+    runs = (Path(given), Path(paths.RESULTS) / given)
+    return Path(given).exists() and not any((run / _CONFIG).is_file() for run in runs)
 
 
 def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
@@ -135,18 +136,20 @@ def _parts(run: Path) -> dict[_Key, _Part]:
     Sampled answers cannot be paired; Pass@N compares them.
     """
     config = load(run / _CONFIG)
+    store = Store(config)
+    own = store.path(paths.CONFIG).parent
 
-    def part(questions: str, file: str) -> _Part:
-        return _Part(split_key(config, questions), run / file.removeprefix("results//"))
+    def part(questions: str, file: Path) -> _Part:
+        return _Part(split_key(config, questions), run / file.relative_to(own))
 
     parts = {}
     for batch in batches(config):
         if config.decodings[batch.decoding].greedy:
-            file = GRADED.path.format(run="", **Store(config).keys(**batch.names))
+            file = store.path(GRADED, **batch.names)
             name = ", ".join(batch.names.values())
             parts[_Key("variants", name)] = part(batch.questions, file)
     for name, selector in config.selectors.items():
-        file = CURVES.path.format(run="", selector=name)
+        file = store.path(CURVES, selector=name)
         parts[_Key("pass_at_n", name)] = part(selector.test, file)
     return parts
 

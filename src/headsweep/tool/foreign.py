@@ -57,11 +57,7 @@ def texts(cells: pd.Series, origin: object) -> list[str | None]:
                 f"{origin} row {row}: {cells.name} holds {quoted(cell)}; write one text in each "
                 f"cell, and a row for each answer"
             )
-    return [None if _missing(cell) else str(cell) for cell in cells]
-
-
-def _missing(cell: object) -> bool:
-    return cell is None or cell is pd.NA or cell != cell
+    return [None if pd.isna(cell) else str(cell) for cell in cells]
 
 
 def _csv(path: Path) -> pd.DataFrame:
@@ -79,7 +75,7 @@ def _table(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 def _parquet(path: Path) -> pd.DataFrame:
-    return pq.read_table(path).to_pandas()
+    return pq.read_table(path).to_pandas(ignore_metadata=True)  # rows are counted from 0
 
 
 _READERS = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}

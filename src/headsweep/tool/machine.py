@@ -11,11 +11,12 @@ def describe() -> None:
     """Print facts for a bug report: versions, machine, SLURM."""
     from headsweep.generation.client import status
     from headsweep.planning.cards import output_of, this_cpu
+    from headsweep.planning.host import host_cores
     from headsweep.record import git_commit, versions
 
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
     print(*(f"{name} {value}" for name, value in facts.items()), sep="\n")
-    cores = len(os.sched_getaffinity(0))
+    cores = host_cores()
     memory = this_cpu().gigabytes
     print(f"{cores} of {os.cpu_count()} cores, {memory:.0f} GB of memory")
     query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")

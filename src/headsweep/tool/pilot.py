@@ -1,9 +1,9 @@
 """`headsweep pilot`: measure a small part of a config before hundreds of jobs start.
 
 Each model is tried first (`headsweep.tool.trial`): prefill and decoding at full width are timed
-separately, without the engine's check of itself. On a GPU that check comes first. If vLLM is
-installed and can answer the whole run, it is tried, too. What fails is dropped, and the faster one
-is written into the run's settings (`headsweep.planning.pilot_settings`). Then the base and two
+separately, without the engine's check of itself. In half precision that check comes first. If vLLM
+is installed and can answer the whole run, it is tried, too. What fails is dropped, and the faster
+one is written into the run's settings (`headsweep.planning.pilot_settings`). Then the base and two
 pruned heads answer 20 questions through the engine of a run. The lengths of these answers, how much
 of them repeats the base model's, and the measured rates say how long the whole config takes. How
 often the base model is right, and how often a head changes an outcome, say what the whole config
@@ -32,6 +32,7 @@ from headsweep.planning.cards import card_of, has_gpu, output_of
 from headsweep.planning.cost import generation_seconds, map_seconds, question_count
 from headsweep.planning.detectable_gain import ABOUT, Rates, detectable_gains
 from headsweep.planning.forecast import Habits, model_seconds
+from headsweep.planning.host import host_cores
 from headsweep.planning.pilot_settings import write_settings
 from headsweep.planning.preflight import check_devices, preflight, resolve
 from headsweep.planning.store import Store
@@ -113,7 +114,7 @@ def show(config: Path, cores: int | None) -> None:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
     stopwatch = Stopwatch()
     client.begin_run()
-    usable = cores or len(os.sched_getaffinity(0))
+    usable = cores or host_cores()
     tried: dict[str, Tried] = {}
     for name, batch in piloted.items():
         candidates: list[str] = [whole.models[name].backend]
@@ -231,7 +232,7 @@ def _try(
         check_devices(tried)
         prepared(tried)
         try:
-            trials[backend] = attempt(tried, batches(tried)[0], backend, cores)
+            trials[backend] = attempt(tried, cores)
         except EngineError as error:
             failed[backend] = str(error)
     if not trials:
@@ -259,9 +260,8 @@ def _faster(config: Config, plain: Trial, cores: int) -> tuple[Trial, str | None
     """
     if plain.facts.get("path") != _PLAIN:  # only flash attention is captured
         return plain, None
-    (batch,) = batches(config)
     try:
-        tried = attempt(config, batch, _ENGINE, cores)
+        tried = attempt(config, cores)
     except EngineError as error:
         return plain, str(error)
     if tried.facts.get("path") != _CAPTURED:

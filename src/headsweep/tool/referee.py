@@ -29,6 +29,7 @@ from headsweep.tool.grade import judged
 _IDS = ("question_id", "id", "doc_id")
 _TRUTH = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 _NAMED = 3  # ids that a message names
+_MOST_SAMPLES = 1000  # of more the number of ways to draw a vote exceeds what a float can hold
 
 Tables = dict[str, pd.DataFrame]
 
@@ -213,7 +214,8 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
     """Return the answers of systems to the same questions, sorted by id.
 
     Raises:
-        ConfigError: there are fewer than two, or questions are not those of all, unless `common`.
+        ConfigError: there are fewer than two, questions are not those of all, unless `common`, or
+            there are too many answers to each.
     """
     if len(answers) < 2:
         raise ConfigError(f"{len(answers)} system is given; name two or more to compare")
@@ -228,6 +230,11 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
             )
     if not shared:
         raise ConfigError("no question is in all; the ids must be equal, letter by letter")
+    for name, table in answers.items():
+        if (samples := len(table) // len(questions[name])) > _MOST_SAMPLES:
+            raise ConfigError(
+                f"{name} has {samples:,} answers to each question; give {_MOST_SAMPLES:,} at most"
+            )
     return {name: _arrays(table, shared) for name, table in answers.items()}
 
 

@@ -118,7 +118,3 @@ class Run:
             there = ", ".join(defined) or "none"
             raise ConfigError(f"{name!r} is none of the run's {kind}: {there}")
         return name or defined[0]
-
-
-load = Run
-"""Returns a run from its folder: ``headsweep.load("results/demo")``."""

@@ -5,6 +5,7 @@ Answers stay as long as a known config could reuse them: those to another draw f
 store that several folders share by links is pruned only if the runs of all of them are known.
 """
 
+import contextlib
 import os
 import re
 import shlex
@@ -399,4 +400,8 @@ def _amount(files: Sequence[Path]) -> str:
 
 
 def _megabytes(files: Iterable[Path]) -> str:
-    return f"{sum(file.lstat().st_size for file in files) / 1e6:,.1f}"
+    total = 0
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):  # a run may be at work here
+            total += file.lstat().st_size
+    return f"{total / 1e6:,.1f}"

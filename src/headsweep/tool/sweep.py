@@ -5,7 +5,6 @@ Heavy modules are imported inside functions, because the command line imports th
 
 import contextlib
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -160,6 +159,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     from headsweep.generation import client
     from headsweep.generation.work import Work
     from headsweep.planning.batches import batches
+    from headsweep.planning.host import host_cores
 
     store = prepared(config)
     unanswered = [
@@ -169,7 +169,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
         if not Path(file).exists() or Work(config, **batch.names).journal(variant).exists()
     ]
     try:
-        usable = cores or len(os.sched_getaffinity(0))
+        usable = cores or host_cores()
         for number, (batch, variant) in enumerate(unanswered, start=1):
             client.run(config, batch.model, batch.decoding, batch.questions, variant, usable)
             _LOG.info("%d of %d models have answered", number, len(unanswered))

@@ -101,20 +101,20 @@ class _Probe:
         return made
 
 
-def attempt(config: Config, batch: PlannedBatch, backend: str, cores: int) -> Trial:
+def attempt(config: Config, cores: int) -> Trial:
     """Try software with a model in a process of its own, and return what that has measured.
 
     Args:
-        config: resolved, of this batch alone; its model and questions are in the store.
-        batch: its only one.
-        backend: the software, as in the config.
+        config: resolved, of one batch; its model, which names the software, and its questions are
+            in the store.
         cores: CPU cores that a run's engine may use.
 
     Raises:
         EngineError: it has failed; the cause in one line.
     """
-    model = config.models[batch.model].model_copy(update={"backend": backend})
-    values = config.model_copy(update={"models": {batch.model: model}}).model_dump(mode="json")
+    (batch,) = batches(config)
+    backend = config.models[batch.model].backend
+    values = config.model_dump(mode="json")
     threads = str(cores if backend == "vllm" else 1)
     try:
         ended = subprocess.run(

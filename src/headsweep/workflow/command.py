@@ -90,7 +90,9 @@ def _run(job: Job, config: Path, **given: Any) -> None:
 
 def _usable_cores(cores: str | None) -> int:
     """Return the cores that an engine may use, at most those of this process; all by default."""
-    usable = len(os.sched_getaffinity(0))
+    from headsweep.planning.host import host_cores
+
+    usable = host_cores()
     if cores is None:
         return usable
     if not cores.isdecimal() or int(cores) == 0:
