@@ -184,13 +184,14 @@ def compare(
     """
     from headsweep.arguments import refuse_ignored
     from headsweep.tool import compare as runs
+    from headsweep.tool.run import find, is_foreign
 
-    if len(systems) == 2 and not any(map(runs.is_foreign, systems)):
+    if len(systems) == 2 and not any(map(is_foreign, systems)):
         of_answers = {"--common": common, "--grader": grader != "math", "--final": final}
         of_answers |= {"--metric": metric is not None}
         of_answers |= {"--metric-filter": metric_filter is not None}
         refuse_ignored(of_answers, "two runs are compared as they were graded")
-        tables, left_out = runs.compare(*map(runs.find, systems))
+        tables, left_out = runs.compare(*map(find, systems))
         print(runs.summary(tables, left_out))
         if out:
             runs.write(tables, out)

@@ -75,7 +75,8 @@ class Account(NamedTuple):
 def by_subject(run, sweep):
     """Return how many percent are right: of the whole model, a head less, with noise, as printed.
 
-    The printed ones are those of the layer in the paper's table of the model that stands beside.
+    The printed ones are those of the layer in the paper's table of the model that stands beside;
+    one head of another model is no measure of this one's, so a sweep of one head has none of heads.
     """
     z = headsweep.load(run).z(sweep).drop(columns=["question_id", "level"])
     right = 100 * z.groupby("subject").mean()
@@ -85,17 +86,21 @@ def by_subject(run, sweep):
     printed = 100 * cells.pivot(index="group", columns="variant", values="published")
     columns = {"questions": z["subject"].value_counts(), "whole": right["base"]}
     columns["questions"]["Overall"] = len(z)
-    kinds = {"a head less": right.filter(regex="H"), "noise": right.filter(regex="N")}
-    kinds["printed, a head less"] = printed.filter(regex="H")
-    for kind, shares in kinds.items():
-        columns[f"{kind}, least"] = shares.min(axis=1)
-        columns[f"{kind}, most"] = shares.max(axis=1)
+    heads, noise = right.filter(regex="H"), right.filter(regex="N")
+    if len(heads.columns) == 1:
+        columns[f"without {heads.columns[0]}"] = heads.squeeze(axis=1)
+    else:
+        kinds = {"a head less": heads, "noise": noise}
+        kinds["printed, a head less"] = printed.filter(regex="H")
+        for kind, shares in kinds.items():
+            columns[f"{kind}, least"] = shares.min(axis=1)
+            columns[f"{kind}, most"] = shares.max(axis=1)
     columns["printed, whole"] = printed["base"]
     table = pd.DataFrame(columns).reindex(right.index).rename_axis("right, %")
     return table.astype({"questions": int}).astype(object).where(table.notna(), None)
 
 
-MATH = Account("MATH-500 run", "qwen2.5-coder-1.5b-math500", "math")
+MATH = Account("MATH-500 run", "qwen2.5-coder-1.5b-math500", "primary")
 DEMO = Account("demo", "", "math", (1, 2, 4, 8))
 REAL = Account("real model", "qwen2.5-coder-0.5b", "asdiv", (1, 2, 3, 4))
 FAMILIES = Account("frontier", f"{REAL.folder}-families", "asdiv", (1, 2, 4, 8))

@@ -14,7 +14,8 @@ from headsweep.cli import main
 from headsweep.config import parse
 from headsweep.safe_files import read_table, write_json, write_table
 from headsweep.tables import GRADED
-from headsweep.tool.compare import compare, find
+from headsweep.tool.compare import compare
+from headsweep.tool.run import find
 
 POOL = {"layers": [2, 5], "heads": [0, 3, 5]}
 TEST = "reasoner, greedy, math_test"

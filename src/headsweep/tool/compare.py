@@ -19,15 +19,15 @@ from headsweep.config import load
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
 from headsweep.planning.keys import split_key
-from headsweep.planning.store import Store, check_version
+from headsweep.planning.store import Store
 from headsweep.record import read_record
 from headsweep.safe_files import read_table, write_csv, written_to
 from headsweep.statistics import SIGNIFICANCE, intervals
 from headsweep.tables import CURVES, GRADED
 from headsweep.text import plain, short
+from headsweep.tool.run import CONFIG, find
 from headsweep.variants import Variant
 
-_CONFIG = Path(paths.CONFIG).name
 _SHOWN = 8  # rows of each table shown in the terminal
 _FORMS = {
     **dict.fromkeys(("first", "second", "changed"), FORMS["part"]),
@@ -40,29 +40,6 @@ _NOTHING_COMMON = {
 }
 
 Tables = dict[str, pd.DataFrame]
-
-
-def find(given: str) -> Path:
-    """Return a run's folder, given that or its name under results/.
-
-    Raises:
-        ConfigError: there is no such run.
-    """
-    for folder in (Path(given), Path(paths.RESULTS) / given):
-        if (folder / _CONFIG).is_file():
-            check_version(folder.absolute().parent.parent)
-            return folder
-    runs = sorted(file.parent.name for file in Path(paths.RESULTS).glob(f"*/{_CONFIG}"))
-    raise ConfigError(
-        f"{given!r} is not a run: neither it nor {folder} is a folder with a {_CONFIG}; "
-        f"give a run's folder, or its name under {paths.RESULTS}/: {', '.join(runs) or 'none'}"
-    )
-
-
-def is_foreign(given: str) -> bool:
-    """Return whether a file or folder is there, and no run where `find` looks for one."""
-    runs = (Path(given), Path(paths.RESULTS) / given)
-    return Path(given).exists() and not any((run / _CONFIG).is_file() for run in runs)
 
 
 def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
@@ -135,7 +112,7 @@ def _parts(run: Path) -> dict[_Key, _Part]:
 
     Sampled answers cannot be paired; Pass@N compares them.
     """
-    config = load(run / _CONFIG)
+    config = load(run / CONFIG)
     store = Store(config)
     own = store.path(paths.CONFIG).parent
 
@@ -182,7 +159,7 @@ def base_answers(given: str) -> tuple[pd.DataFrame, str]:
 
 def _settings(run: Path, file: Path) -> "pd.Series[str]":
     """Return a run's settings, and the versions and the commit that made a file, as JSON."""
-    facts = load(run / _CONFIG).model_dump(mode="json", exclude={"run"})
+    facts = load(run / CONFIG).model_dump(mode="json", exclude={"run"})
     record = read_record(file)
     facts |= {key: record[key] for key in ("versions", "git_commit") if key in record}
     row = pd.json_normalize(facts).astype(object).iloc[0]

@@ -33,6 +33,7 @@ from headsweep.tables import (
     QUESTIONS,
     STUDY_OUTCOMES,
 )
+from headsweep.tool.run import CONFIG, find
 from headsweep.tool.store import files_of
 
 _NOT_NEEDED = ("models", "sources", "problems", "encoders", "solvers", ".journal")
@@ -85,10 +86,8 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
             folder holds anything but an earlier export of the run.
         TableError: a file is damaged.
     """
-    file = run / "config.json"
-    if not file.is_file():
-        raise ConfigError(f"{file} is missing; name the folder of a run, as in results/demo")
-    config = resolve(load(file))
+    run = find(str(run))
+    config = resolve(load(run / CONFIG))
     _check_target(folder, config.run)
     here = run.resolve().parents[1]
     check_version(here)

@@ -25,7 +25,7 @@ from headsweep.safe_files import read_table
 from headsweep.statistics.anytime import anytime_interval
 from headsweep.tables import QUESTIONS
 from headsweep.text import aligned, percent, points
-from headsweep.tool.compare import find
+from headsweep.tool.run import CONFIG, find
 from headsweep.variants import BASE, Variant
 
 _TITLES = ("variant", "right", "gained", "lost", "gain", "from", "to")
@@ -48,7 +48,7 @@ def look(run: str | None) -> str:
         GradingError: no grading worker can be started.
     """
     folder = find(run or _only_unfinished())
-    config = load(folder / Path(paths.CONFIG).name)
+    config = load(folder / CONFIG)
     if not config.sweeps:
         raise ConfigError(f"run {config.run!r} has no sweeps; name a run whose config has some")
     with contextlib.chdir(folder.absolute().parents[1]):
@@ -74,7 +74,7 @@ def _only_unfinished() -> str:
 def _lacks_answers(folder: Path) -> bool:
     """Return whether a sweep of a run lacks tables; a run that cannot be read is no candidate."""
     try:
-        config = load(folder / Path(paths.CONFIG).name)
+        config = load(folder / CONFIG)
     except HeadsweepError:
         return False
     return any(

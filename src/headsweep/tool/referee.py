@@ -15,7 +15,6 @@ from typing import Any
 
 import pandas as pd
 
-from headsweep import paths
 from headsweep.analysis.referee import Answered, compared
 from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, TableError, quoted
@@ -25,6 +24,7 @@ from headsweep.text import plain
 from headsweep.tool import lm_eval
 from headsweep.tool.foreign import SUFFIXES, read_file, texts
 from headsweep.tool.grade import judged
+from headsweep.tool.run import is_foreign
 
 _IDS = ("question_id", "id", "doc_id")
 _TRUTH = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
@@ -108,7 +108,7 @@ def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:
         TableError: it cannot be read.
     """
     place = Path(given)
-    if (place / Path(paths.CONFIG).name).is_file() or not place.exists():
+    if not is_foreign(given):
         from headsweep.tool.compare import base_answers
 
         rows, what = base_answers(given)

@@ -16,6 +16,32 @@ from headsweep.record import read_text
 from headsweep.safe_files import read_table
 from headsweep.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, FileKind
 
+CONFIG = Path(paths.CONFIG).name
+"""The file that makes a folder a run's."""
+
+
+def find(given: str) -> Path:
+    """Return a run's folder, given that or its name under results/.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
+    for folder in (Path(given), Path(paths.RESULTS) / given):
+        if (folder / CONFIG).is_file():
+            check_version(folder.absolute().parent.parent)
+            return folder
+    runs = sorted(file.parent.name for file in Path(paths.RESULTS).glob(f"*/{CONFIG}"))
+    raise ConfigError(
+        f"{given!r} is not a run: neither it nor {folder} is a folder with a {CONFIG}; "
+        f"give a run's folder, or its name under {paths.RESULTS}/: {', '.join(runs) or 'none'}"
+    )
+
+
+def is_foreign(given: str) -> bool:
+    """Return whether a file or folder is there, and no run where `find` looks for one."""
+    runs = (Path(given), Path(paths.RESULTS) / given)
+    return Path(given).exists() and not any((run / CONFIG).is_file() for run in runs)
+
 
 class Run:
     """The results of a run; files are read on demand.
@@ -24,22 +50,19 @@ class Run:
     out where there is only one.
 
     Args:
-        folder: the run's own, such as ``results/demo``, with the store beside it.
+        folder: the run's own, such as ``results/demo``, with the store beside it; or its name.
+
+    Raises:
+        ConfigError: there is no such run.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = find(str(folder))
 
     @cached_property
     def config(self) -> Config:
         """The resolved config that the run was made with."""
-        file = self.folder / "config.json"
-        if not file.is_file():
-            raise ConfigError(
-                f"{self.folder} holds no run (no config.json); name a folder such as results/demo"
-            )
-        check_version(self.root)
-        return load_config(file)
+        return load_config(self.folder / CONFIG)
 
     @property
     def root(self) -> Path:

@@ -63,6 +63,8 @@ def by_subject(run, sweep):
         found[group, "questions"] = asked["question_id"].nunique()
         for kind, begin in kinds.items():
             shares = right[right.index.str.startswith(begin)]
+            if kind == "a head less" and len(shares) == 1:
+                found[group, f"without {shares.index[0]}"] = shares.iloc[0]
             found[group, f"{kind}, least"] = shares.min()
             found[group, f"{kind}, most"] = shares.max()
     beside = run.config["models"][section["model"]]["beside"]

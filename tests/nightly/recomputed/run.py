@@ -50,6 +50,8 @@ class Run:
 
     def pool(self, section):
         """Return the names of a sweep's or selector's heads."""
+        if isinstance(section["heads"], dict):  # another sweep or a map has chosen them
+            return section["heads"]["chosen"]
         model = self.config["models"][section["model"]]
         layers, heads = (
             range(model[size]) if section[size] == "all" else section[size]
