@@ -155,8 +155,8 @@ def test_a_terminal_that_lacks_a_character_gets_its_code_point(tmp_path, encodin
     code = """
 import sys
 from headsweep import cli
-from headsweep.tool import compare
-compare.find, compare.compare = str, lambda *_: ({}, [])
+from headsweep.tool import compare, run
+run.find, compare.compare = str, lambda *_: ({}, [])
 compare.summary = lambda *_: "\\u2212 1.0 points"
 sys.exit(cli.main(["compare", "one", "other"]))
 """
