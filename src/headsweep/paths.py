@@ -25,6 +25,8 @@ COMPRESSED = "results/store/compressed/{subject}/{data}/{arm}/{seed}/model"
 # process that answers adds its own name to a journal's, before the suffix.
 JOURNAL = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.jsonl"
 FINISHED = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.parquet"
+# Scores of a layer that is not complete, likewise.
+SCORES_JOURNAL = "results/store/.journal/scores/{texts}/{layer}.jsonl"
 # Checkpoints of unfinished trainings.
 TEACHER_JOURNAL = "results/store/.journal/solvers/{solver}/{data}/{seed}.safetensors"
 COMPRESSION_JOURNAL = "results/store/.journal/compressed/{subject}/{data}/{arm}/{seed}"

@@ -1,13 +1,16 @@
 """Scores of texts and first-order estimates, held against plain forwards on zeroed weights."""
 
 from dataclasses import replace
+from functools import partial
 
+import pandas as pd
 import pytest
 import torch
 from test_engine import DECODERS, loaded_model
 from test_verify import build
 
 from headsweep.errors import ModelError
+from headsweep.generation import journal
 from headsweep.maps import job, scoring
 from headsweep.maps.gradients import estimate
 from headsweep.maps.job import bound, check_scores
@@ -131,12 +134,57 @@ def test_in_half_precision_scores_lie_within_the_stated_bound():
     assert worst > NATS, "bfloat16 rounds nothing here"
 
 
-def test_the_speed_counts_each_text_once_for_each_variant(monkeypatch):
+@pytest.fixture
+def score_layer(monkeypatch, tmp_path):
+    """Score the texts without the heads of a layer, with a journal, as the job does."""
     loaded = loaded_model(build("Qwen2"))
-    chosen = Chosen(texts(), 4, 2, 0)
-    monkeypatch.setattr(job, "choose_texts", lambda *_: chosen)
+    monkeypatch.setattr(job, "choose_texts", lambda *_: Chosen(texts(), 4, 2, 0))
     monkeypatch.setattr(job, "map_heads", lambda *_: HEADS)
     monkeypatch.setattr(job, "map_noise", lambda *_: [])
-    table, facts = job._score_layer(None, "some", LAYER, {}, loaded)
-    assert len(table) == len(chosen.texts) * (1 + len(HEADS))
+    return partial(job._score_layer, None, "some", LAYER, {}, tmp_path / "L02.jsonl", loaded)
+
+
+def test_the_speed_counts_each_text_once_for_each_variant(score_layer):
+    table, facts = score_layer()
+    assert len(table) == len(texts()) * (1 + len(HEADS))
     assert facts["scores_per_second"] * facts["scoring_seconds"] == pytest.approx(len(table))
+
+
+@pytest.mark.parametrize("whole", [0, 2, len(texts())])
+def test_a_killed_job_goes_on_after_its_last_whole_text(score_layer, whole, tmp_path, monkeypatch):
+    expected, _ = score_layer()
+    journal.remove(tmp_path / "L02.jsonl")
+    given = []
+
+    def killed(loaded, left, variants):
+        for number, scored in enumerate(score(loaded, left, variants)):
+            if number == whole * (1 + len(HEADS)) + 1:
+                raise KeyboardInterrupt
+            yield scored
+
+    monkeypatch.setattr(job, "score", killed)
+    if whole < len(texts()):
+        with pytest.raises(KeyboardInterrupt):
+            score_layer()
+    else:  # killed before its table was written
+        score_layer()
+
+    def counted(loaded, left, variants):
+        given.extend(left)
+        return score(loaded, left, variants)
+
+    monkeypatch.setattr(job, "score", counted)
+    table, facts = score_layer()
+    assert given == texts()[whole:]
+    pd.testing.assert_frame_equal(table, expected, check_exact=False, rtol=1e-6)
+    assert facts["worst"] < NATS
+
+
+def test_scores_that_a_killed_job_has_left_are_held_against_the_model(score_layer, tmp_path):
+    score_layer()
+    file = tmp_path / "L02.jsonl"
+    records = journal.read(file)
+    journal.remove(file)
+    journal.append(file, [{**one, "log_probability": -99.0} for one in records])
+    with pytest.raises(ModelError, match=r"^L02R00: the log-probability of a text is -99\.0000"):
+        score_layer()

@@ -2,20 +2,24 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from functools import partial
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 
+from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import ModelError
+from headsweep.generation import journal
 from headsweep.generation.check import in_float32
 from headsweep.generation.exclusive import with_model
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.maps.gradients import estimate, log_probability
-from headsweep.maps.scoring import Score, score
+from headsweep.maps.scoring import Score, Text, score
 from headsweep.maps.texts import Pairs, choose_pairs, choose_texts
 from headsweep.models.geometry import most_tokens
 from headsweep.models.loaded import LoadedModel, dtype_name
@@ -24,6 +28,7 @@ from headsweep.planning.maps import find_map, map_heads, map_noise, unchanged
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import write_table
 from headsweep.tables import GRADIENTS, SCORES
+from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 def score_layer(config: Config, texts: str, layer: str) -> None:
     """Score a map's texts without each head of a layer, given their key and the layer's name.
 
-    Writes `tables.SCORES` and its record.
+    Writes `tables.SCORES` and its record. A job that is killed goes on after the last whole text.
 
     Raises:
         ConfigError: the config has no map of this key.
@@ -42,26 +47,39 @@ def score_layer(config: Config, texts: str, layer: str) -> None:
     name, section = find_map(config, texts)
     index = int(layer.removeprefix("L"))
     pairs = choose_pairs(config, name)  # before a GPU is held
-    measure = partial(_score_layer, config, name, index, pairs)
+    scored = Path(paths.SCORES_JOURNAL.format(texts=texts, layer=layer))
+    measure = partial(_score_layer, config, name, index, pairs, scored)
     table, facts = with_model(config, section.model, measure, section.dtype)
     output = Path(SCORES.path.format(texts=texts, layer=layer))
     write_table(output, table, SCORES, {"map": name, "layer": index})
     facts |= {"map": section.model_dump(mode="json"), "grading": config.grading}
     write_record(output, stopwatch, facts | {"layer": index})
+    journal.remove(scored)
     rate = facts["scores_per_second"]
     _LOG.info("%s, %s: %.1f texts times variants a second", name, layer, rate)
 
 
 def _score_layer(
-    config: Config, name: str, layer: int, pairs: Pairs, loaded: LoadedModel
+    config: Config, name: str, layer: int, pairs: Pairs, scored: Path, loaded: LoadedModel
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return the scores of a layer, and what a record says of them."""
+    """Return the scores of a layer, and what a record says of them.
+
+    They are kept in the journal `scored`, text by text, once those of a first text are checked.
+    """
     chosen = choose_texts(config, name, loaded.tokenizer, pairs, most_tokens(loaded.model.config))
     heads = map_heads(config, name, layer)
     variants = [unchanged(layer), *heads, *map_noise(config, name, layer)]
+    kept = _journaled(scored, chosen.texts, variants)
+    checked = check_scores(loaded, next(iter(kept.values()))) if kept else None
+    missing = [text for text in chosen.texts if text not in kept]
     watch = Stopwatch()
-    scores = list(score(loaded, chosen.texts, variants))
+    for text, scores_of_text in groupby(score(loaded, missing, variants), lambda new: new.text):
+        new = list(scores_of_text)
+        checked = checked or check_scores(loaded, new)
+        journal.append(scored, map(_record, new))
+        kept.setdefault(text, []).extend(new)
     seconds = watch.seconds
+    scores = list(chain.from_iterable(kept[text] for text in chosen.texts))
     table = pd.DataFrame(
         {
             "question_id": scored_text.text.question_id,
@@ -74,9 +92,41 @@ def _score_layer(
         for scored_text in scores
     )
     facts: dict[str, Any] = {**chosen.counts, "texts": len(chosen.texts), "variants": len(variants)}
-    facts |= {"scores_per_second": len(scores) / seconds, "scoring_seconds": seconds}
+    rate = len(missing) * len(variants) / seconds  # of this attempt
+    facts |= {"scores_per_second": rate, "scoring_seconds": seconds}
     facts |= {"dtype": dtype_name(loaded.dtype), "device": str(loaded.device)}
-    return table, facts | check_scores(loaded, scores)
+    return table, facts | (checked or {})
+
+
+def _record(score: Score) -> dict[str, Any]:
+    """Return a score as a journal keeps it."""
+    return {
+        "question_id": score.text.question_id,
+        "kind": score.text.kind,
+        "variant": str(score.variant),
+        "log_probability": score.log_probability,
+        "kept": score.kept,
+    }
+
+
+def _journaled(
+    file: Path, texts: Sequence[Text], variants: Sequence[Variant]
+) -> dict[Text, list[Score]]:
+    """Return the scores that a killed job has left, of texts with all of them."""
+    records = {
+        (record["question_id"], record["kind"], record["variant"]): record
+        for record in journal.read(file)
+    }
+    whole = {}
+    for text in texts:
+        found = [records.get((text.question_id, text.kind, str(variant))) for variant in variants]
+        if all(found):
+            whole[text] = [
+                Score(text, variant, record["log_probability"], record["kept"])
+                for variant, record in zip(variants, found, strict=True)
+                if record is not None
+            ]
+    return whole
 
 
 def bound(dtype: str, tokens: int) -> float:

@@ -24,7 +24,7 @@ from headsweep.generation.client import status
 from headsweep.generation.locks import Locks
 from headsweep.planning.batches import batches, encoders, seeded_arms
 from headsweep.planning.keys import split_key
-from headsweep.planning.maps import score_files
+from headsweep.planning.maps import layer_name, map_layers, score_files, texts_key
 from headsweep.planning.preflight import resolve
 from headsweep.planning.store import Store, check_version, other_users
 from headsweep.safe_files import read_metadata
@@ -60,6 +60,7 @@ _KINDS: dict[str, list[str]] = {
     "solver, unfinished": [paths.TEACHER_JOURNAL],
     "arm, unfinished": [paths.COMPRESSION_JOURNAL],
     "answers, unfinished": [paths.JOURNAL, paths.FINISHED],
+    "scores, unfinished": [paths.SCORES_JOURNAL],
     "answers": [ANSWERS.path],
 }
 """The templates of each kind of file or folder of the store."""
@@ -221,6 +222,9 @@ def files_of(config: Config) -> Iterator[Path]:
             yield path(kind, variant=variant, **batch.names)
     for name in config.maps:
         yield from map(Path, score_files(config, name))
+        texts = texts_key(config, name)
+        for layer in map(layer_name, map_layers(config, name)):
+            yield path(paths.SCORES_JOURNAL, texts=texts, layer=layer)
     for name in config.problems:
         yield path(PROBLEMS, data=name)
     for key in encoders(config):
@@ -262,7 +266,7 @@ def _beginning(template: str) -> re.Pattern[str]:
             form += f"(?P<{name}>{_FORMS.get(name, _KEY)})"
         else:
             form += re.escape(part)
-    if template == paths.JOURNAL:  # each process that answers has its own name before the suffix
+    if template.endswith(".jsonl"):  # each process that writes has its own name before the suffix
         form = form.replace(re.escape(".jsonl"), r"\.[^/]*jsonl")
     if not Path(template).suffix:
         form += "(?:/|$)"
