@@ -180,6 +180,22 @@ def test_a_killed_job_goes_on_after_its_last_whole_text(score_layer, whole, tmp_
     assert facts["worst"] < NATS
 
 
+def test_a_resumed_job_checks_its_own_scores_too(score_layer, tmp_path, monkeypatch):
+    score_layer()
+    file = tmp_path / "L02.jsonl"
+    left = [one for one in journal.read(file) if one["question_id"] in ("q0", "q1")]
+    journal.remove(file)
+    journal.append(file, left)
+
+    def wrong(*given):
+        return (replace_probability(scored, 0.01) for scored in score(*given))
+
+    monkeypatch.setattr(job, "score", wrong)
+    with pytest.raises(ModelError, match=r"^L02R00: the log-probability of a text is"):
+        score_layer()
+    assert len(journal.read(file)) == len(left)  # nothing of it is kept
+
+
 def test_scores_that_a_killed_job_has_left_are_held_against_the_model(score_layer, tmp_path):
     score_layer()
     file = tmp_path / "L02.jsonl"

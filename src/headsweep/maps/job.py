@@ -64,18 +64,21 @@ def _score_layer(
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the scores of a layer, and what a record says of them.
 
-    They are kept in the journal `scored`, text by text, once those of a first text are checked.
+    They are kept in the journal `scored`, text by text, once those of a first text are checked. So
+    is a first text of those that a killed job has left there: its path may have been another.
     """
     chosen = choose_texts(config, name, loaded.tokenizer, pairs, most_tokens(loaded.model.config))
     heads = map_heads(config, name, layer)
     variants = [unchanged(layer), *heads, *map_noise(config, name, layer)]
     kept = _journaled(scored, chosen.texts, variants)
-    checked = check_scores(loaded, next(iter(kept.values()))) if kept else None
+    checks = [check_scores(loaded, of_text) for of_text in [*kept.values()][:1]]
     missing = [text for text in chosen.texts if text not in kept]
     watch = Stopwatch()
-    for text, scores_of_text in groupby(score(loaded, missing, variants), lambda new: new.text):
+    by_text = groupby(score(loaded, missing, variants), lambda new: new.text)
+    for number, (text, scores_of_text) in enumerate(by_text):
         new = list(scores_of_text)
-        checked = checked or check_scores(loaded, new)
+        if number == 0:
+            checks.append(check_scores(loaded, new))
         journal.append(scored, map(_record, new))
         kept.setdefault(text, []).extend(new)
     seconds = watch.seconds
@@ -95,7 +98,7 @@ def _score_layer(
     rate = len(missing) * len(variants) / seconds  # of this attempt
     facts |= {"scores_per_second": rate, "scoring_seconds": seconds}
     facts |= {"dtype": dtype_name(loaded.dtype), "device": str(loaded.device)}
-    return table, facts | (checked or {})
+    return table, facts | max(checks, key=lambda check: check["worst"])
 
 
 def _record(score: Score) -> dict[str, Any]:
