@@ -284,15 +284,25 @@ def test_a_model_that_cannot_be_loaded_is_the_jobs_error_and_an_idle_engine_leav
     file.write_text('{"folder": "absent/model"}', encoding="utf-8")
     folder = Path(served.models["tiny"].source)
     moved = folder.rename(folder.with_name("moved"))
-    with pytest.raises(EngineError, match="absent/model"):
-        run(served, BASE)
+    try:
+        with pytest.raises(EngineError, match="absent/model"):
+            run(served, BASE)
+    finally:
+        moved.rename(folder)  # other tests read it, too
     wait_until(lambda: not engines())
-    moved.rename(folder)
     file.write_text(right, encoding="utf-8")
     monkeypatch.setattr(client, "IDLE_SECONDS", 0.5)
     client.ask(work_on(served), BASE, cores=1)
     wait_until(lambda: not engines() and not sockets.names())
     assert client.status() == []
+
+
+def test_a_job_hears_the_last_word_of_an_engine_that_hangs_up_before_it_is_asked(run_config):
+    job, engine = socket.socketpair(socket.AF_UNIX)
+    engine.sendall(b'{"error": "no model"}\n')
+    engine.close()
+    with pytest.raises(EngineError, match="no model"):
+        client._ask(job, asked(run_config))
 
 
 def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_write(served):

@@ -338,7 +338,9 @@ def _ask(connection: socket.socket, request: JobRequest) -> bool:
     begun = time.monotonic()
     reports = _Reports(begun)
     with connection, contextlib.suppress(ConnectionError):
-        connection.sendall(request.message())
+        # An engine that cannot begin gives its last word before it is asked, and hangs up.
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(request.message())
         for said in _messages(connection):
             heard = True
             if "error" in said:

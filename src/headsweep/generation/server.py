@@ -42,6 +42,7 @@ _STOPPED = "the engine was stopped; run again: what it has answered is kept"
 
 _SECONDS_BETWEEN_WORDS = 2.0
 """Jobs hear of the progress, journals are synced, and idleness is looked at this often."""
+_SECONDS_TO_BE_CALLED = 5.0  # by the job that has started an engine, which calls within 0.1 s
 
 
 @dataclass(eq=False)
@@ -86,6 +87,7 @@ class Server:
         self._locks = Locks(Path(paths.STORE_LOCKS))
         self._unsynced: set[Path] = set()
         self._leaving = False
+        self._was_called = False
         self._selector = selectors.DefaultSelector()
         self._listen(listener, self._accept)
 
@@ -143,8 +145,10 @@ class Server:
     def close(self, cause: str) -> None:
         """Tell all jobs, those at the door too, why there is no answer, if any; end the workers."""
         if cause:
-            self._listener.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
+            if not self._was_called:
+                self._selector.select(_SECONDS_TO_BE_CALLED)
+            self._listener.shutdown(socket.SHUT_RDWR)  # who comes later is refused, not unheard
+            with contextlib.suppress(OSError):  # nobody is left
                 while True:
                     self._accept()
         for job in list(self._jobs):
@@ -161,6 +165,7 @@ class Server:
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
+        self._was_called = True
         try:
             check_peer(connection)
         except EngineError:
