@@ -28,9 +28,9 @@ for arm in mixed causal; do
     [ "$arm" = causal ] || control=--control
     [ -e "$out" ] || headsweep prune "$model" --ratio 0.125 --criterion "$arm" $control --recover \
         --text "$train" --held-out "$runs/held-out.jsonl" --fields solution \
-        --rounds 2 --steps 8 --batch-size 4 --micro-batch 2 --length 256 --calibration 2 --lora 16 \
-        --benchmark "$runs/asdiv.jsonl" --grader numeric -n 32 --max-new-tokens 160 \
-        --precision bf16 --device cpu --out "$out"
+        --rounds 2 --steps 42 --batch-size 4 --micro-batch 2 --length 256 --calibration 2 --lora 16 \
+        --benchmark "$runs/asdiv.jsonl" --grader numeric -n 64 --max-new-tokens 160 \
+        --precision no --device cpu --out "$out"
     rm -f "$out"/*.safetensors
     python "$here/../smollm2-135m-pruned/table.py" "$runs" "$here"
 done
