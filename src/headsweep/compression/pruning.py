@@ -10,9 +10,8 @@ import numpy as np
 from jaxtyping import Int
 from transformers import PreTrainedModel
 
-from headsweep.compression import criteria
+from headsweep.compression import choice, criteria
 from headsweep.compression.calibration import Scores, row_batches
-from headsweep.compression.criteria import heads_at
 from headsweep.compression.footprint import Size, size
 from headsweep.config.compression import SCORED_AT_ONCE, Importance
 from headsweep.errors import ModelError
@@ -77,8 +76,8 @@ def prune(
     accuracy: str | Path | None = None,
     alpha: float = 0.5,
     seed: int = 0,
-    scope: criteria.Scope = "all",
-    unit: criteria.Unit = "group",
+    scope: choice.Scope = "all",
+    unit: choice.Unit = "group",
     protect: Sequence[int] = (),
     calibration: int | None = None,
     revision: str | None = None,
@@ -141,8 +140,8 @@ def prune(
             texts=lambda: row_batches(rows(), SCORED_AT_ONCE, model.device),
             drops=partial(_accuracy_drops, accuracy, geometry),
         )
-        scores = criteria.unprotected(by.scores(inputs), geometry, protect)
-        removed = criteria.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
+        scores = choice.unprotected(by.scores(inputs), geometry, protect)
+        removed = choice.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
         if not removed:
             raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
         about = by.about.format(alpha=alpha, seed=seed)
@@ -162,12 +161,12 @@ def prune(
 
 
 def _count(
-    ratio: float, form: Form, unit: criteria.Unit, model: PreTrainedModel, geometry: HeadGeometry
+    ratio: float, form: Form, unit: choice.Unit, model: PreTrainedModel, geometry: HeadGeometry
 ) -> int:
     """Return how many heads a ratio removes where a form decides: in all, or of every layer."""
     if form == "uniform":
-        return criteria.even_count(ratio, geometry, unit, model.config)
-    return heads_at(ratio, geometry.heads)
+        return choice.even_count(ratio, geometry, unit, model.config)
+    return choice.heads_at(ratio, geometry.heads)
 
 
 def _told_sizes(before: Size, after: Size, tokens: int) -> dict[str, str]:

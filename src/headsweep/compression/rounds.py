@@ -17,13 +17,8 @@ from torch import Tensor
 
 from headsweep.compression import checkpoint
 from headsweep.compression.calibration import Scores
-from headsweep.compression.criteria import (
-    check_ratio,
-    head_scores,
-    heads_due,
-    lowest_heads,
-    smallest_unit,
-)
+from headsweep.compression.choice import check_ratio, heads_due, lowest_heads, smallest_unit
+from headsweep.compression.criteria import head_scores
 from headsweep.compression.distillation import distilled, frozen, without_attention_dropout
 from headsweep.compression.footprint import parameters
 from headsweep.compression.training import Fit, Objective, TrainingCallback, task, train

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from headsweep.compression.criteria import check_ratio, even_count, lowest_heads
+from headsweep.compression.choice import check_ratio, even_count, lowest_heads
 from headsweep.errors import ModelError
 from headsweep.models.checkpoints import check_uniform, outline, stated_config
 from headsweep.models.geometry import kept_heads, most_tokens

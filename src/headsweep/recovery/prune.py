@@ -19,7 +19,8 @@ from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel
 
 from headsweep.compression.calibration import Scores
-from headsweep.compression.criteria import check_ratio, heads_due, lowest_heads, named, unprotected
+from headsweep.compression.choice import check_ratio, heads_due, lowest_heads, unprotected
+from headsweep.compression.criteria import named
 from headsweep.compression.decoder import round_weights
 from headsweep.compression.pruning import revision_of
 from headsweep.compression.rounds import Removal, removal_of
