@@ -63,7 +63,6 @@ OWN_READERS = {
     "planning/preflight": "models and benchmarks of the user's",
     "grading/pool": "the null device",
     "grading/worker": "devices and files of the kernel",
-    "bench/grading": "benchmarks' answers",
     "cli": "a device of the kernel",
     "analysis/published": "the papers' numbers, which are no files of a run",
     "generation/locks": "a file of locks, which holds nothing",

@@ -1,4 +1,4 @@
-"""The benchmarks of sweeps and of grading, the models and the floor of a sweep, the GPU script."""
+"""The benchmark of sweeps, the models and the floor of a sweep, the GPU script."""
 
 import json
 import random
@@ -13,13 +13,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausa
 
 from headsweep.bench import baselines, command, gpu, shapes, sweep
 from headsweep.bench.baselines import RIVALS, Costs, Outcome, Work, floor, peak
-from headsweep.bench.grading import _golds, answers, run
 from headsweep.bench.shapes import Expansion
 from headsweep.bench.sweep import report
 from headsweep.cli import main
-from headsweep.errors import BenchmarkError, ModelError
+from headsweep.errors import ModelError
 from headsweep.generation.requests import Answer, Request
-from headsweep.grading.graders import canonical
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_model
 from headsweep.models.masks import pruned
@@ -67,31 +65,6 @@ def test_shares_make_up_the_whole():
     parts = work.split(3)
     assert sorted(question for part in parts for question in part.prompts) == sorted(work.prompts)
     assert {part.variants for part in parts} == {work.variants}
-
-
-def test_half_of_the_pairs_of_math_are_distinct_and_they_follow_from_the_seed(headsweep_data):
-    pairs = answers(_golds(headsweep_data / "math_train.jsonl.gz")[:1500], 33, seed=0)
-    assert len({(canonical(answer), canonical(gold)) for answer, gold in pairs}) >= len(pairs) / 2
-    golds = ["12", r"\frac{3}{4}", "x+1"]
-    assert answers(golds, 5, seed=1) == answers(golds, 5, seed=1) != answers(golds, 5, seed=2)
-    assert [gold for _, gold in answers(golds, 2, seed=1)] == golds * 2
-
-
-def test_the_benchmark_of_grading_prints_both_times_and_compares_the_verdicts(tmp_path, capsys):
-    file = tmp_path / "golds.jsonl"
-    golds = ("7", r"\frac{1}{2}", "(1,2]", r"2\sqrt{3}", "unused")
-    file.write_text("".join(json.dumps({"answer": gold}) + "\n" for gold in golds))
-    run(file=file, questions=4, variants=3, baseline=5, workers=1, seed=0)
-    first, baseline, graded = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"12 pairs, \d+ distinct, \d+ in canonical form", first)
-    assert baseline.endswith("of 5 pairs")
-    assert graded.endswith("0 pairs given up; 0 of 5 verdicts differ")
-    file.write_text("{}\n")
-    with pytest.raises(BenchmarkError, match=r"golds.jsonl cannot be read .*name a file"):
-        _golds(file)
-    file.write_text("")
-    with pytest.raises(BenchmarkError, match=r"golds.jsonl is empty; name a file"):
-        run(file=file, questions=4, variants=3, baseline=5, workers=1, seed=0)
 
 
 def test_one_token_costs_what_torch_counts():

@@ -6,16 +6,17 @@ Answers are read faster than by math-verify, and to the same expressions.
 import os
 import random
 
+import pandas as pd
 import pytest
 import sympy
 from latex2sympy2_extended import latex2sympy2
 from math_verify import grader
 
-from headsweep.bench.grading import _golds, answers
 from headsweep.grading import math_verify_judge as latex
 from headsweep.grading.graders import canonical, hendrycks, shortcut
 from headsweep.grading.math_verify_judge import _parse, differ
 from headsweep.grading.pool import Limits, judge_pairs
+from made_answers import answers
 
 PART = 1 if os.environ.get("HEADSWEEP_NIGHTLY") else 5
 """One in so many of MATH's gold answers is judged; every night all are."""
@@ -132,7 +133,8 @@ def test_the_shortcut_gives_the_verdict_of_the_judge_or_none(preset):
 @pytest.fixture(scope="module")
 def golds(headsweep_data):
     train, test = (
-        _golds(headsweep_data / name) for name in ("math_train.jsonl.gz", "math500.jsonl")
+        pd.read_json(headsweep_data / name, lines=True, dtype=False)["answer"].tolist()
+        for name in ("math_train.jsonl.gz", "math500.jsonl")
     )
     assert (len(train), len(test)) == (12_000, 500)
     return train + test

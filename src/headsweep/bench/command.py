@@ -13,7 +13,7 @@ RIVALS = ("published", "generate_batch", "vllm", "engine")
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `bench` to a command line."""
-    about = "Time engine, maps, grading and plan; simulate the referee."
+    about = "Time engine, maps and plan; simulate the referee."
     bench = commands.add_parser("bench", description=about)
     targets = bench.add_subparsers(title="benchmarks", metavar="WHAT", required=True)
     about = "Time one sweep with the published method, with its rivals and with the engine."
@@ -47,21 +47,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     _add(maps, "plain", 10, "solutions that the loop of plain forwards scores", type=count)
     _add(maps, "threads", 1, "CPU threads to use", type=count)
     maps.set_defaults(handler=partial(_run, "maps"))
-    about = "Time grading and math-verify on the same pairs, and compare their verdicts."
-    grading = targets.add_parser("grading", help=about, description=about)
-    grading.add_argument("file", type=Path, help="JSON lines with an `answer`, as MATH has")
-    _add(
-        grading,
-        "questions",
-        12_000,
-        "the file's first lines, of which answers are made",
-        type=count,
-    )
-    _add(grading, "variants", 33, "answers to each question", type=count)
-    _add(grading, "baseline", 5_000, "pairs that math-verify judges in turn", type=count)
-    _add(grading, "workers", 2, "processes that grade", type=count)
-    _add(grading, "seed", 0, "seed of the answers and of the pairs that are drawn", type=int)
-    grading.set_defaults(handler=partial(_run, "grading"))
     about = "Time sweeps of two random models, and compare with what the plan foretells."
     plan = targets.add_parser("plan", help=about, description=about)
     _add(plan, "questions", 12, "questions of each sweep", type=count)
