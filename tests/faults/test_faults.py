@@ -220,6 +220,8 @@ FAULTS = {
     "move the clock": move_the_clock,
     "start two workflows": start_two,
 }
+WITHOUT_KILLS = {"make a file immutable", "start two workflows"}
+"""After these no temporary file is left; what is killed as it writes cannot remove its own."""
 
 
 def fault_of(number):
@@ -275,7 +277,10 @@ def test_no_fault_loses_or_spoils_anything(tmp_path, monkeypatch, capsys):
             FAULTS[fault](run)
             removed = run.finish()
             assert_same(quiet / "results", folder / "results")
-            assert not (left := left_over(folder)), f"left behind: {left}"
+            left = left_over(folder)
+            if fault not in WITHOUT_KILLS:
+                left = [file for file in left if not file.endswith(".tmp")]
+            assert not left, f"left behind: {left}"
             outcome += "as undisturbed" + (f"; named as damaged: {removed}" if removed else "")
         except (AssertionError, subprocess.TimeoutExpired) as error:
             outcome += str(error)

@@ -153,6 +153,23 @@ def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
     assert not journal_files(work.journal(PRUNED))
 
 
+def test_nothing_is_missing_while_a_table_takes_its_journals_place(run_config, monkeypatch):
+    work = Work(run_config, "tiny", "greedy", "small")
+    with monkeypatch.context() as patch:
+        patch.setattr("headsweep.generation.work.write_record", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            inline.run(run_config, "tiny", "greedy", "small", PRUNED)
+
+    def look(work, variant):
+        """Find no table; it is written, and the journal removed, right after."""
+        journal.remove(work.journal(variant))
+        return False
+
+    monkeypatch.setattr(Work, "_finished_before", look)
+    assert work.unanswered(PRUNED) == []
+    assert len(work.unanswered(PRUNED)) == 4
+
+
 def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config, monkeypatch):
     names = ("tiny", "greedy", "small", PRUNED)
     sweep = Sweep(model="tiny", questions="small", layers=(1,))

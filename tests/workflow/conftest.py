@@ -16,8 +16,9 @@ def finished(shared):
     folder, elsewhere, said = shared / "finished", shared / "elsewhere", shared / "said.txt"
     with FileLock(shared / "finished.lock"):
         if not said.exists():
-            folder.mkdir()
-            elsewhere.mkdir()
+            for made in (folder, elsewhere):
+                shutil.rmtree(made, ignore_errors=True)  # of a worker whose run failed
+                made.mkdir()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("TMPDIR", str(elsewhere))
                 done = Snakemake(folder)(MINIATURE)

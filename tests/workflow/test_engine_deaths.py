@@ -109,8 +109,10 @@ def test_a_run_that_ends_asks_an_engine_beside_it_and_stops_none_that_stays(tmp_
     command = [sys.executable, "-c", STAYING, str(heard)]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as engine:
         assert engine.stdout.readline() == b"listens\n"
-        Snakemake(tmp_path)({**SWEEP, "run": "short"}, "--cores", "1", "fetch")
-        assert engine.poll() is None
-        engine.kill()
+        try:
+            Snakemake(tmp_path)({**SWEEP, "run": "short"}, "--cores", "1", "fetch")
+            assert engine.poll() is None
+        finally:  # or its end would be waited for, for ever
+            engine.kill()
     asked = [json.loads(line) for line in heard.read_text().splitlines()]
     assert [*map(list, asked)] == [["ended"]]

@@ -15,7 +15,7 @@ from mini import MINIATURE, Snakemake, left_over
 from processes import working_in
 
 
-def test_the_page_answers_what_the_run_asks_and_nothing_is_left_over_or_to_do(finished):
+def test_the_page_answers_what_the_run_asks_and_nothing_is_left_over_or_to_do(finished, copied):
     folder, run = finished[0], finished[0] / "results/mini"
     assert "SPRINT,majority,2," in (run / "sprint/math/choosing.csv").read_text("utf-8")
     page = (run / "report.html").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def test_the_page_answers_what_the_run_asks_and_nothing_is_left_over_or_to_do(fi
         assert [file for file in (folder / place).rglob("*") if not file.is_dir()] == []
     assert not left_over(folder)
     assert working_in(folder) == []
-    done = Snakemake(folder)(MINIATURE)
+    done = Snakemake(copied)(MINIATURE)
     assert "Nothing to be done" in done.stdout + done.stderr
 
 

@@ -51,7 +51,7 @@ for arm, seed in sorted(runs, key=lambda run: (ARMS.index(run[0]), run[1])):
         row |= estimate(name, perplexity(losses(facts, name))._asdict())
     recovered = losses(facts, "recovered")
     beside = {"before": losses(facts, "before")}
-    for other in ("trained_on", "random"):
+    for other in ("trained_on", "random", "mixed"):
         if (other, seed) in runs:
             beside[other] = losses(runs[other, seed], "recovered")
     for other, its_losses in beside.items():

@@ -11,6 +11,7 @@ import json
 import logging
 import multiprocessing
 import os
+import select
 import selectors
 import signal
 import socket
@@ -87,7 +88,7 @@ class Server:
         self._locks = Locks(Path(paths.STORE_LOCKS))
         self._unsynced: set[Path] = set()
         self._leaving = False
-        self._was_called = False
+        self._was_asked = False
         self._selector = selectors.DefaultSelector()
         self._listen(listener, self._accept)
 
@@ -145,8 +146,8 @@ class Server:
     def close(self, cause: str) -> None:
         """Tell all jobs, those at the door too, why there is no answer, if any; end the workers."""
         if cause:
-            if not self._was_called:
-                self._selector.select(_SECONDS_TO_BE_CALLED)
+            if not (self._was_asked or self._jobs):
+                select.select([self._listener], [], [], _SECONDS_TO_BE_CALLED)
             self._listener.shutdown(socket.SHUT_RDWR)  # who comes later is refused, not unheard
             with contextlib.suppress(OSError):  # nobody is left
                 while True:
@@ -165,7 +166,6 @@ class Server:
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
-        self._was_called = True
         try:
             check_peer(connection)
         except EngineError:
@@ -223,6 +223,7 @@ class Server:
         model, decoding, questions = message["batch"]
         if model != self._model:
             raise EngineError(f"this engine serves {self._model}, not {model}")
+        self._was_asked = True
         self._runs.add(message["run"])
         variant = Variant.parse(message["variant"])
         keys = (model, decoding, questions)

@@ -107,9 +107,9 @@ class Work:
         # folder has it look at what others have put there.
         with contextlib.suppress(OSError):
             os.utime(self.journal(variant).parent)
+        answers = self._journaled(variant).answers  # before the table, which takes its place
         if self._finished_before(variant):
             return []
-        answers = self._journaled(variant).answers
         return [key for key in self._wanted if key not in answers]
 
     def so_far(self, variant: Variant) -> pa.Table:
