@@ -82,9 +82,10 @@ def test_what_would_be_ignored_is_refused(words, said, tmp_path, monkeypatch, ca
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_nobody_takes_ends_a_command_in_a_line_at_most(into, status, said, unbuffered):
-    code = "import sys, time; time.sleep({}); from headsweep.cli import main; "
-    code += "sys.exit(main(['engine', 'status']))"
-    word = f'"{sys.executable}" -c "{code.format(0.3 if "|" in into else 0)}"'
+    code = "import select, sys; gone = select.poll(); gone.register(1, 0); gone.poll({}); "
+    code += "from headsweep.cli import main; sys.exit(main(['engine', 'status']))"
+    most = 60_000 if "|" in into else 0  # milliseconds to wait until nobody reads
+    word = f'"{sys.executable}" -c "{code.format(most)}"'
     ended = subprocess.run(
         ["bash", "-c", f"{word} {into}; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,

@@ -81,8 +81,8 @@ def test_texts_on_which_math_verify_hangs_end_in_time():
 
 
 def test_memory_is_a_cause():
-    many = "+".join(rf"\left(x+y+{place}\right)^{{9}}" for place in range(400))
-    limits = Limits(60.0, 300.0, memory_mib=64)
+    many = "+".join(rf"\left(x+y+{place}\right)^{{9}}" for place in range(12_000))
+    limits = Limits(60.0, 300.0, memory_mib=128)
     assert causes([many, "7"], ["x", "7"], final=True, limits=limits) == ["memory", "right"]
 
 

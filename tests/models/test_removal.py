@@ -82,7 +82,7 @@ def test_cut_and_zeroed_equal_masked(architecture, strategy):
     smaller = remove_heads(model, geometry, iter(heads))
     for each in (model, zeroed):
         scale = max(expected.abs().max().item(), 1)
-        torch.testing.assert_close(outputs(each), expected, atol=1e-5 * scale, rtol=0)
+        torch.testing.assert_close(outputs(each), expected, atol=5e-5 * scale, rtol=0)
     assert (expected - whole).abs().max() > 0.01
     assert find_heads(model) == smaller == without(geometry, heads)
 
