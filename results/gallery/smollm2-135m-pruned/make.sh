@@ -4,7 +4,7 @@
 #   sh make.sh SmolLM2-135M-Instruct.Q4_1.gguf math_train.jsonl.gz math500.jsonl RUNS
 #
 # Each run of `headsweep prune` resumes where it was stopped, and its row is written when it ends.
-# About 25 minutes a run on one core with AVX-512; causal takes a third longer.
+# 21 to 27 minutes a run on one core with AVX-512.
 set -eu
 gguf=$1 train=$2 test=$3 runs=$4
 here=$(cd "$(dirname "$0")" && pwd)
