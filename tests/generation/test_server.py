@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import logging
+import multiprocessing
 import os
 import re
 import shutil
@@ -313,6 +314,23 @@ def test_a_job_hears_the_last_word_of_an_engine_that_hangs_up_before_it_is_asked
     engine.close()
     with pytest.raises(EngineError, match="no model"):
         client._ask(job, asked(run_config))
+
+
+def test_an_engine_that_fails_waits_for_its_first_job_and_not_for_its_workers():
+    name = f"\0headsweep-test-{os.getpid()}"
+    pipe, ended = multiprocessing.Pipe()
+    ended.close()
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as job:
+        listener.bind(name)
+        listener.listen()
+        engine = server.Server(listener, "tiny", 60.0, "a run")
+        engine._listen(pipe, Mock())
+        with ThreadPoolExecutor() as pool:
+            closing = pool.submit(engine.close, "no model")
+            time.sleep(0.2)
+            job.connect(name)
+            closing.result()
+        assert [*client._messages(job)] == [{"error": "no model"}]
 
 
 def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_write(served):

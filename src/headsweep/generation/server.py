@@ -88,7 +88,6 @@ class Server:
         self._locks = Locks(Path(paths.STORE_LOCKS))
         self._unsynced: set[Path] = set()
         self._leaving = False
-        self._was_asked = False
         self._selector = selectors.DefaultSelector()
         self._listen(listener, self._accept)
 
@@ -146,7 +145,7 @@ class Server:
     def close(self, cause: str) -> None:
         """Tell all jobs, those at the door too, why there is no answer, if any; end the workers."""
         if cause:
-            if not (self._was_asked or self._jobs):
+            if not (self._works or self._jobs):  # its first job has not called yet
                 select.select([self._listener], [], [], _SECONDS_TO_BE_CALLED)
             self._listener.shutdown(socket.SHUT_RDWR)  # who comes later is refused, not unheard
             with contextlib.suppress(OSError):  # nobody is left
@@ -223,7 +222,6 @@ class Server:
         model, decoding, questions = message["batch"]
         if model != self._model:
             raise EngineError(f"this engine serves {self._model}, not {model}")
-        self._was_asked = True
         self._runs.add(message["run"])
         variant = Variant.parse(message["variant"])
         keys = (model, decoding, questions)
