@@ -266,7 +266,3 @@ def _set_up_logging(log: Path | None) -> None:
         file = logging.FileHandler(log, mode="w", encoding="utf-8")
         file.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
         _LOG.addHandler(file)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

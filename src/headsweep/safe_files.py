@@ -32,6 +32,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a formula in a spreadsheet begins with."""
 _SIGNED_NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?")
 
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+
 _CHECKSUM = b"headsweep.crc32"
 """Metadata key of a file's CRC-32, which is computed with zeros in its place."""
 _NO_CHECKSUM = b"0" * 8
@@ -59,6 +61,11 @@ def atomic(path: Path, *, folder: bool = False) -> Iterator[Path]:
         else:
             temporary.unlink(missing_ok=True)
         raise
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether `atomic` gives such a name to what it has not yet renamed."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 @contextmanager

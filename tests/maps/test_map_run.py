@@ -31,7 +31,7 @@ from headsweep.report.maps import mapped
 from headsweep.safe_files import write_csv, write_table
 from headsweep.tables import ACCURACY, GRADIENTS, SCORES
 from headsweep.text import nats
-from headsweep.tool.store import files_of
+from headsweep.tool.store_files import files_of
 
 HELPS = "L02H05"
 QUESTIONS = 21

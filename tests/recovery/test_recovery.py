@@ -485,7 +485,7 @@ def test_processes_share_the_texts_that_heads_are_scored_on(criterion, llama):
         assert not torch.allclose(scores(1, 3, lambda part, _: part)[layer], found, atol=1e-5)
 
 
-LAUNCH = """-m torch.distributed.run --standalone --nproc-per-node 2 -m headsweep.cli prune
+LAUNCH = """-m torch.distributed.run --standalone --nproc-per-node 2 -m headsweep prune
     --recover --fields q --text texts.jsonl --held-out held-out.jsonl --out out"""
 
 

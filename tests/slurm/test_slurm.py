@@ -300,6 +300,6 @@ def gpus_asked(folder):
 def test_a_pilot_is_measured_in_one_allocation(slurm, tmp_path):
     profile(tmp_path / "workflow/profiles/slurm")
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
-    said = python("-m", "headsweep.cli", "pilot", "sweep.yaml", "--slurm", cwd=tmp_path)
+    said = python("-m", "headsweep", "pilot", "sweep.yaml", "--slurm", cwd=tmp_path)
     assert re.search(r"^tiny +45 ", said, re.M)  # 3 variants × 15 questions
     assert gpus_asked(tmp_path) == {True}

@@ -88,7 +88,7 @@ def test_an_importance_criterion_is_added_as_the_page_says(llama, tmp_path):
     source = extended("an importance criterion", tmp_path)
     command = ["prune", str(llama), "--ratio", "0.34", "--criterion", "output", "--zero"]
     command += ["--out", str(tmp_path / "out"), "--device", "cpu"]
-    run(source, "-m", "headsweep.cli", *command)
+    run(source, "-m", "headsweep", *command)
     weights = load_file(llama / "model.safetensors")
     norms = {
         f"L{layer:02d}H{head:02d}": float(weight[:, 8 * head : 8 * head + 8].norm())

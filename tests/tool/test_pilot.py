@@ -324,7 +324,7 @@ def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):
     assert not [word for word in asked if "account" in word or "gres" in word]  # a CPU's model
     assert not [word for word in asked if word.startswith("--gpus")]
     assert "--time=16" in asked  # a small model's pilot
-    assert asked[-1].endswith(f"-m headsweep.cli pilot {config}")
+    assert asked[-1].endswith(f"-m headsweep pilot {config}")
     big = {**REASONER, "device": "balanced", "billions": 70.0, "dtype": "float16"}
     config.write_text(yaml.safe_dump({**VALUES, "models": {"tiny": big}}))
     assert cli.main(["pilot", str(config), "--slurm"]) == 0

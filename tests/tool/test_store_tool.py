@@ -13,9 +13,9 @@ from headsweep.planning.batches import arms, histories
 from headsweep.planning.keys import split_key
 from headsweep.planning.preflight import resolve
 from headsweep.planning.store import Store, check_version, mark_version
-from headsweep.safe_files import write_table
+from headsweep.safe_files import atomic, write_table
 from headsweep.tables import ANSWERS, OUTCOMES
-from headsweep.tool.store import STORE, TRASH, contents, files_of
+from headsweep.tool.store_files import STORE, TRASH, contents, files_of
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +99,17 @@ def test_what_no_config_asks_for_is_removed_and_nothing_else(capsys):
     assert not [f for f in STORE.rglob("*") if f.is_dir() and not any(f.iterdir())]
     assert run("--empty-trash", "--yes") == 0
     assert (there(), TRASH.exists()) == (needed, False)
+
+
+def test_what_a_killed_process_was_writing_is_removed():
+    save(config())
+    needed = make(config())
+    model = Store(config()).path(paths.CHECKPOINT, model="big")
+    killed = [atomic(next(iter(needed))), atomic(model, folder=True)]  # never left
+    table, folder = (writing.__enter__() for writing in killed)
+    assert {write(table), write(folder / "model.safetensors")} == there() - needed
+    assert run("--prune", "--yes") == 0
+    assert there() == needed
 
 
 def test_answers_stay_that_a_known_config_could_take_over():

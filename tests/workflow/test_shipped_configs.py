@@ -9,7 +9,7 @@ from example_config import SHIPPED, put_data
 from headsweep.config import load
 from headsweep.planning.batches import batches, histories
 from headsweep.planning.preflight import resolve
-from headsweep.tool.store import contents
+from headsweep.tool.store_files import contents
 from mini import ROOT, Snakemake, planned
 
 CODER = "qwen2.5-coder-0.5b"

@@ -32,7 +32,7 @@ step takes. The same call with --ratio 0 says what training alone does.
 
 Too little memory: --micro-batch 1, --gradient-checkpointing, a smaller --length, or --lora 16: the
 model keeps its own type, and two thin matrices are trained beside each of its own.
-Several GPUs: accelerate launch --num_processes 4 -m headsweep.cli prune ./my-llama ...
+Several GPUs: accelerate launch --num_processes 4 -m headsweep prune ./my-llama ...
 """
 
 

@@ -43,7 +43,7 @@ _PARTS = ("task", "response")
 _DISTRIBUTED = (DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU)
 _LAUNCH = (
     "launch plain processes: accelerate launch --multi_gpu --mixed_precision no "
-    "--num_processes N -m headsweep.cli prune ..."
+    "--num_processes N -m headsweep prune ..."
 )
 
 

@@ -34,7 +34,7 @@ from headsweep.tables import (
     STUDY_OUTCOMES,
 )
 from headsweep.tool.run import CONFIG, find
-from headsweep.tool.store import files_of
+from headsweep.tool.store_files import files_of
 
 _NOT_NEEDED = ("models", "sources", "problems", "encoders", "solvers", ".journal")
 """Folders of the store that no table or figure is made from."""

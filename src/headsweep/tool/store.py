@@ -6,98 +6,23 @@ store that several folders share by links is pruned only if the runs of all of t
 """
 
 import contextlib
-import os
-import re
 import shlex
 import shutil
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import chain, product
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from headsweep import paths
 from headsweep.config import Config, load
-from headsweep.errors import ConfigError, HeadsweepError, TableError
+from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.generation.client import status
 from headsweep.generation.locks import Locks
-from headsweep.planning.batches import batches, encoders, seeded_arms
-from headsweep.planning.keys import split_key
-from headsweep.planning.maps import layer_name, map_layers, score_files, texts_key
 from headsweep.planning.preflight import resolve
-from headsweep.planning.store import Store, check_version, other_users
-from headsweep.safe_files import read_metadata
-from headsweep.tables import (
-    ACTIVATIONS,
-    ANSWERS,
-    EMBEDDINGS,
-    GRADIENTS,
-    PROBLEMS,
-    QUESTIONS,
-    SCORES,
-    SOURCE,
-    FileKind,
-)
+from headsweep.planning.store import check_version, other_users
 from headsweep.text import aligned
-
-STORE = Path(paths.STORE)
-TRASH = STORE / ".trash"
+from headsweep.tool.store_files import STORE, TRASH, Held, contents, walk
 
 _LOCKS = Path(".snakemake", "locks")
-_KINDS: dict[str, list[str]] = {
-    "model": [str(Path(paths.MODEL).parent)],
-    "source": [SOURCE.path],
-    "questions": [QUESTIONS.path],
-    "embedder": [paths.EMBEDDER],
-    "embeddings": [EMBEDDINGS.path],
-    "activations": [ACTIVATIONS.path],
-    "scores": [SCORES.path, GRADIENTS.path],
-    "dataset": [PROBLEMS.path],
-    "encoder": [paths.ENCODER],
-    "solver": [str(Path(paths.TEACHER).parent)],
-    "arm": [str(Path(paths.HISTORY).parent)],
-    "solver, unfinished": [paths.TEACHER_JOURNAL],
-    "arm, unfinished": [paths.COMPRESSION_JOURNAL],
-    "answers, unfinished": [paths.JOURNAL, paths.FINISHED],
-    "scores, unfinished": [paths.SCORES_JOURNAL],
-    "answers": [ANSWERS.path],
-}
-"""The templates of each kind of file or folder of the store."""
-
-_KEY = "[^/]+-[0-9a-f]{8}"
-_FORMS = {"seed": r"\d+", "layer": r"L\d+", "variant": "[^/.]+"}
-"""How the value of a wildcard looks; that of any other is a key."""
-
-_HIDDEN = (paths.STORE_VERSION, paths.STORE_USERS, paths.STORE_LOCKS)
-_ITS_OWN = {TRASH.name}.union(Path(each).name for each in _HIDDEN)
-_Taken = dict[tuple[str, str, str, str], set[str]]
-
-
-class _Unit(NamedTuple):
-    """What a file of the store belongs to; a config needs all of a unit's files or none."""
-
-    kind: str
-    """Of `_KINDS`, or ``other``."""
-    key: str
-    """The keys in its path, or the path of an ``other`` file."""
-    variant: str
-    """The variant that answered; empty where there is none."""
-
-
-class _Held(NamedTuple):
-    """Files of the store that are listed together."""
-
-    kind: str
-    key: str
-    """These two as in `_Unit`."""
-    needed_by: tuple[str, ...]
-    """The sorted names of the configs that need them."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no config needs them; of ``other`` files that is unknown."""
-        return self.kind != "other" and not self.needed_by
 
 
 def show(configs: Sequence[Path]) -> None:
@@ -109,7 +34,7 @@ def show(configs: Sequence[Path]) -> None:
     idle = _idle(held)
     words = f"no config needs {_amount(idle)}" if idle else "nothing to prune"
     print(f"{_megabytes(chain(*held.values()))} MB in all; {words}")
-    if trash := list(_walk(TRASH)):
+    if trash := list(walk(TRASH)):
         print(f"{TRASH} holds {_amount(trash)}; `headsweep store --empty-trash` removes them")
 
 
@@ -140,7 +65,7 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
 
 def empty_trash(*, yes: bool) -> None:
     """Remove what lies in the trash, after asking."""
-    trash = list(_walk(TRASH))
+    trash = list(walk(TRASH))
     if not trash:
         print(f"{TRASH} is empty")
         return
@@ -150,143 +75,6 @@ def empty_trash(*, yes: bool) -> None:
         return
     shutil.rmtree(TRASH)
     print(f"removed: {amount}")
-
-
-def contents(configs: Mapping[str, Config]) -> dict[_Held, list[Path]]:
-    """Return the files of the store, by what they are and which of the configs need them.
-
-    Some config may need files of the kind ``other``.
-    """
-    asking: dict[_Unit, set[str]] = defaultdict(set)
-    for name, config in configs.items():
-        for file in files_of(config):
-            asking[_unit(file)].add(name)
-    taking = _taking_over(configs)
-    files: dict[_Held, list[Path]] = defaultdict(list)
-    for file in files_below(STORE):
-        unit = _unit(file)
-        names = asking.get(unit) or _takers(unit, taking)
-        files[_Held(unit.kind, unit.key, tuple(sorted(names)))].append(file)
-    kinds = [*_KINDS, "other"]
-
-    def place(held: _Held) -> tuple[int, str, tuple[str, ...]]:
-        return kinds.index(held.kind), held.key, held.needed_by
-
-    return {held: files[held] for held in sorted(files, key=place)}
-
-
-def _taking_over(configs: Mapping[str, Config]) -> _Taken:
-    """Return the configs that could take over answers, by model, decoding, split and variant."""
-    taken: _Taken = defaultdict(set)
-    for name, config in configs.items():
-        for batch in batches(config):
-            keys = Store(config).keys(**batch.names)
-            split = split_key(config, batch.questions)
-            for variant in batch.variants:
-                taken[keys["model"], keys["decoding"], split, str(variant)].add(name)
-    return taken
-
-
-def _takers(unit: _Unit, taking: _Taken) -> set[str]:
-    """Return the configs that could take over a unit's answers; none if it holds no answers."""
-    kind, key, variant = unit
-    if kind not in ("answers", "answers, unfinished"):
-        return set()
-    model, decoding, questions = key.split("/")
-    table = STORE / key / f"{variant}.parquet"
-    if not table.exists():
-        table = STORE / "questions" / f"{questions}.parquet"
-    try:
-        split = read_metadata(table).get("split", "")
-    except TableError:
-        return set()
-    return taking.get((model, decoding, split, variant), set())
-
-
-def files_of(config: Config) -> Iterator[Path]:
-    """Yield the files that a config may read or make in the store, without records."""
-    path = Store(config).path
-    for name in config.models:
-        yield path(paths.MODEL, model=name)
-    for name in config.questions:
-        yield path(SOURCE, source=name)
-        yield path(QUESTIONS, questions=name)
-    for name in config.embedders:
-        yield path(paths.EMBEDDER, embedder=name)
-        for questions in config.questions:
-            yield path(EMBEDDINGS, embedder=name, questions=questions)
-    for batch in batches(config):
-        yield path(ACTIVATIONS, **batch.names)
-        kinds: list[FileKind] = [ANSWERS, paths.JOURNAL]
-        for variant, kind in product(batch.variants, kinds):
-            yield path(kind, variant=variant, **batch.names)
-    for name in config.maps:
-        yield from map(Path, score_files(config, name))
-        texts = texts_key(config, name)
-        for layer in map(layer_name, map_layers(config, name)):
-            yield path(paths.SCORES_JOURNAL, texts=texts, layer=layer)
-    for name in config.problems:
-        yield path(PROBLEMS, data=name)
-    for key in encoders(config):
-        yield Path(paths.ENCODER.format(encoder=key))
-    for arm, seed in seeded_arms(config):
-        templates = [paths.HISTORY, paths.COMPRESSION_JOURNAL]
-        if arm.study.solver is not None:
-            templates += [paths.TEACHER, paths.TEACHER_JOURNAL]
-        for template in templates:
-            yield Path(arm.file(template, seed))
-
-
-def _unit(file: Path) -> _Unit:
-    """Return kind, key and variant of a file of the store; its record's are the same."""
-    for kind, beginning in _beginnings():
-        if match := beginning.match(file.as_posix()):
-            values = match.groupdict()
-            variant = values.pop("variant", "")
-            values.pop("layer", "")  # the layers of a map belong together
-            return _Unit(kind, "/".join(values.values()), variant)
-    return _Unit("other", file.relative_to(STORE).as_posix(), "")
-
-
-@cache
-def _beginnings() -> list[tuple[str, re.Pattern[str]]]:
-    """Return what the paths of each kind begin with; some kinds have several."""
-    beginnings = []
-    for kind, templates in _KINDS.items():
-        beginnings += [(kind, _beginning(template)) for template in templates]
-    return beginnings
-
-
-def _beginning(template: str) -> re.Pattern[str]:
-    """Return what the path of a file, its record, or a file in a folder begins with."""
-    form = ""
-    for part in re.split(r"({\w+})", template):
-        if part.startswith("{"):
-            name = part.strip("{}")
-            form += f"(?P<{name}>{_FORMS.get(name, _KEY)})"
-        else:
-            form += re.escape(part)
-    if template.endswith(".jsonl"):  # each process that writes has its own name before the suffix
-        form = form.replace(re.escape(".jsonl"), r"\.[^/]*jsonl")
-    if not Path(template).suffix:
-        form += "(?:/|$)"
-    return re.compile(form)
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder in order; of the store without its trash, version and users."""
-    if folder != STORE:
-        yield from _walk(folder)
-        return
-    for entry in sorted(STORE.iterdir()) if STORE.is_dir() else ():
-        if entry.name not in _ITS_OWN:
-            yield from _walk(entry) if entry.is_dir() else [entry]
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        yield from (Path(parent, name) for name in sorted(names))
 
 
 def move_to_trash(files: Iterable[Path]) -> None:
@@ -377,7 +165,7 @@ def _refuse_unknown(
             )
 
 
-def _print(held: Mapping[_Held, Sequence[Path]], unread: Sequence[str]) -> None:
+def _print(held: Mapping[Held, Sequence[Path]], unread: Sequence[str]) -> None:
     rows = [("kind", "key", "needed by", "files", "MB")]
     for (kind, key, needing), files in held.items():
         by = ", ".join(needing) or ("unknown" if kind == "other" else "none")
@@ -387,7 +175,7 @@ def _print(held: Mapping[_Held, Sequence[Path]], unread: Sequence[str]) -> None:
         print(f"cannot be read, so its files may be listed as needed by none: {error}")
 
 
-def _idle(held: Mapping[_Held, Sequence[Path]]) -> list[Path]:
+def _idle(held: Mapping[Held, Sequence[Path]]) -> list[Path]:
     """Return the files that no config needs."""
     return list(chain.from_iterable(files for which, files in held.items() if which.is_idle))
 

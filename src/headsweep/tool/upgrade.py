@@ -30,13 +30,8 @@ from headsweep.planning.preflight import resolve
 from headsweep.record import digest_of, read_facts, replace_record, rewrite_checksums
 from headsweep.safe_files import atomic, write_arrow, write_json, write_text
 from headsweep.tool import former_keys
-from headsweep.tool.store import (
-    STORE,
-    files_below,
-    move_to_trash,
-    refuse_while_running,
-    remove_empty,
-)
+from headsweep.tool.store import move_to_trash, refuse_while_running, remove_empty
+from headsweep.tool.store_files import STORE, files_below
 
 _FORMER, _NAME = "headroom", "headsweep"
 _CHECKSUM = b"headroom.crc32"

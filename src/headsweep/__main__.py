@@ -1,0 +1,5 @@
+"""`python -m headsweep` is `headsweep`."""
+
+from headsweep.cli import main
+
+raise SystemExit(main())
