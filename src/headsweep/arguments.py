@@ -31,13 +31,13 @@ def layer_numbers(text: str) -> list[int]:
     """Read numbers of layers, as in ``0-2,-1``; negative ones count from the last."""
     numbers: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"(-?\d+)|(\d+)-(\d+)", part.strip())
+        match = re.fullmatch(r"(-?\d{1,4})|(\d{1,4})-(\d{1,4})", part.strip())
         if match is None:
             raise argparse.ArgumentTypeError(f"{text!r} names no layers, as 0-2,-1 does")
         single, first, last = match.groups()
         if single:
             numbers.append(int(single))
-        elif int(first) < int(last):
+        elif int(first) <= int(last):
             numbers += range(int(first), int(last) + 1)
         else:
             raise argparse.ArgumentTypeError(f"{part.strip()!r} ends before it begins")

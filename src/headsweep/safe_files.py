@@ -83,14 +83,14 @@ def written_to(option: str, path: Path, kind: str = "file") -> Iterator[None]:
         ) from None
 
 
-def check_writable(option: str, file: Path) -> None:
-    """Refuse a file that could not be written, before the work that it is to hold.
+def check_writable(option: str, file: Path, kind: str = "file") -> None:
+    """Refuse a file or folder that could not be written, before the work that it is to hold.
 
     Raises:
         ConfigError: it is a folder, or lies where no file can be made.
     """
-    with written_to(option, file):
-        if file.is_dir():
+    with written_to(option, file, kind):
+        if kind == "file" and file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         existing = next(folder for folder in file.absolute().parents if folder.exists())
         with tempfile.TemporaryFile(dir=existing):

@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 from headsweep.compression.footprint import most_allocated, weight_bytes
 from headsweep.errors import ModelError
-from headsweep.models.checkpoints import Pruning, read_pretrained, save_pruned
+from headsweep.models.checkpoints import Pruning, plainest_form, read_pretrained, save_pruned
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_checkpoint
 from headsweep.models.masks import pruned
@@ -293,6 +293,12 @@ def test_a_card_says_what_was_removed_and_the_body_loads_alone(save, tmp_path):
     assert list(tmp_path.iterdir()) == [folder]
     body, _ = read_pretrained(AutoModel, folder)  # weights have other names without the head
     assert torch.equal(outputs(body), outputs(model.model))
+
+
+@pytest.mark.parametrize("architecture", tiny_models.DECODERS, ids=lambda kind: kind.name)
+def test_a_decoder_with_all_its_heads_has_the_plainest_form(architecture):
+    model = tiny_models.build(architecture)
+    assert plainest_form(model, find_heads(model)) == "uniform"
 
 
 @pytest.mark.parametrize(

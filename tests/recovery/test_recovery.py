@@ -177,6 +177,9 @@ def test_without_removal_only_the_weights_change(llama, tmp_path):
     before, pruned, after = (each["perplexity"] for each in done.measured.values())
     assert before == pruned != after
     assert find_heads(headsweep.load_model(str(tmp_path / "out"))).heads == 18
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "trained further; no attention head was removed." in card
+    assert "chosen by" not in card and "- pruned" not in card
 
 
 @pytest.mark.parametrize("step", [2, 4])
@@ -277,6 +280,61 @@ def test_heads_of_a_pruned_model_are_named_by_its_numbers(llama, tmp_path):
     assert recovered(source, out, **options).removed == found.removed
 
 
+def test_a_killed_run_goes_on_with_less_memory(llama, done, tmp_path, monkeypatch):
+    """Its last two of five steps take their pieces one at a time: only rounding differs."""
+    keep_every_state(monkeypatch)
+    out, calls = tmp_path / "out", []
+    killed_at(4, lambda count: (count_steps(monkeypatch, count), recovered(llama, out)))
+    count_steps(monkeypatch, lambda: calls.append(1))
+    again = recovered(llama, out, micro_batch=1, gradient_checkpointing=True)
+    assert len(calls) == 2 and again.removed == done.removed
+    found, wanted = (load_file(each / "model.safetensors") for each in (out, done.folder))
+    for name, weight in wanted.items():
+        torch.testing.assert_close(found[name], weight, atol=1e-4, rtol=1e-3)
+
+
+def test_held_out_texts_that_are_trained_on_are_told(llama, tmp_path):
+    done = recovered(llama, tmp_path / "out", ratio=0, held_out=TEXTS[5:10])
+    assert json.loads((done.folder / "recovery.json").read_text())["held_out_trained_on"] == 3
+    card = (done.folder / "README.md").read_text()
+    assert "5 held-out texts" in card and "Of these texts 3 are also trained on" in card
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, r"question '\w+' has 84 tokens; the model takes 1 to 63"),
+        ({"rope_type": "dynamic", "factor": 2.0}, "rope_type 'dynamic' makes an answer depend on"),
+    ],
+)
+def test_what_could_not_be_answered_in_the_end_is_refused_at_first(
+    change, message, llama, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(prune, "train_round", lambda *_: 1 / 0)
+    folder, words = tmp_path / "model", " ".join(["w1"] * (40 if change else 67))
+    shutil.copytree(llama, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_parameters"] |= change
+    (folder / "config.json").write_text(json.dumps(config))
+    (tmp_path / "mine.jsonl").write_text(json.dumps({"question": words, "answer": "w2"}))
+    benchmark = read_benchmark(tmp_path / "mine.jsonl", "exact", None, 3)
+    with pytest.raises(HeadsweepError, match=message):
+        recovered(folder, tmp_path / "out", benchmark=benchmark)
+    assert not [*tmp_path.glob("out*")]
+
+
+def test_heads_that_cannot_be_cut_are_refused_before_they_are_scored(llama, tmp_path, monkeypatch):
+    """Olmo2 norms all queries together."""
+    monkeypatch.setattr(prune, "scores_on_texts", lambda *_: 1 / 0)
+    words = {"vocab_size": len(WORDS), "eos_token_id": 1, "head_dim": 8}
+    tiny_models.build(tiny_models.wide("Olmo2", **words)).save_pretrained(tmp_path / "olmo")
+    for file in llama.glob("tokenizer*"):
+        shutil.copyfile(file, tmp_path / "olmo" / file.name)
+    with pytest.raises(HeadsweepError, match="mixes heads before attention"):
+        recovered(tmp_path / "olmo", tmp_path / "out")
+    assert not [*tmp_path.glob("out*")]
+
+
 def test_a_damaged_file_of_an_unfinished_run_is_refused(llama, tmp_path, monkeypatch):
     """Killed in the second round, with the decoder of the first and a state of the training."""
     keep_every_state(monkeypatch)
@@ -312,7 +370,8 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
         with ExitStack() as zeroed:
             for head in without:
                 zeroed.enter_context(edited_weights(model, geometry, head))
-            return text_losses(model, pieces, 4).mean
+            losses = text_losses(model, pieces, 4)
+            return float(losses.nats.sum() / losses.tokens.sum())
 
     group = [Variant(1, head) for head in (3, 4, 5)]
     single, found = (loss_rises(model, geometry, loss, groups=groups) for groups in (False, True))
@@ -342,15 +401,17 @@ def test_protected_layers_keep_their_heads(llama, tmp_path):
         ({"protect": [3]}, "layer 3 has no heads to prune in this model; layers with heads are 0"),
         ({"protect": [0, 1, 2]}, "every layer is protected"),
         ({"protect": [0], "uniform": True}, "uniform takes heads of every layer; leave out prot"),
-        ({"assistant_only": True}, "a text has no turns of an assistant"),
+        ({"assistant_only": True}, "text 1 has no turns of an assistant"),
         ({"criterion": "size"}, "criterion 'size' is not known; use norm, entropy"),
         ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),
         ({"speed": 1}, "unknown key 'speed'; allowed here: alpha, "),
         ({"length": 65}, "length 65 is too long: .* reads 64 tokens"),
         ({"device": "cuda:7"}, "device 'cuda:7' is not allowed"),
         ({"batch_size": 64}, "the texts make 32 pieces .* a step takes 64"),
+        ({"held_out": HELD_OUT[:1]}, "1 held-out texts of at least 2 tokens show no spread"),
         ({"held_out": None}, None),
         ({"held_out": ["w1"] * 2, "length": 2}, None),
+        ({"micro_batch": 1, "gradient_checkpointing": True}, None),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_starts(
@@ -519,6 +580,15 @@ def test_two_processes_train_as_one(llama, done, tmp_path):
         ("--recover --text texts.txt -n 5", "-n and --max-new-tokens are about questions; name"),
         ("--recover --text texts.txt --benchmark q --grader exact", "q is no file; name a .csv"),
         ("--calibration 5", "--calibration counts texts; name their file"),
+        ("--text texts.txt", "--text would be ignored, as criterion norm reads none"),
+        ("--text texts.txt --criterion random", "ignored, as criterion random reads none"),
+        ("--gguf texts.txt/x.gguf", "the GGUF file texts.txt/x.gguf cannot be written"),
+        ("--text texts.txt --criterion size", "criterion 'size' is not known; use norm, entropy"),
+        (
+            "--recover --text texts.txt --out texts.txt/x",
+            "the result texts.txt/x cannot be written",
+        ),
+        ("--gguf x", "--gguf and --out are both x; name a file beside the folder"),
         ("--text chats.jsonl", "chats.jsonl has messages, which need --recover"),
         ("--recover", "--recover trains on texts; name their file"),
         ("--recover --text texts.txt --zero", "--recover removes a ratio of heads for good"),

@@ -268,17 +268,46 @@ def test_losses_count_the_assistants_turns_alone(llama, trained):
     ids = torch.from_numpy(piece.input_ids)[None]
     labels = torch.where(torch.from_numpy(piece.counted)[None], ids, -100)
     with torch.no_grad():
-        assert losses.mean == pytest.approx(float(model(ids, labels=labels).loss), rel=1e-5)
+        loss = float(model(ids, labels=labels).loss)
+    assert losses.nats.tolist() == pytest.approx([6 * loss], rel=1e-5)
     assert losses.tokens.tolist() == [6]
     own = {"batch_size": 2, "micro_batch": 1, "steps": 1, "teacher": "none"}
     _, (first,) = trained(pieces=[piece, piece], **own)
-    assert first == pytest.approx(losses.mean, rel=1e-5)
+    assert first == pytest.approx(loss, rel=1e-5)
 
 
-def test_turns_that_are_not_known_are_refused(llama):
+def counted_words(chat, tokenizer):
+    (piece,) = cut([chat], tokenizer, length=30, assistant_only=True)
+    words = tokenizer.convert_ids_to_tokens(piece.input_ids.tolist())
+    return [word for word, one in zip(words, piece.counted, strict=True) if one]
+
+
+def test_what_a_template_adds_before_an_assistants_first_turn_does_not_count(llama):
     tokenizer = AutoTokenizer.from_pretrained(llama)
-    with pytest.raises(ModelError, match="a text has no turns of an assistant; give messages"):
-        cut(["w1 w2"], tokenizer, length=5, assistant_only=True)
+    tokenizer.chat_template = "w40 w41 [END] " + tokenizer.chat_template
+    first = {"role": "assistant", "content": "w3 w4"}
+    assert counted_words([first, *CHAT], tokenizer) == ["w3", "w4", "[END]", "w3", "[END]"]
+
+
+def test_a_template_that_marks_the_assistants_turns_is_believed(llama):
+    """As those that write earlier turns in another way, which are refused without marks."""
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+    tokenizer.chat_template = (
+        "{{ messages | length }} {% for m in messages %}{{ m['role'] }} "
+        "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }} [END]"
+        "{% endgeneration %}{% else %}{{ m['content'] }} [END]{% endif %} {% endfor %}"
+    )
+    assert counted_words([*CHAT, *CHAT], tokenizer) == ["w3", "[END]"] * 2
+
+
+def test_turns_that_are_not_known_are_refused(llama, monkeypatch):
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+    with pytest.raises(ModelError, match="text 2 has no turns of an assistant; give messages"):
+        cut([CHAT, "w1 w2"], tokenizer, length=5, assistant_only=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(tokenizer), "is_fast", False)
+        with pytest.raises(ModelError, match="does not tell where in a text its tokens stand"):
+            cut([CHAT], tokenizer, length=30, assistant_only=True)
     tokenizer.chat_template = "{{ messages | length }} " + tokenizer.chat_template
     with pytest.raises(ModelError, match="writes a turn in another way once something follows"):
         cut([[*CHAT, *CHAT]], tokenizer, length=30, assistant_only=True)

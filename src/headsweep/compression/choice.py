@@ -136,8 +136,10 @@ def unprotected(scores: Scores, geometry: HeadGeometry, layers: Sequence[int]) -
 
 def check_ratio(
     geometry: HeadGeometry, ratio: float, unit: Unit, scope: Scope, protected: Sequence[int] = ()
-) -> None:
+) -> list[Variant]:
     """Refuse a ratio that removes nothing, or more than the layers can lose that are free to.
+
+    Returned are heads that it could remove, if all had equal scores.
 
     Raises:
         ModelError: one line.
@@ -150,6 +152,7 @@ def check_ratio(
             f"ratio {ratio} removes nothing of {geometry.heads} heads, of which "
             f"{smallest_unit(geometry, unit)} go at once; raise it"
         )
+    return gone
 
 
 def even_count(ratio: float, geometry: HeadGeometry, unit: Unit, config: PretrainedConfig) -> int:

@@ -1,5 +1,6 @@
 """What the engine refuses: kinds of models, prompts, too little memory, logits of no numbers."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import DynamicCache
@@ -32,11 +33,15 @@ def check_kind(config: Any) -> None:
 def check_request(request: Request, geometry: HeadGeometry, positions: int) -> None:
     """Raise a ModelError if a model of so many positions cannot answer a request."""
     geometry.check(request.variant)
-    if not 0 < len(request.prompt) < positions:
+    check_prompt(request.question_id, request.prompt, positions)
+
+
+def check_prompt(question_id: str, prompt: Sequence[int], positions: int) -> None:
+    """Raise a ModelError if a model of so many positions cannot answer a prompt's token ids."""
+    if not 0 < len(prompt) < positions:
         raise ModelError(
-            f"the prompt of question {request.question_id!r} has {len(request.prompt)} tokens; "
-            f"the model takes 1 to {positions - 1}: leave this question out, or use a model with "
-            f"more positions"
+            f"the prompt of question {question_id!r} has {len(prompt)} tokens; the model takes 1 "
+            f"to {positions - 1}: leave this question out, or use a model with more positions"
         )
 
 

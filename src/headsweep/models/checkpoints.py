@@ -7,6 +7,7 @@ config lists the heads that each layer kept; `read_pretrained` builds layers wit
 reads the weights. Plain `from_pretrained` refuses it because shapes do not match.
 """
 
+import contextlib
 import copy
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,12 +70,14 @@ _TEMPLATE = """\
 {{ example }}
 ```
 
-`{{ source }}`{% if revision %} (revision {{ revision }}){% endif %} without \
-{{ removed | length }} of its attention heads, counted from 0:
+`{{ source }}`{% if revision %} (revision {{ revision }}){% endif %} \
+{%- if removed %} without {{ removed | length }} of its attention heads, counted from 0:
 
 {{ removed | join(", ") }}
 
 They were chosen by this criterion: {{ criterion }}.
+{%- else %}, trained further; no attention head was removed.
+{%- endif %}
 
 `{{ file }}` has the same as JSON; its `kept` lists the heads of the unpruned model that each \
 layer still has.
@@ -321,7 +324,11 @@ def uniform_config(unpruned: PretrainedConfig, geometry: HeadGeometry) -> Pretra
     ((query_heads, kv_heads, head_dim),) = counts
     config = copy.deepcopy(unpruned)
     text = config.get_text_config()
-    text.num_attention_heads, text.head_dim = query_heads, head_dim
+    text.num_attention_heads = query_heads
+    with contextlib.suppress(AttributeError):  # Falcon computes it from the width
+        text.head_dim = head_dim
+    if text.head_dim != head_dim:
+        raise _no_config(config, geometry)
     for name in ("num_key_value_heads", "num_kv_heads"):
         if getattr(text, name, None) is not None:
             setattr(text, name, kv_heads)
@@ -348,7 +355,7 @@ def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
     data = ModelCardData(
         base_model=None if Path(source).expanduser().is_dir() else source,
         library_name="headsweep" if form == "free" else "transformers",
-        tags=["pruned", "attention-heads", form],
+        tags=["pruned", "attention-heads", form] if facts["removed"] else [],
     )
     example = f"from transformers import {kind}\n\nmodel = {kind}.from_pretrained(folder)"
     if form == "free":

@@ -25,7 +25,7 @@ from headsweep.models.gguf import Kind
 from headsweep.models.gguf_vocabulary import add_vocabulary, vocabulary
 from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.source import fetch_model, stated_geometry
-from headsweep.safe_files import atomic
+from headsweep.safe_files import atomic, check_writable, written_to
 
 _GRAPHS = {
     "LlamaForCausalLM": "llama",
@@ -38,6 +38,7 @@ _UNEVEN = "deci"
 _INTERLEAVED = ("llama", "deci")
 """Graphs that turn entries 2i and 2i + 1 of a head together; transformers turns i and i + d/2."""
 _ROPES = ("default", "linear", "llama3")  # whose frequencies are the same at every length
+_OUT = "the GGUF file"  # what an error calls it
 _BLOCK = 32  # entries that q8_0 gives one scale
 
 
@@ -76,6 +77,7 @@ def export_gguf(
             the folder's.
 
     Raises:
+        ConfigError: the file cannot be written.
         ModelError: llama.cpp has no graph for the decoder or cannot load the file, which then is
             not written, the tokenizer cannot be written, or a package is missing.
     """
@@ -87,7 +89,7 @@ def export_gguf(
     decoder = _Decoder(model, geometry, _graph_of(model, geometry))
     words = vocabulary(load_tokenizer(folder), model.config.vocab_size, folder, tokenizer)
     plain: Kind = "f32" if kind == "q4_k_m" else kind
-    with atomic(out) as made:
+    with written_to(_OUT, out), atomic(out) as made:
         whole = made.with_suffix(".whole") if plain != kind else made
         try:
             _write(decoder, folder.name, words, whole, plain)
@@ -116,10 +118,11 @@ def check_export(
     `uneven` says that layers may come to have different numbers of heads.
 
     Raises:
-        ModelError: see `export_gguf`.
+        ConfigError, ModelError: see `export_gguf`.
     """
     if out.exists():
         raise ModelError(f"{out} exists; remove it, or name another file")
+    check_writable(_OUT, out)
     if importlib.util.find_spec("gguf") is None:
         raise ModelError(
             "GGUF is written by the package gguf; install it: pip install 'gguf>=0.17'"

@@ -1,6 +1,7 @@
 """What decoders can still do: the same questions answered greedily by each, graded and compared."""
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,10 @@ from headsweep.choices import BenchmarkGrader
 from headsweep.compression.decoder import Decoder, to_answer
 from headsweep.config import Decoding, Questions
 from headsweep.errors import ConfigError
+from headsweep.generation.prompts import encode_prompt
+from headsweep.generation.refusals import check_kind, check_prompt
+from headsweep.models.checkpoints import stated_config
+from headsweep.models.geometry import most_tokens
 from headsweep.models.load import as_loaded, load_tokenizer
 from headsweep.statistics.intervals import Estimate, paired_interval, wilson
 
@@ -54,6 +59,23 @@ def read_benchmark(
         raise ConfigError(f"benchmark {file}: {error.errors()[0]['msg']}") from None
     drawn = draw(read_source(section), section, None)
     return Benchmark(drawn, grader, Decoding(max_new_tokens=max_new_tokens))
+
+
+def check_answerable(folder: Path, benchmark: Benchmark) -> None:
+    """Refuse, before any training, what could not be answered after it.
+
+    Raises:
+        ModelError: the decoder of the folder, or a question's prompt, is one that the engine
+            refuses.
+        BenchmarkError: a question has no text.
+    """
+    config = stated_config(folder)
+    check_kind(config)
+    tokenizer = load_tokenizer(folder)
+    positions = most_tokens(config) or sys.maxsize
+    for question in to_answer(benchmark.questions):
+        prompt = encode_prompt(tokenizer, question.text, benchmark.decoding, benchmark.grader)
+        check_prompt(question.question_id, prompt, positions)
 
 
 def answered(model: PreTrainedModel, folder: Path, benchmark: Benchmark) -> Right:

@@ -9,9 +9,11 @@ from headsweep.recovery.texts import Piece
 
 _HOW = (
     "Before: the source model. Pruned: the same heads removed from it, nothing trained. Recovered: "
-    "this model. Perplexity is that of {texts} held-out texts, {tokens:,} tokens; intervals "
-    "resample texts. Speed is that of greedy generation, on {device}."
+    "this model. Perplexity is that of {texts} held-out texts, {tokens:,} tokens; its 95% "
+    "intervals are those of other such texts.{again} Speed is that of greedy generation, on "
+    "{device}."
 )
+_AGAIN = " Of these texts {count} are also trained on, which flatters it."
 _ANSWERED = (
     " Right answers are those to {questions} questions, the same for all, answered greedily in at "
     "most {tokens} tokens; differences are paired."
@@ -34,12 +36,17 @@ def measured_how(
     benchmark: Benchmark | None,
     device: str,
     *,
+    also_trained_on: int,
     controlled: bool,
 ) -> str:
-    """Return how decoders were measured, on held-out pieces and the questions of a benchmark."""
+    """Return how decoders were measured, on held-out pieces and the questions of a benchmark.
+
+    So many of the held-out texts were `also_trained_on`.
+    """
     how = _HOW.format(
         texts=len({piece.text for piece in testing}),
         tokens=sum(piece.targets for piece in testing),
+        again=_AGAIN.format(count=also_trained_on) if also_trained_on else "",
         device=device,
     )
     if benchmark:

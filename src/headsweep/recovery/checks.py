@@ -12,6 +12,7 @@ from headsweep.errors import ModelError
 from headsweep.models.checkpoints import check_uniform, outline, stated_config
 from headsweep.models.geometry import kept_heads, most_tokens
 from headsweep.models.load import load_tokenizer
+from headsweep.models.removal import find_cuts, without
 from headsweep.models.source import stated_geometry
 from headsweep.recovery.settings import Recovery
 from headsweep.recovery.texts import Piece, Text, cut
@@ -48,10 +49,11 @@ def check_model(folder: Path, settings: Recovery) -> None:
             settings.schedule.check_shape(**stated_geometry(folder))
         except ValueError as error:
             raise ModelError(str(error)) from error
-        if settings.protect:
-            _, geometry = outline(folder)
+        if settings.ratio:
+            model, geometry = outline(folder)
             unit, scope = settings.unit, settings.scope
-            check_ratio(geometry, settings.ratio, unit, scope, settings.protect)
+            gone = check_ratio(geometry, settings.ratio, unit, scope, settings.protect)
+            find_cuts(model, geometry, without(geometry, gone))
     longest = most_tokens(config)
     if longest and settings.length > longest:
         raise ModelError(
@@ -68,12 +70,29 @@ def enough_pieces(
         cut(part, tokenizer, settings.length, assistant_only=settings.assistant_only)
         for part in (texts, held_out)
     )
-    if len(training) < settings.batch_size or not testing:
+    if settings.assistant_only and not (training and testing):
+        which = "held-out " if training else ""
         raise ModelError(
-            f"the texts make {len(training)} pieces of 2 to {settings.length} tokens, and "
-            f"{len(testing)} held-out ones; a step takes {settings.batch_size}: give more texts, "
-            f"or lower the batch size"
+            f"none of the {which}conversations has a turn of the assistant; give others, or leave "
+            f"out assistant-only"
         )
-    if again := len(set(map(str, held_out)) & set(map(str, texts))):
-        _LOG.warning("%d held-out texts are also trained on, which flatters perplexity", again)
+    if len(training) < settings.batch_size:
+        raise ModelError(
+            f"the texts make {len(training)} pieces of 2 to {settings.length} tokens, and a step "
+            f"takes {settings.batch_size}; give more texts, or lower the batch size"
+        )
+    if (count := len({piece.text for piece in testing})) < 2:
+        raise ModelError(
+            f"{count} held-out texts of at least 2 tokens show no spread, so perplexity would have "
+            f"no interval; give more, such as the parts of a long text, a line each"
+        )
     return training, testing
+
+
+def also_trained_on(texts: Sequence[Text], held_out: Sequence[Text]) -> int:
+    """Return how many held-out texts are among those to train on, and warn of them."""
+    trained = set(map(str, texts))
+    again = sum(str(text) in trained for text in held_out)
+    if again:
+        _LOG.warning("%d held-out texts are also trained on, which flatters perplexity", again)
+    return again

@@ -56,6 +56,8 @@ def _check_file(args: Namespace) -> None:
                 "--gguf-tokenizer is the tokenizer of a file; name it: --gguf OUT.gguf"
             )
         return
+    if args.gguf.absolute() == args.out.absolute():
+        raise ConfigError(f"--gguf and --out are both {args.out}; name a file beside the folder")
     from headsweep.models.gguf_export import check_export
     from headsweep.models.source import fetch_model
 
@@ -66,6 +68,7 @@ def _check_file(args: Namespace) -> None:
 
 def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     """Remove heads at once."""
+    from headsweep.compression.criteria import CRITERIA, named
     from headsweep.compression.pruning import prune
 
     given = [name for name in TRAINING if name in args]
@@ -78,13 +81,21 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     plain = [text for text in texts or () if isinstance(text, str)]
     if texts and len(plain) < len(texts):
         raise ConfigError(f"{args.text} has messages, which need --recover; name fields of texts")
+    criterion = args.criterion or "norm"
+    if texts and (args.heads or named(criterion).needs != "texts"):
+        reading = ", ".join(name for name, by in CRITERIA.items() if by.needs == "texts")
+        why = "heads are named" if args.heads else f"criterion {criterion} reads none"
+        raise ConfigError(
+            f"--text would be ignored, as {why}; leave it out, or give --ratio with a --criterion "
+            f"that reads texts ({reading}), or --recover"
+        )
     return prune(
         args.source,
         args.out,
         heads=args.heads,
         ratio=args.ratio,
         form=args.form,
-        criterion=args.criterion or "norm",
+        criterion=criterion,
         texts=plain,
         accuracy=args.accuracy,
         alpha=args.alpha,

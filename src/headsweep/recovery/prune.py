@@ -39,15 +39,16 @@ from headsweep.models.load import load_checkpoint
 from headsweep.models.removal import remove_heads
 from headsweep.models.source import fetch_model
 from headsweep.record import Stopwatch, read_json
-from headsweep.recovery.benchmark import Benchmark, answered
+from headsweep.recovery.benchmark import Benchmark, answered, check_answerable
 from headsweep.recovery.card import chosen_by, measured_how
-from headsweep.recovery.checks import check_model, enough_pieces, evenly
+from headsweep.recovery.checks import also_trained_on, check_model, enough_pieces, evenly
 from headsweep.recovery.evaluation import as_rows, measured
 from headsweep.recovery.scoring import scores_on_texts
 from headsweep.recovery.settings import Recovery, recovery
 from headsweep.recovery.text_training import Progress, accelerator_for, train_round
 from headsweep.recovery.texts import Piece, Text, digest, tenth
 from headsweep.recovery.work import RESULT, Unfinished
+from headsweep.safe_files import check_writable
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -114,6 +115,7 @@ def prune_and_recover(
     out = Path(out)
     if not (out / RESULT).exists():
         check_target(out)
+        check_writable("the result", out, "folder")
     named(chosen.criterion)
     if device not in ("auto", "cpu"):
         raise ModelError(f"device {device!r} is not allowed; use auto or cpu")
@@ -126,10 +128,13 @@ def prune_and_recover(
     if held_out is None:
         held_out, texts = tenth(texts)
     training, testing = enough_pieces(texts, held_out, folder, chosen)
+    again = also_trained_on(texts, held_out)
+    if benchmark:
+        check_answerable(folder, benchmark)
     call = {
         "source": source,
         "revision": revision_of(folder),
-        "settings": chosen.model_dump(mode="json"),
+        "settings": chosen.decisive,
         "texts": digest(training),
         "held_out": digest(testing),
     }
@@ -149,7 +154,7 @@ def prune_and_recover(
                     each.to_the_end()
                 if accelerator.is_main_process:
                     beside = runs[1] if control else None
-                    done = run.finish(testing, benchmark, beside, measuring)
+                    done = run.finish(testing, again, benchmark, beside, measuring)
         if not accelerator.is_main_process:
             return None
         for each in runs:
@@ -203,7 +208,7 @@ class _Run:
         Of the folder that it would fill only the unfinished work, beside this one's, is ever there.
         """
         settings = self.settings.model_copy(update={"ratio": 0.0})
-        call = {**self.call, "settings": settings.model_dump(mode="json")}
+        call = {**self.call, "settings": settings.decisive}
         out = self.out.with_name(f"{self.out.name}.control")
         return replace(self, call=call, out=out, settings=settings)
 
@@ -315,11 +320,15 @@ class _Run:
     def finish(
         self,
         testing: Sequence[Piece],
+        again: int,
         benchmark: Benchmark | None,
         control: "_Run | None",
         measuring: Mapping[str, Any],
     ) -> Recovered:
-        """Measure the decoder before, pruned, recovered, and a control; publish the recovered."""
+        """Measure the decoder before, pruned, recovered, and a control; publish the recovered.
+
+        `again` says how many held-out texts are also trained on.
+        """
         history = self.work.history(self.settings.rounds)
         removed = _removed(history)
         dtype = _dtype_of(self.folder)
@@ -334,16 +343,21 @@ class _Run:
             self.call["source"],
             self.call["revision"],
             [Variant.parse(name) for name in in_source],
-            chosen_by(self.settings),
+            chosen_by(self.settings) if removed else "no heads were removed",
             {name: " → ".join(values) for name, values in as_rows(results)},
             measured_how(
-                self.settings, testing, benchmark, self.device, controlled=control is not None
+                self.settings,
+                testing,
+                benchmark,
+                self.device,
+                also_trained_on=again,
+                controlled=control is not None,
             ),
         )
         model = self.last(dtype, "cpu")
         geometry = find_heads(model)
         form = plainest_form(model, geometry)
-        facts = {**self.call, **history, "measured": results}
+        facts = {**self.call, **history, "held_out_trained_on": again, "measured": results}
         self.work.publish(model, geometry, form, pruning, facts, measuring)
         return Recovered(self.out, form, in_source, results)
 

@@ -3,7 +3,7 @@
 Nothing heavy is imported, so that the command line, which is made of them, starts fast.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -79,6 +79,11 @@ class Recovery(Section):
         if self.steps < self.rounds:
             raise ValueError(f"{self.steps} steps cannot be divided over {self.rounds} rounds")
         return self
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """The settings that decide the result, as JSON: not those that only spare memory."""
+        return self.model_dump(mode="json", exclude={"micro_batch", "gradient_checkpointing"})
 
     @property
     def rate(self) -> float:

@@ -1,6 +1,7 @@
 """The texts that a decoder is pruned and trained on: read from files, as pieces of token ids."""
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,8 @@ _MOST_HELD_OUT = 2000  # of a default: they narrow an interval enough, and four 
 _JSON = (".jsonl", ".jsonl.gz")
 _OTHERS = (".json", ".csv", ".tsv", ".parquet", ".gz", ".zip")
 """Endings of files that are not plain text."""
+_MARKED = re.compile(r"\{%-?\s*generation\s*-?%\}")
+"""How a chat template marks the assistant's turns, as transformers reads it."""
 
 Text = str | Sequence[Mapping[str, str]]
 """A text, or a conversation: messages with `role` and `content`."""
@@ -123,7 +126,8 @@ def cut(
             ids, counted = _conversation(text, tokenizer, assistant_only)
         elif assistant_only:
             raise ModelError(
-                "a text has no turns of an assistant; give messages, or leave out assistant-only"
+                f"text {number + 1} has no turns of an assistant; give messages, or leave out "
+                f"assistant-only"
             )
         else:
             ids = _token_ids(text, tokenizer)
@@ -150,6 +154,16 @@ def _conversation(
         raise ModelError("the model's tokenizer has no chat template; give texts, not messages")
     write = partial(_written, tokenizer)
     text = write(messages)
+    if assistant_only and not tokenizer.is_fast:
+        raise ModelError(
+            f"{type(tokenizer).__name__} does not tell where in a text its tokens stand, so the "
+            f"assistant's turns are not known; leave out assistant-only"
+        )
+    if assistant_only and _MARKED.search(str(tokenizer.chat_template)):
+        marked = tokenizer.apply_chat_template(
+            list(messages), return_dict=True, return_assistant_tokens_mask=True
+        )
+        return marked["input_ids"], np.array(marked["assistant_masks"], bool)
     encoded = tokenizer(
         text, add_special_tokens=False, verbose=False, return_offsets_mapping=assistant_only
     )
@@ -178,7 +192,11 @@ def _assistant_turns(
 ) -> list[tuple[int, int]]:
     """Return where the assistant's turns begin and end in a written conversation, in characters.
 
-    A turn begins where the template asks for an answer to what was said before.
+    A turn begins where the template asks for an answer to what was said before. Before a first turn
+    nothing was said: it begins after the words with which the template asks.
+
+    Raises:
+        ModelError: the template writes turns in another way once something follows.
     """
     turns = []
     for number, message in enumerate(messages):
@@ -191,7 +209,11 @@ def _assistant_turns(
                 "the model's chat template writes a turn in another way once something follows, so "
                 "the assistant's turns are not known; leave out assistant-only"
             )
-        turns.append((len(before), len(after)))
+        begin = len(before)
+        if not number:
+            asking = write(messages, add_generation_prompt=True).removeprefix(text)
+            begin = text.find(asking) + len(asking) if asking in text else 0
+        turns.append((begin, len(after)))
     return turns
 
 
