@@ -92,6 +92,8 @@ def check_writable(option: str, file: Path, kind: str = "file") -> None:
     with written_to(option, file, kind):
         if kind == "file" and file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if kind == "folder" and file.is_file():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         existing = next(folder for folder in file.absolute().parents if folder.exists())
         with tempfile.TemporaryFile(dir=existing):
             pass

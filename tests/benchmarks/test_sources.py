@@ -210,6 +210,30 @@ def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(head
     assert not set(test_ids) & set(rows["question_id"])
 
 
+@pytest.mark.parametrize(
+    ("grader", "answer", "message"),
+    [
+        ("choice", "(B)", r'line 1: a is "\(B\)", not the letter of a choice alone, as B'),
+        ("choice", "2", "not the letter of a choice alone"),
+        ("numeric", "twelve", "not a number, as the grader numeric compares"),
+        ("numeric", "3 + 4 = 7\n#### 7", "not the final answer alone, as what stands after ####"),
+        ("choice", "b", None),
+        ("numeric", "12 apples", None),
+        ("exact", "Austen", None),
+    ],
+)
+def test_a_gold_answer_that_nothing_can_match_is_refused(grader, answer, message, tmp_path):
+    write_jsonl(tmp_path / "mine.jsonl", [{"q": "How many?", "a": answer}])
+    file = tmp_path / "mine.jsonl"
+    columns = {"question": "q", "answer": "a"}
+    if message is None:
+        found = read("custom", file, "dev", columns=columns, grader=grader)
+        assert found["answer"].tolist() == [answer]
+        return
+    with pytest.raises(BenchmarkError, match=message):
+        read("custom", file, "dev", columns=columns, grader=grader)
+
+
 def test_a_table_of_ones_own_becomes_a_question_table(tmp_path):
     (tmp_path / "mine.csv").write_bytes(b"\xef\xbb\xbf" + CSV.encode())
     (tmp_path / "mine.csv.gz").write_bytes(gzip.compress(CSV.encode()))

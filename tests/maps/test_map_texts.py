@@ -101,5 +101,5 @@ def test_a_map_without_texts_is_refused(config, tokenizer):
     assert choose_pairs(bare, "known") == {}
     file = Store(bare).path(QUESTIONS, questions="math_train")
     write_table(file, pd.read_parquet(file).assign(solution=None), QUESTIONS)
-    with pytest.raises(TableError, match=r"^maps\.known: none of 4 questions has a right and"):
+    with pytest.raises(TableError, match=r"^maps\.known: 0 of 4 questions have a right and"):
         choose_texts(bare, "known", tokenizer, {})

@@ -303,7 +303,7 @@ def test_held_out_texts_that_are_trained_on_are_told(llama, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({}, r"question '\w+' has 84 tokens; the model takes 1 to 63"),
+        ({}, "prompts of 1 questions have 64 tokens or more, which is all .*: 000000; leave"),
         ({"rope_type": "dynamic", "factor": 2.0}, "rope_type 'dynamic' makes an answer depend on"),
     ],
 )

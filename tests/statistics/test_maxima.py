@@ -51,6 +51,17 @@ def test_no_column_without_an_effect_is_named_more_often_than_its_level():
     assert np.mean(alone) > 0.3  # uncorrected, many would be
 
 
+def test_bands_hold_for_all_columns_where_effects_are_strong():
+    """Of 24 columns with effects of three deviations; flips around zero would cover 8 in 10."""
+    covered = 0
+    for seed in range(150):
+        values = draws(32, 24, seed, np.full(24, 3.0 * np.sqrt(1.49)))
+        found = joint_means(values, 400, seed)
+        truth = 3.0 * np.sqrt(1.49)
+        covered += bool(((found["band_low"] <= truth) & (truth <= found["band_high"])).all())
+    assert covered >= 0.88 * 150
+
+
 def test_columns_that_never_differ_are_not_named_and_one_question_is_refused():
     values = np.zeros((6, 3))
     values[:, 1] = [2, 3, 2, 4, 3, 2]

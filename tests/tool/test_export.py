@@ -7,6 +7,7 @@ import pytest
 
 import simulation
 from headsweep import paths
+from headsweep.cli import main
 from headsweep.errors import ConfigError
 from headsweep.planning.preflight import resolve
 from headsweep.record import RECORD, Stopwatch, checked_file, record_path, write_record
@@ -43,6 +44,13 @@ def test_files_of_ones_own_are_not_overwritten(run, own):
     with pytest.raises(ConfigError, match=r"^taken holds other files .*; name a new folder$"):
         tool.export(run, folder)
     assert {file.name: file.read_text() for file in folder.iterdir()} == own
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(run, capsys):
+    Path("file").touch()
+    assert main(["export", str(run), "file/handed-on"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "FOLDER file/handed-on cannot be written (Not a directory); name another folder" in line
 
 
 def test_a_killed_export_goes_on_and_a_read_only_store_gives_files_that_may_be_replaced(

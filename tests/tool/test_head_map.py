@@ -3,8 +3,23 @@
 import re
 
 import pandas as pd
+import pytest
 
 from headsweep.cli import main
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--samples 1", "--samples 1 gives no question a right and a wrong answer; give 2 or more"),
+        ("--temperature 0", "--temperature 0 draws the same answer each time"),
+    ],
+)
+def test_samples_that_cannot_differ_are_refused_at_once(options, message, tmp_path, capsys):
+    (tmp_path / "mine.csv").write_text("question,answer\n1 plus 1,2\n")
+    words = f"map --model ./nowhere --benchmark {tmp_path / 'mine.csv'} {options}"
+    assert main(words.split()) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_map_by_hand_prints_heads_and_goes_on_with_the_layers_that_lack(

@@ -380,6 +380,14 @@ def test_what_cannot_be_compared_is_refused(change, message):
         headsweep.compare({"one": frame, "two": frame.astype(object).assign(**change)})
 
 
+def test_the_same_id_with_other_gold_answers_is_not_paired():
+    one = pd.DataFrame({"id": range(3), "answer": ["1", "2", "3"], "gold": ["1", "2", "4"]})
+    two = one.assign(gold=["1", "9", "4"])
+    with pytest.raises(ConfigError, match="question '1' has the gold answers '2' and '9'; the"):
+        headsweep.compare({"one": one, "two": two}, grader="numeric")
+    headsweep.compare({"one": one, "two": one.assign(gold=["1 ", "2", "4"])}, grader="numeric")
+
+
 def test_a_name_loses_only_a_known_suffix():
     given = ["runs/Qwen2.5-0.5B", "a/old.csv", "a/new.jsonl", "b/v1.2.parquet", "c.d/lm.eval"]
     names = ["Qwen2.5-0.5B", "old", "new", "v1.2", "lm.eval"]

@@ -5,6 +5,7 @@ import csv
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from transformers import PreTrainedTokenizerFast as Fast
 
@@ -127,6 +128,26 @@ def test_a_local_file_of_another_kind_is_no_dataset_of_the_hub(tmp_path, monkeyp
         Path("data", name).touch()
         with pytest.raises(ConfigError, match=rf"'data/{name}' .*; files end in \.csv or \.jsonl"):
             described_questions(f"data/{name}", {})
+
+
+def test_prompts_that_are_too_long_are_all_named_before_the_first_answer(swept, tmp_path, capsys):
+    rows = (swept[0] / "mine.csv").read_text().splitlines()
+    long = [f"{'7 ' * 3000},1,kind 0"] * 2
+    (tmp_path / "long.csv").write_text("\n".join([*rows, *long]) + "\n")
+    command = [*swept[1], "--benchmark", str(tmp_path / "long.csv"), "--out", str(tmp_path / "out")]
+    assert cli.main(command) != 0
+    said = capsys.readouterr().err
+    assert re.search(r"prompts of 2 questions have \d+ tokens or more, .*: 000020, 000021", said)
+    assert not [*(tmp_path / "out/results/store").rglob("*.jsonl")]
+
+
+def test_answers_that_were_cut_are_told(swept, tmp_path, capsys):
+    command = [*swept[1], "--heads", "2", "--out", str(swept[0] / "out")]
+    assert cli.main(command) == 0
+    said = capsys.readouterr().out
+    table = pd.read_csv(swept[0] / "out/results/sweep/controls/heads/heads.csv")
+    cut = table.loc[table["variant"] == "base", "truncated"].item()
+    assert 0 < cut <= 1 and f"{100 * cut:.1f}% of its answers were cut at the token limit" in said
 
 
 def test_a_file_is_no_folder_for_results(swept, tmp_path, capsys):

@@ -63,6 +63,7 @@ _TWICE = {"test/precalculus/24307.json"}
 
 _GROUP = re.compile(r"Overall|Level \d")
 """What tables call groups of all subjects."""
+_LETTER = re.compile("[A-Za-z]")
 _MISSING = re.compile(r"[+-]?(?:nan|inf)|null", re.IGNORECASE)
 """What programs write in place of a number or text that is not there."""
 
@@ -211,14 +212,7 @@ def _question(
     """
     math, gsm8k = questions.columns is None, questions.benchmark == "gsm8k"
     columns = questions.columns or (Columns() if gsm8k else _MATH)
-    names = [name for name in columns.model_dump().values() if name]
-    for name in names:
-        if name not in row:
-            raise BenchmarkError(
-                f"{place} has no {name!r}, only {', '.join(row) or 'nothing'}; the columns of this "
-                f"benchmark are {', '.join(names)}; name your own under `columns`, or with "
-                f"--question-column and --answer-column"
-            )
+    _check_columns(place, row, columns)
 
     def wrong(name: str, allowed: str) -> BenchmarkError:
         return BenchmarkError(
@@ -247,6 +241,8 @@ def _question(
             raise wrong("answer", "a solution that ends with '#### ' and the final number")
     elif not math:
         answer = text(columns.answer).strip()
+        if allowed := _unmatched(answer, questions.grader):
+            raise wrong(columns.answer, allowed)
     elif str(row["answer"]).strip() not in ("", "None"):
         answer = text("answer")
     elif question_id in _WITHOUT_ANSWER:
@@ -269,6 +265,29 @@ def _question(
         "solution": solution,
         "source_row": index,
     }
+
+
+def _check_columns(place: str, row: Mapping[str, Any], columns: Columns) -> None:
+    """Refuse a row that lacks a column."""
+    names = [name for name in columns.model_dump().values() if name]
+    for name in names:
+        if name not in row:
+            raise BenchmarkError(
+                f"{place} has no {name!r}, only {', '.join(row) or 'nothing'}; the columns of this "
+                f"benchmark are {', '.join(names)}; name your own under `columns`, or with options "
+                f"as --question-column"
+            )
+
+
+def _unmatched(answer: str, grader: str | None) -> str | None:
+    """Return what a gold answer should be in place of one that no model's answer can match."""
+    if "####" in answer:
+        return "the final answer alone, as what stands after ####"
+    if grader == "choice" and not _LETTER.fullmatch(answer):
+        return "the letter of a choice alone, as B"
+    if grader == "numeric" and not any(map(str.isnumeric, answer)):
+        return "a number, as the grader numeric compares"
+    return None
 
 
 def _level(value: Any) -> Any:

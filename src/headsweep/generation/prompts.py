@@ -15,15 +15,22 @@ r"""From a question to the token ids of its prompt.
 """
 
 import hashlib
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from headsweep.config import SYSTEM_PROMPT, Decoding, GraderName
-from headsweep.errors import BenchmarkError
+from headsweep.errors import BenchmarkError, ModelError
+from headsweep.models.checkpoints import stated_config
+from headsweep.models.geometry import most_tokens
+from headsweep.models.load import load_tokenizer
 
+_AROUND = 1000  # tokens of a chat template around a text, at most
+_NAMED = 10  # questions in an error
 _AUTHORS_GSM8K = "Solve the following question."
 _CHATML = (
     "<|im_start|>system\n{system}<|im_end|>\n\n"
@@ -79,6 +86,47 @@ def encode_prompt(
         opening = tokenizer("")["input_ids"]
         ids = [token for token in opening if token == tokenizer.bos_token_id] + ids
     return tuple(ids)
+
+
+def check_prompts(
+    folder: Path, texts: Mapping[str, str], decoding: Decoding, grader_name: GraderName
+) -> None:
+    """Refuse questions that a model cannot read, all at once and before the first is answered.
+
+    Args:
+        folder: the model's.
+        texts: of the questions, by their ids.
+        decoding: says how prompts are written.
+        grader_name: likewise.
+
+    Raises:
+        ModelError: prompts have as many tokens as the model reads in all, or more.
+        BenchmarkError: see `encode_prompt`.
+    """
+    most = most_tokens(stated_config(folder))
+    # A token has at least a byte, so that most models need not be asked.
+    if (
+        most is None
+        or max(map(_size, texts.values()), default=0) + _size(decoding.system or "") < most
+    ):
+        return
+    tokenizer = load_tokenizer(folder)
+    too_long = [
+        question
+        for question, text in texts.items()
+        if len(encode_prompt(tokenizer, text, decoding, grader_name)) >= most
+    ]
+    if too_long:
+        raise ModelError(
+            f"the prompts of {len(too_long)} questions have {most} tokens or more, which is all "
+            f"that the model reads: {', '.join(too_long[:_NAMED])}; leave them out, or use a "
+            f"model with more positions"
+        )
+
+
+def _size(text: str) -> int:
+    """Return how many tokens a text has at most, with what a chat template writes around it."""
+    return len(text.encode()) + _AROUND
 
 
 def prompt_facts(

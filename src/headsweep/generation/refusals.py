@@ -1,6 +1,5 @@
 """What the engine refuses: kinds of models, prompts, too little memory, logits of no numbers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from transformers import DynamicCache
@@ -9,18 +8,13 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from headsweep.errors import ModelError
 from headsweep.generation.requests import Request
 from headsweep.models.geometry import HeadGeometry
+from headsweep.models.source import check_rope_types
 from headsweep.variants import Variant
 
 
 def check_kind(config: Any) -> None:
     """Raise a ModelError if rows depend on one another, or keep more than keys and values."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
-    if changing := {part.get("rope_type") for part in parts} & {"dynamic", "longrope"}:
-        raise ModelError(
-            f"rope_type {changing.pop()!r} makes an answer depend on the other rows of its batch; "
-            f"set rope_parameters in the model's config.json to a fixed type"
-        )
+    check_rope_types(getattr(config, "rope_parameters", None) or {})
     layers = DynamicCache(config=config).layers
     if others := {type(layer) for layer in layers} - {DynamicLayer, DynamicSlidingWindowLayer}:
         names = ", ".join(sorted(other.__name__ for other in others))
@@ -33,15 +27,11 @@ def check_kind(config: Any) -> None:
 def check_request(request: Request, geometry: HeadGeometry, positions: int) -> None:
     """Raise a ModelError if a model of so many positions cannot answer a request."""
     geometry.check(request.variant)
-    check_prompt(request.question_id, request.prompt, positions)
-
-
-def check_prompt(question_id: str, prompt: Sequence[int], positions: int) -> None:
-    """Raise a ModelError if a model of so many positions cannot answer a prompt's token ids."""
-    if not 0 < len(prompt) < positions:
+    if not 0 < len(request.prompt) < positions:
         raise ModelError(
-            f"the prompt of question {question_id!r} has {len(prompt)} tokens; the model takes 1 "
-            f"to {positions - 1}: leave this question out, or use a model with more positions"
+            f"the prompt of question {request.question_id!r} has {len(request.prompt)} tokens; "
+            f"the model takes 1 to {positions - 1}: leave this question out, or use a model with "
+            f"more positions"
         )
 
 

@@ -228,12 +228,14 @@ class Server:
         if keys not in self._works:
             config = parse(message["config"])
             store = Store(config)
-            self._works[keys] = Work(
+            work = Work(
                 config,
                 model=store.name("model", model),
                 decoding=store.name("decoding", decoding),
                 questions=store.name("questions", questions),
             )
+            work.check_prompts()
+            self._works[keys] = work
         work = self._works[keys]
         part = planned_part(work, variant)
         if (batch := (*keys, part)) not in self._schedules:

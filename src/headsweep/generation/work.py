@@ -24,6 +24,7 @@ from headsweep.errors import EngineError, TableError
 from headsweep.generation import journal
 from headsweep.generation.hard_links import link
 from headsweep.generation.unit import Begun, Key, Unit
+from headsweep.models.source import ready_folder
 from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
@@ -74,6 +75,20 @@ class Work:
         table = read_arrow(Path(QUESTIONS.path.format(**self.keys)), QUESTIONS)
         ids, texts = (table.column(name).to_pylist() for name in ("question_id", "question"))
         return dict(zip(ids, texts, strict=True))
+
+    def check_prompts(self) -> None:
+        """Refuse questions that the model cannot read, before the first is answered.
+
+        Raises:
+            ModelError, BenchmarkError, TableError: one line.
+        """
+        from headsweep.generation.prompts import check_prompts  # imports transformers
+
+        source = self.config.models[self.model].source
+        folder = ready_folder(source, Path(paths.MODEL.format(**self.keys)))
+        decoding = self.config.decodings[self.decoding]
+        grader_name = self.config.questions[self.questions].grader_name
+        check_prompts(folder, self.texts, decoding, grader_name)
 
     @cached_property
     def batch(self) -> PlannedBatch:

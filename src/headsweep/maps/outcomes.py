@@ -45,7 +45,8 @@ estimated change."""
 LAYERS = ["layer", "outcome", "n", "heads", "shown", "lowest", "highest", "noise"]
 LAYERS += ["noise_low", "noise_high"]
 
-_FEWEST = 2  # questions that a mean has an error from
+FEWEST = 2
+"""Questions that a mean has an error from."""
 _TEXT = ["question_id", "kind"]
 
 
@@ -63,7 +64,7 @@ def heads_table(scores: pd.DataFrame, estimates: pd.DataFrame, seed: int) -> pd.
     parts = []
     for outcome in TITLE_OF_OUTCOME:
         values = _paired(changes, lengths, outcome)
-        if len(values) < _FEWEST:
+        if len(values) < FEWEST:
             continue
         first = _paired(estimated, lengths, outcome).mean()
         tested = _tested(values, outcome, seed)
@@ -164,7 +165,7 @@ def _noise(scores: pd.DataFrame) -> dict[tuple[Hashable, Hashable], dict[str, fl
     found: dict[tuple[Hashable, Hashable], dict[str, float]] = {}
     for outcome in TITLE_OF_OUTCOME:
         values = _paired(changes, lengths, outcome)
-        if len(values) < _FEWEST:
+        if len(values) < FEWEST:
             continue
         for layer in {parsed[str(name)].layer for name in values}:
             members = [name for name in values if parsed[str(name)].layer == layer]

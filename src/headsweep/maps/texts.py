@@ -14,7 +14,7 @@ from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.generation.prompts import encode_prompt
 from headsweep.grading.matrix import grade_answers
-from headsweep.maps.outcomes import RIGHT, SOLUTION, WRONG
+from headsweep.maps.outcomes import FEWEST, RIGHT, SOLUTION, WRONG
 from headsweep.maps.scoring import Text
 from headsweep.planning.store import Store
 from headsweep.tables import ANSWERS, QUESTIONS
@@ -77,7 +77,7 @@ def choose_texts(
             beyond it are left out.
 
     Raises:
-        TableError: a table is missing or damaged, or no question has a text to score.
+        TableError: a table is missing or damaged, or too few questions have texts to score.
     """
     section = config.maps[name]
     questions = _questions(config, name)
@@ -103,10 +103,11 @@ def choose_texts(
     if too_long:
         told = "%d reference solutions are left out: %s reads at most %d tokens"
         _LOG.warning(told, too_long, section.model, most_tokens)
-    if not texts:
+    if max(pairs, solutions) < FEWEST:
         raise TableError(
-            f"maps.{name}: none of {len(questions)} questions has a right and a wrong sample, or a "
-            f"reference solution; name more samples under `sampling`, or other questions"
+            f"maps.{name}: {pairs} of {len(questions)} questions have a right and a wrong sample, "
+            f"and {solutions} a reference solution; {FEWEST} of a kind are needed: draw more "
+            f"samples, raise max_new_tokens if most are cut, or take other questions"
         )
     return Chosen(texts, len(questions), pairs, solutions)
 

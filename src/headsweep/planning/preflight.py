@@ -141,6 +141,7 @@ def preflight(config: Config) -> None:
         if (folder := _check_revision(where, model)) is not None:
             with _at(where):
                 source.check_geometry(folder, model)
+                source.check_rope(folder)
     for name, problems in config.problems.items():
         if not store.path(PROBLEMS, data=name).exists():
             _check_revision(f"problems.{name}", problems)

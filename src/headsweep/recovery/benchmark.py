@@ -1,7 +1,6 @@
 """What decoders can still do: the same questions answered greedily by each, graded and compared."""
 
 import hashlib
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +16,9 @@ from headsweep.choices import BenchmarkGrader
 from headsweep.compression.decoder import Decoder, to_answer
 from headsweep.config import Decoding, Questions
 from headsweep.errors import ConfigError
-from headsweep.generation.prompts import encode_prompt
-from headsweep.generation.refusals import check_kind, check_prompt
+from headsweep.generation.prompts import check_prompts
+from headsweep.generation.refusals import check_kind
 from headsweep.models.checkpoints import stated_config
-from headsweep.models.geometry import most_tokens
 from headsweep.models.load import as_loaded, load_tokenizer
 from headsweep.statistics.intervals import Estimate, paired_interval, wilson
 
@@ -69,13 +67,9 @@ def check_answerable(folder: Path, benchmark: Benchmark) -> None:
             refuses.
         BenchmarkError: a question has no text.
     """
-    config = stated_config(folder)
-    check_kind(config)
-    tokenizer = load_tokenizer(folder)
-    positions = most_tokens(config) or sys.maxsize
-    for question in to_answer(benchmark.questions):
-        prompt = encode_prompt(tokenizer, question.text, benchmark.decoding, benchmark.grader)
-        check_prompt(question.question_id, prompt, positions)
+    check_kind(stated_config(folder))
+    texts = {question.question_id: question.text for question in to_answer(benchmark.questions)}
+    check_prompts(folder, texts, benchmark.decoding, benchmark.grader)
 
 
 def answered(model: PreTrainedModel, folder: Path, benchmark: Benchmark) -> Right:

@@ -29,7 +29,8 @@ def joint_means(
     Returns:
         A row for each column: its mean ``change``, and ``t``, that over its standard error (0 where
         nothing differs). ``low`` and ``high`` are the 95% interval of this column alone, by
-        Student's quantile, ``band_low`` and ``band_high`` hold for all columns at once.
+        Student's quantile, ``band_low`` and ``band_high`` hold for all columns at once: their width
+        is that of flips around the means, and at least Student's.
         ``adjusted`` is the two-sided p-value after correction over all columns.
 
     Raises:
@@ -38,18 +39,15 @@ def joint_means(
     questions = len(differences)
     if questions < 2:
         raise ValueError(f"{questions} questions: a mean has an error from 2 on")
-    squares = np.square(differences).sum(axis=0)
     mean = differences.mean(axis=0)
-    observed = _t(mean, squares, questions)
-    largest = []
-    for block in sign_patterns(resamples, questions, seed):
-        flipped = _t(block.astype(float) @ differences / questions, squares, questions)
-        largest.append(np.abs(flipped).max(axis=1))
-    maxima = np.concatenate(largest)
+    observed = _t(mean, np.square(differences).sum(axis=0), questions)
+    maxima = _largest(differences, resamples, seed)
     beyond = (maxima[:, np.newaxis] >= np.abs(observed) * (1 - 1e-9)).sum(axis=0)
     error = differences.std(axis=0, ddof=1) / np.sqrt(questions)
     low, high = mean_interval(differences)
-    wide = np.quantile(maxima, LEVEL) * error
+    # Around the means: what columns have of an effect is no part of their spread.
+    around = np.quantile(_largest(differences - mean, resamples, seed), LEVEL)
+    wide = max(around, stdtrit(questions - 1, (1 + LEVEL) / 2)) * error
     return pd.DataFrame(
         {
             "change": mean,
@@ -61,6 +59,18 @@ def joint_means(
             "adjusted": (1 + beyond) / (1 + resamples),
         }
     )
+
+
+def _largest(
+    differences: Float[np.ndarray, "questions columns"], resamples: int, seed: int
+) -> Float[np.ndarray, " resamples"]:
+    """Return the largest |t| over columns of each sign pattern."""
+    squares = np.square(differences).sum(axis=0)
+    largest = []
+    for block in sign_patterns(resamples, len(differences), seed):
+        means = block.astype(float) @ differences / len(differences)
+        largest.append(np.abs(_t(means, squares, len(differences))).max(axis=1))
+    return np.concatenate(largest)
 
 
 def mean_interval(differences: Float[np.ndarray, " questions *columns"]) -> Interval:

@@ -111,11 +111,18 @@ def _sweep(**options: Any) -> None:
     base: Any = next(table[table["variant"] == "base"].itertuples())
     pruned = table[table["variant"] != "base"].sort_values("gain", ascending=False, kind="stable")
     heads: list[Any] = list(pruned.itertuples())
-    print(f"base model: {percent(base.accuracy)} of {base.n} questions; gains in points\n")
+    print(f"base model: {percent(base.accuracy)} of {base.n} questions; gains in points")
+    if base.truncated:
+        print(
+            f"{percent(base.truncated)} of its answers were cut at the token limit and count as "
+            f"wrong; --max-new-tokens raises it"
+        )
+    print()
     print("without head  accuracy    gain  95% over all heads  p corrected")
     lines = [
         f"{head.variant:<12}  {percent(head.accuracy):>8}  {points(head.gain):>6}  "
         f"[{points(head.band_low):>6}, {points(head.band_high):>6}]    {head.adjusted:>9.4f}"
+        + ("  by cut answers" if head.adjusted < SIGNIFICANCE and head.cut_decides else "")
         for head in heads
     ]
     if len(lines) > 2 * _EACH + 1:
@@ -249,9 +256,11 @@ def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
         folder: where to put it
         without_texts: leave out the texts of questions, if their licence forbids sharing them
     """
+    from headsweep.safe_files import written_to
     from headsweep.tool.export import export as exported
 
-    files = exported(run, folder, without_texts)
+    with written_to("FOLDER", folder, "folder"):
+        files = exported(run, folder, without_texts)
     size = sum(file.stat().st_size for file in files) / 1e6
     print(f"{len(files)} files, {size:.1f} MB, and their records are in {folder}.")
     print(f"repeat the run: {_again(folder, 'config.json')}")

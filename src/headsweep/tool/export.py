@@ -14,6 +14,7 @@ from headsweep.config import Config, load
 from headsweep.errors import ConfigError
 from headsweep.models.source import local_folder
 from headsweep.planning.batches import batches, histories, seeded_arms
+from headsweep.planning.maps import score_files
 from headsweep.planning.preflight import resolve
 from headsweep.planning.store import Store, check_version, mark_version
 from headsweep.record import checked_file, record_path, rewrite_checksums
@@ -82,8 +83,8 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
         The files written, below `folder`, without records.
 
     Raises:
-        ConfigError: the run has no config.json, answers or outcomes of arms are missing, or the
-            folder holds anything but an earlier export of the run.
+        ConfigError: the run has no config.json, answers, outcomes of arms or scores of maps are
+            missing, or the folder holds anything but an earlier export of the run.
         TableError: a file is damaged.
     """
     run = find(str(run))
@@ -94,10 +95,11 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     store = Store(config)
     needed = [path for batch in batches(config) for path in store.answers(batch)]
     needed += [path for name in config.compressions for path in histories(config, name)]
+    needed += [path for name in config.maps for path in score_files(config, name)]
     missing = [path for path in needed if not (here / path).exists()]
     if missing:
         raise ConfigError(
-            f"{missing[0]} and {len(missing) - 1} more files of answers are missing; run "
+            f"{missing[0]} and {len(missing) - 1} more files are missing; run "
             f"{config.run!r} to its end first"
         )
     mark_version(folder)

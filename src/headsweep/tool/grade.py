@@ -73,9 +73,9 @@ def judged(
     Raises:
         TableError: a gold answer is missing.
     """
-    present_golds = [gold for gold in golds if gold]
+    present_golds = [gold for gold in golds if gold and gold.strip()]
     if len(present_golds) < len(golds):
-        row = next(place for place, gold in enumerate(golds, 1) if not gold)
+        row = next(place for place, gold in enumerate(golds, 1) if not (gold and gold.strip()))
         raise TableError(f"{origin} has no gold answer in row {row}; give one for each answer")
     last = time.monotonic()
 

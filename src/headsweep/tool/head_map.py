@@ -12,6 +12,7 @@ from headsweep import paths
 from headsweep.choices import BenchmarkGrader
 from headsweep.config import parse
 from headsweep.config.questions import Dtype
+from headsweep.errors import ConfigError
 from headsweep.tool.sweep import answer, begun, described_model, described_questions, once
 
 if TYPE_CHECKING:
@@ -83,6 +84,16 @@ def head_map(
     from headsweep.planning.maps import layer_name, map_layers, texts_key
     from headsweep.tables import GRADIENTS, SCORES
 
+    if temperature <= 0:
+        raise ConfigError(
+            f"--temperature {temperature:g} draws the same answer each time, but a right and a "
+            f"wrong one are compared; give one above 0, as 0.6"
+        )
+    asked = described_questions(str(benchmark), {})["benchmark"]
+    if samples < 2 and asked == "custom":
+        raise ConfigError(
+            f"--samples {samples} gives no question a right and a wrong answer; give 2 or more"
+        )
     described = described_model(str(model), revision, dtype, device)
     about_questions = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
     about_questions |= {"revision": benchmark_revision}

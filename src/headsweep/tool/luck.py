@@ -19,6 +19,7 @@ from headsweep.text import percent, percentage, points
 
 PUBLISHED = Path("config/published")
 """Where the published tables are, below the repository's root."""
+_MOST = 1_000_000  # questions; the distribution has an entry for each
 _MOST_CHANGED = 0.5
 """Coins change half of what they decide."""
 
@@ -59,6 +60,8 @@ def lucky(
     Raises:
         ConfigError: a share is none, or more changes than base and coins allow.
     """
+    if n > _MOST:
+        raise ConfigError(f"--n {n:,} is more than {_MOST:,}; give at most so many questions")
     for name, share in (("base", base), ("best", best)):
         if share is not None and not 0 <= share <= 1:
             raise ConfigError(f"--{name} {share:g} is no share; give one from 0 to 1, as in 0.68")

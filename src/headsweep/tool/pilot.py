@@ -114,7 +114,7 @@ def show(config: Path, cores: int | None) -> None:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
     stopwatch = Stopwatch()
     client.begin_run()
-    usable = cores or host_cores()
+    usable = min(cores or host_cores(), host_cores())
     tried: dict[str, Tried] = {}
     for name, batch in piloted.items():
         candidates: list[str] = [whole.models[name].backend]

@@ -172,6 +172,8 @@ def answers_of(table: pd.DataFrame, origin: object, rules: Rules) -> pd.DataFram
         raise TableError(
             f"{origin} has neither `correct` nor `answer` and `gold`, only {there}; add one"
         )
+    if "gold" in table:
+        graded["gold"] = texts(table["gold"], origin)
     if "tokens" in table:
         graded["tokens"] = [_count(cell, origin) for cell in table["tokens"]]
     if label is not None:
@@ -230,12 +232,32 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
             )
     if not shared:
         raise ConfigError("no question is in all; the ids must be equal, letter by letter")
+    _check_golds(answers)
     for name, table in answers.items():
         if (samples := len(table) // len(questions[name])) > _MOST_SAMPLES:
             raise ConfigError(
                 f"{name} has {samples:,} answers to each question; give {_MOST_SAMPLES:,} at most"
             )
     return {name: _arrays(table, shared) for name, table in answers.items()}
+
+
+def _check_golds(answers: Mapping[str, pd.DataFrame]) -> None:
+    """Refuse systems that were asked other questions under the same ids, by their gold answers.
+
+    Raises:
+        ConfigError: two gold answers to one question differ.
+    """
+    with_golds = {name: table for name, table in answers.items() if "gold" in table}
+    if len(with_golds) < 2:
+        return
+    every = pd.concat(with_golds.values())
+    for question, golds in every.groupby("question_id", sort=False)["gold"]:
+        if len(different := golds.dropna().str.strip().unique()) > 1:
+            one, other = map(quoted, different[:2])
+            raise ConfigError(
+                f"question {quoted(question)} has the gold answers {one} and {other}; the same id "
+                f"must be the same question in {' and '.join(with_golds)}"
+            )
 
 
 def _arrays(table: pd.DataFrame, shared: set[str]) -> Answered:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from headsweep.analysis.facts import FORMS, Source
 from headsweep.report.referee import told_of_best, write_page
-from headsweep.safe_files import write_csv, written_to
+from headsweep.safe_files import check_writable, write_csv, written_to
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import short
 from headsweep.tool.referee import Rules, Tables, compared, matched, named, read_answers
@@ -39,6 +39,8 @@ def show(systems: list[str], rules: Rules, common: bool, out: Path | None) -> No
         ConfigError: systems cannot be paired, or the folder cannot be written.
         TableError: a table cannot be read.
     """
+    if out:
+        check_writable("--out", out, "folder")
     answers = {}
     lines = []
     for name, given in named(systems).items():

@@ -169,7 +169,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
         if not Path(file).exists() or Work(config, **batch.names).journal(variant).exists()
     ]
     try:
-        usable = cores or host_cores()
+        usable = min(cores or host_cores(), host_cores())  # more would only take memory
         for number, (batch, variant) in enumerate(unanswered, start=1):
             client.run(config, batch.model, batch.decoding, batch.questions, variant, usable)
             _LOG.info("%d of %d models have answered", number, len(unanswered))
