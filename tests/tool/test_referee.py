@@ -388,6 +388,21 @@ def test_the_same_id_with_other_gold_answers_is_not_paired():
     headsweep.compare({"one": one, "two": one.assign(gold=["1 ", "2", "4"])}, grader="numeric")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--grader numeric --final", "--grader and --final would be ignored: all systems say them"),
+        ("--metric acc", "--metric would be ignored: no system is a folder of lm_eval's"),
+    ],
+)
+def test_options_without_effect_are_refused(options, message, tmp_path, capsys):
+    files = [str(tmp_path / f"{name}.csv") for name in ("one", "two")]
+    for file in files:
+        pd.DataFrame({"id": range(3), "correct": [1, 0, 1]}).to_csv(file, index=False)
+    assert main(["compare", *files, *options.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_name_loses_only_a_known_suffix():
     given = ["runs/Qwen2.5-0.5B", "a/old.csv", "a/new.jsonl", "b/v1.2.parquet", "c.d/lm.eval"]
     names = ["Qwen2.5-0.5B", "old", "new", "v1.2", "lm.eval"]

@@ -7,8 +7,10 @@ import pytest
 import yaml
 
 from headsweep.config import load
+from headsweep.errors import ConfigError
 from headsweep.grading.matrix import grade_batch
 from headsweep.planning.batches import PlannedBatch
+from headsweep.tool.export import export
 from headsweep.variants import BASE
 from mini import MINIATURE, Snakemake, left_over
 
@@ -66,6 +68,10 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(tmp_pat
     other = Snakemake(tmp_path)(MAPPED | {"run": "other"}, "--dry-run")
     told = other.stdout + other.stderr
     assert "rule map" in told and "rule score" not in told and "rule gradients" not in told
+    (scores,) = (tmp_path / "results/store/scores").rglob("L01.parquet")
+    scores.unlink()
+    with pytest.raises(ConfigError, match=r"L01\.parquet and 0 more files are missing; run 'map"):
+        export(run, tmp_path / "handed-on")
 
 
 @pytest.mark.parametrize(

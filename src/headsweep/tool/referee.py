@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -76,7 +76,7 @@ def compare(
     read = {
         name: answers_of(frame, name, rules)
         if isinstance(frame, pd.DataFrame)
-        else read_answers(str(frame), rules)[0]
+        else read_answers(str(frame), rules).answers
         for name, frame in frames.items()
     }
     return compared(matched(read, common))
@@ -97,12 +97,25 @@ def _stem(path: Path) -> str:
     return path.stem if path.suffix in SUFFIXES else path.name
 
 
-def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:
-    """Read the answers of a file, an lm_eval folder or a run of headsweep.
+class Read(NamedTuple):
+    """The answers of a system."""
 
-    Returns:
-        Columns question_id, sample, correct; where they are known, tokens, and label: equal for
-        equal answers to a question, and None without an answer. And what was read, in a line.
+    answers: pd.DataFrame
+    """Columns question_id, sample, correct; where they are known, tokens, gold, and label: equal
+    for equal answers to a question, and None without an answer."""
+    told: str
+    """What was read, in a line."""
+    graded: bool
+    """Whether they were graded here."""
+
+
+def is_lm_eval(given: str) -> bool:
+    """Return whether a system is a folder of lm_eval's."""
+    return is_foreign(given) and Path(given).is_dir()
+
+
+def read_answers(given: str, rules: Rules) -> Read:
+    """Read the answers of a file, an lm_eval folder or a run of headsweep.
 
     Raises:
         TableError: it cannot be read.
@@ -112,24 +125,25 @@ def read_answers(given: str, rules: Rules) -> tuple[pd.DataFrame, str]:
         from headsweep.tool.compare import base_answers
 
         rows, what = base_answers(given)
-    elif place.is_dir():
+    elif is_lm_eval(given):
         rows, what = lm_eval.read_folder(place, rules.metric, rules.metric_filter)
     else:
         rows = read_file(place)
         what = place.suffix.removeprefix(".")
     answers = answers_of(rows, place, rules)
-    how = "as given" if "correct" in rows else f"graded here, {rules.grader}"
+    graded = "correct" not in rows
+    how = f"graded here, {rules.grader}" if graded else "as given"
     questions = answers["question_id"].nunique()
     samples = len(answers) // questions
     many = f", {samples} answers each" if samples > 1 else ""
     many += f", {answers['tokens'].mean():,.0f} tokens an answer" if "tokens" in answers else ""
     said = f"{plain(given)}: {what}, {questions:,} questions{many}, right or wrong {how}"
-    unfound = 0 if "correct" in rows else int(answers["label"].isna().sum())
+    unfound = int(answers["label"].isna().sum()) if graded else 0
     if unfound > len(answers) / 2 and not rules.final:
         said += (
             f"; no answer is found in {unfound:,} of {len(answers):,}: if they are bare, --final"
         )
-    return answers, said
+    return Read(answers, said, graded)
 
 
 def answers_of(table: pd.DataFrame, origin: object, rules: Rules) -> pd.DataFrame:

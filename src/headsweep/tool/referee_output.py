@@ -8,11 +8,20 @@ from typing import Any
 import pandas as pd
 
 from headsweep.analysis.facts import FORMS, Source
+from headsweep.arguments import refuse_ignored
 from headsweep.report.referee import told_of_best, write_page
 from headsweep.safe_files import check_writable, write_csv, written_to
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import short
-from headsweep.tool.referee import Rules, Tables, compared, matched, named, read_answers
+from headsweep.tool.referee import (
+    Rules,
+    Tables,
+    compared,
+    is_lm_eval,
+    matched,
+    named,
+    read_answers,
+)
 
 _SHOWN = 12  # rows of a table in the terminal
 _PARTS = ["accuracy", "shows", "pass_at_k", "pass_low", "pass_high"]
@@ -41,12 +50,22 @@ def show(systems: list[str], rules: Rules, common: bool, out: Path | None) -> No
     """
     if out:
         check_writable("--out", out, "folder")
+    if not any(map(is_lm_eval, systems)):
+        given_rules = {"--metric": rules.metric is not None}
+        given_rules |= {"--metric-filter": rules.metric_filter is not None}
+        refuse_ignored(given_rules, "no system is a folder of lm_eval's")
     answers = {}
     lines = []
+    graded = False
     for name, given in named(systems).items():
-        answers[name], line = read_answers(given, rules)
-        print(line)
-        lines.append(line)
+        read = read_answers(given, rules)
+        print(read.told)
+        answers[name] = read.answers
+        lines.append(read.told)
+        graded = graded or read.graded
+    if not graded:
+        given_rules = {"--grader": rules.grader != Rules.grader, "--final": rules.final}
+        refuse_ignored(given_rules, "all systems say themselves what is right")
     compared_answers = matched(answers, common)
     most = max(table["question_id"].nunique() for table in answers.values())
     shared = len(next(iter(compared_answers.values())).correct)
