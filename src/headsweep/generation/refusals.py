@@ -8,7 +8,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from headsweep.errors import ModelError
 from headsweep.generation.requests import Request
 from headsweep.models.geometry import HeadGeometry
-from headsweep.models.source import check_rope_types
+from headsweep.models.rope import check_rope_types
 from headsweep.variants import Variant
 
 

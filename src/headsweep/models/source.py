@@ -6,7 +6,7 @@ This module does not import torch, so that planning and checking a config are fa
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,6 @@ _NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same 
 _SLICES = 64
 _SLICE_BYTES = 1 << 16
 """A fingerprint reads 64 evenly spaced slices of 64 KiB of a large weight file."""
-
-_CHANGING_ROPES = {"dynamic", "longrope"}
-"""Types of rotary embeddings whose frequencies follow the longest row of a batch."""
 
 _MOST_LAYERS = 10_000  # that heads are counted in
 
@@ -228,36 +225,6 @@ def check_geometry(folder: Path, model: Model) -> None:
             raise ModelError(
                 f"{name}: {quoted(stated)} is stated, but {where} says {told}; write {name}: {told}"
             )
-
-
-def check_rope(folder: Path) -> None:
-    """Refuse a model whose rotary embedding follows the length of what it reads.
-
-    Raises:
-        ModelError: its config.json says so.
-    """
-    if folder.suffix == gguf.SUFFIX:
-        return
-    config = read_config(folder)
-    text = config.get("text_config")  # of a multimodal model
-    config = text if isinstance(text, dict) else config
-    rope = config.get("rope_parameters") or config.get("rope_scaling")
-    check_rope_types(rope if isinstance(rope, dict) else {})
-
-
-def check_rope_types(rope: Mapping[str, Any]) -> None:
-    """Refuse rotary embeddings, or those of kinds of layers, that follow the length.
-
-    Raises:
-        ModelError: one does.
-    """
-    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
-    types = {str(part.get("rope_type", part.get("type"))) for part in parts}
-    if changing := sorted(types & _CHANGING_ROPES):
-        raise ModelError(
-            f"rope_type {changing[0]!r} makes an answer depend on the other rows of its batch; set "
-            f"rope_parameters in the model's config.json to a fixed type"
-        )
 
 
 def stated_geometry(folder: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from headsweep.config.compression import MATH23K, Encoder, WordProblems
 from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
 from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder
+from headsweep.models.rope import check_rope
 from headsweep.planning.batches import batches, histories
 from headsweep.planning.cards import gpu_count
 from headsweep.planning.chosen_heads import with_chosen_heads
@@ -141,7 +142,8 @@ def preflight(config: Config) -> None:
         if (folder := _check_revision(where, model)) is not None:
             with _at(where):
                 source.check_geometry(folder, model)
-                source.check_rope(folder)
+                if folder.is_dir():  # a GGUF file states no such type
+                    check_rope(folder)
     for name, problems in config.problems.items():
         if not store.path(PROBLEMS, data=name).exists():
             _check_revision(f"problems.{name}", problems)
