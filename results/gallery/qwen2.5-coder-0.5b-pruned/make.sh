@@ -4,7 +4,7 @@
 #
 #   sh make.sh qwen2.5-coder-0.5b-instruct-q4_k_m.gguf math_train.jsonl.gz math500.jsonl asdiv_a.jsonl RUNS
 #
-# Each run of `headsweep prune` resumes where it was stopped. Some 75 CPU minutes for the mixture with its
+# Each run of `headsweep prune` resumes where it was stopped. Some 65 CPU minutes for the mixture with its
 # control, 50 for causal, on one core with AVX-512, and 8 GB.
 set -eu
 gguf=$1 train=$2 test=$3 asdiv=$4 runs=$5
