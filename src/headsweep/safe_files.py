@@ -87,7 +87,7 @@ def check_writable(option: str, file: Path, kind: str = "file") -> None:
     """Refuse a file or folder that could not be written, before the work that it is to hold.
 
     Raises:
-        ConfigError: it is a folder, or lies where no file can be made.
+        ConfigError: it is of the other kind, or lies where no file can be made.
     """
     with written_to(option, file, kind):
         if kind == "file" and file.is_dir():

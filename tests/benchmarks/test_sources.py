@@ -219,7 +219,7 @@ def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(head
         ("numeric", "3 + 4 = 7\n#### 7", "not the final answer alone, as what stands after ####"),
         ("choice", "b", None),
         ("numeric", "12 apples", None),
-        ("exact", "Austen", None),
+        ("exact", "#### Austen", None),
     ],
 )
 def test_a_gold_answer_that_nothing_can_match_is_refused(grader, answer, message, tmp_path):

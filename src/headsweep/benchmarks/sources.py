@@ -281,7 +281,7 @@ def _check_columns(place: str, row: Mapping[str, Any], columns: Columns) -> None
 
 def _unmatched(answer: str, grader: str | None) -> str | None:
     """Return what a gold answer should be in place of one that no model's answer can match."""
-    if "####" in answer:
+    if "####" in answer and grader != "exact":
         return "the final answer alone, as what stands after ####"
     if grader == "choice" and not _LETTER.fullmatch(answer):
         return "the letter of a choice alone, as B"

@@ -142,8 +142,8 @@ def preflight(config: Config) -> None:
         if (folder := _check_revision(where, model)) is not None:
             with _at(where):
                 source.check_geometry(folder, model)
-                if folder.is_dir():  # a GGUF file states no such type
-                    check_rope(folder)
+                if model.backend == "headsweep" and folder.is_dir():
+                    check_rope(folder)  # a GGUF file states no such type
     for name, problems in config.problems.items():
         if not store.path(PROBLEMS, data=name).exists():
             _check_revision(f"problems.{name}", problems)

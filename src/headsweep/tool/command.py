@@ -114,15 +114,15 @@ def _sweep(**options: Any) -> None:
     print(f"base model: {percent(base.accuracy)} of {base.n} questions; gains in points")
     if base.truncated:
         print(
-            f"{percent(base.truncated)} of its answers were cut at the token limit and count as "
-            f"wrong; --max-new-tokens raises it"
+            f"{percent(base.truncated)} of its answers were cut at the token limit; "
+            f"--max-new-tokens raises it"
         )
     print()
     print("without head  accuracy    gain  95% over all heads  p corrected")
     lines = [
         f"{head.variant:<12}  {percent(head.accuracy):>8}  {points(head.gain):>6}  "
         f"[{points(head.band_low):>6}, {points(head.band_high):>6}]    {head.adjusted:>9.4f}"
-        + ("  by cut answers" if head.adjusted < SIGNIFICANCE and head.cut_decides else "")
+        + ("  perhaps by cut answers" if head.adjusted < SIGNIFICANCE and head.cut_decides else "")
         for head in heads
     ]
     if len(lines) > 2 * _EACH + 1:

@@ -89,21 +89,21 @@ def head_map(
             f"--temperature {temperature:g} draws the same answer each time, but a right and a "
             f"wrong one are compared; give one above 0, as 0.6"
         )
-    asked = described_questions(str(benchmark), {})["benchmark"]
-    if samples < 2 and asked == "custom":
+    about_questions = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
+    about_questions |= {"revision": benchmark_revision}
+    questions = described_questions(str(benchmark), about_questions)
+    if samples < 2 and questions["benchmark"] == "custom":
         raise ConfigError(
             f"--samples {samples} gives no question a right and a wrong answer; give 2 or more"
         )
     described = described_model(str(model), revision, dtype, device)
-    about_questions = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
-    about_questions |= {"revision": benchmark_revision}
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
     mapped = {"model": MODEL, "questions": QUESTION_SET, "sampling": [SAMPLES], "layers": layers}
     config = parse(
         {
             "run": RUN,
             "models": {MODEL: described},
-            "questions": {QUESTION_SET: described_questions(str(benchmark), about_questions)},
+            "questions": {QUESTION_SET: questions},
             "decodings": {
                 "greedy": {"max_new_tokens": max_new_tokens},
                 SAMPLES: {**sampled, "max_new_tokens": max_new_tokens},

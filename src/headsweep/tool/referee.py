@@ -264,14 +264,18 @@ def _check_golds(answers: Mapping[str, pd.DataFrame]) -> None:
     with_golds = {name: table for name, table in answers.items() if "gold" in table}
     if len(with_golds) < 2:
         return
-    every = pd.concat(with_golds.values())
-    for question, golds in every.groupby("question_id", sort=False)["gold"]:
-        if len(different := golds.dropna().str.strip().unique()) > 1:
-            one, other = map(quoted, different[:2])
-            raise ConfigError(
-                f"question {quoted(question)} has the gold answers {one} and {other}; the same id "
-                f"must be the same question in {' and '.join(with_golds)}"
-            )
+    golds = pd.concat(with_golds.values())[["question_id", "gold"]].dropna()
+    golds["gold"] = golds["gold"].str.strip()
+    golds = golds.drop_duplicates()
+    different = golds[golds.duplicated("question_id", keep=False)]
+    if len(different):
+        question = different["question_id"].iloc[0]
+        one, other = different.loc[different["question_id"] == question, "gold"].iloc[:2]
+        raise ConfigError(
+            f"question {quoted(question)} has the gold answers {quoted(one)} and {quoted(other)}; "
+            f"the same id must be the same question in {' and '.join(with_golds)}: leave out the "
+            f"column `gold` where `correct` says what is right, or write both alike"
+        )
 
 
 def _arrays(table: pd.DataFrame, shared: set[str]) -> Answered:
