@@ -31,6 +31,7 @@ MAY_IMPORT = [
     },
     {
         "generation.activations": "pandas scipy sympy torch transformers",
+        "maps.known_texts": "pandas scipy sympy torch transformers",
         "maps.job": "pandas scipy sympy torch transformers",
         "compression.arm_jobs": "pandas scipy sympy torch transformers",
         "compression.arm_measurements": "pandas scipy sympy torch transformers",

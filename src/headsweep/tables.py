@@ -121,11 +121,22 @@ ACTIVATIONS = Table(
 """Each head's slice of the input of the output projection, means over tokens; and the norms of what
 the head, and of what its noise placebo, adds to the projection's output: equal but for rounding."""
 
+TEXTS = Table(
+    "results/store/texts/{texts}.parquet",
+    _schema(
+        question_id=_TEXT,
+        kind=_TEXT,  # "right", "wrong": a sample of the base model; "solution": the benchmark's
+        prompt=pa.list_(_INT32),
+        token_ids=pa.list_(_INT32),  # of the text; eos not included
+    ),
+)
+"""The known texts that a map scores, by its key; all its layers score the same."""
+
 SCORES = Table(
     "results/store/scores/{texts}/{layer}.parquet",
     _schema(
         question_id=_TEXT,
-        kind=_TEXT,  # "right", "wrong": a sample of the base model; "solution": the benchmark's
+        kind=_TEXT,  # as in `TEXTS`
         variant=_TEXT,  # the heads of one layer and noise in it; the model as it is: "L05R00"
         log_probability=_FLOAT64,  # of all tokens together, given the prompt; natural logarithm
         tokens=_INT32,  # without the end of sequence

@@ -15,7 +15,7 @@ STAGES = {
     ),
     "Answers": ("generate", "activations"),
     "Grading": ("grade", "regrade", "compare_prompts"),
-    "Map of every head": ("score", "gradients", "map"),
+    "Map of every head": ("texts", "score", "gradients", "map"),
     "Head selectors": ("train_selector", "rank_heads", "evaluate"),
     "Compression": (
         "teacher",
@@ -40,6 +40,7 @@ _DOING = {
     "activations": "measuring the heads of {model}",
     "grade": "grading {questions} ({decoding})",
     "regrade": "grading {questions} ({decoding}) by other rules",
+    "texts": "choosing the texts of {texts}",
     "score": "scoring {layer} of {texts}",
     "gradients": "estimating the heads of {texts}",
     "map": "mapping {map}",

@@ -15,8 +15,8 @@ from headsweep.maps import job, scoring
 from headsweep.maps.gradients import estimate
 from headsweep.maps.job import bound, check_scores
 from headsweep.maps.scoring import Text, score
-from headsweep.maps.texts import Chosen
 from headsweep.models.masks import edited_weights, pruned
+from headsweep.planning.maps import unchanged
 from headsweep.variants import Variant
 
 NATS = 1e-3  # of a text
@@ -135,13 +135,11 @@ def test_in_half_precision_scores_lie_within_the_stated_bound():
 
 
 @pytest.fixture
-def score_layer(monkeypatch, tmp_path):
+def score_layer(tmp_path):
     """Score the texts without the heads of a layer, with a journal, as the job does."""
     loaded = loaded_model(build("Qwen2"))
-    monkeypatch.setattr(job, "choose_texts", lambda *_: Chosen(texts(), 4, 2, 0))
-    monkeypatch.setattr(job, "map_heads", lambda *_: HEADS)
-    monkeypatch.setattr(job, "map_noise", lambda *_: [])
-    return partial(job._score_layer, None, "some", LAYER, {}, tmp_path / "L02.jsonl", loaded)
+    variants = [unchanged(LAYER), *HEADS]
+    return partial(job._score_layer, texts(), variants, tmp_path / "L02.jsonl", loaded)
 
 
 def test_the_speed_counts_each_text_once_for_each_variant(score_layer):
@@ -183,7 +181,7 @@ def test_a_killed_job_goes_on_after_its_last_whole_text(score_layer, whole, tmp_
 def test_a_resumed_job_checks_its_own_scores_too(score_layer, tmp_path, monkeypatch):
     score_layer()
     file = tmp_path / "L02.jsonl"
-    left = [one for one in journal.read(file) if one["question_id"] in ("q0", "q1")]
+    left = journal.read(file)[: 2 * (1 + len(HEADS))]  # two texts
     journal.remove(file)
     journal.append(file, left)
 
@@ -194,6 +192,20 @@ def test_a_resumed_job_checks_its_own_scores_too(score_layer, tmp_path, monkeypa
     with pytest.raises(ModelError, match=r"^L02R00: the log-probability of a text is"):
         score_layer()
     assert len(journal.read(file)) == len(left)  # nothing of it is kept
+
+
+def test_a_score_that_a_killed_job_has_left_is_not_taken_for_another_text(score_layer, tmp_path):
+    expected, _ = score_layer()
+    file = tmp_path / "L02.jsonl"
+    records = journal.read(file)
+    journal.remove(file)
+    shorter = replace(texts()[0], tokens=texts()[0].tokens[:-1])  # of the same question and kind
+    variants = [unchanged(LAYER), *HEADS]
+    loaded = loaded_model(build("Qwen2"))
+    job._score_layer([shorter], variants, file, loaded)
+    journal.append(file, records[len(variants) :])
+    table, _ = score_layer()
+    pd.testing.assert_frame_equal(table, expected, check_exact=False, rtol=1e-6)
 
 
 def test_scores_that_a_killed_job_has_left_are_held_against_the_model(score_layer, tmp_path):

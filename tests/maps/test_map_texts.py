@@ -5,12 +5,14 @@ import pytest
 from test_map_run import mapping
 
 from headsweep.errors import TableError
-from headsweep.maps.texts import choose_pairs, choose_texts
+from headsweep.maps.known_texts import choose_texts, read_texts, write_texts
 from headsweep.models.load import load_tokenizer
 from headsweep.models.source import BUILTIN
+from headsweep.planning.maps import texts_key
 from headsweep.planning.store import Store
+from headsweep.record import read_record
 from headsweep.safe_files import write_table
-from headsweep.tables import ANSWERS, QUESTIONS
+from headsweep.tables import ANSWERS, QUESTIONS, TEXTS
 
 SAMPLES = {
     # Of each question: right?, how it ended, token ids; by decoding.
@@ -68,7 +70,7 @@ def tokenizer():
 
 def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(config, tokenizer):
     # The store alone is read: scores, which it shares, must not depend on a run's files.
-    chosen = choose_texts(config, "known", tokenizer, choose_pairs(config, "known"))
+    chosen = choose_texts(config, "known", tokenizer)
     found = {(text.question_id, text.kind): text.tokens for text in chosen.texts}
     solution = found.pop(("both", "solution"))
     assert tokenizer.decode(solution) == "So 3 plus 4 is 7."
@@ -84,22 +86,30 @@ def test_first_right_and_wrong_samples_of_one_decoding_that_the_model_ended(conf
 
 
 def test_a_solution_that_the_model_has_no_positions_for_is_left_out(config, tokenizer, caplog):
-    pairs = choose_pairs(config, "known")
-    texts = choose_texts(config, "known", tokenizer, pairs).texts
+    texts = choose_texts(config, "known", tokenizer).texts
     (solution,) = [text for text in texts if text.kind == "solution"]
     whole = len(solution.prompt) + len(solution.tokens)
-    assert choose_texts(config, "known", tokenizer, pairs, whole).counts["solutions"] == 1
+    assert choose_texts(config, "known", tokenizer, whole).counts["solutions"] == 1
     assert "left out" not in caplog.text
-    fewer = choose_texts(config, "known", tokenizer, pairs, whole - 1)
+    fewer = choose_texts(config, "known", tokenizer, whole - 1)
     assert fewer.counts == {"questions": 4, "pairs": 2, "solutions": 0}
     assert "1 reference solutions are left out" in caplog.text
+
+
+def test_texts_are_read_as_they_were_chosen(config, tokenizer, monkeypatch):
+    monkeypatch.setattr(Store, "model_folder", lambda *_: BUILTIN["builtin:reasoner"])
+    texts = texts_key(config, "known")
+    write_texts(config, texts)
+    expected = choose_texts(config, "known", tokenizer).texts
+    assert read_texts(texts) == expected and len(expected) == 5
+    record = read_record(Store(config).path(TEXTS, texts=texts))
+    assert (record["questions"], record["pairs"], record["solutions"]) == (4, 2, 1)
 
 
 def test_a_map_without_texts_is_refused(config, tokenizer):
     known = config.maps["known"].model_copy(update={"sampling": ()})
     bare = config.model_copy(update={"maps": {"known": known}})
-    assert choose_pairs(bare, "known") == {}
     file = Store(bare).path(QUESTIONS, questions="math_train")
     write_table(file, pd.read_parquet(file).assign(solution=None), QUESTIONS)
     with pytest.raises(TableError, match=r"^maps\.known: 0 of 4 questions have a right and"):
-        choose_texts(bare, "known", tokenizer, {})
+        choose_texts(bare, "known", tokenizer)

@@ -36,8 +36,10 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(tmp_pat
     scores = pd.read_parquet(files[0])
     names = {"L01R00", "L01H00", "L01H01", "L01H02", "L01H03", "L01N00"}
     assert set(scores["variant"]) == names
-    record = json.loads(files[0].with_name("L01.parquet.run.json").read_text("utf-8"))
-    assert record["questions"] == 17 and record["worst"] < 1e-3
+    assert json.loads(files[0].with_name("L01.parquet.run.json").read_text("utf-8"))["worst"] < 1e-3
+    (record_file,) = (tmp_path / "results/store/texts").glob("math-*.run.json")
+    record = json.loads(record_file.read_text("utf-8"))
+    assert record["questions"] == 17
     texts = scores.drop_duplicates(["question_id", "kind"])["kind"].value_counts()
     assert texts["right"] == texts["wrong"] == record["pairs"] >= 2
     assert texts["solution"] == record["solutions"] == 17
@@ -68,6 +70,7 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(tmp_pat
     other = Snakemake(tmp_path)(MAPPED | {"run": "other"}, "--dry-run")
     told = other.stdout + other.stderr
     assert "rule map" in told and "rule score" not in told and "rule gradients" not in told
+    assert "rule texts" not in told
     (scores,) = (tmp_path / "results/store/scores").rglob("L01.parquet")
     scores.unlink()
     with pytest.raises(ConfigError, match=r"L01\.parquet and 0 more files are missing; run 'map"):

@@ -1,11 +1,25 @@
 # A map of every head: texts that are known are scored without each head, none is generated.
 
 
-rule score:
+rule texts:
     input:
         model=ancient(RULES.model_of_texts),
         questions=ancient(RULES.questions_of_texts),
         samples=ancient(RULES.samples_of_texts),
+    output:
+        tables.TEXTS.path,
+    log:
+        RULES.log("texts/{texts}"),
+    priority: PRIORITY["answers"]
+    threads: 1
+    shell:
+        "headsweep job texts --log {log:q} --texts {wildcards.texts:q}"
+
+
+rule score:
+    input:
+        model=ancient(RULES.model_of_texts),
+        texts=ancient(tables.TEXTS.path),
     output:
         tables.SCORES.path,
     log:
@@ -22,8 +36,7 @@ rule score:
 rule gradients:
     input:
         model=ancient(RULES.model_of_texts),
-        questions=ancient(RULES.questions_of_texts),
-        samples=ancient(RULES.samples_of_texts),
+        texts=ancient(tables.TEXTS.path),
     output:
         tables.GRADIENTS.path,
     log:

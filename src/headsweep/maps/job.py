@@ -2,9 +2,10 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ from headsweep.generation.check import in_float32
 from headsweep.generation.exclusive import with_model
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.maps.gradients import estimate, log_probability
+from headsweep.maps.known_texts import read_texts
 from headsweep.maps.scoring import Score, Text, score
-from headsweep.maps.texts import Pairs, choose_pairs, choose_texts
-from headsweep.models.geometry import most_tokens
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import pruned
+from headsweep.planning.keys import digest
 from headsweep.planning.maps import find_map, map_heads, map_noise, unchanged
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import write_table
@@ -41,14 +42,15 @@ def score_layer(config: Config, texts: str, layer: str) -> None:
     Raises:
         ConfigError: the config has no map of this key.
         ModelError: the model cannot be loaded, or the scores are not the model's.
-        TableError: a table that the texts come from is missing or damaged.
+        TableError: the table of the texts is missing or damaged.
     """
     stopwatch = Stopwatch()
     name, section = find_map(config, texts)
     index = int(layer.removeprefix("L"))
-    pairs = choose_pairs(config, name)  # before a GPU is held
+    heads = map_heads(config, name, index)
+    variants = [unchanged(index), *heads, *map_noise(config, name, index)]
     scored = Path(paths.SCORES_JOURNAL.format(texts=texts, layer=layer))
-    measure = partial(_score_layer, config, name, index, pairs, scored)
+    measure = partial(_score_layer, read_texts(texts), variants, scored)
     table, facts = with_model(config, section.model, measure, section.dtype)
     output = Path(SCORES.path.format(texts=texts, layer=layer))
     write_table(output, table, SCORES, {"map": name, "layer": index})
@@ -60,52 +62,63 @@ def score_layer(config: Config, texts: str, layer: str) -> None:
 
 
 def _score_layer(
-    config: Config, name: str, layer: int, pairs: Pairs, scored: Path, loaded: LoadedModel
+    texts: Sequence[Text], variants: Sequence[Variant], scored: Path, loaded: LoadedModel
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return the scores of a layer, and what a record says of them.
+    """Return the scores of a layer's variants, and what a record says of them.
 
-    They are kept in the journal `scored`, text by text, once those of a first text are checked. So
-    is a first text of those that a killed job has left there: its path may have been another.
+    They are kept in the journal `scored`, text by text.
     """
-    chosen = choose_texts(config, name, loaded.tokenizer, pairs, most_tokens(loaded.model.config))
-    heads = map_heads(config, name, layer)
-    variants = [unchanged(layer), *heads, *map_noise(config, name, layer)]
-    kept = _journaled(scored, chosen.texts, variants)
-    checks = [check_scores(loaded, of_text) for of_text in [*kept.values()][:1]]
-    missing = [text for text in chosen.texts if text not in kept]
+    checks = []
+    kept = _journaled(scored, texts, variants)
+    if kept:  # by a job that was killed; its path may have been another
+        checks.append(check_scores(loaded, next(iter(kept.values()))))
+    missing = [text for text in texts if text not in kept]
     watch = Stopwatch()
-    by_text = groupby(score(loaded, missing, variants), lambda new: new.text)
-    for number, (text, scores_of_text) in enumerate(by_text):
-        new = list(scores_of_text)
+    for number, new in enumerate(_by_text(loaded, missing, variants)):
         if number == 0:
             checks.append(check_scores(loaded, new))
         journal.append(scored, map(_record, new))
-        kept.setdefault(text, []).extend(new)
+        kept[new[0].text] = new
     seconds = watch.seconds
-    scores = list(chain.from_iterable(kept[text] for text in chosen.texts))
-    table = pd.DataFrame(
+    facts: dict[str, Any] = {
+        "texts": len(texts),
+        "variants": len(variants),
+        "scores_per_second": len(missing) * len(variants) / seconds,  # of this attempt
+        "scoring_seconds": seconds,
+        "dtype": dtype_name(loaded.dtype),
+        "device": str(loaded.device),
+    }
+    facts |= max(checks, key=lambda check: check["worst"])
+    return _table(score for text in texts for score in kept[text]), facts
+
+
+def _by_text(
+    loaded: LoadedModel, texts: Sequence[Text], variants: Sequence[Variant]
+) -> Iterator[list[Score]]:
+    """Yield each text's scores, of all variants."""
+    for _, scores in groupby(score(loaded, texts, variants), lambda new: new.text):
+        yield list(scores)
+
+
+def _table(scores: Iterable[Score]) -> pd.DataFrame:
+    """Return scores as `tables.SCORES`."""
+    return pd.DataFrame(
         {
-            "question_id": scored_text.text.question_id,
-            "kind": scored_text.text.kind,
-            "variant": str(scored_text.variant),
-            "log_probability": scored_text.log_probability,
-            "tokens": len(scored_text.text.tokens),
-            "kept": scored_text.kept,
+            "question_id": score.text.question_id,
+            "kind": score.text.kind,
+            "variant": str(score.variant),
+            "log_probability": score.log_probability,
+            "tokens": len(score.text.tokens),
+            "kept": score.kept,
         }
-        for scored_text in scores
+        for score in scores
     )
-    facts: dict[str, Any] = {**chosen.counts, "texts": len(chosen.texts), "variants": len(variants)}
-    rate = len(missing) * len(variants) / seconds  # of this attempt
-    facts |= {"scores_per_second": rate, "scoring_seconds": seconds}
-    facts |= {"dtype": dtype_name(loaded.dtype), "device": str(loaded.device)}
-    return table, facts | max(checks, key=lambda check: check["worst"])
 
 
 def _record(score: Score) -> dict[str, Any]:
     """Return a score as a journal keeps it."""
     return {
-        "question_id": score.text.question_id,
-        "kind": score.text.kind,
+        "text": _digest(score.text),
         "variant": str(score.variant),
         "log_probability": score.log_probability,
         "kept": score.kept,
@@ -117,12 +130,13 @@ def _journaled(
 ) -> dict[Text, list[Score]]:
     """Return the scores that a killed job has left, of texts with all of them."""
     records = {
-        (record["question_id"], record["kind"], record["variant"]): record
+        # A journal of a former version does not say which text it is of: nothing is taken from it.
+        (record.get("text"), record["variant"]): record
         for record in journal.read(file)
     }
     whole = {}
     for text in texts:
-        found = [records.get((text.question_id, text.kind, str(variant))) for variant in variants]
+        found = [records.get((_digest(text), str(variant))) for variant in variants]
         if all(found):
             whole[text] = [
                 Score(text, variant, record["log_probability"], record["kept"])
@@ -130,6 +144,11 @@ def _journaled(
                 if record is not None
             ]
     return whole
+
+
+def _digest(text: Text) -> str:
+    """Return 8 hex digits that tell a text from other texts of a map."""
+    return digest(asdict(text))
 
 
 def bound(dtype: str, tokens: int) -> float:
@@ -175,15 +194,14 @@ def estimate_heads(config: Config, texts: str) -> None:
     """
     stopwatch = Stopwatch()
     name, section = find_map(config, texts)
-    measure = partial(_estimates, config, name, choose_pairs(config, name))
+    measure = partial(_estimates, read_texts(texts))
     table = with_model(config, section.model, measure, section.dtype)
     output = Path(GRADIENTS.path.format(texts=texts))
     write_table(output, table, GRADIENTS, {"map": name})
     write_record(output, stopwatch, {"map": section.model_dump(mode="json")})
 
 
-def _estimates(config: Config, name: str, pairs: Pairs, loaded: LoadedModel) -> pd.DataFrame:
-    chosen = choose_texts(config, name, loaded.tokenizer, pairs, most_tokens(loaded.model.config))
+def _estimates(texts: Sequence[Text], loaded: LoadedModel) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "question_id": estimate_of_text.text.question_id,
@@ -191,5 +209,5 @@ def _estimates(config: Config, name: str, pairs: Pairs, loaded: LoadedModel) -> 
             "variant": str(estimate_of_text.variant),
             "change": estimate_of_text.change,
         }
-        for estimate_of_text in estimate(loaded, chosen.texts)
+        for estimate_of_text in estimate(loaded, texts)
     )

@@ -184,7 +184,7 @@ def scored_texts(config: Config, name: str) -> Texts:
 
 
 def scoring_cost(config: Config, name: str) -> Cost:
-    """Estimate what a map's scores cost: a job a layer, and one for the estimates."""
+    """Estimate what a map costs: jobs that choose its texts, score a layer each, and estimate."""
     section = config.maps[name]
     model = config.models[section.model]
     layers = expand(section.layers, model.layers)
@@ -192,7 +192,7 @@ def scoring_cost(config: Config, name: str) -> Cost:
     variants = sum(len(model.heads_in(layer)) + section.noise_placebos + 1 for layer in layers)
     scores = texts.number * variants
     disk = scores * _DISK_BYTES_A_SCORE / 1e9
-    return Cost(len(layers) + 1, 0, scores * texts.tokens, disk)
+    return Cost(len(layers) + 2, 0, scores * texts.tokens, disk)
 
 
 def scoring_seconds(config: Config, name: str, layer: int, card: Card) -> float:

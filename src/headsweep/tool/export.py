@@ -37,7 +37,7 @@ from headsweep.tables import (
 from headsweep.tool.run import CONFIG, find
 from headsweep.tool.store_files import files_of
 
-_NOT_NEEDED = ("models", "sources", "problems", "encoders", "solvers", ".journal")
+_NOT_NEEDED = ("models", "sources", "problems", "encoders", "solvers", "texts", ".journal")
 """Folders of the store that no table or figure is made from."""
 
 _TITLE = """\

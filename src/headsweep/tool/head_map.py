@@ -80,9 +80,10 @@ def head_map(
     from headsweep.figures.draw import draw
     from headsweep.grading.matrix import grade
     from headsweep.maps import job
+    from headsweep.maps.known_texts import write_texts
     from headsweep.maps.table import write_tables
     from headsweep.planning.maps import layer_name, map_layers, texts_key
-    from headsweep.tables import GRADIENTS, SCORES
+    from headsweep.tables import GRADIENTS, SCORES, TEXTS
 
     if temperature <= 0:
         raise ConfigError(
@@ -116,6 +117,7 @@ def head_map(
         store = answer(config, cores)
         grade(config, MODEL, SAMPLES, QUESTION_SET)
         texts = texts_key(config, MAP)
+        once(store.path(TEXTS, texts=texts), write_texts, config, texts)
         for layer in map(layer_name, map_layers(config, MAP)):
             scores = store.path(SCORES, texts=texts, layer=layer)
             once(scores, job.score_layer, config, texts, layer)

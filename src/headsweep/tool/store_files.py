@@ -26,6 +26,7 @@ from headsweep.tables import (
     QUESTIONS,
     SCORES,
     SOURCE,
+    TEXTS,
     FileKind,
 )
 
@@ -39,6 +40,7 @@ _KINDS: dict[str, list[str]] = {
     "embedder": [paths.EMBEDDER],
     "embeddings": [EMBEDDINGS.path],
     "activations": [ACTIVATIONS.path],
+    "texts": [TEXTS.path],
     "scores": [SCORES.path, GRADIENTS.path],
     "dataset": [PROBLEMS.path],
     "encoder": [paths.ENCODER],
@@ -157,8 +159,9 @@ def files_of(config: Config) -> Iterator[Path]:
         for variant, kind in product(batch.variants, kinds):
             yield path(kind, variant=variant, **batch.names)
     for name in config.maps:
-        yield from map(Path, score_files(config, name))
         texts = texts_key(config, name)
+        yield path(TEXTS, texts=texts)
+        yield from map(Path, score_files(config, name))
         for layer in map(layer_name, map_layers(config, name)):
             yield path(paths.SCORES_JOURNAL, texts=texts, layer=layer)
     for name in config.problems:

@@ -162,6 +162,14 @@ def compare_prompts(config: "Config", comparison: str) -> None:
 
 
 @declare()
+def texts(config: "Config", texts: str) -> None:
+    """Choose the known texts that a map scores."""
+    with quick_imports():
+        from headsweep.maps import known_texts
+    known_texts.write_texts(config, texts)
+
+
+@declare()
 def score(config: "Config", texts: str, layer: str) -> None:
     """Score known texts without each head of a layer."""
     with quick_imports():

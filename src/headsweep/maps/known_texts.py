@@ -1,10 +1,12 @@
 """The texts of a map: a right and a wrong sample of each question, and its reference solution.
 
+They are chosen once, so that all layers of a map score the same.
 Right and wrong texts are both samples of one decoding, drawn alike. They are never the greedy
 answer: each of its tokens is the base model's first choice, so any change makes it less likely.
 """
 
 import logging
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -16,13 +18,19 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.grading.matrix import grade_answers
 from headsweep.maps.outcomes import FEWEST, RIGHT, SOLUTION, WRONG
 from headsweep.maps.scoring import Text
+from headsweep.models.checkpoints import stated_config
+from headsweep.models.geometry import most_tokens
+from headsweep.models.load import load_tokenizer
+from headsweep.planning.maps import find_map
 from headsweep.planning.store import Store
-from headsweep.tables import ANSWERS, QUESTIONS
+from headsweep.record import Stopwatch, write_record
+from headsweep.safe_files import read_arrow, write_table
+from headsweep.tables import ANSWERS, QUESTIONS, TEXTS
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)
 
-Pairs = dict[str, dict[str, tuple[int, ...]]]
+_Pairs = dict[str, dict[str, tuple[int, ...]]]
 """The tokens of a right and a wrong sample, by question and kind."""
 
 
@@ -43,28 +51,49 @@ class Chosen(NamedTuple):
         return {"questions": self.questions, "pairs": self.pairs, "solutions": self.solutions}
 
 
-def choose_pairs(config: Config, name: str) -> Pairs:
-    """Grade the samples of a map's questions; return a pair of each question that has one.
-
-    They are graded here, not read from a run: a map's scores are shared by all runs.
+def write_texts(config: Config, texts: str) -> None:
+    """Choose the texts of a map, given their key; write `tables.TEXTS` and its record.
 
     Raises:
-        TableError: a table is missing or damaged.
-        GradingError: no worker can be started.
+        ConfigError: the config has no map of this key.
+        ModelError: the model has no tokenizer.
+        TableError, GradingError: see `choose_texts`.
     """
-    pair_of: Pairs = {}
-    for decoding in config.maps[name].sampling:
-        # The first decoding that has a question's pair gives it.
-        pair_of = _pairs(config, name, decoding) | pair_of
-    return pair_of
+    stopwatch = Stopwatch()
+    name, section = find_map(config, texts)
+    folder = Store(config).model_folder(section.model)
+    limit = most_tokens(stated_config(folder))
+    chosen = choose_texts(config, name, load_tokenizer(folder), limit)
+    rows = [
+        {
+            "question_id": text.question_id,
+            "kind": text.kind,
+            "prompt": text.prompt,
+            "token_ids": text.tokens,
+        }
+        for text in chosen.texts
+    ]
+    output = Path(TEXTS.path.format(texts=texts))
+    write_table(output, pd.DataFrame(rows), TEXTS, {"map": name})
+    facts = {"map": section.model_dump(mode="json"), "grading": config.grading}
+    write_record(output, stopwatch, facts | chosen.counts)
+
+
+def read_texts(texts: str) -> list[Text]:
+    """Return the texts of a map, given their key.
+
+    Raises:
+        TableError: their table is missing or damaged.
+    """
+    rows = read_arrow(Path(TEXTS.path.format(texts=texts)), TEXTS).to_pylist()
+    return [
+        Text(row["question_id"], row["kind"], tuple(row["prompt"]), tuple(row["token_ids"]))
+        for row in rows
+    ]
 
 
 def choose_texts(
-    config: Config,
-    name: str,
-    tokenizer: PreTrainedTokenizerBase,
-    pair_of: Pairs,
-    most_tokens: int | None = None,
+    config: Config, name: str, tokenizer: PreTrainedTokenizerBase, limit: int | None = None
 ) -> Chosen:
     """Return the texts of a map, question by question.
 
@@ -72,15 +101,19 @@ def choose_texts(
         config: resolved.
         name: of the map.
         tokenizer: the model's.
-        pair_of: what `choose_pairs` returned.
-        most_tokens: that the model reads, prompt included, if it has a limit. Reference solutions
-            beyond it are left out.
+        limit: most tokens that the model reads, prompt included, if it has a limit. Reference
+            solutions beyond it are left out.
 
     Raises:
         TableError: a table is missing or damaged, or too few questions have texts to score.
+        GradingError: no worker can be started.
     """
     section = config.maps[name]
     questions = _questions(config, name)
+    pair_of: _Pairs = {}
+    for decoding in section.sampling:
+        # The first decoding that has a question's pair gives it.
+        pair_of = _pairs(config, name, decoding) | pair_of
     prompt_of = config.decodings[section.decoding]
     grader_name = config.questions[section.questions].grader_name
     texts: list[Text] = []
@@ -95,14 +128,14 @@ def choose_texts(
         solution = str(row["solution"]).strip() if pd.notna(row["solution"]) else ""
         if solution:
             tokens = tokenizer(solution, add_special_tokens=False)["input_ids"]
-            if most_tokens is not None and len(prompt) + len(tokens) > most_tokens:
+            if limit is not None and len(prompt) + len(tokens) > limit:
                 too_long += 1
                 continue
             solutions += 1
             texts.append(Text(question, SOLUTION, prompt, tuple(tokens)))
     if too_long:
         told = "%d reference solutions are left out: %s reads at most %d tokens"
-        _LOG.warning(told, too_long, section.model, most_tokens)
+        _LOG.warning(told, too_long, section.model, limit)
     if max(pairs, solutions) < FEWEST:
         raise TableError(
             f"maps.{name}: {pairs} of {len(questions)} questions have a right and a wrong sample, "
@@ -118,10 +151,11 @@ def _questions(config: Config, name: str) -> pd.DataFrame:
     return Store(config).read(QUESTIONS, questions=section.questions)[: section.n]
 
 
-def _pairs(config: Config, name: str, decoding: str) -> Pairs:
+def _pairs(config: Config, name: str, decoding: str) -> _Pairs:
     """Return the first right and the first wrong sample of each question that has both.
 
-    A sample that was cut is no whole answer: it is neither.
+    They are graded here, not read from a run: a map's scores are shared by all runs. A sample that
+    was cut is no whole answer: it is neither.
     """
     section = config.maps[name]
     names = {"model": section.model, "decoding": decoding, "questions": section.questions}
@@ -133,7 +167,7 @@ def _pairs(config: Config, name: str, decoding: str) -> Pairs:
     graded = graded[graded["stop_reason"] == "eos"]
     answers = answers[answers["token_ids"].map(len) > 0]
     both = graded.merge(answers[["question_id", "sample", "token_ids"]], "inner")
-    pairs: Pairs = {}
+    pairs: _Pairs = {}
     for question, samples in both.sort_values("sample").groupby("question_id", sort=False):
         right, wrong = samples[samples["correct"]], samples[~samples["correct"]]
         if len(right) and len(wrong):
