@@ -1,5 +1,6 @@
 import pyarrow as pa
 import pytest
+import yaml
 
 from example_config import STUDIES, VALUES, changed
 from headsweep.config import Config, load, parse
@@ -76,6 +77,10 @@ def custom(**keys):
         ("sweeps/table/noise_placebos", 3, r"table: `noise_placebos` belongs to .* not none"),
         ("sweeps/top", TOP, r"heads.outcome: 'solutions' belongs to a map; a sweep ranks"),
         ("sweeps/table/layers", 3, r"sweeps.table.layers: Input should be a list, not 3"),
+        ("sweeps/table/layers", [3, 5, 3], r"sweeps.table.layers: \[3, 5, 3\] names one twice"),
+        ("sweeps/table/heads", [0, 0], r"sweeps.table.heads: \[0, 0\] names one twice"),
+        ("decodings/T0.6/temperature", True, r"temperature: Input should be a number, not True"),
+        ("sweeps", {False: {}}, r"sweeps: YAML reads a name there as False; write it in quotes"),
         ("solvers/tiny/encoder", {"heads": 48}, r"tiny: encoder.width 128 cannot .* 48 heads"),
         (f"{WORDS}/variations", {"a": {"of": ["full"]}}, r"variations.a.of: \['full'\] is not"),
         (f"{WORDS}/int8", ["random"], r"int8: 'random' is not known; there is baseline, full,"),
@@ -83,6 +88,7 @@ def custom(**keys):
         (f"{WORDS}/variations", {"a": {"speed": 1}}, r"unknown key 'variations.a.speed'; allowed"),
         (f"{WORDS}/variations", {"a": {"ratio": 2}}, r"variations.a.ratio: .* less than 1"),
         (f"{WORDS}/variations", {"a": {"ratio": 0.25}}, r"'a' does what 'full' does; remove one"),
+        (f"{WORDS}/method", {"importance": {"alpha": False}}, r"alpha: Input should be a number"),
         (f"{WORDS}/method", {"ratio": 0.04}, r"full: ratio 0.04 removes nothing of 24 heads"),
         (f"{WORDS}/method", {"ratio": 0.92}, r"leaves a layer without heads: of 24, 21 can go"),
         (f"{WORDS}/method/importance", {"a": 1}, r"unknown key '.*importance.a'; .*: alpha, batch"),
@@ -182,6 +188,26 @@ def test_a_file_that_is_no_config_is_refused_in_one_line(tmp_path, content, mess
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=r"no\.yaml cannot be read: No such file"):
         load(tmp_path / "no.yaml")
+
+
+def test_words_that_yaml_reads_as_no_text_are_understood(tmp_path):
+    file = tmp_path / "my.yaml"
+    text = yaml.safe_dump(changed(STUDIES, "run", 20261126))
+    text = text.replace("  big:", "  big:\n    graphs: off")
+    file.write_text(text, encoding="utf-8")
+    config = load(file)
+    assert config.run == "20261126" and config.models["big"].graphs == "off"
+    training = parse(changed(STUDIES, "solvers/tiny/training", {"precision": False}))
+    assert training.solvers["tiny"].training.precision == "no"
+
+
+def test_of_several_files_the_last_value_counts(tmp_path):
+    files = [tmp_path / "one.yaml", tmp_path / "other.yaml"]
+    files[0].write_text(yaml.safe_dump(STUDIES), encoding="utf-8")
+    other = {"run": "both", "models": {"big": {"batch_size": 7}}}
+    files[1].write_text(yaml.safe_dump(other), encoding="utf-8")
+    expected = changed(changed(STUDIES, "run", "both"), "models/big/batch_size", 7)
+    assert load(*files) == parse(expected)
 
 
 def test_the_last_of_the_most_samples_fits_into_the_tables():

@@ -14,13 +14,16 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headsweep import __version__
 from headsweep.choices import GraderName
-from headsweep.errors import HeadsweepError
+from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.text import Visible, one_line, visible
 from headsweep.workflow import command as job_command
+
+if TYPE_CHECKING:
+    from headsweep.config import Config
 
 _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
@@ -118,18 +121,17 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def check(config: Path, *, here: bool = False) -> None:
+def check(configs: list[Path], *, here: bool = False) -> None:
     """Check a config, its data and its models before a run.
 
     Args:
-        config: for example config/sprint.yaml
+        configs: for example config/sprint.yaml; several are merged, as by --configfile
         here: also refuse what this machine lacks, such as a GPU; without it that is only told, as
             jobs may run on another
     """
-    from headsweep.config import load
     from headsweep.planning.preflight import check_disk, lacking, preflight, resolve, unfetched
 
-    resolved = resolve(load(config))
+    resolved = resolve(_loaded(configs))
     preflight(resolved)
     check_disk(resolved)
     missing = list(lacking(resolved))
@@ -140,20 +142,28 @@ def check(config: Path, *, here: bool = False) -> None:
     for error in missing:
         print(f"this machine: {error}")
     elsewhere = ", on a machine that has what this one lacks" if missing else ""
-    print(f"{config} is sound: run {resolved.run!r} can start{elsewhere}")
+    print(f"{', '.join(map(str, configs))} is sound: run {resolved.run!r} can start{elsewhere}")
 
 
-def plan(config: Path) -> None:
+def plan(configs: list[Path]) -> None:
     """Estimate what a config costs: jobs, tokens, disk, hours.
 
     Args:
-        config: for example config/sprint.yaml
+        configs: for example config/sprint.yaml; several are merged, as by --configfile
     """
-    from headsweep.config import load
     from headsweep.planning.plan import describe
     from headsweep.planning.preflight import resolve
 
-    print(describe(resolve(load(config))))
+    print(describe(resolve(_loaded(configs))))
+
+
+def _loaded(configs: list[Path]) -> "Config":
+    """Return the config of some files, as Snakemake merges them."""
+    from headsweep.config import load
+
+    if not configs:
+        raise ConfigError("no config is named; give one, as config/demo.yaml")
+    return load(*configs)
 
 
 def compare(

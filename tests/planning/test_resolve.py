@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -22,6 +23,7 @@ from headsweep.planning.batches import batches
 from headsweep.planning.maps import score_files
 from headsweep.planning.preflight import check_devices, lacking, preflight, resolve
 from headsweep.planning.store import Store, mark_version
+from headsweep.safe_files import write_table
 from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
 
 MATH_ROW = {"problem": "What is $1+1$?", "solution": "$\\boxed{2}$", "answer": "2"}
@@ -192,12 +194,29 @@ def test_a_linked_store_is_told_its_user_once_and_may_be_read_only(tmp_path, mon
     mark_version(mine.parent)  # reading needs no leave to write
 
 
+def write_split(store, rows):
+    cells = ["q", "dev", None, None, "How many?", "1", None, 0]
+    table = pd.DataFrame([cells] * rows, columns=SOURCE.columns)
+    write_table(store.path(SOURCE, source="test"), table, SOURCE)
+
+
+def test_more_questions_than_a_split_in_the_store_has_are_refused():
+    write_benchmark()
+    resolved = resolve(config(questions={"test": {"file": "test.jsonl", "n": 2}}))
+    mark_version()
+    write_split(Store(resolved), 1)
+    with pytest.raises(BenchmarkError, match=r"questions.test.n: 2 .* requested, but .* has 1"):
+        preflight(resolved)
+    write_split(Store(resolved), 2)
+    preflight(resolved)
+
+
 def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
     resolved = resolve(local())
     store = Store(resolved)
     mark_version()
     Path("test.jsonl").unlink()
-    touch(store.path(SOURCE, source="test"))
+    write_split(store, 1)
     preflight(resolved)  # a split needs no file
     for questions in resolved.questions:
         touch(store.path(QUESTIONS, questions=questions))

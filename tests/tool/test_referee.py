@@ -540,6 +540,36 @@ def test_a_target_of_gsm8k_is_the_number_behind_its_solution(told):
     pd.testing.assert_frame_equal(before["systems"], after["systems"])
 
 
+def test_folders_of_lm_eval_that_were_asked_other_questions_are_refused(logged, capsys):
+    (file,) = Path(logged[1]).rglob("samples_*.jsonl")
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    ids = [row["doc_id"] for row in rows]
+    for row, other in zip(rows, reversed(ids), strict=True):
+        row["doc_id"] = other
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert main(["compare", *logged, "--metric", "acc"]) == 2
+    told = capsys.readouterr().err
+    assert "question 'sums/" in told and "let lm_eval answer the same questions" in told
+
+
+def test_each_task_of_lm_eval_is_compared_by_the_first_metric_named_that_it_has(logged, told):
+    for folder, other in zip(logged, told, strict=True):
+        for pattern in ("samples_*.jsonl", "results_*.json"):
+            (file,) = Path(other).rglob(pattern)
+            shutil.copy(file, folder)
+    rules = {"metric": "exact_match,acc", "metric_filter": "vote,none"}
+    tables = headsweep.compare(dict(zip("ab", logged, strict=True)), **rules)
+    assert list(tables["systems"]["n"]) == [24 + 22, 24 + 22]
+
+
+def test_several_right_answers_of_lm_eval_are_not_graded_here(told, capsys):
+    (file,) = Path(told[1]).rglob("samples_*.jsonl")
+    text = re.sub(r'"target": ("[^"]*")', r'"target": [\1, "six"]', file.read_text("utf-8"))
+    file.write_text(text, encoding="utf-8")
+    assert main(["compare", *told, "--metric", "resps", "--grader", "numeric"]) == 2
+    assert "question 0 has several right answers" in capsys.readouterr().err
+
+
 def test_a_multiple_choice_has_no_answers_to_grade(logged, capsys):
     assert main(["compare", *logged, "--metric", "resps"]) == 2
     assert "lacks ['resps'], which has the answers" in capsys.readouterr().err

@@ -375,6 +375,12 @@ def test_only_a_run_that_was_asked_for_the_report_tells_its_findings(rules, capl
         with caplog.at_level(logging.INFO):
             session.tell_findings(rules, workflow, log)
         assert bool(caplog.records) == said
+    assert "left out" not in caplog.text
+    table = rules.config.sweeps["table"]
+    rules.config = rules.config.model_copy(update={"waiting": {"later": table}})
+    with caplog.at_level(logging.INFO):
+        session.tell_findings(rules, workflow, log)
+    assert "sweeps.later is left out: give the same command again" in caplog.text
 
 
 def test_titles_that_tables_of_selectors_and_maps_hold_are_params_of_their_rules():

@@ -23,7 +23,7 @@ from headsweep.benchmarks.generated import generate
 from headsweep.benchmarks.row_files import Row, RowError, csv_rows, json_rows
 from headsweep.config import Questions
 from headsweep.config.questions import Columns
-from headsweep.errors import BenchmarkError
+from headsweep.errors import BenchmarkError, quoted
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ _TWICE = {"test/precalculus/24307.json"}
 _GROUP = re.compile(r"Overall|Level \d")
 """What tables call groups of all subjects."""
 _LETTER = re.compile("[A-Za-z]")
+_NAMED_PARTS = 5  # in an error
 _MISSING = re.compile(r"[+-]?(?:nan|inf)|null", re.IGNORECASE)
 """What programs write in place of a number or text that is not there."""
 
@@ -179,8 +180,11 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
     kept: dict[str, tuple[str, dict[str, Any]]] = {}
     left_out: list[str] = []
     column = questions.columns.split if questions.columns else None
+    other_parts: dict[str, None] = {}  # in order, each once
     for index, (place, row) in enumerate(rows):
-        if column is not None and str(row.get(column, questions.split)) != questions.split:
+        part = questions.split if column is None else str(row.get(column, questions.split))
+        if part != questions.split:
+            other_parts[part] = None
             continue
         question = _question(f"{origin} {place}", row, questions, index)
         question_id = question["question_id"]
@@ -196,8 +200,12 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
                 f"ids must be unique"
             )
     if not kept:
-        condition = f" whose {column} is {questions.split!r}" if column else ""
-        raise BenchmarkError(f"{origin} has no questions{condition}; write one on each line")
+        if other_parts:
+            there = ", ".join(map(quoted, [*other_parts][:_NAMED_PARTS]))
+            raise BenchmarkError(
+                f"{origin} has no questions whose {column} is {questions.split!r}; it has {there}"
+            )
+        raise BenchmarkError(f"{origin} has no questions; write one on each line")
     if left_out:
         _LOG.warning("%s: left out %d rows: %s", origin, len(left_out), ", ".join(left_out))
     return pd.DataFrame([row for _, row in kept.values()], columns=tables.QUESTIONS.columns)
@@ -291,10 +299,16 @@ def _unmatched(answer: str, grader: str | None) -> str | None:
 
 
 def _level(value: Any) -> Any:
-    """Return a level's number, if it is one; in CSV every cell is text."""
+    """Return a level's number, if it is one; in CSV every cell is text.
+
+    A column with gaps is of floats where pandas wrote it.
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     if not isinstance(value, str):
         return value
-    return int(value) if value.strip().isdecimal() else value.strip() or None
+    text = value.strip().removesuffix(".0")
+    return int(text) if text.isdecimal() else text or None
 
 
 def _short(value: Any) -> str:

@@ -14,6 +14,7 @@ from headsweep.config.section import (
     Seed,
     Share,
     merged,
+    unquoted,
 )
 
 MATH23K = "Gxg/Math23K"
@@ -82,6 +83,10 @@ class WordProblems(Section):
     def _one_origin(self) -> "WordProblems":
         if self.generated and (self.file or self.revision or self.n is None):
             raise ValueError("generated problems take `n`, and no `file` or `revision`")
+        if self.generated and self.partition.protocol == "official":
+            raise ValueError(
+                "generated problems have no official split; set `partition: {protocol: random}`"
+            )
         if not self.generated and self.n is not None:
             raise ValueError(f"{self.dataset} is read whole: it takes no `n`")
         if self.dataset == "asdiv_a" and self.file is None:
@@ -148,7 +153,7 @@ class Training(Section):
     """AdamW weight decay of weight matrices."""
     clip: Positive = 1.0
     """Maximum norm of the gradient."""
-    precision: Literal["no", "bf16", "fp16"] = "no"
+    precision: Annotated[Literal["no", "bf16", "fp16"], unquoted("no")] = "no"
     """Mixed precision: none (float32), bfloat16 or float16."""
     checkpoint_steps: Count = 200
     """Steps between checkpoints."""
@@ -371,6 +376,11 @@ class Compression(Section):
         unit = unit_size(heads, kv_heads, self.importance.unit)
         whole = layers * heads
         largest = layers * (heads - unit)
+        if self.ratio > 0 and largest == 0:
+            raise ValueError(
+                f"ratio {self.ratio} leaves a layer without heads: {unit} of {heads} go at once; "
+                f"set it to 0"
+            )
         if 0 < self.ratio * whole < unit:
             raise ValueError(
                 f"ratio {self.ratio} removes nothing of {whole} heads, of which {unit} go at once; "

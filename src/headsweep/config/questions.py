@@ -6,7 +6,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from headsweep.choices import BenchmarkGrader, GraderName
-from headsweep.config.section import DEVICE, SPLIT, Count, NotNegative, Positive, Section, Seed
+from headsweep.config.section import (
+    DEVICE,
+    SPLIT,
+    Count,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    unquoted,
+)
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k", "custom"]
@@ -59,7 +68,7 @@ class Model(Section):
     The store keeps the answers of both apart."""
     tensor_parallel: Count = 1
     """vllm: how many GPUs hold one copy of the model together, each a part of every layer."""
-    graphs: Literal["auto", "off"] = "off"
+    graphs: Annotated[Literal["auto", "off"], unquoted("off")] = "off"
     """auto: on a GPU, with flash attention, decoding steps are captured as CUDA graphs, each held
     against the plain step first; at any doubt plain steps go on. `headsweep pilot` tries them on
     the card at hand, and turns them on for the run where they pass and are faster."""

@@ -6,9 +6,9 @@ The description under each key is its documentation: `config/reference.md` is ma
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from headsweep.config.compression import CONTEXT, Solver, WordProblems
 from headsweep.config.experiments import (
@@ -23,7 +23,7 @@ from headsweep.config.experiments import (
 from headsweep.config.files import read_values
 from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
-from headsweep.config.section import Name, Section, Seed, problem_of
+from headsweep.config.section import Name, Section, Seed, merged, problem_of
 from headsweep.errors import ConfigError
 from headsweep.variants import FAMILIES, IN_VLLM, Variant
 
@@ -41,10 +41,15 @@ _REFERENCES |= {"embedder": "embedders", "sampling": "decodings"}
 """Keys that name entries of a section."""
 
 
+def _number_as_text(value: object) -> object:
+    """Return a whole number as text: `run: 20261126` is a name, and Snakemake reads it as one."""
+    return str(value) if type(value) is int else value
+
+
 class Config(Section):
     """A run: what is generated, graded, trained and drawn."""
 
-    run: Name
+    run: Annotated[Name, BeforeValidator(_number_as_text)]
     """Name of the run: results are written to results/<run>/."""
     seed: Seed = 0
     """Seed of statistics and figures."""
@@ -130,6 +135,8 @@ class Config(Section):
                     f"{where}.{key}: {list(chosen)}; {entry.model} has {limit} {key}, "
                     f"numbered 0 to {limit - 1}"
                 )
+            if chosen != "all" and len(set(chosen)) < len(chosen):
+                raise ValueError(f"{where}.{key}: {list(chosen)} names one twice; name each once")
             if key == "heads" and chosen != "all":
                 layers = range(model.layers) if entry.layers == "all" else entry.layers
                 fewest = min(layers, key=lambda layer: len(model.heads_in(layer)))
@@ -331,6 +338,7 @@ def parse(values: dict[str, Any], origin: str = "config") -> Config:
     Raises:
         ConfigError: one line naming the key, the value and what is allowed.
     """
+    _check_names(values, origin)
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -339,14 +347,36 @@ def parse(values: dict[str, Any], origin: str = "config") -> Config:
         raise ConfigError(f"{origin}: {problems[0]}{more}") from None
 
 
-def load(path: Path) -> Config:
-    """Read and check a config file (YAML, or the JSON that a run saved).
+def _check_names(values: Any, origin: str, where: str = "") -> None:
+    """Refuse names that YAML does not take for text, as it does not take an unquoted `no`.
 
     Raises:
-        ConfigError: the file is missing, is not YAML or JSON, gives a key twice, or does not fit
+        ConfigError: one line that says where.
+    """
+    if not isinstance(values, dict):
+        return
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"{origin}: {where or 'config'}: YAML reads a name there as {name!r}; write it in "
+                f"quotes"
+            )
+        _check_names(value, origin, f"{where}.{name}" if where else name)
+
+
+def load(path: Path, *further: Path) -> Config:
+    """Read and check a config file (YAML, or the JSON that a run saved).
+
+    Of a key that several files give, the last one's value counts, as it does for Snakemake.
+
+    Raises:
+        ConfigError: a file is missing, is not YAML or JSON, gives a key twice, or they do not fit
             the schema.
     """
-    return parse(read_values(path), str(path))
+    values = read_values(path)
+    for other in further:
+        values = merged(values, read_values(other))
+    return parse(values, ", ".join(map(str, (path, *further))))
 
 
 _BRANCHES = {"list": "tuple[", "text": "literal['all']", "mapping": "TopHeads"}

@@ -29,6 +29,23 @@ def _distinct(values: tuple[_T, ...]) -> tuple[_T, ...]:
 
 DISTINCT = AfterValidator(_distinct)
 """Refuses a value that stands twice in a list."""
+
+
+def _not_true_or_false(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"Input should be a number, not {value}")
+    return value
+
+
+_NUMBER = BeforeValidator(_not_true_or_false)
+"""Refuses True and False, which Python takes for 1 and 0."""
+
+
+def unquoted(word: str) -> BeforeValidator:
+    """Return what takes False for a word, `off` or `no`, that YAML reads as False."""
+    return BeforeValidator(lambda value: word if value is False else value)
+
+
 ONE_OR_SEVERAL = BeforeValidator(
     lambda value: value if isinstance(value, list | tuple) else (value,)
 )
@@ -36,10 +53,10 @@ ONE_OR_SEVERAL = BeforeValidator(
 
 Name = Annotated[str, Field(pattern=NAME, max_length=64)]
 Count = Annotated[int, Field(ge=1, strict=True)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1), _NUMBER]
+Fraction = Annotated[float, Field(ge=0, le=1), _NUMBER]
+Positive = Annotated[float, Field(gt=0), _NUMBER]
+NotNegative = Annotated[float, Field(ge=0), _NUMBER]
 Some = Annotated[tuple[_T, ...], Field(min_length=1), DISTINCT]
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 

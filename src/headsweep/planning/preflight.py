@@ -31,6 +31,7 @@ from headsweep.planning.maps import mapped_model, score_files
 from headsweep.planning.pilot_settings import with_piloted_settings
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
+from headsweep.safe_files import count_rows
 from headsweep.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -122,10 +123,11 @@ def preflight(config: Config) -> None:
     missing = _needed(config)
     for name in missing.draws:
         questions = config.questions[name]
-        if questions.generated or store.path(SOURCE, source=name).exists():
+        if questions.generated:
             continue
+        drawn_from = store.path(SOURCE, source=name)
         with _at(f"questions.{name}"):
-            size = split_size(questions)
+            size = count_rows(drawn_from) if drawn_from.exists() else split_size(questions)
         if size is not None and (questions.n or 0) > size:
             raise BenchmarkError(
                 f"questions.{name}.n: {questions.n} questions are requested, but "

@@ -146,7 +146,8 @@ def _again(folder: Path, config: str) -> str:
     words = ["snakemake", "--cores", "2"]
     snakefile = Path(__file__).parents[3] / "Snakefile"
     if snakefile.exists() and not Path("Snakefile").exists():
-        words += ["--snakefile", str(snakefile)]
+        profile = snakefile.parent / "workflow" / "profiles" / "default"
+        words += ["--snakefile", str(snakefile), "--workflow-profile", str(profile)]
     words += ["--directory", str(folder), "--configfile", str(folder / config)]
     return shlex.join(words)
 
@@ -367,7 +368,7 @@ def _questions(question: str | None, file: Path | None) -> list[str]:
             raise ConfigError("the question is empty; give its text")
         return [question]
     try:
-        text = file.read_text(encoding="utf-8-sig") if file else sys.stdin.read()
+        text = (file.read_bytes() if file else sys.stdin.buffer.read()).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         name = f"--file {file}" if file else "standard input"
         raise ConfigError(f"{name} cannot be read ({error}); give UTF-8 text") from error

@@ -1,7 +1,7 @@
 """Reads what `lm_eval --log_samples` wrote: `samples_TASK_TIME.jsonl` beside `results_TIME.json`.
 
 The format is that of EleutherAI's lm-evaluation-harness 0.4, which names its version in the file of
-results; another is refused.
+results; another is refused. Releases up to 0.4.5 do not log which filter and metrics a row is of.
 """
 
 import json
@@ -33,11 +33,11 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
     Args:
         folder: that of ``--output_path``, or the model's in it.
         metric: which of its metrics says what is right, needed where there are several; or
-            `ANSWERS`.
+            `ANSWERS`. Several, with commas between them: of each task the first that it has.
         filtered: which of its filters, likewise; of no matter to `ANSWERS`.
 
     Returns:
-        Columns question_id, correct; of `ANSWERS` question_id, sample, answer, gold.
+        Columns question_id, gold, correct; of `ANSWERS` question_id, sample, answer, gold.
 
     Raises:
         TableError: the folder has no such files, several of a task, an unknown version, several
@@ -52,7 +52,7 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
         rows = read_file(file)
         if missing := [name for name in _NEEDED if name not in rows]:
             raise TableError(
-                f"{file} lacks {missing}, which lm_eval 0.4 writes; give a CSV instead"
+                f"{file} lacks {missing}, which lm_eval 0.4.7 and later write; give a CSV instead"
             )
         if metric == ANSWERS:
             part = _all_answers(file, rows)
@@ -94,7 +94,10 @@ def _by_metric(
     repeats = len(_texts(rows["resps"].iloc[0])) if "resps" in rows else 0
     if repeats > 1:
         said += f" of {repeats} answers each; --metric {ANSWERS} grades all of them"
-    return pd.DataFrame({"question_id": rows["doc_id"], "correct": rows[name]}), said
+    # What the right answer is tells whether two folders mean the same question by an id.
+    golds = rows["target"].map(_gold) if "target" in rows else None
+    part = pd.DataFrame({"question_id": rows["doc_id"], "gold": golds, "correct": rows[name]})
+    return part, said
 
 
 def _all_answers(file: Path, rows: pd.DataFrame) -> pd.DataFrame:
@@ -110,9 +113,19 @@ def _all_answers(file: Path, rows: pd.DataFrame) -> pd.DataFrame:
                 f"{file}: the answers to question {row.doc_id} are no texts, as of a multiple "
                 "choice; name a metric instead"
             )
-        gold = str(row.target).rpartition(_BEFORE_GOLD)[2]
+        if isinstance(row.target, list | dict):
+            raise TableError(
+                f"{file}: question {row.doc_id} has several right answers, {quoted(row.target)}; "
+                "name a metric instead"
+            )
+        gold = _gold(row.target)
         all_answers += [(row.doc_id, sample, answer, gold) for sample, answer in enumerate(answers)]
     return pd.DataFrame(all_answers, columns=["question_id", "sample", "answer", "gold"])
+
+
+def _gold(target: Any) -> str:
+    """Return the right answer that a target states; of a solution what stands at its end."""
+    return target.rpartition(_BEFORE_GOLD)[2] if isinstance(target, str) else json.dumps(target)
 
 
 def _texts(answers: Any) -> list[str]:
@@ -137,10 +150,11 @@ def _version(file: Path, time: str) -> str:
 
 
 def _chosen(file: Path, what: str, wanted: str | None, there: Any) -> str:
-    """Return the metric or filter that is asked for, or the only one."""
+    """Return the first that is there of the metrics or filters asked for, or the only one."""
     names = list(map(str, there))
-    if wanted is not None and wanted in names:
-        return wanted
+    for name in wanted.split(",") if wanted else []:
+        if name in names:
+            return name
     if wanted is None and len(names) == 1:
         return names[0]
     problem = (

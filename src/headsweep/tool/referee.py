@@ -273,8 +273,9 @@ def _check_golds(answers: Mapping[str, pd.DataFrame]) -> None:
         one, other = different.loc[different["question_id"] == question, "gold"].iloc[:2]
         raise ConfigError(
             f"question {quoted(question)} has the gold answers {quoted(one)} and {quoted(other)}; "
-            f"the same id must be the same question in {' and '.join(with_golds)}: leave out the "
-            f"column `gold` where `correct` says what is right, or write both alike"
+            f"the same id must be the same question in {' and '.join(with_golds)}: write both "
+            f"alike, leave out the column `gold` of a file where `correct` says what is right, or "
+            f"let lm_eval answer the same questions in the same order"
         )
 
 

@@ -11,6 +11,7 @@ from headsweep.analysis.facts import read_csv
 from headsweep.config import Config
 from headsweep.config import load as load_config
 from headsweep.errors import ConfigError
+from headsweep.planning.exhibits import EXHIBITS, RunFiles
 from headsweep.planning.store import Store, check_version
 from headsweep.record import read_text
 from headsweep.safe_files import read_table
@@ -28,6 +29,8 @@ def find(given: str) -> Path:
     """
     for folder in (Path(given), Path(paths.RESULTS) / given):
         if (folder / CONFIG).is_file():
+            if not folder.name or ".." in folder.parts:
+                folder = folder.resolve()  # the store is found by the names above it
             check_version(folder.absolute().parent.parent)
             return folder
     runs = sorted(file.parent.name for file in Path(paths.RESULTS).glob(f"*/{CONFIG}"))
@@ -107,8 +110,14 @@ class Run:
 
     @property
     def figures(self) -> dict[str, Path]:
-        """The PNGs of the figures, by name; PDF, SVG, numbers and caption are beside them."""
-        return {file.stem: file for file in sorted((self.folder / "figures").glob("*.png"))}
+        """The PNGs of the figures, by name; PDF, SVG, numbers and caption are beside them.
+
+        Those of experiments that the config no longer has are left out.
+        """
+        of_run = RunFiles(self.config)
+        every = [Path(file) for exhibit in EXHIBITS for file in of_run.pictures(exhibit)]
+        pngs = {file.stem: self.folder / "figures" / f"{file.stem}.png" for file in every}
+        return {name: pngs[name] for name in sorted(pngs) if pngs[name].exists()}
 
     @property
     def findings(self) -> list[str]:
