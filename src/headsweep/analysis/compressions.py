@@ -30,6 +30,7 @@ from headsweep.analysis.compression_results import (
 from headsweep.analysis.facts import rows_of
 from headsweep.config.compression import NOTABLE, advised, is_narrow
 from headsweep.config.experiments import ARMS
+from headsweep.statistics import TAILS
 from headsweep.text import percent, points
 
 _ARM = ["compression", "subject", "data", "arm"]
@@ -249,7 +250,7 @@ def knee(trial: Trial) -> dict[str, float]:
     seeds, examples, _ = changes.shape
     resampled = bootstrap(seeds, examples, trial.seed)
     kept = np.where(resampled.means(changes) >= -NOTABLE, ratios, 0).max(axis=-1)
-    low, high = np.quantile(kept, [0.025, 0.975], method="nearest")
+    low, high = np.quantile(kept, TAILS, method="nearest")
     reached = np.where(changes.mean(axis=(0, 1)) >= -NOTABLE, ratios, 0).max()
     return {"knee": float(reached), "knee_low": float(low), "knee_high": float(high)}
 

@@ -17,10 +17,10 @@ from headsweep.analysis.facts import read_csv
 from headsweep.analysis.gains import OVERALL
 from headsweep.config import Config, Model
 from headsweep.planning.batches import pool
-from headsweep.statistics import LEVEL
+from headsweep.statistics import LEVEL, TAILS
+from headsweep.statistics.contested import gains_by_chance
 from headsweep.statistics.intervals import unpaired_difference, wilson
 from headsweep.statistics.luck import of_table
-from headsweep.statistics.selection import gains_by_chance
 
 HEAD_PRUNING = "sprint_head_pruning.csv"
 FIGURE_5 = "sprint_figure5.csv"
@@ -193,7 +193,7 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
             within = (pairs["exhibit"] == exhibit).to_numpy()
             medians = np.median(best[:, within], axis=1)
             lucky = (best > most)[:, within]
-            low, high = np.quantile(medians, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+            low, high = np.quantile(medians, TAILS)
             row = {"exhibit": exhibit, "model": model, "pairs": len(of_exhibit)}
             row |= {
                 "gain": of_exhibit["gain"].median(),
