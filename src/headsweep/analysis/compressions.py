@@ -35,8 +35,14 @@ from headsweep.text import percent, points
 
 _ARM = ["compression", "subject", "data", "arm"]
 _SAME = ["published_accuracy", "published_change"]
-_CONDITION = ["published_model", *_SAME, "published_parameters", "published_parameters_at_most"]
-_CONDITION += ["published_speedup", "published_flops"]
+_CONDITION = [
+    "published_model",
+    *_SAME,
+    "published_parameters",
+    "published_parameters_at_most",
+    "published_speedup",
+    "published_flops",
+]
 _KNEE = ["knee", "knee_low", "knee_high"]
 _GAP = ["gap", "gap_low", "gap_high"]
 _SPEED = ["seconds", "faster", "flops_removed", "tokens_per_second", "cache_bytes"]

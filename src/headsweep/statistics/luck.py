@@ -115,10 +115,13 @@ def of_table(
             "tries": len(legible),
             "base": base[group],
             "gain": legible.max() - base[group],
+            "median_try": np.median(legible) - base[group],
+            "ordinary": len(ordinary),
+            "contested": 4 * mean * (1 - mean) * noise * n,
+            "by_chance": np.nan,
+            "most": np.nan,
+            "p": np.nan,
         }
-        row |= {"median_try": np.median(legible) - base[group], "ordinary": len(ordinary)}
-        row |= {"contested": 4 * mean * (1 - mean) * noise * n}
-        row |= dict.fromkeys(("by_chance", "most", "p"), np.nan)
         if len(ordinary) and not np.isnan(row["gain"]):
             luck = best_by_luck(int(n), row["contested"], len(ordinary))
             row |= {"by_chance": luck.expected, "most": luck.most, "p": luck.p(row["gain"])}
