@@ -254,7 +254,8 @@ def savings(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
     """
     history = trial.first_history(arm)
     rows = trial.measurements
-    removed = history["heads"] - [history, *history["rounds"]][-1]["heads"]
+    left = history["rounds"][-1]["heads"] if history["rounds"] else history["heads"]
+    removed = history["heads"] - left
     columns = {"heads_removed": removed, "heads": history["heads"]}
     rows = rows[rows["tokens"].isin(rows["tokens"].head(1))].sort_values("batch")
     of_arm, of_baseline = (

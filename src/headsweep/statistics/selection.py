@@ -184,7 +184,7 @@ def sign_patterns(
 def fair_signs(
     draw: np.random.Generator, resamples: int, questions: int
 ) -> Float[np.ndarray, "resamples questions"]:
-    """Return fair signs, 1 or -1; sums of half integers by them are exact in float32."""
+    """Return fair signs, 1 or -1, in float32, where half integers and their sums are exact."""
     return draw.integers(0, 2, (resamples, questions), dtype=np.int8).astype(np.float32) * 2 - 1
 
 
