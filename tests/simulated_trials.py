@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis.compression_results import MEASUREMENTS, Trial
+from headsweep.analysis.compression_results import MEASUREMENT_COLUMNS, Trial
 from headsweep.analysis.published import Encoder
 from headsweep.config import Study
 from headsweep.config.experiments import ARMS
@@ -116,7 +116,7 @@ def _measurements(own):
             size = int((1.4 if bits else 4) * (WHOLE - held))
             row = (arm, bits, tokens, batch, seconds, PARAMETERS - held, WHOLE - held, flops)
             rows.append((*row, size, peak))
-    table = pd.DataFrame(rows, columns=MEASUREMENTS)
+    table = pd.DataFrame(rows, columns=MEASUREMENT_COLUMNS)
     whole = (table["tokens"] == own.tokens[0]) & (table["batch"] == max(own.batches))
     base = table.loc[whole & (table["arm"] == "baseline") & ~table["quantised"], "seconds"].max()
     ratio = (table["seconds"] / base).where(whole)

@@ -16,7 +16,7 @@ from headsweep import paths
 from headsweep.analysis import compression_judges, judges
 from headsweep.analysis.claims import UNDECIDED, claims, judge
 from headsweep.analysis.published import (
-    CLAIMS,
+    CLAIM_FILES,
     ENCODERS,
     FIGURE_5,
     HEAD_PRUNING,
@@ -98,7 +98,7 @@ def rows(*values, of="all"):
 
 
 def test_every_claim_stands_once_and_one_without_a_judge_is_only_counted(without_run):
-    transcribed = pd.concat([pd.read_csv(PUBLISHED / name) for name in CLAIMS.values()])
+    transcribed = pd.concat([pd.read_csv(PUBLISHED / name) for name in CLAIM_FILES.values()])
     assert list(without_run["claim"]) == list(transcribed["claim"])
     undecided = without_run["published_why"].eq(UNDECIDED.why).to_numpy()
     by_column = transcribed["kind"].notna().to_numpy()

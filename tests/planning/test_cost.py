@@ -138,6 +138,37 @@ def test_an_arm_s_time_counts_its_test_and_its_scoring():
     assert quantised.gpus == 0 and quantised.minutes > 10 * minutes[0]
 
 
+@pytest.mark.parametrize(
+    ("changes", "scorings"),
+    [
+        ({}, 4),
+        ({"schedule": "one_shot"}, 1),
+        ({"schedule": "literal"}, 36),  # a quarter of 12 layers of 12 heads, one at a time
+        ({"schedule": "literal", "scratch": True}, 0),  # the heads are another arm's
+    ],
+)
+def test_heads_are_scored_before_each_removal(changes, scorings):
+    planned = parse(changed(STUDIES, "compressions/fetched/arms", ["full"]))
+    study, card = planned.compressions["fetched"], cards.CARDS["H100"]
+    some, more = (
+        study.method.model_copy(
+            update={**changes, "importance": Importance(criterion="attention", calibration=count)}
+        )
+        for count in (10, 20)
+    )
+    difference = cost.training_seconds(planned, study, more, card)
+    difference -= cost.training_seconds(planned, study, some, card)
+    assert difference == pytest.approx(scorings * 10 * cost._text_seconds(planned, study, card))
+
+
+def test_units_of_a_model_are_scored_one_by_one_where_the_schedule_is_literal():
+    own = {"model": "big", "train": "train", "test": "test", "method": {"schedule": "literal"}}
+    planned = config(compressions={"own": own}, models={"big": {"layers": 28, "kv_heads": 2}})
+    study = planned.compressions["own"]
+    assert planned.models["big"].heads == 12
+    assert cost._scorings(planned, study, study.method) == 84 // 6  # a group of six at a time
+
+
 def test_heads_of_a_pretrained_encoder_are_counted_as_they_are():
     values = changed(STUDIES, "compressions/fetched/arms", ["full"])
     method = {"importance": {"criterion": "causal"}}

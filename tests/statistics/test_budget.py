@@ -18,6 +18,13 @@ def test_values_at_a_budget_are_linear_and_end_where_the_curve_ends():
     assert at_budgets(VALUES[:, :1], TOKENS[:, :1], BASE, [1]).tolist() == [[0.2], [0.2]]
 
 
+def test_where_the_last_answers_have_no_tokens_the_curve_ends_with_all_of_them():
+    tokens = np.array([[10.0, 30.0, 30.0]] * 2)
+    found = at_budgets(VALUES, tokens, BASE, (2, 3, 3.01))
+    np.testing.assert_allclose(found, [[0.35, 0.6, np.nan]] * 2)
+    np.testing.assert_allclose(at_budgets(VALUES, 0 * TOKENS, 0 * BASE, [1]), [[0.6]] * 2)
+
+
 def family(draw, questions=150, spread=0.2):
     """A family whose answers to a question are long or short together."""
     hardness = draw.beta(1, 1, (questions, 1))

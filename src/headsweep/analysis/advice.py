@@ -1,5 +1,7 @@
 """What to do, in the light of a comparison: which method, how many answers, at what cost."""
 
+import pandas as pd
+
 from headsweep import paths
 from headsweep.analysis.comparisons import (
     Comparison,
@@ -106,7 +108,7 @@ def _named(config: Config, frontier: str, family: Source) -> str:
         methods = sampling(config, config.frontiers[frontier].sampling)
         return _spaced(methods.get(scale, scale))
     called = str(family.first["title"])
-    return f"{called}, scale {scale}" if scale == scale else called
+    return f"{called}, scale {scale}" if pd.notna(scale) else called
 
 
 def _spaced(method: str) -> str:

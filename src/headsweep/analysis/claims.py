@@ -28,12 +28,27 @@ from headsweep.config import Config
 from headsweep.statistics.intervals import Estimate
 from headsweep.text import percent
 
-COLUMNS = ["paper", "claim", "value", "where", "stated", "published", "published_why"]
-COLUMNS += ["published_value", "published_low", "published_high"]
-COLUMNS += ["prompt", "grading", "run", "run_why", "run_value", "run_low", "run_high"]
-"""Columns: the claim and where it stands; the verdict by the paper's own numbers and by the run's
-under a prompt and grading rules, each with why and the deciding number with its interval, as a
-fraction (for ``no later`` the N; of a share of rows what open ones leave possible)."""
+COLUMNS = [
+    "paper",
+    "claim",
+    "value",
+    "where",
+    "stated",
+    "published",  # the verdict by the paper's own numbers
+    "published_why",
+    "published_value",  # the deciding number, see below
+    "published_low",
+    "published_high",
+    "prompt",
+    "grading",
+    "run",  # the verdict by the run's numbers under that prompt and these grading rules
+    "run_why",
+    "run_value",
+    "run_low",
+    "run_high",
+]
+"""The deciding number is a fraction, with its interval; for ``no later`` it is the N, of a share of
+rows the interval is what open ones leave possible."""
 
 UNMEASURED = Judgement(OPEN, "nothing was measured of it")
 UNDECIDED = Judgement(OPEN, "no number decides it")
@@ -68,7 +83,7 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
     printed_compressions = printed(papers.conditions(published))
     run_compressions = of_run(config)
     rows: list[dict[str, Any]] = []
-    for paper, file in papers.CLAIMS.items():
+    for paper, file in papers.CLAIM_FILES.items():
         for claim in rows_of(read_csv(published / file, _CLAIM)):
             about = {"paper": paper} | {name: getattr(claim, name) for name in _CLAIM[:3]}
             if claim.claim in JUDGES:
@@ -123,39 +138,63 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Jud
     A claim about every row is refuted by one, but confirmed only by all that the paper has;
     `wanted` is what these are about (``of``).
     """
-    names = [f"{claim.column}{end}" for end in ("", "_low", "_high")]
-    numbers = rows.reindex(columns=names).set_axis(["value", "low", "high"], axis=1)
-    exact = numbers["low"].isna()
-    numbers = numbers.assign(
-        **{end: numbers[end].fillna(numbers["value"]) for end in ("low", "high")}
-    )
-    rows = rows.assign(**numbers, exact=exact).dropna(subset="value")
+    rows = _with_numbers(rows, claim.column)
     if rows.empty:
         return UNMEASURED
     shown, refuted = _sides(claim, rows)
     needed = claim.stated / 100 if claim.kind == "share" else 1.0
     least = shown.mean()
     possible = 1 - refuted.mean()
-    word = "holds" if least >= needed else "fails" if possible < needed else OPEN
+    word = OPEN
+    if least >= needed:
+        word = "holds"
+    elif possible < needed:
+        word = "fails"
     left = (~shown & ~refuted).sum()
-    why = f"true of {shown.sum()} of {len(rows)}{f', open for {left}' if left else ''}"
-    last = rows.iloc[int(rows["high"].argmax())]
-    number = Estimate(last["value"], last["low"], last["high"])
-    if last["exact"]:
-        number = number._replace(low=np.nan, high=np.nan)
-    if claim.kind == "share":
-        why += f"; taken: at least {claim.stated:g}%"
-        number = Estimate(least, least, possible)
-    elif claim.kind != "no later":
-        largest = percent(last["value"])
-        if not last["exact"]:
-            largest += f" ({percent(last['low'])} to {percent(last['high'])})"
-        why = f"{largest} at most; {why}" if len(rows) > 1 else largest
+    counted = f"true of {shown.sum()} of {len(rows)}{f', open for {left}' if left else ''}"
+    largest = _largest(rows)
+    match claim.kind:
+        case "share":
+            number = Estimate(least, least, possible)
+            why = f"{counted}; taken: at least {claim.stated:g}%"
+        case "no later":
+            number = largest
+            why = counted
+        case _:
+            number = largest
+            why = f"{_told(largest)} at most; {counted}" if len(rows) > 1 else _told(largest)
     lacking = ", ".join(sorted(wanted - set(rows["of"])))
     if lacking and needed == 1 and word != "fails":
-        word = OPEN
-        why = f"nothing on {lacking}; {why}"
+        return Judgement.by(OPEN, f"nothing on {lacking}; {why}", number)
     return Judgement.by(word, why, number)
+
+
+def _with_numbers(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return the rows that have a number: columns ``value``, ``low`` and ``high``.
+
+    Without an interval it is ``exact``, and both ends are the number.
+    """
+    names = [column, f"{column}_low", f"{column}_high"]
+    numbers = rows.reindex(columns=names).set_axis(["value", "low", "high"], axis=1)
+    value = numbers["value"]
+    exact = numbers["low"].isna()
+    low, high = (numbers[end].fillna(value) for end in ("low", "high"))
+    return rows.assign(value=value, low=low, high=high, exact=exact).dropna(subset="value")
+
+
+def _largest(rows: pd.DataFrame) -> Estimate:
+    """Return the number that reaches highest; an exact one has no interval."""
+    row = rows.iloc[int(rows["high"].argmax())]
+    if row["exact"]:
+        return Estimate(row["value"], np.nan, np.nan)
+    return Estimate(row["value"], row["low"], row["high"])
+
+
+def _told(number: Estimate) -> str:
+    value = percent(number.value)
+    if np.isnan(number.low):
+        return value
+    return f"{value} ({percent(number.low)} to {percent(number.high)})"
 
 
 def _sides(claim: Any, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

@@ -16,7 +16,7 @@ from headsweep.sprint.methods import SPRINT
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.statistics.intervals import holm
 
-TESTED_AT_BUDGET = "order == 'ordered' and adjusted == adjusted"
+TESTED_AT_BUDGET = "order == 'ordered' and adjusted.notna()"
 """Rows of a frontier's differences that are tested: at one number of tokens."""
 
 

@@ -26,32 +26,55 @@ BASELINE, METHOD = "baseline", "full"
 TRAINED_ON = "trained_on"
 """The arm that makes as many steps as the method with all heads: what pruning is held against."""
 
-MEASUREMENTS = ["arm", "quantised", "tokens", "batch", "seconds", "parameters", "whole_parameters"]
-MEASUREMENTS += ["flops", "weight_bytes", "peak_bytes"]
+MEASUREMENT_COLUMNS = [
+    "arm",
+    "quantised",
+    "tokens",
+    "batch",
+    "seconds",
+    "parameters",
+    "whole_parameters",
+    "flops",
+    "weight_bytes",
+    "peak_bytes",
+]
 """Columns of speed and size, one row per arm, quantised or not, text length and batch size."""
-
-ARM_ACCURACY = ["n", "seeds", "accuracy", "sd", "low", "high", "lenient"]
-CHANGE = ["change", "change_low", "change_high"]
-AGAINST_TRAINED = ["change_trained", "change_trained_low", "change_trained_high"]
-ARM_ACCURACY += [*CHANGE, *AGAINST_TRAINED]
-"""Columns: examples; seeds; strict accuracy (mean over seeds), its standard deviation over seeds
-(empty for one) and its 95% interval; lenient accuracy; ``change``: difference from the baseline on
-the same seeds and examples, with its interval; ``change_trained``: likewise from `TRAINED_ON`, so
-that training longer is not taken for an effect of pruning. Below `LEAST` examples there are no
-intervals."""
 
 LEAST = 20
 """Examples below which no interval is given: resamples of a few are too narrow, of one alike."""
 
-SAVINGS = ["heads_removed", "heads", "parameters_removed", "parameters_at_most", "whole_removed"]
-SAVINGS += ["flops_removed", "speedup_at_most", "faster_small", "saved_small", "faster_large"]
-SAVINGS += ["saved_large", "weight_removed", "peak_removed"]
+CHANGE = ["change", "change_low", "change_high"]
+AGAINST_TRAINED = ["change_trained", "change_trained_low", "change_trained_high"]
+ARM_ACCURACY = [
+    "n",  # examples
+    "seeds",
+    "accuracy",  # strict, mean over seeds
+    "sd",  # of strict accuracy over seeds; empty for one
+    "low",
+    "high",
+    "lenient",
+    *CHANGE,  # from the baseline on the same seeds and examples
+    *AGAINST_TRAINED,  # from `TRAINED_ON`: training longer is not taken for an effect of pruning
+]
+"""Columns. Below `LEAST` examples there are no intervals."""
+
 TEST_TIME = ["test_time", "test_time_low", "test_time_high"]
-SAVINGS += TEST_TIME
-"""Columns: heads; the share of the encoder's parameters removed, and the removed heads' share by
-arithmetic; the share of the whole solver's; the share of FLOPs, and the speed-up if time were
-proportional to them; t0 / t1 - 1 and 1 - t1 / t0 of a pass at the smallest and the largest batch;
-the shares of bytes of weights and of peak memory; t1 / t0 of the whole test with its interval."""
+SAVINGS = [
+    "heads_removed",
+    "heads",
+    "parameters_removed",  # share of the encoder's
+    "parameters_at_most",  # the removed heads' share, by arithmetic
+    "whole_removed",  # share of the whole solver's parameters
+    "flops_removed",
+    "speedup_at_most",  # if time were proportional to FLOPs
+    "faster_small",  # t0 / t1 - 1 of a pass at the smallest batch
+    "saved_small",  # 1 - t1 / t0
+    "faster_large",  # likewise at the largest batch
+    "saved_large",
+    "weight_removed",  # share of the bytes of weights
+    "peak_removed",  # share of peak memory
+    *TEST_TIME,  # t1 / t0 of the whole test
+]
 
 _RESAMPLES = 2000
 
@@ -79,7 +102,7 @@ class Trial:
     histories: Mapping[str, Mapping[int, Mapping[str, Any]]]
     """By arm and seed: `headsweep.compression.rounds.History` as JSON."""
     measurements: pd.DataFrame
-    """Columns `MEASUREMENTS`."""
+    """Columns `MEASUREMENT_COLUMNS`."""
     seed: int = 0
     """Seed of the resamples."""
     papers_data: str | None = None
@@ -169,7 +192,7 @@ def read_trial(config: Config, compression: str) -> Trial:
             arm: {int(seed): history for seed, history in runs.items()}
             for arm, runs in read_json(file(paths.HISTORIES)).items()
         },
-        measurements=read_csv(file(paths.MEASUREMENTS), MEASUREMENTS),
+        measurements=read_csv(file(paths.MEASUREMENTS), MEASUREMENT_COLUMNS),
         seed=config.seed,
         papers_data=DATA.get(problems.dataset) if problems else None,
         papers_model=papers if problems else None,
@@ -182,17 +205,25 @@ def accuracy(
 ) -> dict[str, Any]:
     """Return the columns `ARM_ACCURACY` of an arm, compared with the unquantised baseline."""
     right = trial.right(arm, quantised, stratum)
+    seeds, examples = right.shape
+    mean, low, high = compared(trial, right)
 
     def against(other: str) -> tuple[float, float, float]:
-        beside = trial.right(other, stratum=stratum)
-        same = arm == other and not quantised
-        return compared(trial, right, beside.head(0) if same else beside)
+        if arm == other and not quantised:
+            return np.nan, np.nan, np.nan
+        return compared(trial, right, trial.right(other, stratum=stratum))
 
-    mean = compared(trial, right)
-    lenient = trial.tested(arm, quantised, stratum)["lenient"].mean()
-    measured = (*right.shape[::-1], mean[0], right.mean(axis=1).std(), *mean[1:], lenient)
-    changes = (*against(BASELINE), *against(TRAINED_ON))
-    return dict(zip(ARM_ACCURACY, (*measured, *changes), strict=True))
+    return {
+        "n": examples,
+        "seeds": seeds,
+        "accuracy": mean,
+        "sd": right.mean(axis=1).std(),
+        "low": low,
+        "high": high,
+        "lenient": trial.tested(arm, quantised, stratum)["lenient"].mean(),
+        **dict(zip(CHANGE, against(BASELINE), strict=True)),
+        **dict(zip(AGAINST_TRAINED, against(TRAINED_ON), strict=True)),
+    }
 
 
 def compared(
@@ -223,7 +254,8 @@ def savings(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
     """
     history = trial.first_history(arm)
     rows = trial.measurements
-    removed = history["heads"] - [history, *history["rounds"]][-1]["heads"]
+    left = history["rounds"][-1]["heads"] if history["rounds"] else history["heads"]
+    removed = history["heads"] - left
     columns = {"heads_removed": removed, "heads": history["heads"]}
     rows = rows[rows["tokens"].isin(rows["tokens"].head(1))].sort_values("batch")
     of_arm, of_baseline = (

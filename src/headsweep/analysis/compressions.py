@@ -30,12 +30,19 @@ from headsweep.analysis.compression_results import (
 from headsweep.analysis.facts import rows_of
 from headsweep.config.compression import NOTABLE, advised, is_narrow
 from headsweep.config.experiments import ARMS
+from headsweep.statistics import TAILS
 from headsweep.text import percent, points
 
 _ARM = ["compression", "subject", "data", "arm"]
 _SAME = ["published_accuracy", "published_change"]
-_CONDITION = ["published_model", *_SAME, "published_parameters", "published_parameters_at_most"]
-_CONDITION += ["published_speedup", "published_flops"]
+_CONDITION = [
+    "published_model",
+    *_SAME,
+    "published_parameters",
+    "published_parameters_at_most",
+    "published_speedup",
+    "published_flops",
+]
 _KNEE = ["knee", "knee_low", "knee_high"]
 _GAP = ["gap", "gap_low", "gap_high"]
 _SPEED = ["seconds", "faster", "flops_removed", "tokens_per_second", "cache_bytes"]
@@ -249,7 +256,7 @@ def knee(trial: Trial) -> dict[str, float]:
     seeds, examples, _ = changes.shape
     resampled = bootstrap(seeds, examples, trial.seed)
     kept = np.where(resampled.means(changes) >= -NOTABLE, ratios, 0).max(axis=-1)
-    low, high = np.quantile(kept, [0.025, 0.975], method="nearest")
+    low, high = np.quantile(kept, TAILS, method="nearest")
     reached = np.where(changes.mean(axis=(0, 1)) >= -NOTABLE, ratios, 0).max()
     return {"knee": float(reached), "knee_low": float(low), "knee_high": float(high)}
 

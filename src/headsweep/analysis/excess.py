@@ -15,14 +15,17 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from headsweep.statistics import LEVEL
-from headsweep.statistics.selection import heads_by_chance
+from headsweep.statistics import TAILS
+from headsweep.statistics.contested import heads_by_chance
+from headsweep.statistics.selection import fair_signs
 from headsweep.variants import BASE
 
 RESAMPLES = 2000
 
 Gains = Mapping[str, Sequence[Float[np.ndarray, "*draws heads"]]]
 """Gains of the heads of each layer, as fractions of the questions, by group of questions."""
+
+_DrawnGains = dict[str, Float[np.ndarray, "resamples heads"]]
 
 EASY, HARD = "easy", "hard"
 """MATH levels 1 and 2, and levels 4 and 5."""
@@ -42,9 +45,14 @@ class Excess(NamedTuple):
 
 
 def interval_around(value: float, null: Float[np.ndarray, " resamples"]) -> tuple[float, float]:
-    """Return the 95% interval around an excess, given its draws without an effect."""
-    tail = (1 - LEVEL) / 2
-    place = int(np.floor((len(null) + 1) * tail))  # so that the test is exact
+    """Return the 95% interval around an excess, given its draws without an effect.
+
+    Raises:
+        ValueError: there are fewer than 39 draws, which hold no 95%.
+    """
+    place = int(np.floor((len(null) + 1) * TAILS[0]))  # so that the test is exact
+    if not place:
+        raise ValueError(f"{len(null)} draws have no interval")
     ordered = np.sort(null)
     return float(value - ordered[-place]), float(value - ordered[place - 1])
 
@@ -107,43 +115,38 @@ def measured(
         resamples: draws without an effect of pruning.
         seed: of these draws.
     """
-    base = z[str(BASE)].to_numpy(np.float32)[:, None]
-    paired, others = (
-        z[[name for layer in names for name in layer]].to_numpy(np.float32) - base
-        for names in (heads, placebos)
-    )
+    base = z[[str(BASE)]].to_numpy(np.float32)
     cuts = np.cumsum([len(layer) for layer in heads])[:-1]
 
-    def layers(values: np.ndarray) -> list[np.ndarray]:
-        return np.split(values, cuts, axis=-1)
+    def differences(names: Sequence[Sequence[str]]) -> np.ndarray:
+        return z[[name for layer in names for name in layer]].to_numpy(np.float32) - base
 
-    def observed(differences: np.ndarray) -> Gains:
-        return {name: layers(differences[rows].mean(axis=0)) for name, rows in groups.items()}
+    def by_layer(gains: Mapping[str, np.ndarray]) -> Gains:
+        return {name: np.split(values, cuts, axis=-1) for name, values in gains.items()}
+
+    def observed(paired: np.ndarray) -> Gains:
+        return by_layer({name: paired[rows].mean(axis=0) for name, rows in groups.items()})
 
     draw = np.random.default_rng(seed)
-    gains = observed(paired)
-    if placebos:
-        swapped = _swapped(paired, others, groups, resamples, draw)
-        one, two = ({name: layers(part[at]) for name, part in swapped.items()} for at in (0, 1))
-        of_placebos = observed(others)
+    of_heads = differences(heads)
+    gains = observed(of_heads)
+    if not placebos:
+        flipped = by_layer(_flipped(of_heads, groups, resamples, draw))
+        blind = by_layer(_blind(of_heads, base, groups, resamples, draw))
         return [
-            _excess(
-                float(statistic(gains)),
-                float(statistic(of_placebos)),
-                statistic(one) - statistic(two),
-                "placebos",
-            )
+            _by_chance(float(statistic(gains)), [statistic(flipped), statistic(blind)])
             for statistic in statistics
         ]
-    nulls = [
-        {name: layers(part) for name, part in drawn.items()}
-        for drawn in (
-            _flipped(paired, groups, resamples, draw),
-            _blind(paired, base, groups, resamples, draw),
-        )
-    ]
+    of_placebos = differences(placebos)
+    placebo_gains = observed(of_placebos)
+    swapped, reverse = map(by_layer, _swapped(of_heads, of_placebos, groups, resamples, draw))
     return [
-        _by_chance(float(statistic(gains)), [statistic(null) for null in nulls])
+        _excess(
+            float(statistic(gains)),
+            float(statistic(placebo_gains)),
+            statistic(swapped) - statistic(reverse),
+            "placebos",
+        )
         for statistic in statistics
     ]
 
@@ -154,23 +157,25 @@ def _swapped(
     groups: Mapping[str, np.ndarray],
     resamples: int,
     draw: np.random.Generator,
-) -> dict[str, Float[np.ndarray, "2 resamples heads"]]:
+) -> tuple[_DrawnGains, _DrawnGains]:
     """Return gains where heads and placebos change places on random questions, and the reverse."""
-    swapped_gains = {}
+    swapped = {}
+    reverse = {}
     for name, rows in groups.items():
         shared = (heads[rows] + placebos[rows]).sum(axis=0) / 2
         apart = (heads[rows] - placebos[rows]) / 2
-        moved = _signs(draw, resamples, len(rows)) @ apart
-        swapped_gains[name] = np.stack([shared + moved, shared - moved]) / len(rows)
-    return swapped_gains
+        moved = fair_signs(draw, resamples, len(rows)) @ apart
+        swapped[name] = (shared + moved) / len(rows)
+        reverse[name] = (shared - moved) / len(rows)
+    return swapped, reverse
 
 
 def _flipped(
     paired: np.ndarray, groups: Mapping[str, np.ndarray], resamples: int, draw: np.random.Generator
-) -> dict[str, Float[np.ndarray, "resamples heads"]]:
+) -> _DrawnGains:
     """Return gains where each question is gained as likely as lost, by all heads together."""
     return {
-        name: _signs(draw, resamples, len(rows)) @ paired[rows] / len(rows)
+        name: fair_signs(draw, resamples, len(rows)) @ paired[rows] / len(rows)
         for name, rows in groups.items()
     }
 
@@ -181,7 +186,7 @@ def _blind(
     groups: Mapping[str, np.ndarray],
     resamples: int,
     draw: np.random.Generator,
-) -> dict[str, Float[np.ndarray, "resamples heads"]]:
+) -> _DrawnGains:
     """Return gains where the same changes meet the base model's answers in a random order."""
     gains = {}
     for name, rows in groups.items():
@@ -190,18 +195,13 @@ def _blind(
     return gains
 
 
-def _signs(draw: np.random.Generator, resamples: int, questions: int) -> np.ndarray:
-    """Return fair signs, 1 or -1; half integers and their sums are exact in float32."""
-    return draw.integers(0, 2, (resamples, questions), dtype=np.int8).astype(np.float32) * 2 - 1
-
-
 def printed(
     pairs: pd.DataFrame, gains: Gains, statistics: Sequence[Statistic], resamples: int, seed: int
 ) -> list[Excess]:
     """Return the excess of each statistic of printed ``gains`` over chance.
 
     The `pairs` say what is contested of them, as `headsweep.analysis.published` finds it; chance is
-    that of `headsweep.statistics.selection.heads_by_chance`.
+    that of `headsweep.statistics.contested.heads_by_chance`.
     """
     drawn: dict[str, list[np.ndarray]] = {}
     for pair, of_heads in heads_by_chance(pairs, resamples, seed):
@@ -211,7 +211,7 @@ def printed(
 
 def _by_chance(of_heads: float, nulls: Sequence[np.ndarray]) -> Excess:
     """Return the excess over the chance that reaches highest."""
-    highest = max(nulls, key=lambda null: np.quantile(null, (1 + LEVEL) / 2))
+    highest = max(nulls, key=lambda null: np.quantile(null, TAILS[1]))
     expected = float(highest.mean())
     return _excess(of_heads, expected, highest - expected, "chance")
 

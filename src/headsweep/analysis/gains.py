@@ -12,7 +12,6 @@ change. *Failures*: how heads that hurt fail.
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -51,42 +50,91 @@ from headsweep.variants import BASE, Variant
 OVERALL = "Overall"
 """Name of the group of all questions."""
 
-GAINS = ["by", "group", "layer", "n", "heads", "base", "gain", "median", "by_chance", "p", "q"]
-GAINS += ["placebo", "placebo_p", "placebo_q", "numeric", "numeric_p", "numeric_q"]
-GAINS += ["held_out", "low", "high"]
+GAINS = [
+    "by",
+    "group",
+    "layer",
+    "n",
+    "heads",
+    "base",  # accuracy of the base model
+    "gain",
+    "median",  # gain of the median head
+    "by_chance",
+    "p",
+    "q",
+    "placebo",  # noise placebos
+    "placebo_p",
+    "placebo_q",
+    "numeric",  # the base model decoded again
+    "numeric_p",
+    "numeric_q",
+    "held_out",
+    "low",  # of `held_out`
+    "high",
+]
 """Columns of the table of gains, as fractions of the questions and of the best head unless named
-otherwise. `base`: accuracy of the base model. `placebo`: noise placebos; `numeric`: the base model
-decoded again; each as many as heads, empty if the sweep has none."""
+otherwise. Of noise placebos and of the base model decoded again there are as many as heads; columns
+are empty if the sweep has none."""
 
-HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
-HEADS += ["p", "adjusted", "q", "shows", "band_low", "band_high", *UNCUT]
-HEADS += ["no_answer", "truncated", "fragile", "tokens"]
-"""Columns of the table of heads; base comes first, without a test. `adjusted`: p after Holm's
-correction over all heads; `q`: the false discovery rate, for exploring. `shows`: the smallest gain
+HEADS = [
+    "variant",
+    "layer",
+    "head",
+    "n",
+    "accuracy",
+    "gained",
+    "lost",
+    "gain",
+    "low",  # of the interval of this head alone
+    "high",
+    "p",
+    "adjusted",  # p after Holm's correction over all heads
+    "q",  # the false discovery rate, for exploring
+    "shows",  # the smallest gain that would show, see below
+    "band_low",  # of the interval for all heads at once (`headsweep.analysis.joint_tests`)
+    "band_high",
+    *UNCUT,
+    "no_answer",
+    "truncated",  # share of answers cut at the limit of tokens
+    "fragile",  # share of answers with a margin that rounding can reverse
+    "tokens",  # mean length of its answers, without the end of sequence
+]
+"""Columns of the table of heads; base comes first, without a test. `shows` is the smallest gain
 that the corrected test would show with probability 0.8 (`headsweep.statistics.power`), given how
-many outcomes the head changes. `low` to `high`: the interval of one head; `band_low` to
-`band_high`: that holds for all heads at once (`headsweep.analysis.joint_tests`). `truncated`: the
-share of answers cut at the limit of tokens, and the columns `headsweep.analysis.truncation.UNCUT`.
-`fragile`: the share of answers with a margin that rounding can reverse. `tokens`: the mean length
-of its answers, without the end of sequence."""
+many outcomes the head changes."""
 
-FAILURES = ["variant", "accuracy", "gain", "no_answer", "truncated", "loops", "tokens"]
-FAILURES += ["mode", "mode_share", "norm_share", "norm_rank"]
-"""Columns of the table of heads whose removal hurts; base comes first. `loops`: share of answers
-that end in a loop. `mode`: how most of the answers fail that base had right (`MODES`), and their
-share. `norm_share`: the head's share of the squared norm at the input of the output projection;
-`norm_rank`: its rank in the layer, 1 largest."""
+FAILURES = [
+    "variant",
+    "accuracy",
+    "gain",
+    "no_answer",
+    "truncated",
+    "loops",  # share of answers that end in a loop
+    "tokens",
+    "mode",  # how most of the answers fail that base had right (`MODES`)
+    "mode_share",
+    "norm_share",  # of the squared norm at the input of the output projection
+    "norm_rank",  # in the layer, 1 largest
+]
+"""Columns of the table of heads whose removal hurts; base comes first."""
 
 MODES = ("loop", "truncated", "no answer", "wrong answer")
 """How an answer fails; the first that applies: it ends in a loop, is cut off at the limit, has
 nothing to grade, or is wrong."""
 
-PLACEBOS = ["kind", "layer", "variants", "answers", "changed", "final", "outcome", "gain", "best"]
-PLACEBOS += ["norm"]
-"""Columns of the table of changes: the kind of variant (`headsweep.variants.FAMILIES`) and layer
-(null for numeric placebos); the number of variants and of their answers; the shares of answers that
-differ from the base model's in any token, in the final answer and in correctness; the mean and
-largest gain in accuracy over the base model; the mean norm of the output of a head, or of the noise
+PLACEBOS = [
+    "kind",  # of variant (`headsweep.variants.FAMILIES`)
+    "layer",  # null for numeric placebos
+    "variants",
+    "answers",
+    "changed",  # share of answers that differ from the base model's in any token
+    "final",  # in the final answer
+    "outcome",  # in correctness
+    "gain",  # in accuracy over the base model, mean
+    "best",  # largest
+    "norm",
+]
+"""Columns of the table of changes. ``norm``: the mean norm of the output of a head, or of the noise
 in its place, after the output projection: equal where they stand for the same heads."""
 
 _BOOTSTRAP = 4000  # resamples of questions for the intervals that hold for all heads at once
@@ -134,12 +182,20 @@ def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
     tables = []
     for by, group, part in groups_of(z):
         paired = over_base(part, names)
-        counts: dict[str, Any] = {"by": by, "group": group, "n": len(part)}
-        counts["correct"] = part[names].sum().to_numpy()
-        counts |= {"gained": (paired > 0).sum(axis=0), "lost": (paired < 0).sum(axis=0)}
-        counts["gain_low"], counts["gain_high"] = paired_interval(paired)
-        counts["p"] = mcnemar(paired)
-        tables.append(frame.assign(**counts))
+        gain_low, gain_high = paired_interval(paired)
+        tables.append(
+            frame.assign(
+                by=by,
+                group=group,
+                n=len(part),
+                correct=part[names].sum().to_numpy(),
+                gained=(paired > 0).sum(axis=0),
+                lost=(paired < 0).sum(axis=0),
+                gain_low=gain_low,
+                gain_high=gain_high,
+                p=mcnemar(paired),
+            )
+        )
     table = pd.concat(tables, ignore_index=True)
     base = table["variant"] == str(BASE)
     table.loc[base, ["gain_low", "gain_high", "p"]] = np.nan
@@ -228,7 +284,7 @@ def head_tests(
 def _of_all_heads(
     z: pd.DataFrame, graded: pd.DataFrame, pruned: Sequence[Variant], seed: int
 ) -> pd.DataFrame:
-    """Return what holds for all heads at once (`headsweep.analysis.joint_tests.JOINT`), and what
+    """Return what holds for all heads at once (`headsweep.analysis.joint_tests.tested`), and what
     cut answers could decide.
     """
     names = list(map(str, pruned))
@@ -279,9 +335,18 @@ def _gains(
         for layer, names in layers.items():
             paired = over_base(part, names)
             best = best_gain(paired, ~hurts[layer], RESAMPLES, seed)
-            row = {"by": by, "group": group, "layer": layer, "n": len(part), "heads": len(names)}
-            row |= {"base": part[str(BASE)].mean(), "median": np.median(paired.mean(axis=0))}
-            row |= {"gain": best.gain, "by_chance": best.expected, "p": best.p}
+            row = {
+                "by": by,
+                "group": group,
+                "layer": layer,
+                "n": len(part),
+                "heads": len(names),
+                "base": part[str(BASE)].mean(),
+                "median": np.median(paired.mean(axis=0)),
+                "gain": best.gain,
+                "by_chance": best.expected,
+                "p": best.p,
+            }
             for kind, of_layer in others.items():
                 if len(of_layer.get(layer, ())) == len(names):  # fair: as many as heads
                     other = over_base(part, of_layer[layer])
@@ -367,13 +432,19 @@ def changes(
         members = list(grouped)
         names = list(map(str, members))
         gains = correct[names].mean() - correct[base].mean()
-        row = {"kind": kind, "layer": layer, "variants": len(names)}
-        row |= {"answers": len(names) * len(group), "gain": gains.mean(), "best": gains.max()}
         others = (_tokens(answers[name]).map(tuple) for name in names)
         pairs = (tokens.align(other, join="inner") for other in others)
-        row["changed"] = np.mean([before.ne(after).mean() for before, after in pairs])
-        row["final"] = np.mean(group[names].ne(group[base], axis=0))
-        row["outcome"] = np.mean(correct[names].ne(correct[base], axis=0))
+        row = {
+            "kind": kind,
+            "layer": layer,
+            "variants": len(names),
+            "answers": len(names) * len(group),
+            "changed": np.mean([before.ne(after).mean() for before, after in pairs]),
+            "final": np.mean(group[names].ne(group[base], axis=0)),
+            "outcome": np.mean(correct[names].ne(correct[base], axis=0)),
+            "gain": gains.mean(),
+            "best": gains.max(),
+        }
         if kind in ("head", "noise"):
             places = [(member.layer, member.head) for member in members]
             row["norm"] = norms.loc[places][f"{kind}_norm".replace("head", "output")].mean()

@@ -13,13 +13,12 @@ from jaxtyping import Int
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.statistics.intervals import holm, mcnemar, paired_interval
 
-JOINT = ["adjusted", "band_low", "band_high"]
-"""Columns: the exact McNemar test's p after Holm's correction over all heads; the 95% interval of
-the gain that holds for all heads at once."""
-
 
 def tested(differences: Int[np.ndarray, "questions heads"], wider: float) -> pd.DataFrame:
-    """Return columns `JOINT`, a row for each head.
+    """Return what holds for all heads at once, a row for each head.
+
+    ``adjusted`` is the exact McNemar test's p after Holm's correction over all heads, ``band_low``
+    to ``band_high`` the 95% interval of the gain that holds for all heads at once.
 
     Args:
         differences: of heads to base.
@@ -29,12 +28,17 @@ def tested(differences: Int[np.ndarray, "questions heads"], wider: float) -> pd.
     low, high = paired_interval(differences)
     middle = (low + high) / 2
     half = (high - low) / 2 * wider
-    ends = {"band_low": np.maximum(middle - half, -1.0), "band_high": np.minimum(middle + half, 1)}
-    return pd.DataFrame({"adjusted": holm(mcnemar(differences)), **ends})
+    return pd.DataFrame(
+        {
+            "adjusted": holm(mcnemar(differences)),
+            "band_low": np.maximum(middle - half, -1.0),
+            "band_high": np.minimum(middle + half, 1),
+        }
+    )
 
 
 def passes(heads: pd.DataFrame, sign: int) -> "pd.Series[bool]":
-    """Return which heads, with columns `JOINT`, are shown to gain (1) or to lose (-1).
+    """Return which heads, with the columns of `tested`, are shown to gain (1) or to lose (-1).
 
     The test and the band must both say so. The base model, without a test, does not pass.
     """

@@ -156,8 +156,7 @@ def of_sweep(cells: pd.DataFrame, sweep: str, prompt: str, grading: str) -> str:
             wide = wide.reindex(columns=block.sort_index()["group"].unique(), level=1)
             heads = ["No Prune" if head < 0 else head for head in wide.index]
             rows = [
-                [head, *of_layer]
-                for head, of_layer in zip(heads, wide["text"].to_numpy(), strict=True)
+                [head, *texts] for head, texts in zip(heads, wide["text"].to_numpy(), strict=True)
             ]
             best = (wide["accuracy"] == wide["accuracy"].max()).to_numpy(bool)
             bold = np.column_stack([np.zeros(len(rows), bool), best])

@@ -34,7 +34,7 @@ def seen(heads: Source) -> Sentence:
 def needed(heads: Source, sweep_title: str) -> Sentence:
     """Say how many questions would show a small gain of a sweep's median head.
 
-    Heads are rows of pruned ones, as of `seen`; `of` is the title of their sweep.
+    Heads are rows of pruned ones, as of `seen`; the title is that of their sweep.
     """
     rows = heads.rows
     changed = float(((rows["gained"] + rows["lost"]) / rows["n"]).median())

@@ -17,17 +17,17 @@ from headsweep.analysis.facts import read_csv
 from headsweep.analysis.gains import OVERALL
 from headsweep.config import Config, Model
 from headsweep.planning.batches import pool
-from headsweep.statistics import LEVEL
+from headsweep.statistics import LEVEL, TAILS
+from headsweep.statistics.contested import gains_by_chance
 from headsweep.statistics.intervals import unpaired_difference, wilson
 from headsweep.statistics.luck import of_table
-from headsweep.statistics.selection import gains_by_chance
 
 HEAD_PRUNING = "sprint_head_pruning.csv"
 FIGURE_5 = "sprint_figure5.csv"
 CONDITIONS = tuple(f"compression_table{number}.csv" for number in (1, 2, 3, 4))
-CLAIMS = {"SPRINT": "sprint_claims.csv", "compression": "compression_claims.csv"}
+CLAIM_FILES = {"SPRINT": "sprint_claims.csv", "compression": "compression_claims.csv"}
 """File of the claims of each paper."""
-FILES = (HEAD_PRUNING, FIGURE_5, *CONDITIONS, *CLAIMS.values())
+FILES = (HEAD_PRUNING, FIGURE_5, *CONDITIONS, *CLAIM_FILES.values())
 """The files of published numbers that are read."""
 
 EXHIBITS = {
@@ -58,8 +58,12 @@ SIZES = {
 DATA = {"math23k": "Math23k", "asdiv_a": "ASDiv-A"}
 """The second paper's names of its data."""
 
-ENCODER_NAMES = dict.fromkeys(("roberta-base", "chinese-roberta-wwm-ext"), "ATHENA-base")
-ENCODER_NAMES |= dict.fromkeys(("roberta-large", "chinese-roberta-wwm-ext-large"), "ATHENA-large")
+ENCODER_NAMES = {
+    "roberta-base": "ATHENA-base",
+    "chinese-roberta-wwm-ext": "ATHENA-base",
+    "roberta-large": "ATHENA-large",
+    "chinese-roberta-wwm-ext-large": "ATHENA-large",
+}
 """Encoders of the published solvers, by the last part of their name on the hub."""
 
 LEGIBLE = 0.5
@@ -68,8 +72,8 @@ LEGIBLE = 0.5
 _RESAMPLES = 4000
 _TOLERANCE = 1e-9  # of gains, which are quotients of whole numbers
 
-BESIDE = ["published_n", "published_correct", "published", "exhibit"]
-BESIDE += ["difference", "difference_low", "difference_high"]
+_PUBLISHED = ["published_n", "published_correct", "published", "exhibit"]
+BESIDE = [*_PUBLISHED, "difference", "difference_low", "difference_high"]
 """Columns of published numbers beside a cell, null where none is legible: questions, right answers,
 accuracy and place; and the measured accuracy minus the published one, with its interval."""
 
@@ -193,15 +197,19 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
             within = (pairs["exhibit"] == exhibit).to_numpy()
             medians = np.median(best[:, within], axis=1)
             lucky = (best > most)[:, within]
-            low, high = np.quantile(medians, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-            row = {"exhibit": exhibit, "model": model, "pairs": len(of_exhibit)}
-            row |= {
+            low, high = np.quantile(medians, TAILS)
+            row = {
+                "exhibit": exhibit,
+                "model": model,
+                "pairs": len(of_exhibit),
                 "gain": of_exhibit["gain"].median(),
                 "by_chance": medians.mean(),
                 "chance_low": low,
+                "chance_high": high,
+                **_counted(of_exhibit["beyond"].sum(), lucky.sum(axis=1)),
+                "median_head": of_exhibit["median_head"].mean(),
             }
-            row |= {"chance_high": high, **_counted(of_exhibit["beyond"].sum(), lucky.sum(axis=1))}
-            rows.append({**row, "median_head": of_exhibit["median_head"].mean()})
+            rows.append(row)
     all_pairs = pd.concat(parts, ignore_index=True)
     whole = {"pairs": len(all_pairs), **_counted(all_pairs["beyond"].sum(), total)}
     return {"pairs": all_pairs, "sprint": pd.DataFrame(rows), "total": pd.DataFrame([whole])}
@@ -209,9 +217,12 @@ def audit(table: pd.DataFrame, seed: int) -> dict[str, pd.DataFrame]:
 
 def _counted(beyond: float, lucky: np.ndarray) -> dict[str, float]:
     """Return how many gains are beyond chance, and how many resamples without an effect have."""
-    p = (1 + (lucky >= beyond).sum()) / (1 + len(lucky))
-    counts = {"beyond": beyond, "luck": lucky.mean(), "p": p}
-    return counts | {"luck_high": np.quantile(lucky, LEVEL, method="higher")}
+    return {
+        "beyond": beyond,
+        "luck": lucky.mean(),
+        "p": (1 + (lucky >= beyond).sum()) / (1 + len(lucky)),
+        "luck_high": np.quantile(lucky, LEVEL, method="higher"),
+    }
 
 
 def pairs_of(part: pd.DataFrame) -> pd.DataFrame:
@@ -323,11 +334,15 @@ def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.
     base = table[table["head"].isna()].assign(layer=None).astype({"layer": "Int64"})
     base = base[base.groupby("group")["published"].transform("nunique") == 1]
     table = pd.concat([table.dropna(subset="head"), base.drop_duplicates("group")])
-    joined = cells.merge(table[[*keys, *BESIDE[:4]]], on=keys, how="left", validate="one_to_one")
-    first, n, right, *mine = (
-        joined[name].to_numpy(float, na_value=np.nan)
-        for name in ("published", "published_n", "published_correct", "accuracy", "correct", "n")
-    )
+    joined = cells.merge(table[[*keys, *_PUBLISHED]], on=keys, how="left", validate="one_to_one")
+
+    def numbers(column: str) -> np.ndarray:
+        return joined[column].to_numpy(float, na_value=np.nan)
+
+    printed = numbers("published")
+    measured = numbers("accuracy")
     with np.errstate(invalid="ignore"):
-        low, high = unpaired_difference(first, wilson(right, n), mine[0], wilson(*mine[1:]))
-    return joined.assign(difference=mine[0] - first, difference_low=low, difference_high=high)
+        printed_ends = wilson(numbers("published_correct"), numbers("published_n"))
+        measured_ends = wilson(numbers("correct"), numbers("n"))
+        low, high = unpaired_difference(printed, printed_ends, measured, measured_ends)
+    return joined.assign(difference=measured - printed, difference_low=low, difference_high=high)

@@ -40,8 +40,20 @@ from headsweep.statistics.selection import (
 _BOOTSTRAP = 4000  # resamples of questions
 _SEED = 0  # of resamples, sign patterns and halves: equal answers give equal tables
 
-_PAIRS = ["first", "second", "n", "gained", "lost", "difference", "low", "high", "p", "holm"]
-_PAIRS += ["test", "shows"]
+_PAIRS = [
+    "first",
+    "second",
+    "n",
+    "gained",
+    "lost",
+    "difference",
+    "low",
+    "high",
+    "p",
+    "holm",
+    "test",
+    "shows",
+]
 
 EXACT, OF_INTERVAL = "McNemar", "paired"
 """Names of the tests."""
@@ -152,9 +164,17 @@ def _best(systems: Mapping[str, Answered]) -> pd.DataFrame:
     right = {name: answers.correct.mean(axis=1) for name, answers in systems.items()}
     leads = np.stack([right[name] - right[baseline] for name in others], axis=1)
     luck = best_gain(leads, ~surely_hurts(leads), RESAMPLES, _SEED)
-    row = {"baseline": baseline, "others": len(others), "best": others[leads.mean(axis=0).argmax()]}
-    row |= {"gain": luck.gain, "by_chance": luck.expected, "p": luck.p}
-    row |= dict.fromkeys(("held_out", "low", "high"), np.nan)
+    row = {
+        "baseline": baseline,
+        "others": len(others),
+        "best": others[leads.mean(axis=0).argmax()],
+        "gain": luck.gain,
+        "by_chance": luck.expected,
+        "p": luck.p,
+        "held_out": np.nan,
+        "low": np.nan,
+        "high": np.nan,
+    }
     if len(leads) >= FEWEST:
         held = held_out_gain(leads, np.zeros(len(leads), dtype=int), SPLITS, _SEED)
         row |= {"held_out": held.gain, "low": held.low, "high": held.high}

@@ -51,16 +51,24 @@ def without_truncated(
         of_heads: likewise of the heads.
         wider: as of `headsweep.analysis.joint_tests.tested`.
     """
-    by_cut = np.where(differences > 0, of_base, (differences < 0) & of_heads)
-    kept = np.where(by_cut, 0, differences)
+    gained_by_cut = (differences > 0) & of_base
+    lost_by_cut = (differences < 0) & of_heads
+    kept = np.where(gained_by_cut | lost_by_cut, 0, differences)
+    kept_gain = kept.mean(axis=0)
     low, _ = paired_interval(differences)
     kept_low, kept_high = paired_interval(kept)
     gained = differences.mean(axis=0) > 0
-    passed, still_passed = (passes(tested(each, wider), 1) for each in (differences, kept))
-    no_longer = (kept.mean(axis=0) <= 0) | ((low > 0) & (kept_low <= 0)) | (passed & ~still_passed)
-    decides = gained & no_longer
-    columns = (kept.mean(axis=0), kept_low, kept_high, decides)
-    return pd.DataFrame(dict(zip(UNCUT, columns, strict=True)))
+    turns_sign = kept_gain <= 0
+    covers_zero = (low > 0) & (kept_low <= 0)
+    fails_test = passes(tested(differences, wider), 1) & ~passes(tested(kept, wider), 1)
+    return pd.DataFrame(
+        {
+            "uncut_gain": kept_gain,
+            "uncut_low": kept_low,
+            "uncut_high": kept_high,
+            "cut_decides": gained & (turns_sign | covers_zero | fails_test),
+        }
+    )
 
 
 def note(cells: pd.DataFrame) -> str:

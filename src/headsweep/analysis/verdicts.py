@@ -167,7 +167,7 @@ def _foretells(config: Config, name: str) -> Sentence:
     sampled = table.where(outcome=outcomes.LIKELIHOOD)
     looked_at = [outcomes.PREFERENCE, outcomes.LIKELIHOOD] if sampled else [outcomes.SOLUTIONS]
     for outcome in looked_at:
-        row = table.where(outcome=outcome).query("low == low")
+        row = table.where(outcome=outcome).query("low.notna()")
         if row and _ranks(row, len(looked_at)):
             correlation = Cell("correlation", "ratio")
             parts.append(row.say("{outcome} {correlation}", correlation=correlation))
@@ -176,7 +176,7 @@ def _foretells(config: Config, name: str) -> Sentence:
         return Sentence(
             "The map ranks gains (ρ): {ranks}.", ranks=joined if len(parts) > 1 else parts[0]
         )
-    ranked = table.query("low == low")
+    ranked = table.query("low.notna()")
     return Sentence("That it ranks gains is not shown." if ranked else "")
 
 
@@ -205,8 +205,13 @@ def _sampling(config: Config) -> Iterator[ReportVerdict]:
     )
     reported = together.reported
     section = config.selectors[reported.entry]
-    names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
-    questions = Source.read(config, tables.ACCURACY, **names)
+    questions = Source.read(
+        config,
+        tables.ACCURACY,
+        model=section.model,
+        decoding=section.decoding,
+        questions=section.test,
+    )
     against = reported.row.first["method"].removeprefix("sampling ").replace("=", " = ")
     if reported.picked_of > 1:
         against += f", best of {reported.picked_of}, picked afterwards"

@@ -41,8 +41,15 @@ _COVERED = {
 }
 
 _MARKS = 8  # of a family's curve, about
-_COLORS: dict[Hue, str] = {"blue": BLUE, "orange": ORANGE[1], "grey": MUTED, "ink": INK}
-_COLORS |= {"vermillion": VERMILLION, "green": GREEN, "purple": PURPLE}
+_COLORS: dict[Hue, str] = {
+    "blue": BLUE,
+    "orange": ORANGE[1],
+    "grey": MUTED,
+    "ink": INK,
+    "vermillion": VERMILLION,
+    "green": GREEN,
+    "purple": PURPLE,
+}
 _OUTCOMES = {"pass": ("any answer right", "-", "o"), "majority": ("vote right", (0, (4, 1.5)), "s")}
 
 
@@ -129,10 +136,15 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     left, right = image.subplots(1, 2, width_ratios=(1.5, 1))
     for family, curve in ordered.groupby("family", sort=False):
         bold = family == "head"
-        look: dict[str, Any] = {"color": colors[str(family)], "zorder": 4 if bold else 2}
-        look["linewidth"] = 1.8 if bold else 1.2
-        look |= {"marker": looks[str(family)].mark, "markersize": 4.5, "clip_on": False}
-        look["markevery"] = max(1, len(curve) // _MARKS)
+        look: dict[str, Any] = {
+            "color": colors[str(family)],
+            "zorder": 4 if bold else 2,
+            "linewidth": 1.8 if bold else 1.2,
+            "marker": looks[str(family)].mark,
+            "markersize": 4.5,
+            "clip_on": False,
+            "markevery": max(1, len(curve) // _MARKS),
+        }
         for outcome, (_, dashes, _) in _OUTCOMES.items():
             left.plot(curve["answers"], 100 * curve[outcome], linestyle=dashes, **look)
     for words, dashes, _ in _OUTCOMES.values():
@@ -192,11 +204,17 @@ def _name_curves(
     places = spaced((ends.to_numpy() - low) / (high - low), 0.058)
     for (name, value), place in zip(ends.items(), places, strict=True):
         color = colors[str(name)]
-        look: dict[str, Any] = {"color": color, "va": "center", "fontsize": 7.2}
-        look["fontweight"] = "bold" if name == bold else "normal"
-        leader = {"arrowstyle": "-", "color": color, "lw": 0.5, "shrinkA": 1, "shrinkB": 0}
-        look |= {"xytext": (1.06, place), "textcoords": "axes fraction", "arrowprops": leader}
-        axes.annotate(titles[str(name)], (at[name], value), **look)
+        axes.annotate(
+            titles[str(name)],
+            (at[name], value),
+            xytext=(1.06, place),
+            textcoords="axes fraction",
+            color=color,
+            va="center",
+            fontsize=7.2,
+            fontweight="bold" if name == bold else "normal",
+            arrowprops={"arrowstyle": "-", "color": color, "lw": 0.5, "shrinkA": 1, "shrinkB": 0},
+        )
 
 
 def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:

@@ -158,7 +158,14 @@ def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) 
     middle = float(np.median(values))
     right = x + 0.5 * width
     axes.hlines(middle, x - 0.5 * width, right, color=INK, linewidth=1.6, zorder=4)
-    look: dict[str, Any] = {"xytext": (1.5, 0), "textcoords": "offset points", "va": "center"}
-    look |= {"fontsize": 7, "fontweight": "bold", "zorder": 5}
-    halo = [withStroke(linewidth=2.5, foreground=SURFACE)]
-    axes.annotate(points(middle / 100), (right, middle), path_effects=halo, **look)
+    axes.annotate(
+        points(middle / 100),
+        (right, middle),
+        xytext=(1.5, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=7,
+        fontweight="bold",
+        zorder=5,
+        path_effects=[withStroke(linewidth=2.5, foreground=SURFACE)],
+    )

@@ -131,8 +131,13 @@ def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
         f"Map of agreement. The median pair of heads has the same outcome on {middle['agreement']} "
         f"of the questions. {high} agrees most with the base model, {low} least."
     )
-    facts = {"n": len(z), "heads": len(variants) - 1, "median": middle["agreement"]}
-    facts |= {"chance": middle["by_chance"], "error": percent(math.sqrt(0.25 / len(z)))}
+    facts = {
+        "n": len(z),
+        "heads": len(variants) - 1,
+        "median": middle["agreement"],
+        "chance": middle["by_chance"],
+        "error": percent(math.sqrt(0.25 / len(z))),
+    }
     return Figure(image, alt, pairs, facts)
 
 

@@ -22,7 +22,7 @@ from functools import cache
 from typing import NamedTuple
 
 from headsweep.config import Config, Model, Questions, Study
-from headsweep.config.compression import Compression, Training
+from headsweep.config.compression import Compression, Training, unit_size
 from headsweep.errors import HeadsweepError
 from headsweep.planning.batches import PlannedBatch, expand
 from headsweep.planning.cards import Card
@@ -261,9 +261,8 @@ def training_seconds(
     if settings.rounds:
         seconds += _fit_seconds(config, study, _recipe(config, study, settings), card)
     if settings.ratio:
-        removals = settings.rounds if settings.schedule == "rounds" else 1
-        passes = _scoring_passes(config, study, settings)
-        seconds += removals * passes * _text_seconds(config, study, card)
+        passes = _scorings(config, study, settings) * _scoring_passes(config, study, settings)
+        seconds += passes * _text_seconds(config, study, card)
     return seconds
 
 
@@ -298,6 +297,24 @@ def arm_test_seconds(config: Config, study: Study, card: Card) -> float:
     if partition.protocol == "random":
         share = partition.ratios[-1] / sum(partition.ratios)
     return _SOLVING * share * texts * _text_seconds(config, study, card)
+
+
+def _scorings(config: Config, study: Study, settings: Compression) -> int:
+    """Return how often an arm's heads are scored: before each removal."""
+    if settings.scratch:
+        return 0  # its heads are another arm's
+    match settings.schedule:
+        case "one_shot":
+            return 1
+        case "rounds":
+            return settings.rounds
+        case "literal":  # one unit at a time
+            shape = shape_of(config, study)
+            kv_heads = shape.heads
+            if study.model is not None:
+                kv_heads = config.models[study.model].kv_heads
+            unit = unit_size(shape.heads, kv_heads, settings.importance.unit)
+            return int(settings.ratio * shape.layers * shape.heads / unit + 1e-9)
 
 
 def _scoring_passes(config: Config, study: Study, settings: Compression) -> int:

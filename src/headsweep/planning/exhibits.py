@@ -249,8 +249,12 @@ class RunFiles:
                 return [fill(paths.MAP, map=name, table="heads")]
             case "points":
                 selector = self.config.selectors[name]
-                names = {"decoding": selector.decoding, "questions": selector.test}
-                z = fill(ACCURACY, model=selector.model, **names)
+                z = fill(
+                    ACCURACY,
+                    model=selector.model,
+                    decoding=selector.decoding,
+                    questions=selector.test,
+                )
                 return [fill(POSITIONS, selector=name), z]
             case "trial":
                 return self.study_files(name)

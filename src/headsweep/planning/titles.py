@@ -10,9 +10,16 @@ from headsweep.config.experiments import Sweep, TopHeads
 from headsweep.errors import ConfigError
 from headsweep.text import short
 
-_KNOWN = {"math500": "MATH-500", "math_train": "MATH", "gsm8k": "GSM8K", "math23k": "Math23k"}
-_KNOWN |= {"generated_math": "MATH-like", "generated_gsm8k": "GSM8K-like"}
-_KNOWN |= {"generated": "Word problems", "asdiv_a": "ASDiv-A"}
+_KNOWN = {
+    "math500": "MATH-500",
+    "math_train": "MATH",
+    "gsm8k": "GSM8K",
+    "math23k": "Math23k",
+    "generated_math": "MATH-like",
+    "generated_gsm8k": "GSM8K-like",
+    "generated": "Word problems",
+    "asdiv_a": "ASDiv-A",
+}
 _RULES = {"default": "default", "authors": "authors'"}
 
 _SUBJECTS = ("model", "solver", "questions")

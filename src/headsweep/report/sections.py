@@ -26,8 +26,15 @@ from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import CURVES
 
-_CLASSES: dict[Hue, str] = {"blue": "s0", "orange": "s1", "purple": "s3", "vermillion": "s4"}
-_CLASSES |= {"green": "s5", "grey": "grey", "ink": "ink"}
+_CLASSES: dict[Hue, str] = {
+    "blue": "s0",
+    "orange": "s1",
+    "purple": "s3",
+    "vermillion": "s4",
+    "green": "s5",
+    "grey": "grey",
+    "ink": "ink",
+}
 """The style sheet's class of each hue."""
 _OUTCOMES = {
     "pass": "Solved by any of N answers (%)",
@@ -99,9 +106,9 @@ def luck(config: Config, section: Section) -> None:
         gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
         by_subject = gains.where(by="subject")
         chosen = by_subject or gains.where(by="overall")
-        tested = chosen.query("heads > 1 and by_chance == by_chance")
+        tested = chosen.query("heads > 1 and by_chance.notna()")
         heads = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
-        pruned = heads.query("p == p")  # all but the base model
+        pruned = heads.query("p.notna()")  # all but the base model
         real = tested.query(f"q < {SIGNIFICANCE}")
         passed = "have q below 0.05"
         if not by_subject:

@@ -5,3 +5,6 @@ SIGNIFICANCE = 0.05
 
 LEVEL = 1 - SIGNIFICANCE
 """Confidence level of all intervals."""
+
+TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+"""Probabilities at the ends of an interval."""

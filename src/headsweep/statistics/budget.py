@@ -47,10 +47,10 @@ def at_budgets(
             continue
         allowed_tokens = budget * base.mean()
         n = min(int(np.searchsorted(spent, allowed_tokens, side="right")) - 1, len(spent) - 2)
-        if n < 0:  # a curve of one point
-            interpolated[:, place] = values[:, 0]
+        width = spent[n + 1] - spent[n] if n >= 0 else 0.0
+        if not width:  # the curve ends: it is one point, or its last answers have no tokens
+            interpolated[:, place] = values[:, -1]
             continue
-        width = spent[n + 1] - spent[n]
         share = (allowed_tokens - spent[n]) / width
         slope = (mean[n + 1] - mean[n]) / width
         reached = (1 - share) * values[:, n] + share * values[:, n + 1]

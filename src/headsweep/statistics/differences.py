@@ -32,12 +32,16 @@ Outcomes = Sequence[Sequence[Float[np.ndarray, "questions columns"]]]
 then subsamples), and by seed. A method that no training question or seed changes has a single one,
 which is held against each of the other method's."""
 
-MEASURES = ["difference", "low", "high", "p", "by_questions", "by_draw", "by_seed"]
-MEASURES += ["freedom"]
-"""The mean difference; its 95% interval; the two-sided p-value; its standard errors that come from
-the choice of questions, the draw of training questions and the seeds, NaN where these were not
-varied; and the degrees of freedom of Student's quantile in interval and test, infinite for the
-normal one."""
+MEASURES = [
+    "difference",  # mean
+    "low",
+    "high",
+    "p",  # two-sided
+    "by_questions",  # standard error that comes from the choice of questions
+    "by_draw",  # from the draw of training questions; NaN where it was not varied
+    "by_seed",  # from the seeds, likewise
+    "freedom",  # degrees, of Student's quantile in interval and test; infinite for the normal one
+]
 
 
 def largest_n(outcomes: Outcomes) -> int:

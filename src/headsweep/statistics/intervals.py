@@ -12,19 +12,18 @@ are crossed: an outcome is the sum of an effect of its seed, an effect of its ex
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Real
 from scipy.special import bdtr, ndtri, stdtr, stdtrit
 
-from headsweep.statistics import LEVEL
+from headsweep.statistics import LEVEL, TAILS
 
 Values = Float[np.ndarray, "*shape"]
 Interval = tuple[Values, Values]
 """Lower and upper ends."""
 
-_TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2  # probabilities at the ends of an interval
 _DECIMALS = 12
 """Decimals of an interval's ends. Sums that cancel leave a residue of either sign in the last
 digits, and conclusions depend on whether an interval ends at zero or below."""
@@ -36,6 +35,11 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
+
+
+def half_width(error: Values | float, freedom: Values | float | int) -> Any:
+    """Return half of an interval: Student's quantile, times the standard error."""
+    return stdtrit(freedom, TAILS[1]) * error
 
 
 def paired_interval(
@@ -56,7 +60,7 @@ def paired_interval(
             freedom of their sum (Satterthwaite 1946).
     """
     mean, error, freedom = _estimated(differences, components)
-    half = stdtrit(freedom, _TAILS[1]) * error
+    half = half_width(error, freedom)
     return np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0)
 
 
@@ -125,7 +129,7 @@ def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
 
 def wilson(correct: Real[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"]) -> Interval:
     """Return Wilson's score interval (1927) of each share of `correct` among `n` > 0 questions."""
-    z = ndtri(_TAILS[1])
+    z = ndtri(TAILS[1])
     share = correct / n
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
@@ -165,13 +169,14 @@ def ratio_of_sums(
     total = float(denominators.sum())
     ratio = float(numerators.sum()) / total
     squares = float(np.square(numerators - ratio * denominators).sum())
-    half = float(stdtrit(count - 1, _TAILS[1])) * math.sqrt(count / (count - 1) * squares) / total
+    error = math.sqrt(count / (count - 1) * squares)  # of the sum of the numerators
+    half = float(half_width(error, count - 1)) / total
     return Estimate(ratio, ratio - half, ratio + half)
 
 
 def interval_of(means: Float[np.ndarray, " resamples *columns"]) -> Interval:
     """Return each column's percentile interval."""
-    ends = np.quantile(means, _TAILS, axis=0)
+    ends = np.quantile(means, TAILS, axis=0)
     low, high = np.round(ends, _DECIMALS) + 0.0  # turns -0.0 into 0.0
     return low, high
 
@@ -220,7 +225,7 @@ def simultaneous(
     if differences.shape[1] == 1 or not varies.any():
         return 1.0
     deviation = np.abs(bootstrap.means(differences[:, varies]) - centre[varies]) / error[varies]
-    return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri(_TAILS[1])))
+    return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri(TAILS[1])))
 
 
 def share_interval(
@@ -276,5 +281,5 @@ def _scale(values: Float[np.ndarray, "seeds examples *columns"]) -> Float[np.nda
     effects = by_seed.var(axis=0, ddof=1) - (chance**2).sum(axis=(0, 1)) / freedom / examples
     seen = by_seed.var(axis=0)
     share = np.divide(effects.clip(0), seen, out=np.zeros_like(seen), where=seen > 0)
-    few = stdtrit(seeds - 1, _TAILS[1]) / ndtri(_TAILS[1])
+    few = stdtrit(seeds - 1, TAILS[1]) / ndtri(TAILS[1])
     return few * np.sqrt(share)

@@ -1,6 +1,6 @@
 """The luck of the best of many tries, exactly.
 
-Chance is that of `headsweep.statistics.selection.heads_by_chance`: base and tries agree on all but
+Chance is that of `headsweep.statistics.contested.heads_by_chance`: base and tries agree on all but
 the contested questions, and each answers a contested one right with probability 1/2. With m of
 them, base has B and try k has X_k right, all Binomial(m, 1/2) and independent; the best of K gains
 max X_k − B questions. So P(best gain ≤ d) = Σ_b P(B = b) F(b + d)^K, where F is the distribution of
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from scipy.special import bdtr
 
 from headsweep.statistics import LEVEL
-from headsweep.statistics.selection import contested
+from headsweep.statistics.contested import noise_share
 
 _UNLIKELY = 1e-16  # counts of the base that add nothing
 _TOLERANCE = 1e-9  # of gains, which are quotients of whole numbers, and of their probabilities
@@ -91,7 +91,7 @@ def of_table(
     """Return the best gain of each group of questions, and what luck alone would give.
 
     How many questions are contested follows from the spread between tries
-    (`headsweep.statistics.selection.contested`). Tries that clearly hurt are no candidates.
+    (`headsweep.statistics.contested.noise_share`). Tries that clearly hurt are no candidates.
 
     Args:
         accuracy: fractions, NaN where unknown; each group has at least one.
@@ -103,7 +103,7 @@ def of_table(
         try), ordinary (candidates), contested (questions), by_chance (the mean of the best gain),
         most (see `Luck`) and p.
     """
-    noise, kept = contested(accuracy, sizes)
+    noise, kept = noise_share(accuracy, sizes)
     rows = []
     for group, n in enumerate(sizes):
         of_group = accuracy[:, group]
@@ -115,10 +115,13 @@ def of_table(
             "tries": len(legible),
             "base": base[group],
             "gain": legible.max() - base[group],
+            "median_try": np.median(legible) - base[group],
+            "ordinary": len(ordinary),
+            "contested": 4 * mean * (1 - mean) * noise * n,
+            "by_chance": np.nan,
+            "most": np.nan,
+            "p": np.nan,
         }
-        row |= {"median_try": np.median(legible) - base[group], "ordinary": len(ordinary)}
-        row |= {"contested": 4 * mean * (1 - mean) * noise * n}
-        row |= dict.fromkeys(("by_chance", "most", "p"), np.nan)
         if len(ordinary) and not np.isnan(row["gain"]):
             luck = best_by_luck(int(n), row["contested"], len(ordinary))
             row |= {"by_chance": luck.expected, "most": luck.most, "p": luck.p(row["gain"])}

@@ -9,10 +9,9 @@ named stays at its level.
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.special import stdtrit
 
 from headsweep.statistics import LEVEL
-from headsweep.statistics.intervals import Interval
+from headsweep.statistics.intervals import Interval, half_width
 from headsweep.statistics.selection import sign_patterns
 
 
@@ -47,7 +46,7 @@ def joint_means(
     low, high = mean_interval(differences)
     # Around the means: what columns have of an effect is no part of their spread.
     around = np.quantile(_largest(differences - mean, resamples, seed), LEVEL)
-    wide = max(around, stdtrit(questions - 1, (1 + LEVEL) / 2)) * error
+    wide = np.maximum(around * error, half_width(error, questions - 1))
     return pd.DataFrame(
         {
             "change": mean,
@@ -77,7 +76,7 @@ def mean_interval(differences: Float[np.ndarray, " questions *columns"]) -> Inte
     """Return the 95% interval of each column's mean alone, by Student's quantile."""
     questions = len(differences)
     error = differences.std(axis=0, ddof=1) / np.sqrt(questions)
-    half = stdtrit(questions - 1, (1 + LEVEL) / 2) * error
+    half = half_width(error, questions - 1)
     mean = differences.mean(axis=0)
     return mean - half, mean + half
 

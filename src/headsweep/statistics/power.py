@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import bdtr, bdtrik, ndtri
 
-from headsweep.statistics import LEVEL
+from headsweep.statistics import TAILS
 
 POWER = 0.8
 """Probability with which a stated gain is shown."""
@@ -44,7 +44,7 @@ def power(questions: int, changed: float, tests: int, gain: float) -> float:
     count = np.arange(questions + 1)
     chance = np.diff(bdtr(count, questions, share), prepend=0.0)
     likely = chance > 1e-12  # the rest adds nothing
-    most = _most_lost(count[likely], (1 - LEVEL) / 2 / tests)
+    most = _most_lost(count[likely], TAILS[0] / tests)
     shown = bdtr(most, count[likely], (share - gain) / share / 2)
     return float(chance[likely] @ np.where(most >= 0, shown, 0.0))
 
@@ -95,8 +95,8 @@ def smallest_difference(low: float, high: float, tests: int = 1) -> float:
     to. NaN if that is above 1. `tests` is the number of comparisons that the test is corrected
     over.
     """
-    error = (high - low) / 2 / ndtri((1 + LEVEL) / 2)
-    least = float(error * (ndtri(1 - (1 - LEVEL) / 2 / tests) + ndtri(POWER)))
+    error = (high - low) / 2 / ndtri(TAILS[1])
+    least = float(error * (ndtri(1 - TAILS[0] / tests) + ndtri(POWER)))
     return least if least <= 1 else math.nan
 
 

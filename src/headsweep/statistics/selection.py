@@ -2,23 +2,17 @@
 
 "Best head minus base" is a maximum of noisy numbers and positive even if pruning has no effect.
 Its controls are functions of the paired differences d_ih = z_ih − z_i,base ∈ {−1, 0, 1}.
-
-Published tables give the accuracy of each pruned head on groups of questions, not the outcome of
-each question. The simplest model of chance that explains their spread has contested questions: base
-and pruned models agree on all others, and each answers a contested question right with probability
-1/2, independently. With m contested questions the standard deviation between heads is √m / 2
-questions, so the observed spread gives m.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Bool, Float, Int, Real
-from scipy.special import bdtr, chdtrc, stdtrit
+from scipy.special import bdtr, chdtrc
 
-from headsweep.statistics import LEVEL, SIGNIFICANCE
+from headsweep.statistics import SIGNIFICANCE
+from headsweep.statistics.intervals import half_width
 
 Differences = Real[np.ndarray, "questions heads"]
 """z_ih − z_i,base; of several samples a question, the difference of their means."""
@@ -31,7 +25,6 @@ FEWEST = 4
 """Smallest number of questions to split into halves."""
 
 _BLOCK = 1000  # resamples at once; bounds memory
-_LEAST = 0.25  # smallest variance of a count, for median heads with none or all right
 
 
 class BestGain(NamedTuple):
@@ -158,9 +151,9 @@ def held_out_gain(
     gain = float(values.mean())
     follows /= 2 * splits
     variance = values.var(ddof=1) / questions + max(0.0, float((follows * follows.T).sum()))
-    half_width = float(stdtrit(questions - 1, (1 + LEVEL) / 2) * np.sqrt(variance))
-    low = max(gain - half_width, -1.0)
-    high = min(gain + half_width, 1.0)
+    margin = float(half_width(np.sqrt(variance), questions - 1))
+    low = max(gain - margin, -1.0)
+    high = min(gain + margin, 1.0)
     return HeldOutGain(gain, low, high, chosen / splits)
 
 
@@ -185,8 +178,14 @@ def sign_patterns(
     """Yield blocks of fair signs, 1 or -1."""
     draw = np.random.default_rng(seed)
     for start in range(0, resamples, _BLOCK):
-        shape = (min(_BLOCK, resamples - start), questions)
-        yield draw.integers(0, 2, shape, dtype=np.int8).astype(np.float32) * 2 - 1
+        yield fair_signs(draw, min(_BLOCK, resamples - start), questions)
+
+
+def fair_signs(
+    draw: np.random.Generator, resamples: int, questions: int
+) -> Float[np.ndarray, "resamples questions"]:
+    """Return fair signs, 1 or -1, in float32, where half integers and their sums are exact."""
+    return draw.integers(0, 2, (resamples, questions), dtype=np.int8).astype(np.float32) * 2 - 1
 
 
 class HeadVariance(NamedTuple):
@@ -225,82 +224,3 @@ def head_variance(z: Int[np.ndarray, "questions heads"]) -> HeadVariance:
     )
     p = float(chdtrc(heads - 1, statistic / varied)) if varied else 1.0
     return HeadVariance(spread, noise, component, p)
-
-
-def contested(
-    accuracy: Float[np.ndarray, "heads groups"], sizes: Int[np.ndarray, " groups"]
-) -> tuple[float, Bool[np.ndarray, " heads"]]:
-    """Estimate how much of the spread between the heads of a layer is noise.
-
-    Heads that clearly hurt (3.5 binomial standard deviations below the median head over all groups)
-    are left out. Groups have different questions, so their noise is independent: the mean product
-    of a head's deviations in two groups is not noise. The rest is noise or an effect of a head on
-    one group alone. These cannot be told apart; both count as noise, which is thus an upper bound.
-
-    `accuracy` is NaN where unknown; each group, of `sizes` questions, has at least one head.
-
-    Returns:
-        The noise, as a share of the independent binomial variance, and which heads were kept.
-    """
-    middle = np.nanmedian(accuracy, axis=0)
-    scale = np.sqrt(np.maximum(middle * (1 - middle) / sizes, _LEAST / sizes**2))
-    counted = ~np.isnan(accuracy)
-    weight = counted * scale * sizes
-    below = np.nansum((accuracy - middle) * sizes, axis=1)
-    ordinary = below > -3.5 * np.sqrt(np.maximum((weight**2).sum(axis=1), 1e-12))
-    counted &= ordinary[:, np.newaxis]
-    kept = np.where(counted, accuracy, 0)
-    count = counted.sum(axis=0)
-    deviation = np.where(counted, kept - kept.sum(axis=0) / np.maximum(count, 1), 0) / scale
-    freedom = np.maximum(count - 1, 0).sum()
-    spread = (deviation**2).sum() / max(freedom, 1)
-    groups = counted.sum(axis=1)
-    pairs = (groups * (groups - 1)).sum()
-    products = (deviation.sum(axis=1) ** 2 - (deviation**2).sum(axis=1)).sum()
-    common = products / max(pairs, 1)
-    return float(np.clip(spread - max(common, 0.0), 0.0, 1.0)), ordinary
-
-
-def gains_by_chance(
-    pairs: pd.DataFrame, resamples: int, seed: int
-) -> Float[np.ndarray, "resamples pairs"]:
-    """Simulate the gain of the best head over base if pruning has no effect.
-
-    Arguments are those of `heads_by_chance`.
-    """
-    best = np.zeros((resamples, len(pairs)))
-    for pair, gains in heads_by_chance(pairs, resamples, seed):
-        best[:, pair] = gains.max(axis=0)
-    return best
-
-
-def heads_by_chance(
-    pairs: pd.DataFrame, resamples: int, seed: int
-) -> Iterator[tuple[int, Float[np.ndarray, "heads resamples"]]]:
-    """Simulate the gains of all heads over base if pruning has no effect, pair by pair.
-
-    Pairs of one subject share questions and base model: the contested questions of the layer with
-    fewer are also contested in the other layers, and the base model answers each question once.
-
-    Args:
-        pairs: a row for each ``subject`` and layer: ``n`` questions, of which a number, not
-            necessarily whole, is ``contested``, and so many ``ordinary`` heads.
-        resamples: how often the gains are drawn.
-        seed: of the draws.
-
-    Yields:
-        The place of a pair's row, and its gains.
-    """
-    draw = np.random.default_rng(seed)
-    for _, of_subject in pairs.reset_index(drop=True).groupby("subject", sort=False):
-        fraction = draw.random(resamples)  # for random rounding of numbers of questions
-        base, tossed = np.zeros((2, resamples), dtype=np.int64)
-        layers = of_subject.sort_values("contested", kind="stable")
-        wanted = (layers[column] for column in ("n", "contested", "ordinary"))
-        for place, n, questions, heads in zip(layers.index, *wanted, strict=True):
-            number = np.floor(questions + fraction).astype(np.int64)
-            base += draw.binomial(number - tossed, 0.5)
-            tossed = number
-            shape = (heads, resamples)
-            right = draw.binomial(np.broadcast_to(number, shape), 0.5)
-            yield int(place), (right - base) / n
