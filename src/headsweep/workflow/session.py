@@ -198,7 +198,7 @@ def tell_findings(rules: Rules, workflow: Any, logger: Logger) -> None:
     if (findings := rules.store.path(paths.FINDINGS)).exists():
         lines = read_text(findings).splitlines()
         logger.info("\n  ".join(["Findings", *lines]))
-        for name, sweep in rules.config.waiting.items():
+        for name in rules.config.waiting:
             logger.warning(f"sweeps.{name} is left out: give the same command again")
         logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
 
