@@ -509,3 +509,13 @@ def test_stopping_waits_for_an_engine_that_begins_and_starting_tells_of_one_that
                 run(served, BASE)
     stopping.join()
     run(served, BASE)
+
+
+def test_stopping_tells_of_an_engine_that_still_begins(run_config, monkeypatch, capsys):
+    monkeypatch.setattr(client, "_SECONDS_TO_STOP", 0.1)
+    with socket.socket(socket.AF_UNIX) as holds:
+        holds.bind(f"\0{asked(run_config).engine}")
+        assert cli.main(["engine", "stop"]) == 2
+    told = capsys.readouterr()
+    assert "no engine runs" not in told.out
+    assert "engines that still begin, and do not listen yet: 1; wait" in told.err

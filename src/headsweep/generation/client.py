@@ -207,7 +207,7 @@ def stop() -> int:
     """Stop all engines that run in this folder; return how many. What is answered is kept.
 
     Raises:
-        EngineError: an engine's process cannot be told from others.
+        EngineError: an engine's process cannot be told from others, or does not listen yet.
     """
     stopped = set[int]()
     deadline = time.monotonic() + _SECONDS_TO_STOP
@@ -220,6 +220,11 @@ def stop() -> int:
         raise EngineError(
             f"the process that listens at {refused[0]} does not hold that socket here, so it gets "
             f"no signal; it runs in another container, perhaps: give `headsweep engine stop` there"
+        )
+    if left := sockets.names():  # not those of `names` that have just been stopped
+        raise EngineError(
+            f"engines that still begin, and do not listen yet: {len(left)}; wait until `headsweep "
+            f"engine status` shows them, and give `headsweep engine stop` again"
         )
     return len(stopped)
 
