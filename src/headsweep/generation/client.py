@@ -142,16 +142,18 @@ def run(
     work = Work(config, model, decoding, questions)
     locks = Locks(Path(paths.STORE_LOCKS))
     name = work.lock(variant)
-    while not (taken := locks.take(name)) and not work.unanswered(variant):
+    while not locks.take(name):
+        if work.unanswered(variant):  # an engine answers
+            ask(work, variant, cores)
+            return
         time.sleep(_SECONDS_BETWEEN_TRIES)  # another process writes the table
-    if taken:
-        work.take_over(variant)
-    if taken and not work.unanswered(variant):
-        count = work.write(variant, stopwatch)
-        _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
+    work.take_over(variant)
+    if work.unanswered(variant):
+        locks.release(name)
+        ask(work, variant, cores)
         return
-    locks.release(name)
-    ask(work, variant, cores)
+    count = work.write(variant, stopwatch)
+    _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
 
 
 def ask(work: "Work", variant: "Variant", cores: int) -> None:
