@@ -136,7 +136,7 @@ class Server:
             if now - last_word >= _SECONDS_BETWEEN_WORDS:
                 last_word = now
                 for schedule in self._schedules.values():
-                    for variant in schedule.complete_elsewhere():
+                    for variant in schedule.look_elsewhere():
                         self._complete(schedule, variant)
                 for job in self._jobs:
                     self._tell_progress(job)
@@ -242,12 +242,12 @@ class Server:
             ahead = [other for other in work.lacking if planned_part(work, other) == part]
             self._schedules[batch] = Schedule(work, ahead, len(self._workers), self._locks)
         schedule = self._schedules[batch]
-        lacks = schedule.want(variant)
+        is_complete = schedule.want(variant)
         job.schedule, job.variant = schedule, variant
-        if lacks:
-            self._tell_progress(job)
-        else:
+        if is_complete:
             self._complete(schedule, variant)
+        else:
+            self._tell_progress(job)
 
     def _end_run(self, job: _Job, run: str) -> None:
         """Leave if no run is left that asks; say so if one is."""
