@@ -132,8 +132,8 @@ class Schedule:
         """Let go of a variant's lock: it is written, or nobody here waits for it."""
         self._locks.release(self.work.lock(variant))
 
-    def fail(self) -> None:
-        """Forget all that is not answered."""
+    def forget(self) -> None:
+        """Forget all that is not answered, and let go of its locks."""
         for variant in self._pending:
             self.release(variant)
         self.total = self.done
