@@ -73,8 +73,8 @@ class JobRequest(NamedTuple):
         """Names the engine: different models, settings or folders never share one."""
         settings = [self.section[name] for name in _OF_AN_ENGINE]
         allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
-        told = (self.batch[0], settings, self.cores, allocation)
-        return f"{sockets.prefix()}{zlib.crc32(repr(told).encode()):08x}"
+        identity = (self.batch[0], settings, self.cores, allocation)
+        return f"{sockets.prefix()}{zlib.crc32(repr(identity).encode()):08x}"
 
     @property
     def log(self) -> Path:
@@ -407,7 +407,7 @@ def progress(done: int, total: int, seconds: float, waits: str = "", tokens: int
     if done < enough_for_rate:
         return f"{words} after {seconds:.0f} s"
     rate = done / seconds
-    told = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
+    speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
     if 0 < total - done <= min(_LAST, total / 4):
-        return f"{words}, {told}, the longest are left"
-    return f"{words}, {told}, {(total - done) / rate:.0f} s left"
+        return f"{words}, {speed}, the longest are left"
+    return f"{words}, {speed}, {(total - done) / rate:.0f} s left"

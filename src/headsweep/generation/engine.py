@@ -284,9 +284,12 @@ class Engine:
     @property
     def facts(self) -> dict[str, Any]:
         """What a record says of how answers came about."""
-        check = {"check": self._check.facts} if self._check else {}
-        falls = {"falls": list(self._falls)} if self._falls else {}
-        return {"path": self._path, "batch_size": self._batch_size, **check, **falls}
+        facts: dict[str, Any] = {"path": self._path, "batch_size": self._batch_size}
+        if self._check:
+            facts["check"] = self._check.facts
+        if self._falls:
+            facts["falls"] = list(self._falls)
+        return facts
 
     def _fall(self, cause: str) -> None:
         """Go on in a simpler way: without graphs, by dense attention, then by the model's modules.
