@@ -14,7 +14,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from headsweep import cli
 from headsweep.errors import RESULT
 from headsweep.generation import client
-from snakemake_logger_plugin_headsweep import LogHandler, _summary
+from snakemake_logger_plugin_headsweep import LogHandler, _end_of, _summary
 from snakemake_logger_plugin_headsweep.pace import Pace, Planned, expected
 from snakemake_logger_plugin_headsweep.screen import Screen
 from snakemake_logger_plugin_headsweep.words import STAGES, clock, doing, progress, stage_of
@@ -100,6 +100,13 @@ def test_a_stage_is_headed_once_and_results_stand_below(tmp_path):
         "  m on 5 questions: 60.0% right",
         "5 jobs done after 0:08",
     ]
+
+
+def test_of_a_long_log_only_the_end_is_read(tmp_path):
+    log = tmp_path / "log"
+    assert _end_of(None, 5) == _end_of(log, 5) == ""
+    log.write_text("a long line\n", encoding="utf-8")
+    assert [_end_of(log, most) for most in (5, 50, None)] == ["line\n", *["a long line\n"] * 2]
 
 
 def test_the_status_is_one_line_that_is_written_anew_and_never_broken(tmp_path):

@@ -132,11 +132,13 @@ class LogHandler(LogHandlerBase):
         shown: dict[str, str] = {}
         for number, job in self._jobs.items():
             if job.doing not in shown and len(shown) < _MOST:
-                shown[job.doing] = done = progress(_end_of(job.log))
+                done = progress(_end_of(job.log, _TAIL))
+                shown[job.doing] = done
                 self._pace.said(number, done, now)
         left = self._pace.left(now)
         text = f"{self._done} of {self._total} jobs after {clock(now - self._start)}"
-        text += "" if left is None else f", about {clock(left)} left"
+        if left is not None:
+            text += f", about {clock(left)} left"
         work = "; ".join(f"{what}, {done}" if done else what for what, done in shown.items())
         self._screen.status(f"{text}: {work}" if work else text, now)
 
@@ -164,10 +166,12 @@ class LogHandler(LogHandlerBase):
     def _end_job(self, number: int) -> None:
         """Print the results and warnings in a job's log."""
         job = self._jobs.pop(number, None)
-        for line in _end_of(job.log, None).splitlines() if job else ():
-            _date, _time, level, message = (*line.split(" ", 3), *4 * [""])[:4]
-            if level in _SHOWN:
-                self._say(_SHOWN[level].format(doing=job.doing if job else "", message=message))
+        if job is None:
+            return
+        for line in _end_of(job.log).splitlines():
+            words = line.split(" ", 3)  # date, time, level, message
+            if len(words) == 4 and words[2] in _SHOWN:
+                self._say(_SHOWN[words[2]].format(doing=job.doing, message=words[3]))
 
     def _say(self, text: str) -> None:
         if text:
@@ -188,10 +192,15 @@ def _summary(stats: Mapping[str, int]) -> str:
     return f"{_jobs(sum(counts.values()))}: {listed}"
 
 
-def _end_of(log: Path | None, most: int | None = _TAIL) -> str:
+def _end_of(log: Path | None, most: int | None = None) -> str:
     """Return the last `most` bytes of a log, or all of it; empty if there is no log yet."""
+    if log is None:
+        return ""
     try:
-        text = log.read_bytes() if log else b""
+        with log.open("rb") as stream:
+            if most is not None:
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(max(0, size - most))
+            return stream.read().decode(errors="replace")
     except OSError:
         return ""
-    return text[-most if most else 0 :].decode(errors="replace")

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"
 
 TAKING = (
     "import sys, pathlib; from headsweep.generation.locks import Locks; "
-    "locks = Locks(pathlib.Path(sys.argv[1]), shared=True); print(locks.take('GPU-1'), flush=True);"
+    "locks = Locks(pathlib.Path(sys.argv[1]), shared=True); "
+    "print(locks.take(sys.argv[2]), flush=True); "
     "sys.stdin.read()"
 )
 
@@ -75,7 +77,7 @@ def taken(tmp_path, monkeypatch):
     """A process that has GPU-1."""
     monkeypatch.setattr(devices, "LOCKS", tmp_path / "gpus")
     monkeypatch.setattr(devices, "_SECONDS_BETWEEN_TRIES", 0.02)
-    command = [sys.executable, "-c", TAKING, str(devices.LOCKS)]
+    command = [sys.executable, "-c", TAKING, str(devices.LOCKS), "GPU-1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"True\n"
         yield holder
@@ -108,7 +110,7 @@ def test_activations_load_no_model_onto_a_gpu_that_another_process_has(
     assert Path(ACTIVATIONS.path.format(**keys)).exists()
 
 
-def test_a_gpu_is_free_again_after_use_and_others_are_not_waited_for(taken):
+def test_a_gpu_is_free_again_after_use_and_others_are_not_waited_for(taken, monkeypatch):
     waited = []
     with devices.held(Device("cuda:1", ("GPU-2",)), waited.append):
         pass
@@ -121,10 +123,44 @@ def test_a_gpu_is_free_again_after_use_and_others_are_not_waited_for(taken):
 
     with pytest.raises(TimeoutError, match="GPU-1"), devices.held(Device("x", ("GPU-1",)), give_up):
         pass
-    devices.LOCKS.unlink()
-    devices.LOCKS.mkdir()  # spoilt: a warning, and no lock
+    monkeypatch.setattr(devices, "LOCKS", devices.LOCKS.with_name("spoilt"))
+    devices.LOCKS.mkdir()  # a warning, and no lock
     with devices.held(Device("x", ("GPU-1",)), give_up):
         pass
+
+
+def is_free(gpu):
+    """Tell whether another process can take a GPU."""
+    command = [sys.executable, "-c", TAKING, str(devices.LOCKS), gpu]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    return done.stdout == b"True\n"
+
+
+def test_a_gpu_that_a_process_holds_twice_is_free_after_the_last(tmp_path, monkeypatch):
+    """As in a notebook, where a second `Solver` takes the first one's name."""
+    monkeypatch.setattr(devices, "LOCKS", tmp_path / "gpus")
+
+    def hold():
+        holding = ExitStack()
+        holding.enter_context(devices.held(Device("cuda:0", ("GPU-1",)), pytest.fail))
+        return holding
+
+    solver = hold()
+    assert not is_free("GPU-1")
+    solver = hold()  # and the first is collected
+    assert not is_free("GPU-1")
+    del solver
+    assert is_free("GPU-1")
+
+
+def test_whoever_gives_up_waiting_for_a_gpu_keeps_none(taken):
+    def give_up(gpu):
+        raise TimeoutError(gpu)
+
+    both = Device("x", ("GPU-0", "GPU-1"))
+    with pytest.raises(TimeoutError, match="GPU-1"), devices.held(both, give_up):
+        pass
+    assert is_free("GPU-0")
 
 
 def test_an_idle_worker_gives_back_memory_once(tmp_path, monkeypatch):

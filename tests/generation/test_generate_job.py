@@ -21,10 +21,11 @@ from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.schedule import Schedule
 from headsweep.generation.work import Work
 from headsweep.planning.batches import batches
-from headsweep.planning.store import journal_files
+from headsweep.planning.store import Store, journal_files
 from headsweep.record import record_path
 from headsweep.safe_files import read_table
 from headsweep.tables import ANSWERS
+from headsweep.tool import sweep
 from headsweep.variants import BASE, Variant
 
 PRUNED = Variant(1, 4)
@@ -134,6 +135,8 @@ def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
     run_config, monkeypatch, snakemake
 ):
     batch = ("tiny", "greedy", "small")
+    for other in (BASE, Variant(1, 0)):
+        inline.run(run_config, *batch, other)
     work, killed = Work(run_config, *batch), Mock(side_effect=KeyboardInterrupt)
     file = work.output(PRUNED)
     with monkeypatch.context() as patch:
@@ -147,7 +150,10 @@ def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
     if snakemake:  # as a run does before its first job
         link_finished(file)
         file.unlink()
-    inline.run(run_config, *batch, PRUNED)
+        inline.run(run_config, *batch, PRUNED)
+    else:
+        monkeypatch.setattr(sweep, "prepared", Store)
+        sweep.answer(run_config)
     assert file.read_bytes() == made
     assert json.loads(record_path(file).read_text())["answers"] == 4
     assert not journal_files(work.journal(PRUNED))
@@ -172,8 +178,8 @@ def test_nothing_is_missing_while_a_table_takes_its_journals_place(run_config, m
 
 def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config, monkeypatch):
     names = ("tiny", "greedy", "small", PRUNED)
-    sweep = Sweep(model="tiny", questions="small", layers=(1,))
-    config = run_config.model_copy(update={"sweeps": {"one": sweep}})
+    planned = Sweep(model="tiny", questions="small", layers=(1,))
+    config = run_config.model_copy(update={"sweeps": {"one": planned}})
     inline.run(config, *names)
     second = Work(config, *names[:3]).finished(PRUNED)
     answers_file(config, "small").unlink()

@@ -37,6 +37,15 @@ SAMPLING = {"temperature": 0.9, "top_k": 20, "top_p": 0.9, "samples": 3, "seed":
 
 
 @pytest.mark.parametrize("decoding", [{}, SAMPLING], ids=["greedy", "sampled"])
+def test_a_request_that_is_made_twice_is_answered_once(decoding):
+    loaded = loaded_model(tiny_models.build(QWEN2), eos=tuple(range(2, 20)))
+    running = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS, **decoding), 5)
+    answered = [answer.request for answer in running.run([*requests(), *requests()])]
+    assert len(answered) == len(set(answered))
+    assert set(answered) == set(requests())
+
+
+@pytest.mark.parametrize("decoding", [{}, SAMPLING], ids=["greedy", "sampled"])
 def test_another_engine_goes_on_and_decodes_nothing_twice(decoding, monkeypatch):
     # Answers end at unlike times, so that some have begun when the first is there.
     loaded = loaded_model(tiny_models.build(QWEN2), eos=tuple(range(2, 20)))

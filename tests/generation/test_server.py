@@ -25,6 +25,7 @@ import forked
 import inline
 from comparing import check, same_answers
 from headsweep import cli, paths
+from headsweep.config import Sweep
 from headsweep.errors import ConfigError, EngineError
 from headsweep.generation import client, devices, journal, server, sockets, worker
 from headsweep.generation.batch import DecodingBatch
@@ -148,6 +149,30 @@ def test_what_a_job_waits_for_goes_before_what_is_worked_ahead(run_config):
         engine._workers = [server._Worker(Mock(), Mock(), ready=True)]
         engine._feed()
     assert engine._workers[0].schedule is wanted
+
+
+def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_config):
+    def planned_heads(*heads):
+        sweep = Sweep(model="tiny", questions="small", layers=(1,), heads=heads)
+        return run_config.model_copy(update={"sweeps": {"some": sweep}})
+
+    def ask_engine(config):
+        job = server._Job(Mock())
+        engine._jobs.add(job)
+        engine._answer(job, json.loads(message(config, BASE)))
+        return job
+
+    before, after = planned_heads(0, 4), planned_heads(0, 2)
+    with socket.socket(socket.AF_UNIX) as listener:
+        engine = server.Server(listener, work_on(before).keys["model"], 1.0, "a run")
+        engine._workers = [server._Worker(Mock(), Mock())]
+        waits = ask_engine(before)
+        assert ask_engine(after).schedule is waits.schedule  # one plan while somebody waits for it
+        engine._jobs.clear()
+        schedule = ask_engine(after).schedule
+        assert [*engine._schedules.values()] == [schedule]
+    variants = {variant for unit in iter(schedule.next, None) for variant, _ in unit.requests}
+    assert variants == {BASE, Variant(1, 0), Variant(1, 2)}
 
 
 def test_a_job_hears_of_tokens_before_the_first_answer(served, monkeypatch, caplog):
@@ -509,3 +534,13 @@ def test_stopping_waits_for_an_engine_that_begins_and_starting_tells_of_one_that
                 run(served, BASE)
     stopping.join()
     run(served, BASE)
+
+
+def test_stopping_tells_of_an_engine_that_still_begins(run_config, monkeypatch, capsys):
+    monkeypatch.setattr(client, "_SECONDS_TO_STOP", 0.1)
+    with socket.socket(socket.AF_UNIX) as holds:
+        holds.bind(f"\0{asked(run_config).engine}")
+        assert cli.main(["engine", "stop"]) == 2
+    told = capsys.readouterr()
+    assert "no engine runs" not in told.out
+    assert "engines that still begin, and do not listen yet: 1; wait" in told.err

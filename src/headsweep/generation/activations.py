@@ -35,6 +35,8 @@ _LOG = logging.getLogger(__name__)
 
 QUESTIONS = 32  # texts that are read: thousands of tokens, enough for a share to two digits
 
+_MEASURES = ("share", "norm", "output_norm", "noise_norm")  # of a head, as `_add` adds them up
+
 
 def run(config: Config, model: str, decoding: str, questions: str) -> None:
     """Measure the heads of a model on its own answers to the first questions of a set.
@@ -89,18 +91,12 @@ def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFra
             ids = torch.tensor([text], device=loaded.device)
             loaded.model.base_model(input_ids=ids, use_cache=False)
     tokens = sum(map(len, texts))
-    return pd.DataFrame(
-        {
-            "layer": layer,
-            "head": head,
-            "share": share,
-            "norm": norm,
-            "output_norm": output,
-            "noise_norm": noise,
-        }
-        for layer, of_layer in sorted(sums.items())
-        for head, (share, norm, output, noise) in enumerate((of_layer / tokens).tolist())
-    )
+    rows = []
+    for layer_index, sums_of_layer in sorted(sums.items()):
+        for head, means in enumerate((sums_of_layer / tokens).tolist()):
+            measures = dict(zip(_MEASURES, means, strict=True))
+            rows.append({"layer": layer_index, "head": head, **measures})
+    return pd.DataFrame(rows)
 
 
 def _add(
@@ -123,6 +119,6 @@ def _add(
     shares = squares / squares.sum(dim=-1, keepdim=True).clamp_min(1e-300)
     outputs = torch.einsum("...hi,hij,...hj->...h", heads, grams, heads).clamp_min(0).sqrt()
     added = noise.lengths(inputs[0].unflatten(-1, (layer.query_heads, -1))) * units
-    parts = (shares, norms, outputs.flatten(0, -2), added.flatten(0, -2))
-    totals = torch.stack([part.sum(dim=0) for part in parts], dim=-1).cpu()
+    measures = (shares, norms, outputs.flatten(0, -2), added.flatten(0, -2))  # as `_MEASURES`
+    totals = torch.stack([measure.sum(dim=0) for measure in measures], dim=-1).cpu()
     sums[layer.index] = sums.get(layer.index, 0) + totals

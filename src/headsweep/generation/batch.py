@@ -160,14 +160,15 @@ class Verifier:
         columns: int = 0,
     ) -> None:
         self._most_rows = most_rows
-        self._most_tokens = 0
+        self._most_tokens = PASS_TOKENS
+        self._takes_several = isinstance(forward, Decoder)
+        """Whether rows of several questions go through a pass."""
         self._chunk, self._largest_chunk = FIRST_CHUNK, LARGEST_CHUNK
         self._counts_bases = False
         self._watch = watch
         self._pass: SharedPass | WholePass
         if isinstance(forward, Decoder):
             self._pass = SharedPass(forward, most_rows, columns)
-            self._most_tokens = PASS_TOKENS
             if forward.on_gpu:
                 self._most_tokens = GPU_PASS_TOKENS
                 self._counts_bases = True
@@ -207,7 +208,8 @@ class Verifier:
             if self._counts_bases:
                 rows += 1
             tokens += len(queue[0].rows) * self._next(queue[0], 0).end
-            if begun and (rows > self._most_rows or tokens > self._most_tokens):
+            is_full = rows > self._most_rows or tokens > self._most_tokens
+            if begun and (is_full or not self._takes_several):
                 break
             yield queue.popleft()
 
@@ -250,21 +252,21 @@ class Verifier:
             own_choices = self._own_choices(run, chunks)
             for number, (row, drafted) in enumerate(run.pairs):
                 own = own_choices[number]
-                _, end, count = chunks[drafted]
-                first = end - count + 1  # place in the text of the first token that is compared
-                draft = drafted.text[first : end + 1]
+                chunk = chunks[drafted]
+                draft = chunk.draft_of(drafted.text)
                 agreed = _agreed(draft, own)
                 row.margin = min([row.margin, *(gap for _, gap in own[:agreed])])
                 row.tokens += draft[:agreed]
                 row.accepted = len(row.tokens)
-                if agreed == count:
+                if agreed == chunk.compared:
                     staying.append(number)
                     continue
                 token, gap = own[agreed]
                 if answer := row.append(token, gap):
                     yield answer
                 else:
-                    self.ready.append((row, run.states(number, first + agreed)))
+                    before_own = chunk.first_compared + agreed
+                    self.ready.append((row, run.states(number, before_own)))
             if len(staying) < len(run.pairs):
                 run.stay(staying)
 

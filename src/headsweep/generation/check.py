@@ -21,7 +21,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -50,6 +50,31 @@ _SLACK = 1.5  # error of the fast path, in root mean square, over that of the mo
 
 class WrongAnswers(Exception):  # noqa: N818  # it never leaves the engine
     """The fast path gives answers that the model does not."""
+
+
+class _Watched(NamedTuple):
+    """What was kept of an answer, and what the modules compute the same logits from."""
+
+    answer: Answer
+    logits: dict[int, Tensor]  # of the fast path, thinned, by the number of the token chosen
+    states: Float[Tensor, "places hidden"]  # of the modules; the last is that of the last logits
+
+    @property
+    def fed(self) -> Answer:
+        """The answer up to where the last logits were computed."""
+        return replace(self.answer, token_ids=self.answer.token_ids[: max(self.logits)])
+
+    @property
+    def fed_to_base(self) -> Answer:
+        """The same tokens as an answer of the base model."""
+        base = replace(self.answer.request, variant=BASE)
+        return replace(self.fed, request=base)
+
+    @property
+    def places(self) -> list[int]:
+        """Where the logits stand among those of `fed`, counted from the end."""
+        last = max(self.logits)
+        return [number - last - 1 for number in self.logits]
 
 
 class _Comparison(NamedTuple):
@@ -165,7 +190,8 @@ class Check:
             if len(group) == GROUP or time.monotonic() - begin >= _SECONDS:
                 yield from self._checked(group, scored)
                 group, scored = [], []
-        if place <= drawn:  # the answer that was drawn has not come
+        drawn_has_come = place > drawn
+        if not drawn_has_come:
             scored += group[-1:]
         yield from self._checked(group, scored)
 
@@ -196,17 +222,16 @@ class Check:
     @torch.inference_mode()
     def _hold(self, answers: Sequence[Answer]) -> None:
         """Hold answers against the modules: logits first, as each may widen the bound of tokens."""
-        kept: dict[Answer, dict[int, Tensor]] = {}
-        watched: dict[Answer, Tensor] = {}
+        watched: list[_Watched] = []
         gaps: list[tuple[Answer, Float[Tensor, ""]]] = []
         for answer, states in self._scored(answers):
             self._counts.scored += 1
             if logits := self._take(answer):
-                kept[answer] = logits
-                watched[answer] = states[: max(logits) + 1][-_FIRST_TOKENS:].clone()
+                of_logits = states[: max(logits) + 1][-_FIRST_TOKENS:].clone()
+                watched.append(_Watched(answer, logits, of_logits))
             if self._greedy and (gap := self._gap(answer, states)) is not None:
                 gaps.append((answer, gap))
-        self._hold_logits(kept, watched)
+        self._hold_logits(watched)
         if not gaps:
             return
         read = torch.stack([gap for _, gap in gaps]).tolist()
@@ -248,19 +273,14 @@ class Check:
         if together:
             yield together
 
-    def _hold_logits(
-        self, kept: Mapping[Answer, Mapping[int, Tensor]], states: Mapping[Answer, Tensor]
-    ) -> None:
-        """Compare kept logits with the truth, and widen the bound by the modules' own error.
-
-        With each answer comes what the modules compute its logits from.
-        """
+    def _hold_logits(self, watched: Sequence[_Watched]) -> None:
+        """Compare kept logits with the truth, and widen the bound by the modules' own error."""
         if len(self._watched) == self._rows and not any(self._watched.values()):
             self.watching = False
-        if not kept:
+        if not watched:
             return
-        for answer, comparison in self._comparisons(kept, states).items():
-            _judge(answer.request, comparison)
+        for kept, comparison in zip(watched, self._comparisons(watched), strict=True):
+            _judge(kept.answer.request, comparison)
             # The bound follows the modules' own error: no wrong engine widens it.
             self._bound = max(self._bound, 4 * comparison.widest)
         self._counts.bound = max(self._counts.bound, self._bound)
@@ -278,40 +298,36 @@ class Check:
         first = within[-1] - _FIRST_TOKENS + 1 if within else 0
         return {number: logits[number] for number in within if number >= first}
 
-    def _comparisons(
-        self, kept: Mapping[Answer, Mapping[int, Tensor]], states: Mapping[Answer, Tensor]
-    ) -> dict[Answer, _Comparison]:
+    def _comparisons(self, watched: Sequence[_Watched]) -> list[_Comparison]:
         """Compare what was kept of answers with the truth, which takes one pass for all of them."""
-        own: dict[Answer, Answer] = {}
-        without: dict[Answer, Answer] = {}
-        for answer, logits in kept.items():
-            own[answer] = replace(answer, token_ids=answer.token_ids[: max(logits)])
-            base = replace(answer.request, variant=BASE)
-            without[answer] = replace(own[answer], request=base)
-        texts = [*dict.fromkeys([*own.values(), *without.values()])]
-        with in_float32(self._loaded.model):
-            exact = {
-                text: states_of[-_FIRST_TOKENS:].clone() for text, states_of in self._scored(texts)
-            }
-            truths = dict(zip(exact, self._some_logits([*exact.values()]), strict=True))
-        rounded = dict(zip(states, self._some_logits([*states.values()]), strict=True))
+        fed = [kept.fed for kept in watched] + [kept.fed_to_base for kept in watched]
+        truths = self._truths([*dict.fromkeys(fed)])
+        rounded = self._some_logits([kept.states for kept in watched])
         norms = []
-        for answer, logits in kept.items():
-            # All end with the last token that was kept.
-            places = torch.tensor(list(logits), device=rounded[answer].device) - max(logits) - 1
+        for kept, rounded_of_answer in zip(watched, rounded, strict=True):
+            places = torch.tensor(kept.places, device=rounded_of_answer.device)
             of_answer = _norms(
-                fast=torch.stack(list(logits.values())).float(),
-                rounded=rounded[answer][places],
-                truth=truths[own[answer]][places],
-                base=truths[without[answer]][places],
+                fast=torch.stack([*kept.logits.values()]).float(),
+                rounded=rounded_of_answer[places],
+                truth=truths[kept.fed][places],
+                base=truths[kept.fed_to_base][places],
             )
             norms.append(of_answer)
-        compared = {}
-        for answer, read in zip(kept, torch.stack(norms).tolist(), strict=True):
+        comparisons = []
+        for kept, read in zip(watched, torch.stack(norms).tolist(), strict=True):
             error, noise, effect, largest, widest = read
-            count = sum(logits.numel() for logits in kept[answer].values())
-            compared[answer] = _Comparison(error, noise, effect, largest, widest, count)
-        return compared
+            count = sum(logits.numel() for logits in kept.logits.values())
+            comparisons.append(_Comparison(error, noise, effect, largest, widest, count))
+        return comparisons
+
+    def _truths(self, answers: Sequence[Answer]) -> dict[Answer, Float[Tensor, "places columns"]]:
+        """Return thinned logits at the last places of answers, by the modules in float32."""
+        with in_float32(self._loaded.model):
+            states = {
+                answer: of_answer[-_FIRST_TOKENS:].clone()
+                for answer, of_answer in self._scored(answers)
+            }
+            return dict(zip(states, self._some_logits([*states.values()]), strict=True))
 
     def _gap(
         self, answer: Answer, states: Float[Tensor, "places hidden"]

@@ -73,8 +73,8 @@ class JobRequest(NamedTuple):
         """Names the engine: different models, settings or folders never share one."""
         settings = [self.section[name] for name in _OF_AN_ENGINE]
         allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
-        told = (self.batch[0], settings, self.cores, allocation)
-        return f"{sockets.prefix()}{zlib.crc32(repr(told).encode()):08x}"
+        identity = (self.batch[0], settings, self.cores, allocation)
+        return f"{sockets.prefix()}{zlib.crc32(repr(identity).encode()):08x}"
 
     @property
     def log(self) -> Path:
@@ -142,16 +142,18 @@ def run(
     work = Work(config, model, decoding, questions)
     locks = Locks(Path(paths.STORE_LOCKS))
     name = work.lock(variant)
-    while not (taken := locks.take(name)) and not work.unanswered(variant):
+    while not locks.take(name):
+        if work.unanswered(variant):  # an engine answers
+            ask(work, variant, cores)
+            return
         time.sleep(_SECONDS_BETWEEN_TRIES)  # another process writes the table
-    if taken:
-        work.take_over(variant)
-    if taken and not work.unanswered(variant):
-        count = work.write(variant, stopwatch)
-        _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
+    work.take_over(variant)
+    if work.unanswered(variant):
+        locks.release(name)
+        ask(work, variant, cores)
         return
-    locks.release(name)
-    ask(work, variant, cores)
+    count = work.write(variant, stopwatch)
+    _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
 
 
 def ask(work: "Work", variant: "Variant", cores: int) -> None:
@@ -207,7 +209,7 @@ def stop() -> int:
     """Stop all engines that run in this folder; return how many. What is answered is kept.
 
     Raises:
-        EngineError: an engine's process cannot be told from others.
+        EngineError: an engine's process cannot be told from others, or does not listen yet.
     """
     stopped = set[int]()
     deadline = time.monotonic() + _SECONDS_TO_STOP
@@ -220,6 +222,11 @@ def stop() -> int:
         raise EngineError(
             f"the process that listens at {refused[0]} does not hold that socket here, so it gets "
             f"no signal; it runs in another container, perhaps: give `headsweep engine stop` there"
+        )
+    if left := sockets.names():  # not those of `names` that have just been stopped
+        raise EngineError(
+            f"engines that still begin, and do not listen yet: {len(left)}; wait until `headsweep "
+            f"engine status` shows them, and give `headsweep engine stop` again"
         )
     return len(stopped)
 
@@ -400,7 +407,7 @@ def progress(done: int, total: int, seconds: float, waits: str = "", tokens: int
     if done < enough_for_rate:
         return f"{words} after {seconds:.0f} s"
     rate = done / seconds
-    told = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
+    speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
     if 0 < total - done <= min(_LAST, total / 4):
-        return f"{words}, {told}, the longest are left"
-    return f"{words}, {told}, {(total - done) / rate:.0f} s left"
+        return f"{words}, {speed}, the longest are left"
+    return f"{words}, {speed}, {(total - done) / rate:.0f} s left"

@@ -11,8 +11,10 @@ import logging
 import multiprocessing
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +29,9 @@ _LOG = logging.getLogger(__name__)
 LOCKS = Path("/tmp/headsweep-gpus")
 
 _SECONDS_BETWEEN_TRIES = 2.0
+
+_holders = Counter[str]()
+"""How often this process holds each GPU: a lock is a process's, whoever in it has taken it."""
 
 
 class Device(NamedTuple):
@@ -83,22 +88,29 @@ def held(device: Device, waits: Callable[[str], object]) -> Iterator[None]:
     """Hold the locks of a device's GPUs; wait for them first.
 
     While another process has a GPU, `waits` is called with its UUID every two seconds. All take
-    GPUs in the same order, so that nobody has what somebody else waits for.
+    GPUs in the same order, so that nobody has what somebody else waits for. A process may hold a
+    GPU several times; it is free after the last.
     """
-    locks = _locks() if device.gpus else None
+    locks = _locks(LOCKS) if device.gpus else None
     if locks is None:
         yield
         return
-    for gpu in sorted(device.gpus):
-        while not locks.take(gpu):
-            waits(gpu)
-            time.sleep(_SECONDS_BETWEEN_TRIES)
-    try:
+    with ExitStack() as taken:
+        for gpu in sorted(device.gpus):
+            _holders[gpu] += 1
+            taken.callback(_let_go, locks, gpu)
+            while not locks.take(gpu):
+                waits(gpu)
+                time.sleep(_SECONDS_BETWEEN_TRIES)
+        taken.callback(give_back_memory)
         yield
-    finally:
-        give_back_memory()
-        for gpu in device.gpus:
-            locks.release(gpu)
+
+
+def _let_go(locks: Locks, gpu: str) -> None:
+    """Release a GPU's lock, unless something else in this process holds it, too."""
+    _holders[gpu] -= 1
+    if not _holders[gpu]:
+        locks.release(gpu)
 
 
 def give_back_memory() -> None:
@@ -107,10 +119,11 @@ def give_back_memory() -> None:
     torch.cuda.empty_cache()
 
 
-def _locks() -> Locks | None:
+@cache
+def _locks(path: Path) -> Locks | None:
     """Return the locks of this host's GPUs; None if another user has spoilt their file."""
     try:
-        return Locks(LOCKS, shared=True)
+        return Locks(path, shared=True)
     except EngineError as error:
         _LOG.warning("%s; two models may be loaded onto one GPU", error)
         return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -136,7 +136,7 @@ class Engine:
         asked of two pruned variants or more has its base answer found first, requested or not.
 
         Args:
-            requests: each is answered once.
+            requests: each is answered once; equal ones are one.
             base_answers: token ids of base answers that are known already, without the end of
                 sequence, by question. They serve as drafts: a wrong one costs time, never a token.
             begun: what `begun` of another engine, since stopped, has said of some requests. They
@@ -147,15 +147,15 @@ class Engine:
             ModelError: a prompt that the model has no positions for, a head that it does not
                 have, or too little memory for a single row.
         """
-        parts: dict[int, Counter[Request]] = defaultdict(Counter)
-        others: dict[Variant, Counter[Request]] = defaultdict(Counter)
+        parts: dict[int, list[Request]] = defaultdict(list)
+        others: dict[Variant, list[Request]] = defaultdict(list)
         self._clear()
         for request in requests:
             check_request(request, self._loaded.geometry, self._positions)
             if FAMILIES[request.variant.kind].on_weights:
-                others[request.variant][replace(request, variant=BASE)] += 1
+                others[request.variant].append(replace(request, variant=BASE))
                 continue
-            parts[request.variant.seed][request] += 1  # of a numeric placebo; else 0
+            parts[request.variant.seed].append(request)  # of a numeric placebo; else 0
             if self._decoding.greedy and request.question_id in base_answers:
                 self._drafts[request.prompt] = base_answers[request.question_id]
         for request, tokens in begun.items():
@@ -174,15 +174,16 @@ class Engine:
         self._in_progress.clear()
         self._drafts.clear()
 
-    def _answer_all(self, pending: Counter[Request], placebo: int) -> Iterator[Answer]:
+    def _answer_all(self, requests: Iterable[Request], placebo: int) -> Iterator[Answer]:
         """Answer until nothing is left: after a failure in a simpler way, or with fewer rows."""
-        while pending.total():
+        pending = dict.fromkeys(requests)
+        while pending:
             full = False
             try:
-                answers = self._answer(pending.elements(), placebo)
+                answers = self._answer([*pending], placebo)
                 for answer in self._check.groups(answers) if self._check else answers:
-                    if pending[answer.request]:
-                        pending[answer.request] -= 1
+                    if answer.request in pending:  # not a base answer that was only a draft
+                        del pending[answer.request]
                         self._in_progress.forget(answer.request)
                         yield answer
             except WrongAnswers as cause:
@@ -204,7 +205,7 @@ class Engine:
                 self._shrink()
 
     def _answer_with_weights_of(
-        self, variant: Variant, pending: Counter[Request]
+        self, variant: Variant, requests: Iterable[Request]
     ) -> Iterator[Answer]:
         """Answer the base model's requests with the weights of a variant: rows cannot carry them.
 
@@ -223,7 +224,7 @@ class Engine:
                 self._decode_weights_of_now()
             except torch.OutOfMemoryError as error:
                 raise no_room_for_noise(variant) from error
-            for answer in self._answer_all(pending, 0):
+            for answer in self._answer_all(requests, 0):
                 yield replace(answer, request=replace(answer.request, variant=variant))
 
     def _restore(self, decoder: Decoder | None, check: Check | None) -> None:
@@ -283,9 +284,12 @@ class Engine:
     @property
     def facts(self) -> dict[str, Any]:
         """What a record says of how answers came about."""
-        check = {"check": self._check.facts} if self._check else {}
-        falls = {"falls": list(self._falls)} if self._falls else {}
-        return {"path": self._path, "batch_size": self._batch_size, **check, **falls}
+        facts: dict[str, Any] = {"path": self._path, "batch_size": self._batch_size}
+        if self._check:
+            facts["check"] = self._check.facts
+        if self._falls:
+            facts["falls"] = list(self._falls)
+        return facts
 
     def _fall(self, cause: str) -> None:
         """Go on in a simpler way: without graphs, by dense attention, then by the model's modules.

@@ -42,7 +42,7 @@ def gpu_held(place: str = "auto", ranks: int = 1) -> Iterator[Device]:
     """Hold the GPUs of a place, if it has any: ``auto`` is the first ones, if there are any.
 
     Says once for which GPU it waits. An engine leaves when its plan is done, or no job comes.
-    Whoever holds a GPU neither holds it once more nor asks an engine, which would wait for it.
+    Whoever holds a GPU asks no engine, which would wait for it.
     """
     device, *_ = devices(place, ranks)
     told: set[str] = set()

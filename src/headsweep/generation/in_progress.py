@@ -1,7 +1,6 @@
 """The answers that an engine has begun and not handed over."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable
 
 from headsweep.generation.requests import Answer, Request, Row
@@ -9,7 +8,7 @@ from headsweep.generation.unit import Begun
 
 
 class RowsInProgress:
-    """Rows whose answers are not handed over, by request.
+    """Rows whose answers are not handed over, one for each request.
 
     Some wait to go on: memory has run out, or an engine before this one was stopped. Another thread
     may ask for `tokens`, `begun` and `withdrawn` at any time.
@@ -17,8 +16,8 @@ class RowsInProgress:
 
     def __init__(self, new_row: Callable[[Request], Row]) -> None:
         self._new_row = new_row
-        self._rows: dict[Request, list[Row]] = defaultdict(list)
-        self._waiting: dict[Request, list[Row]] = {}
+        self._rows: dict[Request, Row] = {}
+        self._waiting: dict[Request, Row] = {}
         self._attempts: dict[Request, int] = {}
         """How often a request was begun anew, of those that were; see `unit.Begun`."""
 
@@ -30,12 +29,8 @@ class RowsInProgress:
 
     def withdraw(self) -> None:
         """Have all rows begin anew: the tokens that they have may be wrong."""
-        begun = [
-            request
-            for rows_of in (self._rows, self._waiting)
-            for request, rows in rows_of.items()
-            if any(row.tokens for row in rows)
-        ]
+        rows = self._waiting | self._rows
+        begun = [request for request, row in rows.items() if row.tokens]
         attempts = {request: self._attempts.get(request, 0) + 1 for request in begun}
         # Rows first: `begun` gives no row a later attempt than its own.
         self._rows.clear()
@@ -51,64 +46,53 @@ class RowsInProgress:
             row.tokens = list(begun.token_ids)
             row.resumed = len(row.tokens)
             row.margin = begun.margin
-            self._waiting[request] = [row]
+            self._waiting[request] = row
 
     def is_waiting(self, request: Request) -> bool:
         """Tell whether a row of a request waits to go on."""
-        return bool(self._waiting.get(request))
+        return request in self._waiting
 
     def text_length(self, request: Request) -> int:
         """Return how many tokens of a request are fed at first: its prompt, and what has begun."""
-        begun = self._waiting[request][-1].tokens if self.is_waiting(request) else ()
+        begun = self._waiting[request].tokens if self.is_waiting(request) else ()
         return len(request.prompt) + len(begun)
 
     def take(self, request: Request) -> Row:
         """Return a row for a request: one that waits to go on, or a new one."""
-        row = self._waiting[request].pop() if self.is_waiting(request) else self._new_row(request)
-        self._rows[request].append(row)
+        row = self._waiting.pop(request, None) or self._new_row(request)
+        self._rows[request] = row
         return row
 
     def take_ended(self, request: Request) -> Answer | None:
         """Return the answer of a row that waits though it has ended: it was not handed over."""
-        waiting = self._waiting.get(request, [])
-        row = next((row for row in waiting if row.answer), None)
-        if row is None:
+        if not self.is_waiting(request) or self._waiting[request].answer is None:
             return None
-        waiting.remove(row)
-        self._rows[request].append(row)
-        return row.answer
+        return self.take(request).answer
 
     def interrupt(self) -> None:
         """Have all rows that have tokens wait to go on; forget the others."""
-        for request, rows in self._rows.items():
-            self._waiting.setdefault(request, []).extend(row for row in rows if row.tokens)
+        self._waiting |= {request: row for request, row in self._rows.items() if row.tokens}
         self._rows.clear()
 
     def forget(self, request: Request) -> None:
         """Drop a row whose answer is handed over."""
-        rows = self._rows.get(request, [])
-        ended = [row for row in rows if row.answer]
-        if ended:
-            rows.remove(ended[0])
-        if not rows:
-            self._rows.pop(request, None)
-            self._attempts.pop(request, None)
+        self._rows.pop(request, None)
+        self._attempts.pop(request, None)
 
     @property
     def tokens(self) -> int:
         """How many tokens the rows have."""
-        return sum(len(row.tokens) for rows in [*self._rows.values()] for row in [*rows])
+        return sum(len(row.tokens) for row in [*self._rows.values()])
 
     @property
     def begun(self) -> dict[Request, Begun]:
         """What another engine needs to go on with the rows that have tokens, and `withdrawn`."""
         attempts = dict(self._attempts)
         found = self.withdrawn
-        for request, rows in [*self._rows.items()]:
-            for row in [*rows]:
-                # Tokens first: their gaps are in the margin before they are in the row.
-                if row.answer is None and (tokens := [*row.tokens]):
-                    found[request] = Begun(tokens, row.margin, attempts.get(request, 0))
+        for request, row in [*self._rows.items()]:
+            # Tokens first: their gaps are in the margin before they are in the row.
+            if row.answer is None and (tokens := [*row.tokens]):
+                found[request] = Begun(tokens, row.margin, attempts.get(request, 0))
         return found
 
     @property

@@ -151,9 +151,10 @@ class WholePass(ModuleRows):
 
     def logits(self, chunks: Mapping[Drafted, Chunk]) -> Iterator[Tensor]:
         """Feed the text's next chunk; yield logits row by row, of the places compared."""
-        ((drafted, (begin, end, compared)),) = chunks.items()
-        texts = [drafted.text[begin:end]] * len(self.pairs)
-        yield self.feed(0, [row for row, _ in self.pairs], texts, compared)
+        (drafted,) = chunks
+        chunk = chunks[drafted]
+        texts = [chunk.fed_of(drafted.text)] * len(self.pairs)
+        yield self.feed(0, [row for row, _ in self.pairs], texts, chunk.compared)
 
     def stay(self, rows: Sequence[int]) -> None:
         """Drop all other rows."""

@@ -2,12 +2,25 @@
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from headsweep.generation.in_progress import RowsInProgress
-from headsweep.generation.requests import Drafted, Plan, Prompt, Request, Row
+from headsweep.generation.requests import Drafted, Prompt, Request, Row
 from headsweep.variants import BASE, Variant
+
+
+class Plan(NamedTuple):
+    """How requests are to be answered."""
+
+    groups: deque[list[Request]]
+    """Decoded, longest first: requests of one prompt and variant, or one that has tokens already.
+    """
+    drafted: deque[Drafted]
+    """Verified: the base answer is known."""
+    waiting: dict[Prompt, list[Row]]
+    """Verified as soon as the base answer is decoded, which is among the groups."""
 
 
 def planned(

@@ -1,11 +1,10 @@
 """What the engine is asked for, what it answers, and the state of a request in progress."""
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -46,7 +45,7 @@ class Answer:
     accepted: int = 0  # how many of its tokens verification took over from a draft
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
     """A request that is being answered."""
 
@@ -100,15 +99,3 @@ class Drafted:
         """The prompt, and what of the draft is fed to verify it: all but a token at the limit."""
         first = self.rows[0]
         return (*first.request.prompt, *self.draft[: first.limit - 1])
-
-
-class Plan(NamedTuple):
-    """How requests are to be answered."""
-
-    groups: deque[list[Request]]
-    """Decoded, longest first: requests of one prompt and variant, or one that has tokens already.
-    """
-    drafted: deque[Drafted]
-    """Verified: the base answer is known."""
-    waiting: dict[Prompt, list[Row]]
-    """Verified as soon as the base answer is decoded, which is among the groups."""

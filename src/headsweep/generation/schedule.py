@@ -58,20 +58,20 @@ class Schedule:
         return time.monotonic() - self.started if self.started else 0.0
 
     def want(self, variant: Variant) -> bool:
-        """Put a variant at the head of the queue if something of it is missing; tell whether.
+        """Tell whether a variant is complete; if not, have it answered before others.
 
-        If nothing is, its lock is held from now on, until `release`.
+        If it is, its lock is held from now on, until `release`.
         """
         if variant in self._queue:
             self._queue.remove(variant)
         elif variant in self.elsewhere or self._pending.get(variant):
-            return True  # another engine answers, or this one
+            return False  # another engine answers, or this one
         if not self._claim(variant):
-            return True
+            return False
         if self._pending[variant]:
             self._queue.appendleft(variant)
-            return True
-        return False
+            return False
+        return True
 
     def next(self) -> Unit | None:
         """Return the next requests; None if all are handed out."""
@@ -111,23 +111,29 @@ class Schedule:
                 records[variant].append(record)
         return records
 
-    def complete_elsewhere(self) -> list[Variant]:
+    def look_elsewhere(self) -> list[Variant]:
         """Return what other engines have completed since; queue what they have left.
 
         The locks of what is returned are held, until `release`.
         """
         again = self.elsewhere
         self.elsewhere = []
-        free = [variant for variant in again if self._claim(variant)]
-        self._queue.extend(variant for variant in free if self._pending[variant])
-        return [variant for variant in free if not self._pending[variant]]
+        complete = []
+        for variant in again:
+            if not self._claim(variant):  # which notes it again
+                continue
+            if self._pending[variant]:
+                self._queue.append(variant)
+            else:
+                complete.append(variant)
+        return complete
 
     def release(self, variant: Variant) -> None:
         """Let go of a variant's lock: it is written, or nobody here waits for it."""
         self._locks.release(self.work.lock(variant))
 
-    def fail(self) -> None:
-        """Forget all that is not answered."""
+    def forget(self) -> None:
+        """Forget all that is not answered, and let go of its locks."""
         for variant in self._pending:
             self.release(variant)
         self.total = self.done

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from headsweep import paths
-from headsweep.config import Model, parse
+from headsweep.config import Config, Model, parse
 from headsweep.errors import EngineError, HeadsweepError, cause_of
 from headsweep.generation import journal
 from headsweep.generation.client import LINE_LIMIT
@@ -136,7 +136,7 @@ class Server:
             if now - last_word >= _SECONDS_BETWEEN_WORDS:
                 last_word = now
                 for schedule in self._schedules.values():
-                    for variant in schedule.complete_elsewhere():
+                    for variant in schedule.look_elsewhere():
                         self._complete(schedule, variant)
                 for job in self._jobs:
                     self._tell_progress(job)
@@ -223,10 +223,11 @@ class Server:
         if model != self._model:
             raise EngineError(f"this engine serves {self._model}, not {model}")
         self._runs.add(message["run"])
+        config = parse(message["config"])
+        self._drop_plans_of_others(config)
         variant = Variant.parse(message["variant"])
         keys = (model, decoding, questions)
         if keys not in self._works:
-            config = parse(message["config"])
             store = Store(config)
             work = Work(
                 config,
@@ -242,12 +243,21 @@ class Server:
             ahead = [other for other in work.lacking if planned_part(work, other) == part]
             self._schedules[batch] = Schedule(work, ahead, len(self._workers), self._locks)
         schedule = self._schedules[batch]
-        lacks = schedule.want(variant)
+        is_complete = schedule.want(variant)
         job.schedule, job.variant = schedule, variant
-        if lacks:
-            self._tell_progress(job)
-        else:
+        if is_complete:
             self._complete(schedule, variant)
+        else:
+            self._tell_progress(job)
+
+    def _drop_plans_of_others(self, config: Config) -> None:
+        """Forget the plans of other configs that no job waits for: their run may be dead."""
+        waited = {job.schedule for job in self._jobs}
+        for batch, schedule in list(self._schedules.items()):
+            if schedule not in waited and schedule.work.config != config:
+                schedule.forget()
+                del self._schedules[batch]
+        self._works = {batch[:-1]: schedule.work for batch, schedule in self._schedules.items()}
 
     def _end_run(self, job: _Job, run: str) -> None:
         """Leave if no run is left that asks; say so if one is."""
@@ -293,7 +303,7 @@ class Server:
                 worker.ready, worker.tokens, worker.gpu = True, 0, ""
             case "failed":
                 assert worker.schedule is not None
-                worker.schedule.fail()
+                worker.schedule.forget()
                 self._finish(worker.schedule, None, error=value)
             case "begun":
                 assert worker.schedule is not None

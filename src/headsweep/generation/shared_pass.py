@@ -23,12 +23,30 @@ Pair = tuple[Row, Drafted]  # a row, and the draft that it is verified against
 
 
 class Chunk(NamedTuple):
-    """Successive tokens of a text that are fed in one pass."""
+    """Successive tokens of a text that are fed in one pass.
+
+    For example ``Chunk(begin=0, end=4, compared=3)`` of the text ``p q a b c d``, whose draft
+    begins with ``a``: fed are ``p q a b``, and what a row chooses after ``q``, ``a`` and ``b`` is
+    compared with ``a b c``.
+    """
 
     begin: int
     end: int
     compared: int
     """Of how many of them, the last ones, the next token is compared with the row's choice."""
+
+    @property
+    def first_compared(self) -> int:
+        """Place in the text of the first token that is compared; 2 in the example."""
+        return self.end - self.compared + 1
+
+    def fed_of(self, text: Sequence[int]) -> Sequence[int]:
+        """Return the tokens that are fed."""
+        return text[self.begin : self.end]
+
+    def draft_of(self, text: Sequence[int]) -> Sequence[int]:
+        """Return the tokens that are compared; what is chosen after the text has none."""
+        return text[self.first_compared : self.end + 1]
 
 
 class SharedPass(Slots):
@@ -71,7 +89,7 @@ class SharedPass(Slots):
         )
         tokens: list[int] = []
         for drafted in bases:
-            tokens += drafted.text[chunks[drafted].begin : chunks[drafted].end]
+            tokens += chunks[drafted].fed_of(drafted.text)
         entering = _Entering(
             masks=decoder.masks([row.variant for row, _ in self.pairs]),
             last_layer=len(decoder.weights.layers) - 1,

@@ -216,9 +216,11 @@ class Work:
     ) -> None:
         """Write a variant's table and record from all its answers."""
         rows = [journaled.answers[key] for key in self._wanted]
-        facts = {**self.keys, "variant": str(variant), "split": self.split}
-        write_table(self.output(variant), _table(rows), ANSWERS, facts)
-        facts |= journaled.engine | {
+        names = {**self.keys, "variant": str(variant), "split": self.split}
+        write_table(self.output(variant), _table(rows), ANSWERS, names)
+        facts = {
+            **names,
+            **journaled.engine,
             "settings": {
                 "model": settings(self.config, "models", self.model),
                 "decoding": settings(self.config, "decodings", self.decoding),

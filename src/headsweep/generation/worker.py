@@ -179,8 +179,10 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
         kept: dict[tuple[Variant, Key], Begun] = {}
         while True:
             time.sleep(_SECONDS_BETWEEN_COUNTS)
-            if (tokens := worker.tokens_in_progress) != told:
-                tell("tokens", told := tokens)
+            tokens = worker.tokens_in_progress
+            if tokens != told:
+                tell("tokens", tokens)
+                told = tokens
             with one_at_a_time:  # so that it comes before the word that the unit is done
                 begun = worker.begun
                 kept = {what: kept.get(what, _NOTHING) for what in begun}

@@ -157,7 +157,6 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     With `stay`, the engine keeps running afterwards, until the caller ends its run.
     """
     from headsweep.generation import client
-    from headsweep.generation.work import Work
     from headsweep.planning.batches import batches
     from headsweep.planning.host import host_cores
 
@@ -166,7 +165,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
         (batch, variant)
         for batch in batches(config)
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
-        if not Path(file).exists() or Work(config, **batch.names).journal(variant).exists()
+        if not _is_made(Path(file))
     ]
     try:
         usable = min(cores or host_cores(), host_cores())  # more would only take memory
@@ -196,11 +195,16 @@ def prepared(config: Config) -> "Store":
 
 
 def once(path: Path, make: Callable[..., object], *arguments: object) -> None:
-    """Make a file unless it exists with its record, written last; the path says the content."""
+    """Make a file unless it is made already; the path says the content."""
+    if not _is_made(path):
+        make(*arguments)
+
+
+def _is_made(path: Path) -> bool:
+    """Tell whether a file exists with its record, which is written last."""
     from headsweep.record import record_path
 
-    if not path.exists() or not record_path(path).exists():
-        make(*arguments)
+    return path.exists() and record_path(path).exists()
 
 
 def described_model(
