@@ -104,8 +104,9 @@ def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     before = begin_attempt(journal)
     layout = kept_heads(learner_of(config, other, seed).encoder.config) if other else None
-    where: dict[str, Any] = {"folder": journal, "device": device}
-    learner, history = compress(learner, examples, dev, settings, seed, layout=layout, **where)
+    learner, history = compress(
+        learner, examples, dev, settings, seed, layout=layout, folder=journal, device=device
+    )
     learner = learner.finished()
     folder = Path(chosen.file(paths.COMPRESSED, seed))
     if settings.rounds:
@@ -123,14 +124,13 @@ def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
     write_json(output, noted)
     write_record(output, stopwatch, {**facts, "strict": strict}, folder)
     _forget(journal)
-    heads = history.rounds[-1].heads if history.rounds else history.heads
     _LOG.log(
         RESULT,
         "%s, arm %s, seed %d, with %d of %d heads: %.1f%% of %s right",
         study.solver or study.model,
         chosen.name,
         seed,
-        heads,
+        history.heads_left,
         history.heads,
         100 * strict,
         study.test or study.data,

@@ -90,8 +90,9 @@ def measure(config: Config, compression: str) -> None:
                     "quantised": entry.quantised,
                     "tokens": tokens,
                     "batch": batch,
+                    **speeds[batch][place]._asdict(),
+                    **sizes,
                 }
-                row |= speeds[batch][place]._asdict() | sizes
                 if tokens == first and batch == most:
                     row["peak_bytes"] = entry.peak
                     row |= dict(zip(_TEST_TIME, test[place], strict=True))
