@@ -20,7 +20,7 @@ import torch
 from headsweep import paths
 from headsweep.athena.problems import read_parts
 from headsweep.athena.solver import load_solver, new_solver
-from headsweep.compression.decoder import Decoder, to_answer, to_learn
+from headsweep.compression.decoder import DecoderLearner, to_answer, to_learn
 from headsweep.compression.rounds import compress
 from headsweep.compression.training import train
 from headsweep.config import Config, Study
@@ -157,7 +157,7 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
     if study.model is None:
         parts = read_parts(arm.data)
         return learner, learner.prepare(parts.train), learner.prepare(parts.dev)
-    assert study.train is not None and isinstance(learner, Decoder)
+    assert study.train is not None and isinstance(learner, DecoderLearner)
     train, answers, graded = grade_batch(config, arm.answered(config), config.grading)
     if len(answers) > 1:
         learner = replace(learner, matrix=accuracy_matrix(graded, train))
@@ -181,7 +181,7 @@ def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> L
     assert study.train is not None
     model = config.models[study.model]
     grader_name = config.questions[study.train].grader_name
-    return Decoder(
+    return DecoderLearner(
         load_model(str(folder), device="cpu"),
         model.source or study.model,
         config.decodings[study.decoding],
