@@ -13,13 +13,13 @@ from headsweep import paths
 from headsweep.analysis import jobs
 from headsweep.config import parse
 from headsweep.figures import draw
-from headsweep.frontier import compare
 from headsweep.planning.batches import batches, pool
 from headsweep.planning.store import Store, mark_version
 from headsweep.proof.worlds import coins
 from headsweep.record import RECORD, Stopwatch, find_record, write_record
 from headsweep.safe_files import write_csv, write_table
 from headsweep.sprint import choosing, evaluation
+from headsweep.sprint.frontier_job import compare
 from headsweep.tables import ACCURACY, ACTIVATIONS, ANSWERS, CURVES, GRADED, POSITIONS, QUESTIONS
 
 PUBLISHED = Path(__file__).parents[1] / "config" / "published"

@@ -7,14 +7,13 @@ import pandas as pd
 import pytest
 from simulated_heads import made, of_groups, options
 
-from headsweep import frontier
 from headsweep.benchmarks import sources
 from headsweep.config import Decoding, load
-from headsweep.frontier import Family, choose, curve
-from headsweep.sprint import choosing, evaluation, methods
+from headsweep.sprint import choosing, evaluation, frontier, methods
 from headsweep.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
 from headsweep.sprint.evaluation import MEAN, SHUFFLED, compared, families, paired, shuffle
 from headsweep.sprint.experiment import costs_of
+from headsweep.sprint.frontier import Family, choose, curve
 from headsweep.sprint.rankers import Shortlist, greedy_cover
 from headsweep.sprint.scores import Answers, drawn, mean_over, ordered
 from headsweep.sprint.validation import LIKENESS, Reading, likeness, overlap, readings

@@ -117,8 +117,8 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     """Draw Pass@N and votes of each family against tokens, and differences to sampling, filled
     where Holm's test of all families leaves them.
 
-    The tables are those of `headsweep.frontier.compare`: the curves, of which members in the
-    order that training questions chose are drawn; differences; and a row a family.
+    The tables are those of `headsweep.sprint.frontier_job.compare`: the curves, of which members in
+    the order that training questions chose are drawn; differences; and a row a family.
     """
     titles = dict(zip(families["family"], families["title"], strict=True))
     looks = family_looks(titles)
