@@ -54,7 +54,7 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     These are SPRINT, random heads, and samples at each temperature. On the right stand all methods
     but simpler ways to match questions with heads (`RIVALS`), which are in the data and in tables.
     The tables are `headsweep.tables.CURVES` and
-    `headsweep.sprint.evaluation.PAIRED`, of a number of test questions.
+    `headsweep.sprint.evaluation.PAIRED_COLUMNS`, of a number of test questions.
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
