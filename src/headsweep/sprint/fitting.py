@@ -45,7 +45,7 @@ from headsweep.config import Selector
 from headsweep.sprint import validation
 from headsweep.sprint.methods import SPRINT
 from headsweep.sprint.model import HeadSelector, Setting, rank_heads, squared_distances
-from headsweep.sprint.rankers import Questions
+from headsweep.sprint.rankers import EmbeddedQuestions
 from headsweep.sprint.validation import Order, Rows, Z, reading_of
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
@@ -275,13 +275,17 @@ class _Together(NamedTuple):
 
     rows: Rows
     """The training questions."""
-    ranked_for: Questions
+    ranked_for: EmbeddedQuestions
     """The questions for which they rank the heads."""
     planned: Sequence[_Planned]
 
 
 def rank_again(
-    train: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
+    train: EmbeddedQuestions,
+    correct: Z,
+    test: EmbeddedQuestions,
+    setting: Setting,
+    options: Selector,
 ) -> Iterator[Ranking]:
     """Train selectors from every seed, on every redraw and without each fold, and rank with them.
 
@@ -303,7 +307,11 @@ def rank_again(
 
 
 def _again(
-    train: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
+    train: EmbeddedQuestions,
+    correct: Z,
+    test: EmbeddedQuestions,
+    setting: Setting,
+    options: Selector,
 ) -> Iterator[_Together]:
     for name, rows in validation.redraws(len(correct), options).items():
         its_setting = setting
@@ -319,7 +327,7 @@ def _again(
 
 
 def _readings(
-    correct: Z, test: Questions, setting: Setting, options: Selector
+    correct: Z, test: EmbeddedQuestions, setting: Setting, options: Selector
 ) -> Iterator[_Together]:
     alike = defaultdict[tuple[str, str], list[tuple[str, Setting]]](list)
     readings = validation.readings(options, reading_of(asdict(setting)))
