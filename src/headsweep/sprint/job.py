@@ -252,8 +252,11 @@ def _differences(
 
 def _costs(experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return seconds and bytes of embedding and of ranking the test questions, where measured."""
-    names = {"embedder": facts["setting"]["embedder"], "questions": experiment.options.test}
-    embedded = experiment.store.path(tables.EMBEDDINGS, **names)
+    embedded = experiment.store.path(
+        tables.EMBEDDINGS,
+        embedder=facts["setting"]["embedder"],
+        questions=experiment.options.test,
+    )
     costs = read_record(experiment.output(tables.RANKING)) | read_record(embedded)
     kinds = "embedding_", "selection_"
     return {name: value for name, value in costs.items() if name.startswith(kinds)}
