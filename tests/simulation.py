@@ -13,13 +13,13 @@ from headsweep import paths
 from headsweep.analysis import jobs
 from headsweep.config import parse
 from headsweep.figures import draw
-from headsweep.frontier import compare
 from headsweep.planning.batches import batches, pool
 from headsweep.planning.store import Store, mark_version
 from headsweep.proof.worlds import coins
 from headsweep.record import RECORD, Stopwatch, find_record, write_record
 from headsweep.safe_files import write_csv, write_table
 from headsweep.sprint import choosing, evaluation
+from headsweep.sprint.frontier_job import compare
 from headsweep.tables import ACCURACY, ACTIVATIONS, ANSWERS, CURVES, GRADED, POSITIONS, QUESTIONS
 
 PUBLISHED = Path(__file__).parents[1] / "config" / "published"
@@ -116,17 +116,19 @@ def _fill_selector(config, file, section):
     alike = pd.DataFrame({"question_id": asked, "degree": "none", "training_id": None})
     tables = {
         paths.CHOICE: numbers(settings, of_setting, of_choice),
-        paths.ABLATION: numbers(readings, of_reading, evaluation.ABLATION),
+        paths.ABLATION: numbers(readings, of_reading, evaluation.ABLATION_COLUMNS),
         paths.SENSITIVITY: numbers(
-            shortlists, ["criterion", "k", "n", "chosen"], evaluation.SENSITIVITY
+            shortlists, ["criterion", "k", "n", "chosen"], evaluation.SENSITIVITY_COLUMNS
         ),
-        paths.TRANSFER: pd.DataFrame(columns=evaluation.TRANSFER),
+        paths.TRANSFER: pd.DataFrame(columns=evaluation.TRANSFER_COLUMNS),
         paths.OVERLAP: alike.assign(equal=0, resembles=0),
         paths.PAIRED: paired,
         paths.VOTES: paired,
-        paths.EMBEDDING_VALUE: numbers(weighed, of_weighed, evaluation.WORTH),
+        paths.EMBEDDING_VALUE: numbers(weighed, of_weighed, evaluation.WORTH_COLUMNS),
         paths.DIVERSITY: numbers(
-            [("SPRINT", 1), ("SPRINT", 2)], evaluation.DIVERSITY[:2], evaluation.DIVERSITY
+            [("SPRINT", 1), ("SPRINT", 2)],
+            evaluation.DIVERSITY_COLUMNS[:2],
+            evaluation.DIVERSITY_COLUMNS,
         ),
         paths.CHOOSING: numbers(rules, ["method", "rule", "n"], choosing.COLUMNS),
     }
@@ -163,7 +165,9 @@ def simulated_curves(limit=16):
         ends |= {"p": 0.04, "adjusted": 0.04, "resembling": 0, "unknown": 0}
         ends |= {"freedom": np.inf}
         paired.append(own[["method", "n"]].assign(**ends))
-    differences = pd.concat(paired[1:-1], ignore_index=True).reindex(columns=evaluation.PAIRED)
+    differences = pd.concat(paired[1:-1], ignore_index=True).reindex(
+        columns=evaluation.PAIRED_COLUMNS
+    )
     return pd.concat(curves, ignore_index=True), differences
 
 

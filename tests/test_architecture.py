@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
 FLOORS = (
     "reference __main__ cli workflow proof tool bench",
     "report figures analysis",
-    "frontier maps recovery sprint compression",
+    "maps recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",
     "record safe_files tables variants text arguments paths choices errors",

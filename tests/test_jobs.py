@@ -23,7 +23,7 @@ MAY_IMPORT = [
         "grading.matrix": "pandas",
         "athena.problems": "pandas",
         "sprint.job": "pandas scipy",
-        "frontier": "pandas scipy",
+        "sprint.frontier_job": "pandas scipy",
         "analysis.jobs": "pandas scipy",
         "maps.table": "pandas scipy",
         "report.page": "pandas scipy",

@@ -45,8 +45,9 @@ def fetch_embedder(source: str, revision: str | None = None) -> Path:
     if not folder.is_dir():
         if local_folder(source):
             raise ModelError(f"embedder {source} is not a folder; name a folder or a hub id")
-        patterns = {"allow_patterns": _DOWNLOADED, "ignore_patterns": _OTHER_FORMATS}
-        folder = download(source, revision, **patterns)
+        folder = download(
+            source, revision, allow_patterns=_DOWNLOADED, ignore_patterns=_OTHER_FORMATS
+        )
     check_embedder(folder)
     return folder
 
@@ -80,8 +81,8 @@ class MeanOfTokens:
         vectors = np.empty((len(texts), self.get_embedding_dimension()), dtype=np.float32)
         for start in range(0, len(order), batch_size):
             places = order[start : start + batch_size]
-            options = {"padding": True, "truncation": True, "return_tensors": "pt"}
-            read = self.tokenizer([texts[place] for place in places], **options)
+            own_texts = [texts[place] for place in places]
+            read = self.tokenizer(own_texts, padding=True, truncation=True, return_tensors="pt")
             read = read.to(self._model.device)
             accepted = {name: value for name, value in read.items() if name in self._accepted}
             states = self._model(**accepted).last_hidden_state

@@ -155,7 +155,8 @@ class Family:
 
     def work(self, variant: Variant, depth: int) -> float:
         """Return the work of one token as a share of the base model's, whose layers are `depth`."""
-        return (depth - len(variant.layers) * self.skips) / depth
+        skipped = len(variant.layers) if self.skips else 0
+        return (depth - skipped) / depth
 
 
 class Base(Family):

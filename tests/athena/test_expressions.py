@@ -101,8 +101,19 @@ def test_the_deepest_equations_that_are_read_are_worked_with(deepest):
 
 
 UNREADABLE = "^equation .* cannot be parsed; correct the row$"
-BROKEN = ["x=80千米/小时", "(1/6)0", "2+", "", "n0 n1", "__import__('os')", "1" * 2000, "(" * 300]
-BROKEN += ["9" * 400, "-" * 998 + "1", "1" + "+1" * 300]
+BROKEN = [
+    "x=80千米/小时",
+    "(1/6)0",
+    "2+",
+    "",
+    "n0 n1",
+    "__import__('os')",
+    "1" * 2000,
+    "(" * 300,
+    "9" * 400,
+    "-" * 998 + "1",
+    "1" + "+1" * 300,
+]
 BROKEN_PREFIX = ["+ n0", "+ n0 n1 n2", "n0 + n1", "+ 1 " * 600 + "1"]
 
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from headsweep.athena.generated import generate
 from headsweep.athena.solver import MathSolver, new_solver
 from headsweep.benchmarks.generated import corpus
-from headsweep.compression.decoder import Decoder
+from headsweep.compression.decoder import DecoderLearner
 from headsweep.config import Decoding
 from headsweep.config.compression import Encoder, Solver
 from headsweep.models.geometry import find_heads
@@ -41,13 +41,13 @@ def small_tokenizer() -> PreTrainedTokenizerFast:
     return train_tokenizer((text for one in corpus(60, seed=1) for text in one[:2]), 300)
 
 
-def decoder(shape: Settings) -> Decoder:
+def decoder(shape: Settings) -> DecoderLearner:
     """Return a decoder that knows nothing, in training."""
     tokenizer = small_tokenizer()
     model = new_model(shape, tokenizer).train()
     where = Path("nowhere"), model.device, model.dtype
     loaded = LoadedModel(model, tokenizer, find_heads(model), *where, 0, (1,))
-    return Decoder(loaded, "decoder", Decoding(max_new_tokens=5), "math")
+    return DecoderLearner(loaded, "decoder", Decoding(max_new_tokens=5), "math")
 
 
 def save_decoder(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from small import same, save_decoder, weights
 from headsweep.benchmarks.generated import generate
 from headsweep.benchmarks.templates import box
 from headsweep.compression.criteria import head_scores
-from headsweep.compression.decoder import Decoder, to_answer, to_learn
+from headsweep.compression.decoder import DecoderLearner, to_answer, to_learn
 from headsweep.compression.rounds import compress
 from headsweep.config import Decoding
 from headsweep.config.compression import Compression, Distillation, Importance, Training
@@ -37,7 +37,7 @@ def questions():
 def decoder(tmp_path_factory):
     folder = save_decoder(tmp_path_factory.mktemp("models") / "decoder")
     decoding = Decoding(max_new_tokens=NEW_TOKENS)
-    return Decoder(load_model(str(folder), device="cpu"), "made/up", decoding, "math")
+    return DecoderLearner(load_model(str(folder), device="cpu"), "made/up", decoding, "math")
 
 
 @pytest.fixture(scope="module")

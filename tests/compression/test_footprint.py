@@ -104,6 +104,13 @@ def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithm
     assert relative(seconds[:, :1], base=0).tolist() == [[1, 1, 1]]
 
 
+def test_a_ratio_s_interval_follows_the_level(monkeypatch):
+    seconds = np.array([[4.0, 3.0], [5.0, 4.5], [8.0, 6.0], [4.4, 3.1]])
+    monkeypatch.setattr("headsweep.compression.arm_measurements.LEVEL", 0.5)
+    interval = ttest_rel(*np.log(seconds[:, ::-1]).T).confidence_interval(0.5)
+    assert np.log(relative(seconds, base=0)[1, 1:]) == pytest.approx(list(interval))
+
+
 def test_turns_go_on_until_the_ratio_s_interval_is_narrow_or_time_is_up():
     draw = np.random.default_rng(0)
 

@@ -77,8 +77,11 @@ def method(**changes):
 
 
 ALONE = ["pruning_only", "without_entropy", "without_norm", "small_from_scratch", "trained_on"]
-PARTS = {"response_distillation": "task response", "feature_distillation": "task feature"}
-PARTS |= dict.fromkeys(ALONE, "task")
+PARTS = {
+    "response_distillation": "task response",
+    "feature_distillation": "task feature",
+    **dict.fromkeys(ALONE, "task"),
+}
 
 
 @pytest.mark.parametrize("name", ARMS)

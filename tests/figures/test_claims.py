@@ -31,7 +31,7 @@ from headsweep.analysis.published import (
 from headsweep.planning.batches import pool
 from headsweep.planning.store import Store
 from headsweep.safe_files import write_csv, write_table
-from headsweep.sprint.evaluation import DIVERSITY
+from headsweep.sprint.evaluation import DIVERSITY_COLUMNS
 from headsweep.tables import ACCURACY
 from simulation import PUBLISHED
 
@@ -78,7 +78,7 @@ def of_run(tmp_path_factory):
         write_table(store.of_sweep("again"), z.assign(L15H00=z["base"]), ACCURACY)
         write_csv(store.path(paths.PAIRED, selector="math"), simulation.simulated_curves()[1])
         spent = pd.DataFrame({"method": ["SPRINT", "sampling T=0.6"] * 2, "n": [1, 1, 4, 4]})
-        spent = spent.assign(computed=[110, 100, 480, 400]).reindex(columns=DIVERSITY)
+        spent = spent.assign(computed=[110, 100, 480, 400]).reindex(columns=DIVERSITY_COLUMNS)
         write_csv(store.path(paths.DIVERSITY, selector="math"), spent)
         return claims(config, PUBLISHED)
 

@@ -61,9 +61,17 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path):
 
 
 WORDS = ["<s>", "</s>", "<|im_end|>", *(chr(97 + number) for number in range(26)), "ab", "cd"]
-SIZES = {"attn_norm": (24,), "ffn_norm": (24,), "attn_q": (24, 24), "attn_k": (8, 24)}
-SIZES |= {"attn_v": (8, 24), "attn_output": (24, 24), "ffn_gate": (40, 24), "ffn_up": (40, 24)}
-SIZES |= {"ffn_down": (24, 40)}
+SIZES = {
+    "attn_norm": (24,),
+    "ffn_norm": (24,),
+    "attn_q": (24, 24),
+    "attn_k": (8, 24),
+    "attn_v": (8, 24),
+    "attn_output": (24, 24),
+    "ffn_gate": (40, 24),
+    "ffn_up": (40, 24),
+    "ffn_down": (24, 40),
+}
 
 
 @pytest.fixture(scope="module")

@@ -211,8 +211,15 @@ def test_a_sound_embedder_is_that_of_sentence_transformers(sound):
     np.testing.assert_allclose(vectors, reference.encode(texts), atol=1e-5)
 
 
-MODEL_WAYS = ["a config's code", "a tokenizer's code", "code of a part", "a kernel of the hub"]
-MODEL_WAYS += ["pickled weights", "an index", "an adapter"]
+MODEL_WAYS = [
+    "a config's code",
+    "a tokenizer's code",
+    "code of a part",
+    "a kernel of the hub",
+    "pickled weights",
+    "an index",
+    "an adapter",
+]
 
 
 @pytest.mark.parametrize("way", MODEL_WAYS)

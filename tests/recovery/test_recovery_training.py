@@ -50,11 +50,11 @@ def trained(llama, pieces, tmp_path, monkeypatch):
     keep_every_state(monkeypatch)
 
     def trained(state="s", model=None, pieces=pieces, **options):
-        settings, progress = recovery(**{**SMALL, **options}), Progress()
+        settings = recovery(**{**SMALL, **options})
         teacher = None if settings.teacher == "none" else other(llama)
-        own = progress, accelerator_for(settings, "cpu"), tmp_path / state
+        own = Progress(), accelerator_for(settings, "cpu"), tmp_path / state
         steps = range(settings.steps)
-        model = train_round(model or load(llama), teacher, pieces, settings, steps, *own)
+        model, progress = train_round(model or load(llama), teacher, pieces, settings, steps, *own)
         assert progress.step == settings.steps == len(progress.losses)
         return model.state_dict(), [sum(each.values()) for each in progress.losses]
 

@@ -7,8 +7,10 @@ import pytest
 from headsweep.recovery import text_training
 
 WORDS = ["[PAD]", "[END]", "user", "assistant", *(f"w{number}" for number in range(43))]
-TEMPLATE = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} [END] {% endfor %}"
-TEMPLATE += "{% if add_generation_prompt %}assistant {% endif %}"
+TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} [END] {% endfor %}"
+    "{% if add_generation_prompt %}assistant {% endif %}"
+)
 TEXTS = [
     " ".join(f"w{(start * step) % 43}" for step in range(1, 5 + start % 9))
     for start in range(1, 31)

@@ -7,14 +7,13 @@ import pandas as pd
 import pytest
 from simulated_heads import made, of_groups, options
 
-from headsweep import frontier
 from headsweep.benchmarks import sources
 from headsweep.config import Decoding, load
-from headsweep.frontier import Family, choose, curve
-from headsweep.sprint import choosing, evaluation, methods
+from headsweep.sprint import choosing, evaluation, frontier, methods
 from headsweep.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
 from headsweep.sprint.evaluation import MEAN, SHUFFLED, compared, families, paired, shuffle
 from headsweep.sprint.experiment import costs_of
+from headsweep.sprint.frontier import Family, choose, curve
 from headsweep.sprint.rankers import Shortlist, greedy_cover
 from headsweep.sprint.scores import Answers, drawn, mean_over, ordered
 from headsweep.sprint.validation import LIKENESS, Reading, likeness, overlap, readings
@@ -251,7 +250,7 @@ def test_readings_are_held_against_no_diversity_and_embedders_against_the_chosen
         for name in named
     }
     table = evaluation.ablation(passed, named)
-    assert list(table.columns) == evaluation.ABLATION
+    assert list(table.columns) == evaluation.ABLATION_COLUMNS
     table = table.set_index(["reading", "n"])
     for name, reading in named.items():
         own = np.mean(passed[name][0], axis=0)
@@ -271,7 +270,7 @@ def test_a_shortlist_is_held_against_the_chosen_one():
     passed = {Shortlist("cover", k): [[draw.random((QUESTIONS, 3))]] for k in (2, 4)}
     held_out = {shortlist: np.array([0.1, 0.2, 0.3]) for shortlist in passed}
     table = evaluation.sensitivity(passed, held_out, Shortlist("cover", 2))
-    assert list(table.columns) == evaluation.SENSITIVITY
+    assert list(table.columns) == evaluation.SENSITIVITY_COLUMNS
     chosen, other = (table[table["k"] == k].reset_index() for k in (2, 4))
     assert chosen["chosen"].all() and chosen["difference"].isna().all()
     np.testing.assert_allclose(other["difference"], other["test"] - chosen["test"])

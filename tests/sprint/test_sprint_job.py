@@ -397,7 +397,7 @@ def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, tmp_p
         step(config, "moved")
     file = Path(paths.TRANSFER.format(run="simulated", selector="moved"))
     table = pd.read_csv(file)
-    assert list(table.columns) == evaluation.TRANSFER
+    assert list(table.columns) == evaluation.TRANSFER_COLUMNS
     assert table["n"].tolist() == ["1", "2", "4", "mean"]
     assert (table["against"] == "math").all()
     home = table_of(tables.CURVES).set_index(["method", "n"])["pass_at_n"]

@@ -20,7 +20,7 @@ from headsweep.sprint.model import (
     save_selector,
     squared_distances,
 )
-from headsweep.sprint.rankers import Questions, greedy_cover
+from headsweep.sprint.rankers import EmbeddedQuestions, greedy_cover
 from headsweep.sprint.validation import ALL, folds, redraws, splits
 from headsweep.statistics.answers import pass_at_n_ordered
 from headsweep.statistics.intervals import Bootstrap
@@ -263,10 +263,10 @@ def test_splits_folds_and_redraws_are_disjoint_and_complete():
 def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting):
     data, other = simulate(31, pool=7), simulate(11, pool=7, seed=5)
     narrow = {"e": slice(None), "f": slice(5)}  # the second embedder's are shorter
-    training = Questions(
+    training = EmbeddedQuestions(
         range(31), {name: data.embeddings[:, some] for name, some in narrow.items()}, [None] * 31
     )
-    test = Questions(
+    test = EmbeddedQuestions(
         range(11), {name: other.embeddings[:, some] for name, some in narrow.items()}, [None] * 11
     )
     several = {"dimension": (4,), "diversity": (0.0, 0.3), "weight_decay": (0.1,), "epochs": 15}
@@ -311,9 +311,11 @@ def sets():
     training, test = (simulate(n, POOL, 3, 13, seed=n) for n in (KNOWN, ASKED))
     subjects = [["algebra", "geometry"][row % 3 == 0] for row in range(KNOWN)]
     return (
-        Questions(range(KNOWN), {"e": training.embeddings}, subjects),
+        EmbeddedQuestions(range(KNOWN), {"e": training.embeddings}, subjects),
         training.correct,
-        Questions(range(ASKED), {"e": test.embeddings}, ["geometry"] * 4 + ["new"] * (ASKED - 4)),
+        EmbeddedQuestions(
+            range(ASKED), {"e": test.embeddings}, ["geometry"] * 4 + ["new"] * (ASKED - 4)
+        ),
     )
 
 

@@ -12,8 +12,8 @@ from headsweep.analysis.comparisons import (
 from headsweep.analysis.facts import Sentence, Source
 from headsweep.analysis.power_sentences import difference_seen
 from headsweep.config import Config
-from headsweep.frontier import SAMPLING
 from headsweep.planning.titles import title
+from headsweep.sprint.frontier import SAMPLING
 from headsweep.sprint.methods import SPRINT, sampling
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import CURVES

@@ -16,7 +16,7 @@ from headsweep.analysis.gains import by_layer, cells, read_z
 from headsweep.analysis.judges import Evidence
 from headsweep.config import Config
 from headsweep.planning.batches import placebos
-from headsweep.sprint.evaluation import DIVERSITY, PAIRED
+from headsweep.sprint.evaluation import DIVERSITY_COLUMNS, PAIRED_COLUMNS
 from headsweep.sprint.methods import SPRINT, is_baseline, is_sampling
 from headsweep.statistics.intervals import wilson
 
@@ -190,7 +190,7 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
         model = papers.published_name(config.models[selector.model])
         trained_on, tested_on = (config.questions[name] for name in (selector.train, selector.test))
         if model == _SELECTOR and not tested_on.generated and trained_on.home == tested_on.home:
-            table = Source.read(config, paths.PAIRED, PAIRED, selector=name).rows
+            table = Source.read(config, paths.PAIRED, PAIRED_COLUMNS, selector=name).rows
             # Intervals that hold at all N at once: the claims are about the whole curve.
             ends = {"difference": "lead", "band_low": "lead_low", "band_high": "lead_high"}
             rules: Rules = config.decodings[selector.decoding].prompt, config.grading
@@ -198,7 +198,7 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
                 table[table["method"].map(is_baseline)].rename(columns=ends).assign(of="leads")
             )
             curves.setdefault(rules, []).append(leads_of_methods)
-            spent = Source.read(config, paths.DIVERSITY, DIVERSITY, selector=name).rows
+            spent = Source.read(config, paths.DIVERSITY, DIVERSITY_COLUMNS, selector=name).rows
             costs.setdefault(rules, []).append(overhead(spent))
     tables_of_rules: dict[Rules, dict[str, pd.DataFrame]] = {}
     for rules, parts in curves.items():
@@ -212,7 +212,7 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
 def overhead(costs: pd.DataFrame) -> pd.DataFrame:
     """Return how much more SPRINT computes than samples do for as many answers.
 
-    The table is that of `headsweep.sprint.evaluation.DIVERSITY`; returned are columns ``method``,
+    The table has `headsweep.sprint.evaluation.DIVERSITY_COLUMNS`; returned are columns ``method``,
     ``n`` and ``overhead``, a share.
     """
     computed = costs[costs["method"] == SPRINT].set_index("n")["computed"]

@@ -20,7 +20,7 @@ import torch
 from headsweep import paths
 from headsweep.athena.problems import read_parts
 from headsweep.athena.solver import load_solver, new_solver
-from headsweep.compression.decoder import Decoder, to_answer, to_learn
+from headsweep.compression.decoder import DecoderLearner, to_answer, to_learn
 from headsweep.compression.rounds import compress
 from headsweep.compression.training import train
 from headsweep.config import Config, Study
@@ -104,8 +104,9 @@ def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     before = begin_attempt(journal)
     layout = kept_heads(learner_of(config, other, seed).encoder.config) if other else None
-    where: dict[str, Any] = {"folder": journal, "device": device}
-    learner, history = compress(learner, examples, dev, settings, seed, layout=layout, **where)
+    learner, history = compress(
+        learner, examples, dev, settings, seed, layout=layout, folder=journal, device=device
+    )
     learner = learner.finished()
     folder = Path(chosen.file(paths.COMPRESSED, seed))
     if settings.rounds:
@@ -123,14 +124,13 @@ def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
     write_json(output, noted)
     write_record(output, stopwatch, {**facts, "strict": strict}, folder)
     _forget(journal)
-    heads = history.rounds[-1].heads if history.rounds else history.heads
     _LOG.log(
         RESULT,
         "%s, arm %s, seed %d, with %d of %d heads: %.1f%% of %s right",
         study.solver or study.model,
         chosen.name,
         seed,
-        heads,
+        history.heads_left,
         history.heads,
         100 * strict,
         study.test or study.data,
@@ -157,7 +157,7 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
     if study.model is None:
         parts = read_parts(arm.data)
         return learner, learner.prepare(parts.train), learner.prepare(parts.dev)
-    assert study.train is not None and isinstance(learner, Decoder)
+    assert study.train is not None and isinstance(learner, DecoderLearner)
     train, answers, graded = grade_batch(config, arm.answered(config), config.grading)
     if len(answers) > 1:
         learner = replace(learner, matrix=accuracy_matrix(graded, train))
@@ -181,7 +181,7 @@ def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> L
     assert study.train is not None
     model = config.models[study.model]
     grader_name = config.questions[study.train].grader_name
-    return Decoder(
+    return DecoderLearner(
         load_model(str(folder), device="cpu"),
         model.source or study.model,
         config.decodings[study.decoding],

@@ -24,6 +24,7 @@ from headsweep.planning.batches import arms
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import write_csv
+from headsweep.statistics import LEVEL
 
 _PAIR = (("baseline", False), ("full", False))  # of whose times the report speaks
 _WARM_UPS = 3  # before a pass is timed
@@ -89,8 +90,9 @@ def measure(config: Config, compression: str) -> None:
                     "quantised": entry.quantised,
                     "tokens": tokens,
                     "batch": batch,
+                    **speeds[batch][place]._asdict(),
+                    **sizes,
                 }
-                row |= speeds[batch][place]._asdict() | sizes
                 if tokens == first and batch == most:
                     row["peak_bytes"] = entry.peak
                     row |= dict(zip(_TEST_TIME, test[place], strict=True))
@@ -223,7 +225,7 @@ def relative(
     rest = logs - means - logs.mean(axis=1, keepdims=True) + logs.mean()
     turns, calls = logs.shape
     freedom = max((turns - 1) * (calls - 1), 1)
-    width = stdtrit(freedom, 0.975) * np.sqrt((rest**2).sum() / freedom * 2 / turns)
+    width = stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt((rest**2).sum() / freedom * 2 / turns)
     ratio = (means - np.log(seconds[:, base]).mean())[:, None]
     ratios[timed] = np.exp(ratio + np.array([0, -width, width]))
     ratios[base] = 1

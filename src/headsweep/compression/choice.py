@@ -55,18 +55,21 @@ def heads_due(settings: Compression, heads: int, time: int, end: int) -> int:
 
 
 class _Unit(NamedTuple):
-    """Heads of one layer that are removed together. The unit that sorts first is removed first."""
+    """Heads of one layer that are removed together."""
 
-    lost: int
-    """With the scope `layer`, the number of heads that the layer loses before this unit; else 0."""
-    score: float
-    """The mean of its heads' scores."""
     heads: list[Variant]
+    score: float  # the mean of its heads' scores
+    lost: int = 0
+    """How many heads its layer loses before it, where layers lose equal numbers."""
 
     @property
     def layer(self) -> int | None:
         """The layer of its heads."""
         return self.heads[0].layer
+
+    def order(self) -> tuple[int, float, list[Variant]]:
+        """Return the sort key: the unit that sorts first is removed first."""
+        return self.lost, self.score, self.heads
 
 
 def lowest_heads(
@@ -88,18 +91,13 @@ def lowest_heads(
         ModelError: the layers do not have that many heads to spare, or a score is not finite.
     """
     check_finite(scores)
-    before = gone or {}
     units: list[_Unit] = []
     for layer in geometry.layers:
-        if layer.index not in scores:
-            continue
-        lost = before.get(layer.index, 0)
-        for of_layer in _units(layer, scores[layer.index].tolist(), unit):
+        if layer.index in scores:
+            of_layer = _units(layer, scores[layer.index].tolist(), unit)
             if scope == "layer":
-                units.append(of_layer._replace(lost=lost))
-                lost += len(of_layer.heads)
-            else:
-                units.append(of_layer)
+                of_layer = _one_after_another(of_layer, (gone or {}).get(layer.index, 0))
+            units += of_layer
     left = Counter(candidate.layer for candidate in units)  # units, by layer
     sizes = {candidate.layer: len(candidate.heads) for candidate in units}
     removable = sum((left[index] - 1) * size for index, size in sizes.items())
@@ -109,7 +107,7 @@ def lowest_heads(
             f"{max(sizes.values(), default=1)} of its own; lower the ratio"
         )
     chosen: list[Variant] = []
-    for candidate in sorted(units):
+    for candidate in sorted(units, key=_Unit.order):
         if left[candidate.layer] > 1 and len(chosen) + len(candidate.heads) <= count:
             left[candidate.layer] -= 1
             chosen += candidate.heads
@@ -204,5 +202,14 @@ def _units(layer: AttentionLayer, scores: Sequence[float], unit: Unit) -> list[_
     units = []
     for heads in together:
         mean = sum(scores[head] for head in heads) / len(heads)
-        units.append(_Unit(0, mean, [Variant(layer.index, head) for head in heads]))
-    return sorted(units)
+        units.append(_Unit([Variant(layer.index, head) for head in heads], mean))
+    return sorted(units, key=_Unit.order)
+
+
+def _one_after_another(units: Sequence[_Unit], lost: int) -> list[_Unit]:
+    """Return a layer's units with what the layer loses before each; it has `lost` heads already."""
+    placed = []
+    for unit in units:
+        placed.append(unit._replace(lost=lost))
+        lost += len(unit.heads)
+    return placed

@@ -127,7 +127,7 @@ class DecoderOutput(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Decoder:
+class DecoderLearner:
     """A decoder with its prompts and its grader: a `headsweep.models.learner.Learner`."""
 
     loaded: LoadedModel  # the network is in float32 for training
@@ -225,15 +225,15 @@ class Decoder:
             verdicts.append(JudgedAnswer(*named, reading.answer, right, right))
         return verdicts
 
-    def with_network(self, network: PreTrainedModel) -> "Decoder":
+    def with_network(self, network: PreTrainedModel) -> "DecoderLearner":
         """Return the decoder with another network."""
         return replace(self, loaded=replace(self.loaded, model=network))
 
-    def untrained(self, seed: int) -> tuple["Decoder", Training]:
+    def untrained(self, seed: int) -> tuple["DecoderLearner", Training]:
         """Raise ModelError: a decoder has no recipe from scratch."""
         raise ModelError("a decoder has no recipe from scratch; leave `scratch` out")
 
-    def finished(self) -> "Decoder":
+    def finished(self) -> "DecoderLearner":
         """Round the weights to the decoder's own type; a CPU computes float16's in float32."""
         round_weights(self.network, self.dtype)
         if self.dtype == torch.float16 and self.network.device.type == "cpu":

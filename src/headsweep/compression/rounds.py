@@ -21,6 +21,7 @@ from headsweep.compression.choice import check_ratio, heads_due, lowest_heads, s
 from headsweep.compression.criteria import head_scores
 from headsweep.compression.distillation import distilled, frozen, without_attention_dropout
 from headsweep.compression.footprint import parameters
+from headsweep.compression.steps import derived_seed
 from headsweep.compression.training import Fit, Objective, TrainingCallback, task, train
 from headsweep.config.compression import NOTABLE, Compression, Training, advised
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
@@ -71,10 +72,15 @@ class History(BaseModel):
     parameters: int
     rounds: list[Round] = []
 
+    @property
+    def heads_left(self) -> int:
+        """How many heads are left after the last round."""
+        return self.rounds[-1].heads if self.rounds else self.heads
+
     def warnings(self, criterion: str) -> list[str]:
         """Return warnings for the user, one line each, where a criterion chose the heads."""
         warnings = []
-        removed = self.heads - (self.rounds[-1].heads if self.rounds else self.heads)
+        removed = self.heads - self.heads_left
         after = self.rounds[-1].dev_strict if self.rounds else self.dev_strict
         drop = (self.dev_strict or 0.0) - (after or 0.0)
         if drop > NOTABLE:
@@ -259,7 +265,7 @@ class _Run(TrainingCallback, Generic[_L]):
         before = self.geometry
         chosen: list[Variant] = []
         if count:
-            seed = self.seed * 1_000_003 + self.steps
+            seed = derived_seed(self.seed, self.steps)
             scores = head_scores(learner, before, self.examples, self.dev, settings, seed)
             pairs = zip(self.whole.layers, before.layers, strict=True)
             gone = {old.index: old.query_heads - new.query_heads for old, new in pairs}
@@ -292,7 +298,7 @@ class _Run(TrainingCallback, Generic[_L]):
                 self.examples,
                 self.dev,
                 recipe,
-                self.seed * 1009 + number,
+                self.seed * 1009 + number,  # by another factor than the steps' seeds
                 # A lambda, because `aim` replaces the objective when heads are removed.
                 objective=lambda learner, batch, share: self.objective(learner, batch, share),
                 callback=callback,

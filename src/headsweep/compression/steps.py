@@ -41,11 +41,16 @@ class Reports:
             )
 
 
+def derived_seed(seed: int, number: int) -> int:
+    """Return a seed of its own for each number of a step, an epoch or a round."""
+    return seed * 1_000_003 + number
+
+
 def begin_step(optimizer: torch.optim.Optimizer, rate: float, seed: int, step: int) -> None:
     """Set the learning rate of a step, from 0, and a seed of its own for dropout."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-    torch.manual_seed(seed * 1_000_003 + step)
+    torch.manual_seed(derived_seed(seed, step))
 
 
 def check_finite(losses: Mapping[str, float], step: int, remedy: str) -> None:
@@ -74,7 +79,7 @@ def loss_words(losses: Mapping[str, float]) -> str:
 
 def epoch_batches(examples: Sequence[Example], size: int, seed: int, epoch: int) -> list[list[int]]:
     """Return the batches of an epoch as indices of examples; texts of similar length share one."""
-    draw = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    draw = torch.Generator().manual_seed(derived_seed(seed, epoch))
     order = torch.randperm(len(examples), generator=draw).tolist()
     batches = []
     for start in range(0, len(order), size * _BUCKETS):

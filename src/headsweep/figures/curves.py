@@ -61,7 +61,7 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     These are SPRINT, random heads, and samples at each temperature. On the right stand all methods
     but simpler ways to match questions with heads (`RIVALS`), which are in the data and in tables.
     The tables are `headsweep.tables.CURVES` and
-    `headsweep.sprint.evaluation.PAIRED`, of a number of test questions.
+    `headsweep.sprint.evaluation.PAIRED_COLUMNS`, of a number of test questions.
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
@@ -124,8 +124,8 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     """Draw Pass@N and votes of each family against tokens, and differences to sampling, filled
     where Holm's test of all families leaves them.
 
-    The tables are those of `headsweep.frontier.compare`: the curves, of which members in the
-    order that training questions chose are drawn; differences; and a row a family.
+    The tables are those of `headsweep.sprint.frontier_job.compare`: the curves, of which members in
+    the order that training questions chose are drawn; differences; and a row a family.
     """
     titles = dict(zip(families["family"], families["title"], strict=True))
     looks = family_looks(titles)

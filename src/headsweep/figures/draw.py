@@ -25,7 +25,7 @@ from headsweep.planning.exhibits import EMPTY, EXHIBITS, Exhibit, RunFiles
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch
 from headsweep.safe_files import atomic, read_metadata, read_table, write_csv, write_json
-from headsweep.sprint.evaluation import PAIRED
+from headsweep.sprint.evaluation import PAIRED_COLUMNS
 from headsweep.tables import ACCURACY, CURVES, POSITIONS
 from headsweep.text import short
 
@@ -72,7 +72,7 @@ def _gains(config: Config, _: str, files: Sequence[Path]) -> Needs:
 def _curves(config: Config, _: str, files: Sequence[Path]) -> Needs:
     curves, paired = files
     questions = int(read_metadata(curves)["test_questions"])
-    return read_table(curves, CURVES), read_csv(paired, PAIRED), questions
+    return read_table(curves, CURVES), read_csv(paired, PAIRED_COLUMNS), questions
 
 
 def _points(config: Config, _: str, files: Sequence[Path]) -> Needs:

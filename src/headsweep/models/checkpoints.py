@@ -230,8 +230,12 @@ def read_pretrained(
     Raises:
         ModelError: the weights do not fit the heads that the config lists.
     """
-    options |= {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
-    options["output_loading_info"] = True
+    options |= {
+        "local_files_only": True,
+        "trust_remote_code": False,
+        "use_safetensors": True,
+        "output_loading_info": True,
+    }
     config = stated_config(folder)
     if not kept_heads(config):
         return kind.from_pretrained(folder, **options)

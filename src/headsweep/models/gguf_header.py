@@ -15,8 +15,19 @@ from typing import Any, NamedTuple
 MAGIC = b"GGUF"
 
 _VERSIONS = (2, 3)
-_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
-_NUMBERS |= {12: "d"}
+_NUMBERS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 """Types of values that are numbers: their codes for `struct`."""
 _STRING, _ARRAY = 8, 9
 _LEAST_STRING, _LEAST_FIELD, _LEAST_TENSOR = 8, 13, 24  # bytes

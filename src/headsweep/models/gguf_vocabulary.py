@@ -15,8 +15,10 @@ from headsweep.errors import ModelError
 from headsweep.models import gguf
 
 _WORDS, _DIGITS = "words", "digits"
-_MODERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
-_MODERN += r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_MODERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _SPLITS = {
     (_WORDS,): "gpt-2",
     (_DIGITS, _WORDS): "smollm",

@@ -150,8 +150,9 @@ def fetch_model(
         return folder
     if folder.exists() or local_folder(source):
         raise ModelError(f"{source} is not a folder; name a model folder or a hub id")
-    wanted = {"allow_patterns": _DOWNLOADED, "ignore_patterns": _NOT_DOWNLOADED}
-    folder = download(str(source), revision, **wanted)
+    folder = download(
+        str(source), revision, allow_patterns=_DOWNLOADED, ignore_patterns=_NOT_DOWNLOADED
+    )
     check_folder(folder)
     return folder
 

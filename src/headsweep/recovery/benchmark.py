@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from headsweep.benchmarks.sources import draw, read_source
 from headsweep.choices import BenchmarkGrader
-from headsweep.compression.decoder import Decoder, to_answer
+from headsweep.compression.decoder import DecoderLearner, to_answer
 from headsweep.config import Decoding, Questions
 from headsweep.errors import ConfigError
 from headsweep.generation.prompts import check_prompts
@@ -75,7 +75,7 @@ def check_answerable(folder: Path, benchmark: Benchmark) -> None:
 def answered(model: PreTrainedModel, folder: Path, benchmark: Benchmark) -> Right:
     """Let a decoder answer the questions, with the tokenizer of a folder, and grade its answers."""
     loaded = as_loaded(model, load_tokenizer(folder), folder)
-    decoder = Decoder(loaded, folder.name, benchmark.decoding, benchmark.grader)
+    decoder = DecoderLearner(loaded, folder.name, benchmark.decoding, benchmark.grader)
     verdicts = decoder.verdicts(decoder.prepare(to_answer(benchmark.questions)))
     return np.array([verdict.strict for verdict in verdicts])
 

@@ -79,8 +79,9 @@ def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list
     Greedy, 32 tokens after 16 random ones, median of 3 turns that alternate between models. The
     models wait on the CPU: one at a time is on the device.
     """
-    length = {"max_new_tokens": _ANSWER, "min_new_tokens": _ANSWER}
-    plain = GenerationConfig(**length, do_sample=False, pad_token_id=0)
+    plain = GenerationConfig(
+        max_new_tokens=_ANSWER, min_new_tokens=_ANSWER, do_sample=False, pad_token_id=0
+    )
 
     @torch.inference_mode()
     def seconds(model: PreTrainedModel, batch: int) -> float:
@@ -148,48 +149,54 @@ def measured(
     `answer` returns which questions of a benchmark a decoder answers correctly. `once` gets a name
     and what measures: it returns what it has kept of an earlier call, or measures.
     """
-    losses: dict[str, Losses] = {}
-    right: dict[str, Right] = {}
-    results: dict[str, dict[str, Any]] = {}
-    for name, loaded in load.items():
-
-        def measure(loaded: Callable[[str], PreTrainedModel] = loaded) -> dict[str, Any]:
-            return _facts(loaded(device), pieces, at_once, answer)
-
-        facts = once(f"measured_{name}", measure)
+    facts = {}
+    for name, load_one in load.items():
+        measure = partial(_facts, load_one, pieces, at_once, device, answer)
+        facts[name] = once(f"measured_{name}", measure)
         clear_device_cache(garbage_collection=True)
-        texts = facts["texts"]
-        losses[name] = Losses(np.array(texts["nats"]), np.array(texts["tokens"]))
+    timed = (load["before"], load["recovered"])
+    whole, smaller = once(
+        "speeds", lambda: generated_per_second([load_one("cpu") for load_one in timed], device)
+    )
+    return {
+        name: result | (whole if name in _WHOLE else smaller)
+        for name, result in _compared(facts).items()
+    }
+
+
+def _compared(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return each decoder's results, with its ratios and differences to others."""
+    losses = {}
+    right = {}
+    for name, known in facts.items():
+        losses[name] = Losses(np.array(known["texts"]["nats"]), np.array(known["texts"]["tokens"]))
+        if "right" in known:
+            right[name] = np.array(known["right"])
+    solved = accuracies(right)
+    results = {}
+    for name, known in facts.items():
         results[name] = {
             "perplexity": perplexity(losses[name])._asdict(),
             "ratio": perplexity(losses[name], losses["before"])._asdict(),
-            **{size: facts[size] for size in _SIZES},
-            "texts": texts,
+            **{size: known[size] for size in _SIZES},
+            "texts": known["texts"],
+            **solved.get(name, {}),
         }
-        if answer:
-            right[name] = np.array(facts["right"])
-    for name, solved in accuracies(right).items():
-        results[name] |= solved
     if "control" in losses:
         beside = perplexity(losses["recovered"], losses["control"])
         results["recovered"]["ratio_to_control"] = beside._asdict()
-
-    def speeds() -> list[dict[str, float]]:
-        return generated_per_second([load["before"]("cpu"), load["recovered"]("cpu")], device)
-
-    whole, smaller = once("speeds", speeds)
-    for name, result in results.items():
-        result |= whole if name in _WHOLE else smaller
     return results
 
 
 def _facts(
-    model: PreTrainedModel,
+    load: Callable[[str], PreTrainedModel],
     pieces: Sequence[Piece],
     at_once: int,
+    device: str,
     answer: Callable[[PreTrainedModel], Right] | None,
 ) -> dict[str, Any]:
     """Return what is measured of one decoder, as JSON: losses, sizes, right answers."""
+    model = load(device)
     losses = text_losses(model, pieces, at_once)
     facts: dict[str, Any] = {
         "parameters": footprint.parameters(model),

@@ -246,10 +246,10 @@ class _Run:
         _LOG.info("round %d: %d heads removed, %d left", number + 1, gone, geometry.heads)
         taught = {"previous": before, "original": self.folder, "none": None}[settings.teacher]
         teacher = load_checkpoint(str(taught), device=self.device) if taught else None
-        progress = Progress(**history["progress"])
         state = self.work.training_state(number)
         steps = range(self.steps(number), self.steps(number + 1))
-        student = train_round(
+        progress = Progress(**history["progress"])
+        student, progress = train_round(
             student, teacher, self.pieces, settings, steps, progress, self.accelerator, state
         )
         if self.accelerator.is_main_process:

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from headsweep.compression.calibration import Scores, row_batches
 from headsweep.compression.criteria import RankingInputs, loss_rises, named
+from headsweep.compression.steps import derived_seed
 from headsweep.models.geometry import HeadGeometry
 from headsweep.recovery.evaluation import text_losses
 from headsweep.recovery.settings import Recovery
@@ -50,7 +51,7 @@ def scores_on_texts(
         model,
         geometry,
         settings.schedule.importance,
-        settings.seed * 1_000_003 + number,
+        derived_seed(settings.seed, number),
         texts=lambda: row_batches(rows, settings.micro_batch, model.device),
         drops=lambda: loss_rises(model, geometry, loss, groups=settings.unit == "group"),
         total=total,

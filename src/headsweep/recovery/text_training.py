@@ -4,13 +4,15 @@ The loss is l1 response + l2 task (arXiv 2511.17577, eq. 6): response is tempera
 student) of the next token, task the cross-entropy of the texts. Both are means over tokens.
 
 It runs in any number of processes that accelerate starts. Each takes its share of a step's texts; a
-step's texts and their order depend on the seed only.
+step's texts and their order depend on the seed only. `headsweep.compression.steps` says why
+learners have a loop of their own.
 """
 
 import logging
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,11 +58,6 @@ class Progress:
     seconds: float = 0.0  # of training, those of earlier attempts included
     losses: list[dict[str, float]] = field(default_factory=list)  # of each step, by part
 
-    def resume(self, facts: Mapping[str, Any]) -> None:
-        """Go on from a progress that was written as a dictionary."""
-        for name, value in facts.items():
-            setattr(self, name, value)
-
 
 def accelerator_for(settings: Recovery, device: str) -> Accelerator:
     """Return accelerate's view of this process, of one of several, and of the device.
@@ -96,18 +93,17 @@ def train_round(
     pieces: Sequence[Piece],
     settings: Recovery,
     steps: range,
-    progress: Progress,
+    before: Progress,
     accelerator: Accelerator,
     state: Path,
-) -> PreTrainedModel:
-    """Train a decoder for the steps of one round, and return it in evaluation mode.
+) -> tuple[PreTrainedModel, Progress]:
+    """Train a decoder for the steps of one round; return it in evaluation mode, and the progress.
 
     The student is in float32; with `lora` in any type, and LoRA's matrices end merged into the
     weights. Without a teacher the texts alone teach. There are at least as many pieces as a step
-    takes; `steps` are the round's among those of all rounds. `progress` is updated. Every five
-    minutes, or less often where writing is slow, what is trained is written to the file `state`: an
-    interrupted round resumes from it, and ends with the same weights as one that was not
-    interrupted.
+    takes; `steps` are the round's among those of all rounds. Every five minutes, or less often
+    where writing is slow, what is trained is written to the file `state`: an interrupted round
+    resumes from it, and ends with the same weights as one that was not interrupted.
 
     Raises:
         ModelError: the loss is not finite, or the state is damaged.
@@ -120,8 +116,7 @@ def train_round(
     }
     groups = decay_groups([*trained.values()], _WEIGHT_DECAY)
     optimizer = torch.optim.AdamW(groups, lr=settings.rate)
-    if state.exists():
-        _resume(state, progress, trained, optimizer)
+    progress = _resume(state, trained, optimizer) if state.exists() else deepcopy(before)
     whole, optimizer = accelerator.prepare(model, optimizer)
     first = progress.step
     spent = progress.seconds
@@ -148,7 +143,7 @@ def train_round(
             pause = max(_SECONDS_BETWEEN_STATES, _WRITES_BETWEEN_STATES * (saved - now))
     accelerator.wait_for_everyone()
     accelerator.free_memory()
-    return (model.merge_and_unload() if settings.lora else model).eval()
+    return (model.merge_and_unload() if settings.lora else model).eval(), progress
 
 
 def _to_train(student: PreTrainedModel, settings: Recovery) -> Any:
@@ -162,19 +157,17 @@ def _to_train(student: PreTrainedModel, settings: Recovery) -> Any:
 
 
 def _resume(
-    state: Path,
-    progress: Progress,
-    trained: Mapping[str, torch.nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-) -> None:
-    """Take over the progress, the parameters and the optimizer's moments from a file."""
+    state: Path, trained: Mapping[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer
+) -> Progress:
+    """Take over parameters and the optimizer's moments from a file, and return its progress."""
     facts, parts = read_state(state)
-    progress.resume(facts)
+    progress = Progress(**facts)
     with torch.no_grad():
         for name, parameter in trained.items():
             parameter.copy_(parts["trained"][name])
     set_moments(optimizer, parts["moments"])
     _LOG.info("resuming after step %d", progress.step)
+    return progress
 
 
 def _share(step: int, steps: range, total: int) -> float:

@@ -35,16 +35,24 @@ if TYPE_CHECKING:
 ORACLE, FIRST, MAJORITY = "oracle", "first", "majority"
 AGREEMENT, VERIFIER = "agreement", "verifier"
 
-COLUMNS = ["method", "rule", "n", "accuracy", "low", "high"]
-COLUMNS += ["recovered", "recovered_low", "recovered_high"]
-COLUMNS += ["over_majority", "over_low", "over_high", "over_p", "over_adjusted"]
+_LEAD = ["over_majority", "over_low", "over_high", "over_p", "over_adjusted"]
+COLUMNS = [
+    "method",
+    "rule",
+    "n",
+    "accuracy",
+    "low",
+    "high",
+    "recovered",
+    "recovered_low",
+    "recovered_high",
+    *_LEAD,
+]
 """Columns of the table: the share of questions that a rule answers correctly, and that share
 divided by Pass@N, each with a 95% bootstrap interval over questions; its lead over the majority of
 the same answers, with an interval that also covers seeds and draws of training questions, p, and p
 after Holm's correction over all rules and methods at this N. The majority and the oracle have no
 lead."""
-
-_LEADS = ["method", "rule", "n", *COLUMNS[-5:]]
 
 Rules = dict[str, Values]
 """By rule, for N = 1..max_n: the probability that the chosen answer is right, often 0 or 1."""
@@ -52,14 +60,13 @@ Rules = dict[str, Values]
 
 def agreement_with_others(answers: Answers) -> Float[np.ndarray, " answers"]:
     """Return, for each column, the share of (question, other column) pairs with an equal answer."""
-    group = answers.group
-    answered = answers.group != together.NO_ANSWER
-    pairs = len(group) * max(1, group.shape[1] - 1)
-    same = [
-        (group == column[:, np.newaxis])[given].sum() - given.sum()
-        for column, given in zip(group.T, answered.T, strict=True)
-    ]
-    return np.array(same) / pairs
+    questions, columns = answers.group.shape
+    equal_answers = []
+    for own in answers.group.T:
+        answered = own != together.NO_ANSWER
+        equal = answers.group[answered] == own[answered, np.newaxis]
+        equal_answers.append(equal.sum() - answered.sum())  # but for those to itself
+    return np.array(equal_answers) / (questions * max(1, columns - 1))
 
 
 class Learnt(NamedTuple):
@@ -119,7 +126,9 @@ def compare(
     led = [(key, (key[0], MAJORITY)) for key in rules if key[1] not in (ORACLE, MAJORITY)]
     leads = compare_all(rules, led, range(1, max_n + 1))
     leads[["method", "rule"]] = leads["method"].tolist()
-    leads = leads[["method", "rule", "n", *TESTED]].set_axis(_LEADS, axis=1)
+    leads = leads[["method", "rule", "n", *TESTED]].set_axis(
+        ["method", "rule", "n", *_LEAD], axis=1
+    )
     shown = np.array([n for n in SHOWN_N if n <= max_n])
     parts = []
     for (method, rule), chosen in rules.items():

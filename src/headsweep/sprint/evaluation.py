@@ -26,9 +26,21 @@ SHOWN_N = (1, 2, 4, 8, 16)
 MEAN = "mean"
 """In their place, the mean of Pass@1..max_n, the area under the curve."""
 
-DIVERSITY = ["method", "n", "pass_at_n", "distinct_answers", "distinct_low", "distinct_high"]
-DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest", "prompts"]
-DIVERSITY += ["computed"]
+DIVERSITY_COLUMNS = [
+    "method",
+    "n",
+    "pass_at_n",
+    "distinct_answers",
+    "distinct_low",
+    "distinct_high",
+    "agreement",
+    "agreement_low",
+    "agreement_high",
+    "tokens",
+    "longest",
+    "prompts",
+    "computed",
+]
 """Columns of the table of diversity and cost at equal N, means over questions: the number of
 distinct final answers and the share of pairs that agree, with 95% bootstrap intervals; generated
 tokens of all N answers and of the longest; passes of the prompt through the model; tokens computed.
@@ -38,8 +50,7 @@ TESTED = ["difference", "low", "high", "p", "adjusted"]
 """Columns of a difference: its 95% interval over questions, seeds and draws of training questions,
 the p-value, and that after Holm's correction over all with which a method is compared at this N."""
 
-WORTH = ["method", "against", "n", "sprint", "other", *TESTED]
-WORTH += ["freedom"]
+WORTH_COLUMNS = ["method", "against", "n", "sprint", "other", *TESTED, "freedom"]
 """Columns of the table of what the question's embedding is worth: Pass@N of the method, of another
 that ignores the question, and their paired difference with its degrees of freedom
 (`headsweep.statistics.differences.MEASURES`). `n` is one of `SHOWN_N` or `MEAN`."""
@@ -50,9 +61,23 @@ IGNORING = (SHUFFLED, methods.COVER, methods.POOL)
 """What does not use the question: itself shuffled, the same heads for all, heads at random."""
 
 APART = ["difference_apart", "low_apart", "high_apart"]
-PAIRED = ["method", "n", *TESTED, "by_questions", "by_draw", "by_seed", "freedom"]
-PAIRED += ["band_low", "band_high", "peak", "peak_low", "peak_high", "resembling", "unknown"]
-PAIRED += APART
+PAIRED_COLUMNS = [
+    "method",
+    "n",
+    *TESTED,
+    "by_questions",
+    "by_draw",
+    "by_seed",
+    "freedom",
+    "band_low",
+    "band_high",
+    "peak",
+    "peak_low",
+    "peak_high",
+    "resembling",
+    "unknown",
+    *APART,
+]
 """Columns of the paired table: SPRINT minus method at every N, and the standard errors of the
 difference that come from the choice of test questions, the draw of training questions and the
 seeds; empty where these were not varied; and its degrees of freedom. The band holds at all N of a
@@ -63,16 +88,25 @@ same columns: the accuracy of the majority of SPRINT's N answers minus that of o
 the base model, and minus that of the majority of N samples.
 """
 
-ABLATION = ["reading", "geometry", "diversity", "embedder", "n", "pass_at_n", "against", *TESTED]
+ABLATION_COLUMNS = [
+    "reading",
+    "geometry",
+    "diversity",
+    "embedder",
+    "n",
+    "pass_at_n",
+    "against",
+    *TESTED,
+]
 """Columns of the table of readings: Pass@N with this geometry, λ and embedder, all else as chosen,
 minus that of the reading `against`. `n` is one of `SHOWN_N` or `MEAN`."""
 
-SENSITIVITY = ["criterion", "k", "n", "held_out", "test", "chosen", *TESTED]
+SENSITIVITY_COLUMNS = ["criterion", "k", "n", "held_out", "test", "chosen", *TESTED]
 """Columns of the table of shortlists: Pass@N of N heads drawn from it, on held-out training
 questions and on test questions, and the difference of the latter from the chosen shortlist."""
 
 
-TRANSFER = ["against", "title", "n", "sprint", "other", *TESTED]
+TRANSFER_COLUMNS = ["against", "title", "n", "sprint", "other", *TESTED]
 """Columns of the table of a selector that learnt from another benchmark: its Pass@N, that of one
 that learnt from the benchmark it is tested on, and the difference. `n` is one of `SHOWN_N` or
 `MEAN`."""
@@ -84,7 +118,7 @@ _FROM_ELSEWHERE = ""
 def curves(
     scores: Mapping[str, Scores], bootstrap: Bootstrap, prompt_tokens: float
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return Pass@N with diversity and cost: columns `headsweep.tables.CURVES`, then `DIVERSITY`.
+    """Return Pass@N, then diversity and cost: `headsweep.tables.CURVES` and `DIVERSITY_COLUMNS`.
 
     The intervals cover the choice of test questions; a trained selector is taken as fixed. The
     second table leaves out the oracle, which has no answers of its own; the cost of embedding is
@@ -103,7 +137,7 @@ def curves(
     table = pd.concat(parts, ignore_index=True).dropna(subset="pass_at_n")
     table["computed"] += table["prompts"] * prompt_tokens
     shown = table["n"].isin(SHOWN_N) & (table["method"] != methods.ORACLE)
-    return table[CURVES.columns], table.loc[shown, DIVERSITY]
+    return table[CURVES.columns], table.loc[shown, DIVERSITY_COLUMNS]
 
 
 def with_mean(passed: Outcomes) -> Outcomes:
@@ -168,7 +202,7 @@ def compared(compared_with: Mapping[str, Mapping[str, Outcomes]]) -> pd.DataFram
 def embedding_worth(
     table: pd.DataFrame, compared_with: Mapping[str, Mapping[str, Outcomes]]
 ) -> pd.DataFrame:
-    """Return what the question is worth to each method: columns `WORTH`.
+    """Return what the question is worth to each method: columns `WORTH_COLUMNS`.
 
     Args:
         table: of `compared`.
@@ -181,7 +215,7 @@ def embedding_worth(
         own_means = _means(passed_by_method[str(method)])
         other_means = _means(passed_by_method[str(against)])
         parts.append(part.assign(sprint=part["n"].map(own_means), other=part["n"].map(other_means)))
-    return pd.concat(parts, ignore_index=True)[WORTH]
+    return pd.concat(parts, ignore_index=True)[WORTH_COLUMNS]
 
 
 def _means(passed: Outcomes) -> dict[int | str, float]:
@@ -196,7 +230,7 @@ def paired(
     likeness: Sequence[str],
     bootstrap: Bootstrap,
 ) -> pd.DataFrame:
-    """Return SPRINT's value minus that of other methods, columns `PAIRED`.
+    """Return SPRINT's value minus that of other methods, columns `PAIRED_COLUMNS`.
 
     Args:
         table: the differences, as `compare` returns them; those at `MEAN` and from shuffled
@@ -229,7 +263,7 @@ def paired(
         cut = compare(others, pairs, labels)[["against", "n", *TESTED[:3]]]
         cut = cut.set_axis(["method", "n", *APART], axis=1)
         whole = whole.merge(cut, on=["method", "n"], how="left")
-    return whole.reindex(columns=PAIRED)
+    return whole.reindex(columns=PAIRED_COLUMNS)
 
 
 def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
@@ -246,7 +280,7 @@ def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
 
 
 def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, Reading]) -> pd.DataFrame:
-    """Return Pass@N of every reading of the loss and every embedder, columns `ABLATION`.
+    """Return Pass@N of every reading of the loss and every embedder, columns `ABLATION_COLUMNS`.
 
     It is for display only: no setting is chosen by it.
 
@@ -266,7 +300,7 @@ def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, Reading]) ->
         if n in (*SHOWN_N, MEAN)
     ]
     tested = tested.rename(columns={"method": "reading"})
-    return pd.DataFrame(rows).merge(tested, on=["reading", "n"], how="left")[ABLATION]
+    return pd.DataFrame(rows).merge(tested, on=["reading", "n"], how="left")[ABLATION_COLUMNS]
 
 
 def sensitivity(
@@ -274,7 +308,7 @@ def sensitivity(
     held_out: Mapping[Shortlist, Float[np.ndarray, " max_n"]],
     chosen: Shortlist,
 ) -> pd.DataFrame:
-    """Return Pass@N of heads drawn from every shortlist, columns `SENSITIVITY`.
+    """Return Pass@N of heads drawn from every shortlist, columns `SENSITIVITY_COLUMNS`.
 
     It is for display only: no shortlist is chosen by the test questions.
 
@@ -302,13 +336,15 @@ def sensitivity(
             }
             rows.append(row)
     keys = ["criterion", "k", "n"]
-    return pd.DataFrame(rows).merge(tested[[*keys, *TESTED]], on=keys, how="left")[SENSITIVITY]
+    return pd.DataFrame(rows).merge(tested[[*keys, *TESTED]], on=keys, how="left")[
+        SENSITIVITY_COLUMNS
+    ]
 
 
 def transfer(
     passed: Outcomes, at_home: Mapping[str, Outcomes], titles: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Return what a selector from elsewhere reaches less than those at home, columns `TRANSFER`.
+    """Return what a selector from elsewhere reaches less than those at home: `TRANSFER_COLUMNS`.
 
     Args:
         passed: its Pass@N.
@@ -330,7 +366,7 @@ def transfer(
             for name, n in zip(table[side], table["n"], strict=True)
         ]
     table["title"] = table["against"].map(titles)
-    return table[TRANSFER]
+    return table[TRANSFER_COLUMNS]
 
 
 def _cut(outcomes: Outcomes, draws: int, seeds: int, most: int) -> Outcomes:

@@ -14,7 +14,7 @@ from headsweep.errors import TableError
 from headsweep.planning.batches import pool
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_record, write_record
-from headsweep.sprint.rankers import Questions
+from headsweep.sprint.rankers import EmbeddedQuestions
 from headsweep.sprint.scores import Answers
 from headsweep.sprint.validation import Z
 from headsweep.tables import FileKind, Table
@@ -90,8 +90,9 @@ class GradedAnswers:
         return float(record.get("prompt_tokens", np.nan))
 
     def _path(self, kind: FileKind, decoding: str, questions: str, **names: object) -> Path:
-        names |= {"model": self._model, "decoding": decoding, "questions": questions}
-        return self._store.path(kind, **names)
+        return self._store.path(
+            kind, model=self._model, decoding=decoding, questions=questions, **names
+        )
 
 
 class PromptCost(NamedTuple):
@@ -155,7 +156,7 @@ class Experiment:
             safe_files.write_csv(path, content, 6)
         write_record(path, self.stopwatch, {**facts, **measured})
 
-    def questions(self, questions: str, ids: Sequence[str] | None = None) -> Questions:
+    def questions(self, questions: str, ids: Sequence[str] | None = None) -> EmbeddedQuestions:
         """Return embeddings and subjects of a question set: of all or those given."""
         texts = self.texts(questions).set_index("question_id")
         embeddings = {}
@@ -166,7 +167,7 @@ class Experiment:
             embeddings[name] = np.stack(_part(path, table, ids, ["vector"])["vector"].tolist())
         subjects = texts["subject"][list(ids)]
         known_subjects = [None if pd.isna(subject) else str(subject) for subject in subjects]
-        return Questions(ids, embeddings, known_subjects)
+        return EmbeddedQuestions(ids, embeddings, known_subjects)
 
     def texts(self, questions: str) -> pd.DataFrame:
         """Return a question set, columns `headsweep.tables.QUESTIONS`."""
@@ -174,8 +175,12 @@ class Experiment:
 
     def z(self, questions: str) -> tuple[list[str], Z]:
         """Return ids of a question set, and the pool's columns of its accuracy matrix."""
-        names = {"decoding": self.options.decoding, "questions": questions}
-        path = self.store.path(tables.ACCURACY, model=self.options.model, **names)
+        path = self.store.path(
+            tables.ACCURACY,
+            model=self.options.model,
+            decoding=self.options.decoding,
+            questions=questions,
+        )
         table = safe_files.read_table(path, tables.ACCURACY).set_index("question_id")
         rows = list(table.index)
         return rows, _part(path, table, rows, self.heads).to_numpy(dtype=bool)

@@ -32,7 +32,7 @@ from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -45,7 +45,7 @@ from headsweep.config import Selector
 from headsweep.sprint import validation
 from headsweep.sprint.methods import SPRINT
 from headsweep.sprint.model import HeadSelector, Setting, rank_heads, squared_distances
-from headsweep.sprint.rankers import Questions
+from headsweep.sprint.rankers import EmbeddedQuestions
 from headsweep.sprint.validation import Order, Rows, Z, reading_of
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
@@ -186,6 +186,18 @@ def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[
     return step
 
 
+class _Tried(NamedTuple):
+    """A setting, and what selectors trained with it reach on held-out training questions."""
+
+    setting: Setting
+    rows: list[dict[str, Any]]
+    """Of the table, one for each split."""
+    score: float
+    """The mean over splits."""
+    diverged: bool
+    """Whether any of the selectors did."""
+
+
 def choose(
     embeddings: Mapping[str, Float[np.ndarray, "questions embedding_dim"]],
     correct: Z,
@@ -201,11 +213,29 @@ def choose(
         The setting, and a table with a row for each setting and seed: the setting; Pass@1, Pass@4
         and the score on the held-out part; the loss, and whether it diverged.
     """
-    max_n = min(options.max_n, correct.shape[1])
     splits = validation.splits(len(correct), options)  # one for each seed
-    settings: list[Setting] = []
-    rows = []
-    scores, diverged = [], []  # by setting, then by split
+    tried: list[_Tried] = []
+    for alike in _settings(options):
+        vectors = embeddings[alike[0].embedder]
+        fits_of_splits = [
+            fit(vectors[fit_rows], correct[fit_rows], alike, [seed] * len(alike))
+            for seed, (fit_rows, _) in zip(options.seeds, splits, strict=True)
+        ]
+        for setting, *fits in zip(alike, *fits_of_splits, strict=True):
+            rows = []
+            for seed, fitted, (_, held_out) in zip(options.seeds, fits, splits, strict=True):
+                row = _tested(fitted, vectors[held_out], correct[held_out], options.max_n)
+                rows.append({**asdict(setting), "seed": seed, **row})
+            score = float(np.mean([row["mean_pass"] for row in rows]))
+            tried.append(_Tried(setting, rows, score, any(row["diverged"] for row in rows)))
+    # `min` takes the first of equals.
+    best = min(tried, key=lambda one: (one.diverged, -one.score))
+    rows = [{**row, "chosen": one is best} for one in tried for row in one.rows]
+    return best.setting, pd.DataFrame(rows)
+
+
+def _settings(options: Selector) -> Iterator[list[Setting]]:
+    """Yield a config's settings in its order, those together that are trained at once."""
     for embedder, geometry, dimension, epochs, rate in product(
         options.embedder,
         options.geometry,
@@ -213,39 +243,29 @@ def choose(
         options.epochs,
         options.learning_rate,
     ):
-        alike = [  # trained at once
+        yield [
             Setting(geometry, dimension, diversity, decay, epochs, rate, embedder)
             for diversity, decay in product(options.diversity, options.weight_decay)
         ]
-        vectors = embeddings[embedder]
-        fits_of_splits = [
-            fit(vectors[fit_rows], correct[fit_rows], alike, [seed] * len(alike))
-            for seed, (fit_rows, _) in zip(options.seeds, splits, strict=True)
-        ]
-        for number, setting in enumerate(alike):
-            own_rows = []
-            for split, (_, test_rows) in enumerate(splits):
-                trained = fits_of_splits[split][number]
-                order, _ = rank_heads(trained.selector, vectors[test_rows])
-                curve = validation.ranked_pass(correct[test_rows], order, max_n)
-                row = asdict(setting) | {
-                    "seed": options.seeds[split],
-                    "pass_at_1": curve[0],
-                    "pass_at_4": curve[min(4, max_n) - 1],
-                    "mean_pass": curve.mean(),
-                    "training_loss": trained.training_loss,
-                    "diverged": trained.diverged,
-                }
-                own_rows.append(row)
-            settings.append(setting)
-            rows += own_rows
-            scores.append([row["mean_pass"] for row in own_rows])
-            diverged.append([row["diverged"] for row in own_rows])
-    # The last key counts most; `lexsort` is stable, so that ties go to the first.
-    best = np.lexsort((-np.mean(scores, axis=1), np.any(diverged, axis=1)))[0]
-    is_best = np.arange(len(settings)) == best
-    table = pd.DataFrame(rows).assign(chosen=np.repeat(is_best, len(splits)))
-    return settings[best], table
+
+
+def _tested(
+    fitted: FittedSelector,
+    vectors: Float[np.ndarray, "questions embedding_dim"],
+    correct: Z,
+    max_n: int,
+) -> dict[str, Any]:
+    """Return what a selector reaches on questions that it was not trained on."""
+    max_n = min(max_n, correct.shape[1])
+    order, _ = rank_heads(fitted.selector, vectors)
+    curve = validation.ranked_pass(correct, order, max_n)
+    return {
+        "pass_at_1": curve[0],
+        "pass_at_4": curve[min(4, max_n) - 1],
+        "mean_pass": curve.mean(),
+        "training_loss": fitted.training_loss,
+        "diverged": fitted.diverged,
+    }
 
 
 class Ranking(NamedTuple):
@@ -275,13 +295,17 @@ class _Together(NamedTuple):
 
     rows: Rows
     """The training questions."""
-    ranked_for: Questions
+    ranked_for: EmbeddedQuestions
     """The questions for which they rank the heads."""
     planned: Sequence[_Planned]
 
 
 def rank_again(
-    train: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
+    train: EmbeddedQuestions,
+    correct: Z,
+    test: EmbeddedQuestions,
+    setting: Setting,
+    options: Selector,
 ) -> Iterator[Ranking]:
     """Train selectors from every seed, on every redraw and without each fold, and rank with them.
 
@@ -303,7 +327,11 @@ def rank_again(
 
 
 def _again(
-    train: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
+    train: EmbeddedQuestions,
+    correct: Z,
+    test: EmbeddedQuestions,
+    setting: Setting,
+    options: Selector,
 ) -> Iterator[_Together]:
     for name, rows in validation.redraws(len(correct), options).items():
         its_setting = setting
@@ -319,7 +347,7 @@ def _again(
 
 
 def _readings(
-    correct: Z, test: Questions, setting: Setting, options: Selector
+    correct: Z, test: EmbeddedQuestions, setting: Setting, options: Selector
 ) -> Iterator[_Together]:
     alike = defaultdict[tuple[str, str], list[tuple[str, Setting]]](list)
     readings = validation.readings(options, reading_of(asdict(setting)))

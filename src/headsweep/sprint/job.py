@@ -20,7 +20,7 @@ from headsweep.record import Stopwatch, peak_resident, read_record, write_record
 from headsweep.sprint import choosing, evaluation, methods, rankers, scoring, validation
 from headsweep.sprint.card import card
 from headsweep.sprint.experiment import Experiment, GradedAnswers
-from headsweep.sprint.rankers import Questions
+from headsweep.sprint.rankers import EmbeddedQuestions
 from headsweep.sprint.scores import Trained, mean_over, outcomes
 from headsweep.sprint.scoring import Inputs
 from headsweep.sprint.validation import reading_of
@@ -112,7 +112,9 @@ def rank(config: Config, name: str) -> None:
     experiment.save(tables.TRAININGS, trainings, facts)
 
 
-def _trained_again(experiment: Experiment, test: Questions, setting: "Setting") -> pd.DataFrame:
+def _trained_again(
+    experiment: Experiment, test: EmbeddedQuestions, setting: "Setting"
+) -> pd.DataFrame:
     """Return how other seeds, other training questions and simpler methods rank the heads.
 
     On a redraw the settings of simpler methods are chosen anew if the options say so, as SPRINT's
@@ -250,8 +252,11 @@ def _differences(
 
 def _costs(experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return seconds and bytes of embedding and of ranking the test questions, where measured."""
-    names = {"embedder": facts["setting"]["embedder"], "questions": experiment.options.test}
-    embedded = experiment.store.path(tables.EMBEDDINGS, **names)
+    embedded = experiment.store.path(
+        tables.EMBEDDINGS,
+        embedder=facts["setting"]["embedder"],
+        questions=experiment.options.test,
+    )
     costs = read_record(experiment.output(tables.RANKING)) | read_record(embedded)
     kinds = "embedding_", "selection_"
     return {name: value for name, value in costs.items() if name.startswith(kinds)}

@@ -107,7 +107,7 @@ def weigh_shortlists(
     return max(held_out, key=lambda shortlist: float(held_out[shortlist].mean())), held_out
 
 
-class Questions(NamedTuple):
+class EmbeddedQuestions(NamedTuple):
     """What rankers use of some questions."""
 
     ids: Sequence[str]
@@ -115,21 +115,21 @@ class Questions(NamedTuple):
     """By embedder."""
     subjects: Sequence[str | None]
 
-    def of(self, rows: Rows) -> "Questions":
+    def of(self, rows: Rows) -> "EmbeddedQuestions":
         """Return the questions with these row numbers."""
-        return Questions(
+        return EmbeddedQuestions(
             [self.ids[row] for row in rows],
             {name: vectors[rows] for name, vectors in self.embeddings.items()},
             [self.subjects[row] for row in rows],
         )
 
 
-Ranker = Callable[[Questions, Z, Questions], Order]
+Ranker = Callable[[EmbeddedQuestions, Z, EmbeddedQuestions], Order]
 """Takes training questions with their Z, and test questions; ranks the heads for the latter, best
 first."""
 
 
-def rankers(train: Questions, correct: Z, options: Selector) -> dict[str, Ranker]:
+def rankers(train: EmbeddedQuestions, correct: Z, options: Selector) -> dict[str, Ranker]:
     """Return rankers by method, with settings chosen on held-out training questions.
 
     ``cover by subject`` is left out if the subject of a training question is missing.
@@ -158,7 +158,9 @@ def rankers(train: Questions, correct: Z, options: Selector) -> dict[str, Ranker
     return best if None in train.subjects else best | {BY_SUBJECT: by_subject}
 
 
-def by_neighbours(embedder: str, k: int, train: Questions, correct: Z, test: Questions) -> Order:
+def by_neighbours(
+    embedder: str, k: int, train: EmbeddedQuestions, correct: Z, test: EmbeddedQuestions
+) -> Order:
     """Rank by the k training questions of the largest cosine similarity."""
     fitted, others = (
         part / np.linalg.norm(part, axis=1, keepdims=True).clip(1e-12)
@@ -169,7 +171,7 @@ def by_neighbours(embedder: str, k: int, train: Questions, correct: Z, test: Que
 
 
 def by_regression(
-    embedder: str, penalty: float, train: Questions, correct: Z, test: Questions
+    embedder: str, penalty: float, train: EmbeddedQuestions, correct: Z, test: EmbeddedQuestions
 ) -> Order:
     """Rank by one logistic regression for each head, with an L2 penalty on the weights."""
     fitted, others = _standardised(train, test, embedder)
@@ -191,7 +193,7 @@ def by_regression(
     return _ranked(others @ solution[:-pool].reshape(width, pool) + solution[-pool:], correct)
 
 
-def by_subject(train: Questions, correct: Z, test: Questions) -> Order:
+def by_subject(train: EmbeddedQuestions, correct: Z, test: EmbeddedQuestions) -> Order:
     """Rank by the greedy cover of the subject's questions, or of all if the subject is new."""
     names = np.array(train.subjects)
     covers = {name: greedy_cover(correct[names == name]) for name in set(train.subjects)}
@@ -199,7 +201,9 @@ def by_subject(train: Questions, correct: Z, test: Questions) -> Order:
     return np.stack([covers.get(subject, whole) for subject in test.subjects])
 
 
-def _standardised(train: Questions, test: Questions, embedder: str) -> list[np.ndarray]:
+def _standardised(
+    train: EmbeddedQuestions, test: EmbeddedQuestions, embedder: str
+) -> list[np.ndarray]:
     """Scale every feature to mean 0 and standard deviation 1 over the training questions."""
     fitted = train.embeddings[embedder]
     centre, scale = fitted.mean(axis=0), fitted.std(axis=0)

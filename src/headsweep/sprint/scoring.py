@@ -54,7 +54,7 @@ class Inputs:
 
     def of_draws(self, method: str) -> list[Sequence[Order]]:
         """Return a method's rankings of the test questions, by draw and by seed."""
-        return [self.rankings[method][draw] for draw in self.redraws]
+        return [self.rankings[method][draw] for draw in validation.draws(self.options)]
 
 
 def load_inputs(config: Config, experiment: Experiment, graded: GradedAnswers) -> Inputs:
@@ -139,16 +139,21 @@ def score(inputs: Inputs) -> dict[str, Trained]:
         single.append([in_order(rankers.accuracy_order(learnt)[:1])])
     # An oracle needs one head a question, so that the ceiling does not depend on N.
     ceiling = extend(inputs.heads.correct.any(axis=1, keepdims=True).astype(float), max_n)
-    scores: dict[str, Trained] = {
+    ranked: dict[str, Trained] = {
         method: _of_rankings(inputs, method, in_order)
         for method in (methods.SPRINT, *methods.RIVALS)
         if method in inputs.rankings
     }
-    scores |= {methods.RANDOM: random, methods.POOL: [[drawn(inputs.heads, max_n)]]}
-    scores |= {methods.COVER: cover, methods.SINGLE: single}
-    scores |= {method: [[drawn(answers, max_n)]] for method, answers in inputs.sampled.items()}
-    scores |= {methods.BASE: [[ordered(inputs.base, max_n)]]}
-    return scores | {methods.ORACLE: [[{"pass_at_n": ceiling}]]}
+    return {
+        **ranked,
+        methods.RANDOM: random,
+        methods.POOL: [[drawn(inputs.heads, max_n)]],
+        methods.COVER: cover,
+        methods.SINGLE: single,
+        **{method: [[drawn(answers, max_n)]] for method, answers in inputs.sampled.items()},
+        methods.BASE: [[ordered(inputs.base, max_n)]],
+        methods.ORACLE: [[{"pass_at_n": ceiling}]],
+    }
 
 
 def shuffled(inputs: Inputs) -> dict[str, Outcomes]:

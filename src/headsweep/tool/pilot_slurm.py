@@ -15,12 +15,13 @@ from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
 from headsweep.planning.cards import card_of
 from headsweep.planning.cost import generation_seconds
+from headsweep.planning.footprint import gpus_of, host_megabytes
 from headsweep.planning.preflight import resolve
-from headsweep.planning.requests import Allocation, generation_request
 from headsweep.tool.pilot import little_config, piloted_batches
 
 _START_MINUTES, _LEAST_MINUTES = 10, 15
 """Of an allocation: for loading a model and its engine's check, and what is asked at least."""
+_LEAST_MEGABYTES = 4000
 _TRIAL_MINUTES = 5
 """For software to load a model, and to be timed."""
 _ON_A_GPU = 3  # trials there: the engine, its steps captured as graphs, and vLLM
@@ -51,15 +52,21 @@ def submit(file: Path) -> None:
     config = resolve(load(file))
     if not shutil.which("sbatch"):
         raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
-    requests = [generation_request(config, batch) for batch in batches(config)]
-    request = Allocation(*map(max, zip(Allocation(0, 4000, 5), *requests, strict=True)))
+    models = [config.models[batch.model] for batch in batches(config)]
+    gpus = max(map(gpus_of, models), default=0)
+    megabytes = max([_LEAST_MEGABYTES, *map(host_megabytes, models)])
     log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)  # a former pilot's says nothing of this one
-    options = {"job-name": "headsweep-pilot", "output": log, "cpus-per-task": 8}
-    options |= {"mem": f"{request.megabytes}M", "time": _minutes(config)}
-    if request.gpus:
-        options["gpus"] = request.gpus  # as the profile's executor asks for a run's
+    options = {
+        "job-name": "headsweep-pilot",
+        "output": log,
+        "cpus-per-task": 8,
+        "mem": f"{megabytes}M",
+        "time": _minutes(config),
+    }
+    if gpus:
+        options["gpus"] = gpus  # as the profile's executor asks for a run's
     if _PROFILE.exists():
         defaults = read_values(_PROFILE).get("default-resources") or {}
         for option in ("partition", "account"):

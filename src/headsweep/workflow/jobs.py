@@ -221,8 +221,8 @@ def evaluate(config: "Config", selector: str) -> None:
 def compare_families(config: "Config", frontier: str) -> None:
     """Compare families of variants at equal tokens."""
     with quick_imports():
-        from headsweep import frontier as families
-    families.compare(config, frontier)
+        from headsweep.sprint import frontier_job
+    frontier_job.compare(config, frontier)
 
 
 @declare(online=True)
