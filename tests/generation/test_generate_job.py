@@ -23,8 +23,8 @@ from headsweep.generation.work import Work
 from headsweep.planning.batches import batches
 from headsweep.planning.store import Store, journal_files
 from headsweep.record import record_path
-from headsweep.safe_files import read_table
-from headsweep.tables import ANSWERS
+from headsweep.safe_files import read_table, write_table
+from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.tool import sweep
 from headsweep.variants import BASE, Variant
 
@@ -94,6 +94,23 @@ def test_a_larger_draw_takes_over_finished_answers(run_config, decoding):
     grown, record = run(run_config, "large", decoding)
     assert_alike(grown, fresh)
     assert record["reused"] == 4 * samples
+
+
+def test_the_mean_prompt_of_a_larger_draw_is_that_of_all_its_questions(run_config, tokenizer):
+    file = Store(run_config).path(QUESTIONS, questions="large")
+    rows = read_table(file, QUESTIONS)
+    longer = rows["question_id"] > "q3"  # which the smaller draw lacks
+    rows.loc[longer, "question"] += " w1 w2 w3 w4"
+    write_table(file, rows, QUESTIONS)
+    for variant in (BASE, PRUNED):
+        run(run_config, "small", variant=variant)
+    asked = run_config.decodings["greedy"], run_config.questions["large"].grader_name
+    lengths = [len(encode_prompt(tokenizer, text, *asked)) for text in rows["question"]]
+    _, record = run(run_config, "large", variant=BASE)
+    assert record["reused"] == 4 and record["prompt_tokens"] == sum(lengths) / 7
+    assert len(set(lengths)) == 2
+    _, record = run(run_config, "large", variant=PRUNED)
+    assert record["reused"] == 4 and "prompt_tokens" not in record
 
 
 def test_a_smaller_draw_needs_no_model_but_takes_over_nothing_else(run_config, monkeypatch, caplog):

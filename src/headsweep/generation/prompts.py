@@ -124,6 +124,19 @@ def check_prompts(
         )
 
 
+def prompt_lengths(
+    folder: Path, texts: Mapping[str, str], decoding: Decoding, grader_name: GraderName
+) -> list[int]:
+    """Return how many tokens the prompts of questions have; arguments as of `check_prompts`.
+
+    Raises:
+        ModelError: the model has no tokenizer.
+        BenchmarkError: see `encode_prompt`.
+    """
+    tokenizer = load_tokenizer(folder)
+    return [len(encode_prompt(tokenizer, text, decoding, grader_name)) for text in texts.values()]
+
+
 def _size(text: str) -> int:
     """Return how many tokens a text has at most, with what a chat template writes around it."""
     return len(text.encode()) + _AROUND

@@ -8,7 +8,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from headsweep import paths
-from headsweep.config import Config
-from headsweep.errors import EngineError, TableError
+from headsweep.config import Config, Decoding, GraderName
+from headsweep.errors import EngineError, HeadsweepError, TableError
 from headsweep.generation import journal
 from headsweep.generation.hard_links import link
 from headsweep.generation.unit import Begun, Key, Unit
@@ -84,11 +84,7 @@ class Work:
         """
         from headsweep.generation.prompts import check_prompts  # imports transformers
 
-        source = self.config.models[self.model].source
-        folder = ready_folder(source, Path(paths.MODEL.format(**self.keys)))
-        decoding = self.config.decodings[self.decoding]
-        grader_name = self.config.questions[self.questions].grader_name
-        check_prompts(folder, self.texts, decoding, grader_name)
+        check_prompts(self._model_folder, self.texts, *self._how_asked)
 
     @cached_property
     def batch(self) -> PlannedBatch:
@@ -231,9 +227,39 @@ class Work:
             "new_tokens": sum(len(row["token_ids"]) for row in rows),
             "truncated": sum(row["stop_reason"] == "length" for row in rows),
         }
-        if prompts := [row["prompt_tokens"] for row in rows if "prompt_tokens" in row]:
-            facts["prompt_tokens"] = sum(prompts) / len(prompts)  # not of answers taken over
+        if (prompt_tokens := self._prompt_tokens(variant, rows)) is not None:
+            facts["prompt_tokens"] = prompt_tokens
         write_record(self.output(variant), stopwatch, facts)
+
+    def _prompt_tokens(self, variant: Variant, rows: Sequence[Mapping[str, Any]]) -> float | None:
+        """Return the mean length of a question's prompt in tokens; None if it is not known.
+
+        Answers taken over from another draw do not tell it. Then prompts are counted, once for all
+        variants, if the model is here.
+        """
+        known = [row["prompt_tokens"] for row in rows if "prompt_tokens" in row]
+        if len(known) < len(rows):
+            if not variant.is_base:
+                return None
+            from headsweep.generation.prompts import prompt_lengths  # imports transformers
+
+            try:
+                known = prompt_lengths(self._model_folder, self.texts, *self._how_asked)
+            except HeadsweepError as error:
+                _LOG.info("the length of prompts is unknown: %s", error)
+                return None
+        return sum(known) / len(known)
+
+    @property
+    def _model_folder(self) -> Path:
+        source = self.config.models[self.model].source
+        return ready_folder(source, Path(paths.MODEL.format(**self.keys)))
+
+    @property
+    def _how_asked(self) -> tuple[Decoding, GraderName]:
+        """What a prompt depends on besides the question and the model."""
+        grader_name = self.config.questions[self.questions].grader_name
+        return self.config.decodings[self.decoding], grader_name
 
     @cached_property
     def _wanted(self) -> list[Key]:
