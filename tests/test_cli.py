@@ -1,3 +1,4 @@
+import argparse
 import io
 import os
 import re
@@ -6,9 +7,11 @@ import sys
 
 import pytest
 
+from headsweep import arguments
 from headsweep.arguments import with_negative_lists
 from headsweep.cli import main
 from headsweep.errors import ConfigError
+from headsweep.proof import __main__ as proof
 from headsweep.tool import command
 from headsweep.workflow.jobs import JOBS
 from processes import python
@@ -117,6 +120,28 @@ def test_questions_that_cannot_be_read_are_named(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
     with pytest.raises(ConfigError, match=r"^standard input cannot be read"):
         command._questions(None, None)
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "x", "9" * 5000, "\u00b2"])
+def test_counts_and_seeds_are_whole_numbers_and_seeds_may_be_0(text):
+    assert (arguments.count("7"), arguments.seed("7"), arguments.seed("0")) == (7, 7, 0)
+    for read in (arguments.count, arguments.seed):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"is not a .*whole number") as error:
+            read(text)
+        assert len(str(error.value)) < 250
+    with pytest.raises(argparse.ArgumentTypeError, match="'0' is not a positive whole number"):
+        arguments.count("0")
+
+
+def test_commands_take_the_seeds_that_configs_take(monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "referee", "--comparisons", "20", "--seed", "-1"])
+    assert "argument --seed: '-1' is not a whole number from 0" in capsys.readouterr().err
+    monkeypatch.setenv("TQDM_DISABLE", "1")  # as `proof.main` does
+    seeds = []
+    monkeypatch.setattr(proof, "prove", lambda _folder, seed, _cores: seeds.append(seed) or [])
+    assert proof.main(["--seed", "0"]) == 0
+    assert seeds == [0]
 
 
 @pytest.mark.parametrize(

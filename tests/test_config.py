@@ -15,6 +15,8 @@ WIDTH = {"encoder": {"width": 100}}
 FRONTIER = {"model": "big", "train": "train", "test": "test", "sampling": ["T0.6"]}
 
 
+OFFICIAL = {"dataset": "generated", "n": 90, "partition": {"protocol": "official"}}
+ONE_GROUP = VALUES["models"]["big"] | {"kv_heads": 1}
 MAP = {"model": "big", "questions": "train"}
 TOP = VALUES["sweeps"]["table"] | {"heads": {"sweep": "table", "top": 1, "outcome": "solutions"}}
 
@@ -94,6 +96,8 @@ def custom(**keys):
         (f"{WORDS}/method/importance", {"a": 1}, r"unknown key '.*importance.a'; .*: alpha, batch"),
         ("compressions/own/arms", ["small_from_scratch"], r"a model has no recipe from scratch"),
         ("compressions/own/method", {"ratio": 0.01}, r"ratio 0.01 removes nothing of 336 heads, "),
+        ("models/big", ONE_GROUP, r"own, .*: ratio 0.25 leaves a layer without .* 12 of 12 go"),
+        ("problems/made", OFFICIAL, r"problems.made: .* no official split; set `partition: {prot"),
         ("solvers/base/profile", "tiny", r"solvers.base: profile 'tiny' is an encoder from scra"),
         ("sweeps/compression_x", VALUES["sweeps"]["table"], r"is the table of compressions"),
         ("sweeps/claims", VALUES["sweeps"]["table"], r"claims: tables/claims.csv is the table"),

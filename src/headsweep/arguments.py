@@ -7,14 +7,31 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from headsweep.errors import ConfigError
+from headsweep.errors import ConfigError, quoted
 
 
 def count(text: str) -> int:
     """Read a positive whole number."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
+    number = _whole_number(text)
+    if not number:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a positive whole number")
+    return number
+
+
+def seed(text: str) -> int:
+    """Read a seed: a whole number from 0."""
+    number = _whole_number(text)
+    if number is None:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a whole number from 0")
+    return number
+
+
+def _whole_number(text: str) -> int | None:
+    """Return the number that a text writes in digits alone; None if it writes none."""
+    try:
+        return int(text) if text.isdecimal() else None
+    except ValueError:  # more digits than Python reads
+        return None
 
 
 def numbers_or_all(text: str) -> list[int] | Literal["all"]:

@@ -129,10 +129,12 @@ def check(configs: list[Path], *, here: bool = False) -> None:
         here: also refuse what this machine lacks, such as a GPU; without it that is only told, as
             jobs may run on another
     """
+    from headsweep.athena.problems import check_generated
     from headsweep.planning.preflight import check_disk, lacking, preflight, resolve, unfetched
 
     resolved = resolve(_loaded(configs))
     preflight(resolved)
+    check_generated(resolved)
     check_disk(resolved)
     missing = list(lacking(resolved))
     if here and missing:

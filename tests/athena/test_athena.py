@@ -181,10 +181,11 @@ def search(solver, example, accepted, answered):
     return expander.expressions.text(expander.thoughts[answers.argmax()])
 
 
-def test_a_text_longer_than_the_encoder_reads_is_refused(solver):
-    long = problem(" ".join(["one"] * 600) + f" {NUMBER} ?", "n0")
-    with pytest.raises(BenchmarkError, match=r"604 tokens .* reads at most 512 tokens: shorten"):
-        solver.prepare([long])
+def test_texts_longer_than_the_encoder_reads_are_refused_together(solver):
+    short, *long = (problem(" ".join(["one"] * n) + f" {NUMBER} ?", "n0") for n in (5, 600, 700))
+    one = r": 604 tokens with 1 places for 1 numbers; .*: 704 tokens "
+    with pytest.raises(BenchmarkError, match=rf"^2 problems .* at most 512 tokens: .*{one}"):
+        solver.prepare([long[0], short, long[1]])
 
 
 def test_a_saved_solver_is_the_same_and_a_damaged_one_is_refused(

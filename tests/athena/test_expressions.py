@@ -125,6 +125,8 @@ BROKEN_PREFIX = ["+ n0", "+ n0 n1 n2", "n0 + n1", "+ 1 " * 600 + "1"]
         *((parse, t, "no finite value") for t in ("1/(2-2)", "(1-2)^0.5", "9^9^9^9", "1/0*3")),
         (parse, "1(3/0)", r"number '1\(3/0\)' is divided by 0; correct the row"),
         (parse, "n0 + n3", r"n0\+n3 uses n3, but the text has 2 numbers"),
+        (parse, f"n{'9' * 500}", r"^equation n9{56}\.\.\. uses n9{56}\.\.\., but the text"),
+        (parse, "1/0" + "*3" * 100, r"^equation 1/0(\*3){27}\.\.\. has no finite value"),
     ],
 )
 def test_what_cannot_be_read_or_has_no_value_is_one_clear_line(read, text, message):

@@ -13,8 +13,10 @@ from headsweep.athena.expressions import harvest, schedule
 from headsweep.athena.generated import TEMPLATES, generate
 from headsweep.athena.problems import complexity, divide, nesting, operators, read_parts, stratum
 from headsweep.athena.solver import lenient, strict
+from headsweep.config import parse as parse_config
 from headsweep.config.compression import Partition, WordProblems
 from headsweep.errors import BenchmarkError
+from headsweep.planning.store import Store
 from headsweep.safe_files import write_table
 from headsweep.tables import PROBLEMS
 
@@ -90,6 +92,21 @@ def test_rows_that_cannot_be_used_are_left_out_with_their_reasons(tmp_path, capl
     assert "left out 4 of 94 rows: cannot be parsed: " in caplog.text
 
 
+# The last nests brackets deeper than Python's parser follows, in few characters.
+@pytest.mark.parametrize("equation", ["n0" + "+n1" * 248, "+ 1 " * 249 + "n0", "-" * 210 + "n0"])
+def test_an_equation_that_jobs_could_not_read_again_is_left_out(tmp_path, monkeypatch, equation):
+    monkeypatch.chdir(tmp_path)
+    long = "n0" + "+n1" * 150
+    rows = [ENGLISH | {"asdiv_id": str(place), "Equation": long} for place in range(20)]
+    bad = ENGLISH | {"asdiv_id": "bad", "Equation": equation}
+    found, dropped = read(tmp_path, "asdiv_a", [*rows, bad])
+    assert [*dropped] == ["bad"]
+    assert "is too long or too deep with all its brackets; shorten it" in dropped["bad"]
+    table = source.table(source.Parts(found, [], []))
+    write_table(Path(PROBLEMS.path.format(data="long-01234567")), table, PROBLEMS)
+    assert [problem.equation for problem in read_parts("long-01234567").train] == [parse(long)] * 20
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -114,6 +131,21 @@ def test_the_hub_is_asked_for_all_three_splits(monkeypatch):
     found, _ = source.read(WordProblems(dataset="math23k", revision="abc"))
     assert asked == [("Gxg/Math23K", "abc", split) for split in ("train", "validation", "test")]
     assert [problem.part for problem in found] == ["train", "valid", "test"]
+
+
+def test_generated_problems_whose_parts_stay_empty_are_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = parse_config(
+        {"run": "few", "problems": {"few": {"dataset": "generated", "n": 5}}, "questions": {}}
+    )
+    refused = r"^problems\.few: protocol random leaves the dev part of 5 problems empty"
+    with pytest.raises(BenchmarkError, match=refused):
+        source.check_generated(config)
+    file = Store(config).path(PROBLEMS, data="few")
+    with pytest.raises(BenchmarkError, match=refused):
+        source.read_data(config, file.stem)
+    write_table(file, source.table(source.Parts(generate(5, seed=0), [], [])), PROBLEMS)
+    source.check_generated(config)  # an archived store has them already
 
 
 def test_generated_problems_are_right_varied_and_stable():

@@ -5,6 +5,7 @@ Those of a solver: `tests/workflow/test_compression.py`.
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,11 +16,13 @@ from small import save_decoder
 from damage import damaged
 from headsweep import paths
 from headsweep.analysis import jobs
+from headsweep.athena.generated import generate
+from headsweep.athena.problems import divide
 from headsweep.compression import arm_jobs, arm_measurements
 from headsweep.config import parse
-from headsweep.errors import HeadsweepError, TableError
+from headsweep.errors import BenchmarkError, HeadsweepError, ModelError, TableError
 from headsweep.generation import prepare
-from headsweep.planning.batches import arms
+from headsweep.planning.batches import arms, solvers
 from headsweep.planning.store import Store
 from headsweep.record import read_record
 from headsweep.safe_files import read_table, write_table
@@ -127,6 +130,43 @@ def test_measurements_are_of_the_models_that_were_left():
     assert ratio.tolist() == pytest.approx((seconds / seconds.iloc[0]).tolist(), rel=1e-4)
     for inside in (times["test_time_low"] < ratio, ratio < times["test_time_high"]):
         assert inside.tolist() == [False, True, True]
+
+
+def test_a_test_question_too_long_for_the_model_is_refused_before_the_first_step(monkeypatch):
+    monkeypatch.setattr(arm_jobs, "compress", None)  # which is called at the first step
+    file = Store(CONFIG).path(QUESTIONS, questions="test")
+    questions = read_table(file, QUESTIONS)
+    long = questions.assign(question=[*questions["question"][:5], *["one " * 3000] * 2])
+    monkeypatch.setattr(
+        arm_jobs,
+        "read_table",
+        lambda path, table: long if path == file else read_table(path, table),
+    )
+    named = ", ".join(questions["question_id"][5:])
+    with pytest.raises(ModelError, match=f"prompts of 2 questions have .* or more, .*: {named};"):
+        arm_jobs.compress_arm(CONFIG, **FULL.wildcards, seed=SEED)
+
+
+SOLVED = parse(
+    yaml.safe_load(
+        """
+        run: solved
+        problems: {made: {dataset: generated, n: 84}}
+        solvers: {small: {profile: fixture, encoder: {width: 24, intermediate: 20, heads: 3}}}
+        compressions: {made: {solver: small, data: made}}
+        """
+    )
+)
+
+
+def test_a_test_problem_too_long_for_a_solver_is_refused_before_its_training(monkeypatch):
+    monkeypatch.setattr(arm_jobs, "train", None)
+    parts = divide(generate(84, seed=0), SOLVED.problems["made"].partition)
+    long = [replace(one, text=f"{'one ' * 2000}{one.text}") for one in parts.test[:2]]
+    monkeypatch.setattr(arm_jobs, "read_parts", lambda _: parts._replace(test=[*parts.test, *long]))
+    ((solver, data),) = solvers(SOLVED)
+    with pytest.raises(BenchmarkError, match=rf"^2 problems .*{long[0].problem_id}: 20.. tokens"):
+        arm_jobs.train_teacher(SOLVED, solver, data, SEED)
 
 
 def learner():

@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import save_file
+from snakemake.exceptions import WorkflowError
 
 from example_config import STUDIES, VALUES, changed, config
 from headsweep import cli
@@ -25,6 +26,7 @@ from headsweep.planning.preflight import check_devices, lacking, preflight, reso
 from headsweep.planning.store import Store, mark_version
 from headsweep.safe_files import write_table
 from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
+from headsweep.workflow import session
 
 MATH_ROW = {"problem": "What is $1+1$?", "solution": "$\\boxed{2}$", "answer": "2"}
 MATH_ROW |= {"subject": "Algebra", "level": 1}
@@ -142,6 +144,16 @@ def test_a_file_of_problems_is_looked_at_before_the_first_job():
     Path("asdiv.jsonl").write_text("{}\n")
     with pytest.raises(BenchmarkError, match=r"problems.asdiv.revision: .* has sha256 .*, not 555"):
         preflight(only)
+
+
+def test_generated_problems_are_divided_before_the_first_job(capsys):
+    values = {"run": "few", "problems": {"few": {"dataset": "generated", "n": 5}}}
+    Path("few.yaml").write_text(yaml.safe_dump(values))
+    assert cli.main(["check", "few.yaml"]) == 2
+    refused = "problems.few: protocol random leaves the dev part of 5 problems empty"
+    assert refused in capsys.readouterr().err
+    with pytest.raises(WorkflowError, match=refused):
+        session.checked(values, (), look=True)
 
 
 def test_a_gpu_is_asked_for_at_the_start_only_and_not_where_slurm_is(here, monkeypatch):

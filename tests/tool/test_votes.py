@@ -80,15 +80,18 @@ def test_results_come_as_groups_are_answered_and_one_pool_reads_them(monkeypatch
     solver._selector = solver._embedder = solver._verifier = None
     solver._heads, solver._n = [Variant(3, 0), Variant(5, 0)], 2
     solver._decoding, solver._grader_name, solver._preset = Decoding(), *NUMBERS
+    solver._folder, checked = "folder", []
     solver._worker = Echo()
     solver._worker.asked = asked = []
     monkeypatch.setattr(solve, "_TOGETHER", 2)
+    monkeypatch.setattr(solve, "check_prompts", lambda *asked: checked.append(asked[:2]))
     monkeypatch.setattr(solve, "embed", lambda _, questions: questions)
     monkeypatch.setattr(solve, "rank_heads", lambda _, vectors: ([[1, 0]] * len(vectors), None))
     questions = ["what is 1", "what is 2", "what is 3"]
     results = solver.each(questions)
     first = next(results)
-    assert asked == [2]  # the third question is not asked yet
+    assert asked == [2]  # the third question is not asked yet, but looked at
+    assert checked == [("folder", {"1": questions[0], "2": questions[1], "3": questions[2]})]
     started = []
     monkeypatch.setattr(pool, "Worker", lambda *_: started.append(0))  # none is needed any more
     found = [first, *results]
@@ -96,6 +99,41 @@ def test_results_come_as_groups_are_answered_and_one_pool_reads_them(monkeypatch
     assert [each.question for each in found] == questions
     assert [each.base for each in found] == ["1", "2", "3"]
     assert [one.answer for one in first.candidates] == ["5", "3"]
+
+
+def raising(question, texts):
+    raise KeyError(question)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "message"),
+    [
+        (lambda *_: None, "returned None for 2 texts; it has to return a number for each$"),
+        (lambda *_: ["good", "bad"], r"returned \['good', 'bad'\] for 2 texts"),
+        (lambda *_: [1.0], r"returned \[1.0\] for 2 texts"),
+        (lambda *_: [1.0, float("nan")], r"returned \[1.0, nan\] for 2 texts"),
+        (raising, r"failed for 2 texts \(KeyError: '1 \+ 1'\); it has to return a number"),
+    ],
+)
+def test_a_verifier_that_scores_not_every_text_is_one_clear_line(verifier, message):
+    with pytest.raises(ConfigError, match=message):
+        solve._scores(verifier, "1 + 1", ["2", "3"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere:f", "cannot be imported .*No module named 'nowhere'.*; write module:function"),
+        ("math:nothing", "cannot be imported .*no attribute 'nothing'"),
+        ("broken_verifier:f", "cannot be imported .*division by zero"),
+        ("math:pi", "'math:pi' is no function; write module:function"),
+    ],
+)
+def test_a_verifier_that_is_no_function_is_one_clear_line(tmp_path, monkeypatch, name, message):
+    (tmp_path / "broken_verifier.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        solve._import(name)
 
 
 @pytest.mark.parametrize("n", [0, -1])

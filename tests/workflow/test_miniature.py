@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from headsweep import cli
-from headsweep.errors import ConfigError
+from headsweep.errors import ConfigError, ModelError
 from headsweep.tool.run import Run
 from headsweep.tool.solve import Solver
 from mini import MINIATURE, Snakemake, left_over
@@ -68,6 +68,12 @@ def test_the_selector_of_a_finished_run_solves_questions(finished, capsys):
 
     with pytest.raises(ConfigError, match=r"returned \[1.0\] for 2 texts"):
         Solver(run.folder, n=2, verifier=lambda *_: [1.0]).solve(texts[:1])
+
+    seen = []
+    solver = Solver(run.folder, n=2, verifier=lambda *_: seen.append(0))
+    with pytest.raises(ModelError, match=r"prompts of 2 questions have .*: 34, 36; leave"):
+        solver.solve([texts[0]] * 33 + ["one " * 2000, texts[0], "one " * 3000])
+    assert not seen  # no question is answered before
 
     assert cli.main(["solve", "--run", str(run.folder), "-n", "1", "--json", texts[0]]) == 0
     assert json.loads(capsys.readouterr().out)["question"] == texts[0]

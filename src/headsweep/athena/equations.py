@@ -174,15 +174,16 @@ def evaluate(equation: Equation, numbers: Sequence[float] = ()) -> float:
     used = max((part.index for part in walk(equation) if isinstance(part, Number)), default=-1)
     if used >= len(numbers):
         raise BenchmarkError(
-            f"equation {infix(equation)} uses n{used}, but the text has {len(numbers)} numbers; "
-            f"correct the row"
+            f"equation {_shown(infix(equation))} uses {_shown(f'n{used}')}, but the text has "
+            f"{len(numbers)} numbers; correct the row"
         )
     try:
         value = _value(equation, numbers)
     except ArithmeticError:
         value = math.nan
     if isinstance(value, complex) or not math.isfinite(value):
-        raise BenchmarkError(f"equation {infix(equation)} has no finite value; correct the row")
+        shown = _shown(infix(equation))
+        raise BenchmarkError(f"equation {shown} has no finite value; correct the row")
     return value
 
 
@@ -258,5 +259,8 @@ def _value(equation: Equation, numbers: Sequence[float]) -> float:
 
 
 def _unreadable(text: str) -> BenchmarkError:
-    shown = text if len(text) <= 60 else f"{text[:57]}..."
-    return BenchmarkError(f"equation {shown!r} cannot be parsed; correct the row")
+    return BenchmarkError(f"equation {_shown(text)!r} cannot be parsed; correct the row")
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -46,7 +46,7 @@ from headsweep.athena.equations import (
 from headsweep.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
 from headsweep.config import Config
 from headsweep.config.compression import MATH23K, Partition, WordProblems
-from headsweep.errors import BenchmarkError
+from headsweep.errors import BenchmarkError, quoted
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import read_table, write_table
@@ -80,8 +80,7 @@ def read_data(config: Config, data: str) -> None:
     stopwatch = Stopwatch()
     name = Store(config).name("data", data)
     settings = config.problems[name]
-    problems, dropped = read(settings)
-    parts = divide(problems, settings.partition)
+    parts, dropped = _read_divided(name, settings)
     sizes = {part: len(rows) for part, rows in parts._asdict().items()}
     output = Path(PROBLEMS.path.format(data=data))
     write_table(output, table(parts), PROBLEMS)
@@ -89,6 +88,27 @@ def read_data(config: Config, data: str) -> None:
     write_record(output, stopwatch, facts)
     counts = ", ".join(f"{count} rows in {part}" for part, count in sizes.items())
     _LOG.info("%s: %s, %d left out", name, counts, len(dropped))
+
+
+def check_generated(config: Config) -> None:
+    """Refuse generated problems that cannot be divided, where their table is still to be made.
+
+    Raises:
+        BenchmarkError: one line that names the problems' key.
+    """
+    store = Store(config)
+    for name, settings in config.problems.items():
+        if settings.generated and not store.path(PROBLEMS, data=name).exists():
+            _read_divided(name, settings)
+
+
+def _read_divided(name: str, settings: WordProblems) -> tuple[Parts, dict[str, str]]:
+    """Return a dataset's parts and why rows were left out; errors name the dataset's key."""
+    try:
+        problems, dropped = read(settings)
+        return divide(problems, settings.partition), dropped
+    except BenchmarkError as error:
+        raise BenchmarkError(f"problems.{name}: {error}") from error
 
 
 def table(parts: Parts) -> pd.DataFrame:
@@ -270,7 +290,9 @@ def _converted(
             raise BenchmarkError(f"{origin} {place}: id {row_id!r} stands twice; ids must differ")
         ids.add(row_id)
         try:
-            problems.append(form.convert(row, str(row[form.part])))
+            problem = form.convert(row, str(row[form.part]))
+            _check_stored(problem.equation)
+            problems.append(problem)
         except BenchmarkError as error:
             dropped[row_id] = str(error)
     listed = "; ".join(f"{row}: {reason}" for row, reason in dropped.items())
@@ -280,6 +302,17 @@ def _converted(
     if dropped:
         _LOG.warning("%s: left out %d of %d rows: %s", origin, len(dropped), len(ids), listed)
     return problems, dropped
+
+
+def _check_stored(equation: Equation) -> None:
+    """Refuse an equation that jobs could not read again from the table, with all its brackets."""
+    try:
+        parse(bracketed(equation))
+    except BenchmarkError:
+        raise BenchmarkError(
+            f"equation {quoted(infix(equation))} is too long or too deep with all its brackets; "
+            f"shorten it"
+        ) from None
 
 
 def _from_asdiv(row: Mapping[str, Any], part: str) -> Problem:

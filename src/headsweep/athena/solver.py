@@ -48,6 +48,7 @@ ANSWERED_FROM = 0.95
 
 _TOLERANCE = 1e-4
 _MOST_PLACES = 4
+_NAMED = 10  # problems in an error
 _RARE = 5  # a constant in fewer training equations is taken for an error in the data
 _SETTINGS = "solver.json"
 _HEAD = "thought_head.safetensors"
@@ -82,27 +83,33 @@ class MathSolver:
         """Tokenize problems and compute their expansions.
 
         Raises:
-            BenchmarkError: a text is too long for the encoder, or tokenizing changes how many
-                numbers it has.
+            BenchmarkError: texts are too long for the encoder, or tokenizing changes how many
+                numbers they have.
         """
         mask, most = self.tokenizer.mask_token, self.tokenizer.model_max_length
         texts = [problem.text.replace(NUMBER, mask) for problem in problems]
         encoded = self.tokenizer(texts, add_special_tokens=True, verbose=False)
         examples = []
+        unreadable = []
         for index, problem in enumerate(problems):
             ids = np.array(encoded["input_ids"][index], np.int64)
             numbers = len(problem.numbers)
             places = np.flatnonzero(ids == self.tokenizer.mask_token_id)
             if len(ids) > most or len(places) != numbers:
-                raise BenchmarkError(
-                    f"problem {problem.problem_id}: {len(ids)} tokens with {len(places)} places "
-                    f"for {numbers} numbers; the encoder reads at most {most} tokens: shorten or "
-                    f"remove it"
+                unreadable.append(
+                    f"{problem.problem_id}: {len(ids)} tokens with {len(places)} places for "
+                    f"{numbers} numbers"
                 )
+                continue
             of_text = [place is not None for place in encoded.sequence_ids(index)]
             goal = int(np.flatnonzero(of_text)[-1])  # the text ends with its question
             plan = schedule(problem.equation, numbers, self.constants, self.settings.depth)
             examples.append(TokenizedProblem(problem, ids, places, goal, plan))
+        if unreadable:
+            raise BenchmarkError(
+                f"{len(unreadable)} problems cannot be read by the encoder, which takes at most "
+                f"{most} tokens: {'; '.join(unreadable[:_NAMED])}; shorten or remove them"
+            )
         return examples
 
     @torch.inference_mode()

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from headsweep.arguments import count
+from headsweep.arguments import count, seed
 
 RIVALS = ("published", "generate_batch", "vllm", "engine")
 
@@ -54,7 +54,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     about = "Simulate comparisons: how often intervals hold, and what pairing shows."
     referee = targets.add_parser("referee", help=about, description=about)
     _add(referee, "comparisons", 4_000, "simulated comparisons for each row", type=count)
-    _add(referee, "seed", 0, "seed of what is simulated", type=int)
+    _add(referee, "seed", 0, "seed of what is simulated", type=seed)
     referee.set_defaults(handler=partial(_run, "referee"))
 
 

@@ -26,6 +26,7 @@ from headsweep.compression.training import train
 from headsweep.config import Config, Study
 from headsweep.errors import RESULT
 from headsweep.generation.exclusive import gpu_held
+from headsweep.generation.prompts import check_prompts
 from headsweep.grading.matrix import accuracy_matrix, grade_batch
 from headsweep.models.geometry import kept_heads
 from headsweep.models.learner import JudgedAnswer, Learner, quantised
@@ -72,7 +73,8 @@ def _train_teacher(
     learner.network.to(check_device(device, "float32"))
     keys = {"solver": solver, "data": data, "seed": seed}
     journal = Path(paths.TEACHER_JOURNAL.format(**keys))
-    examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
+    # The test part only to refuse, before training, what no learner after it could read.
+    examples, dev, _ = (learner.prepare(part) for part in parts)
     fit = train(learner, examples, dev, settings.training, seed, checkpoint_file=journal)
     output = Path(paths.TEACHER.format(**keys))
     learner.save(output.parent)
@@ -101,6 +103,7 @@ def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
     settings = chosen.settings
     other = chosen.layout()
     learner, examples, dev = lesson(config, chosen, seed)
+    test = test_part(config, chosen, learner)  # before training: it may be refused
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     before = begin_attempt(journal)
     layout = kept_heads(learner_of(config, other, seed).encoder.config) if other else None
@@ -112,7 +115,7 @@ def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
     if settings.rounds:
         learner.save(folder)
     facts = {**chosen.wildcards, "seed": seed, "settings": settings.model_dump(mode="json")}
-    strict = _test(config, chosen, learner, stopwatch, facts)
+    strict = _test(chosen, learner, test, stopwatch, facts)
     epochs = sum(len(done.epochs) for done in history.rounds)
     noted = {
         **history.model_dump(),
@@ -143,7 +146,8 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     chosen = find(all_arms(config), (subject, data, arm))
     learner = learner_of(config, chosen, seed)
     learner = learner.with_network(quantised(learner.network))
-    _test(config, chosen, learner, stopwatch, {**chosen.wildcards, "seed": seed}, quantised=True)
+    test = test_part(config, chosen, learner)
+    _test(chosen, learner, test, stopwatch, {**chosen.wildcards, "seed": seed}, quantised=True)
 
 
 def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any], Sequence[Any]]:
@@ -164,12 +168,20 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
     return learner, learner.prepare(to_learn(train, answers[str(BASE)], graded)), []
 
 
-def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
-    """Return the rows that an arm is tested on."""
+def test_part(config: Config, arm: Arm, learner: Learner) -> Sequence[Any]:
+    """Return what an arm is tested on, as the learner's examples.
+
+    Raises:
+        BenchmarkError, ModelError: the learner cannot read some of it; the message names them.
+    """
     if arm.study.test is None:
-        return read_parts(arm.data).test
-    questions = Store(config).path(QUESTIONS, questions=arm.study.test)
-    return to_answer(read_table(questions, QUESTIONS))
+        return learner.prepare(read_parts(arm.data).test)
+    assert isinstance(learner, DecoderLearner)
+    file = Store(config).path(QUESTIONS, questions=arm.study.test)
+    questions = to_answer(read_table(file, QUESTIONS))
+    texts = {question.question_id: question.text for question in questions}
+    check_prompts(learner.loaded.folder, texts, learner.decoding, learner.grader_name)
+    return learner.prepare(questions)
 
 
 def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Learner:
@@ -203,9 +215,9 @@ def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Pa
 
 
 def _test(
-    config: Config,
     arm: Arm,
     learner: Learner,
+    examples: Sequence[Any],
     stopwatch: Stopwatch,
     facts: dict[str, Any],
     *,
@@ -214,7 +226,7 @@ def _test(
     """Test a learner, write outcomes and record, and return its strict accuracy."""
     kind = INT8_OUTCOMES if quantised else OUTCOMES
     output = Path(arm.file(kind.path, facts["seed"]))
-    verdicts = learner.verdicts(learner.prepare(tested_on(config, arm)))
+    verdicts = learner.verdicts(examples)
     outcomes = pd.DataFrame(verdicts, columns=JudgedAnswer._fields).assign(quantised=quantised)
     strict = float(outcomes["strict"].mean())
     write_table(output, outcomes, OUTCOMES)

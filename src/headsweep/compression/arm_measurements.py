@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headsweep import paths
 from headsweep.compression import footprint
-from headsweep.compression.arm_jobs import learner_of, tested_on
+from headsweep.compression.arm_jobs import learner_of, test_part
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
 from headsweep.generation.exclusive import gpu_held
@@ -75,7 +75,7 @@ def measure(config: Config, compression: str) -> None:
             small = whole.with_network(quantised(whole.network))
             measured.append(_Measured(arm.name, True, small, whole, None))
 
-    examples = measured[0].learner.prepare(tested_on(config, chosen[0]))
+    examples = test_part(config, chosen[0], measured[0].learner)
     _timed(measured, lambda entry: entry.answers(examples[: entry.at_once]), 1)  # a warm-up
     test = _answering(measured, lambda entry: entry.answers(examples))
 

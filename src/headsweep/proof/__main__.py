@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from headsweep.arguments import count
+from headsweep.arguments import count, seed
 from headsweep.config import load
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.planning.host import host_cores
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = "Plant effects and let a run find them that does not know them."
     parser = argparse.ArgumentParser(prog="python -m headsweep.proof", description=about)
     parser.add_argument(
-        "--seed", type=count, help="decides what is planted (default: fresh entropy)"
+        "--seed", type=seed, help="decides what is planted (default: fresh entropy)"
     )
     parser.add_argument("--folder", type=Path, help="where to run (default: a temporary folder)")
     cores = host_cores()

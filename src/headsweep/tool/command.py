@@ -31,10 +31,11 @@ ABOUT_STORE = """\
 The store, results/store, is shared by all configs. Each line names a kind of file, its key, and the
 configs that need it: those of the runs in results/, and those that you name.
 
---prune lists what no run and no named config needs, asks, and moves it to results/store/.trash,
-from where it can be moved back; --empty-trash removes it for good. Files of unknown kinds stay, and
-so do answers that a known config could take over: those to a smaller draw from its split. Where
-other folders share the store by a link, their runs have to be named.
+--prune lists what no run and no named config needs, asks, and moves it to results/store/.trash;
+--empty-trash removes it for good. `mv` moves a file and its record (FILE.run.json) back to the same
+path in results/store. Files of unknown kinds stay, and so do answers that a known config could take
+over: those to a smaller draw from its split. Where other folders share the store by a link, their
+runs have to be named.
 
 --upgrade renames what an earlier version made, in the store and in the runs of this folder, so that
 nothing is generated again.

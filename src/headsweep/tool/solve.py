@@ -16,8 +16,9 @@ from typing import Literal, NamedTuple
 from headsweep import paths
 from headsweep.config import Decoding
 from headsweep.embeddings import embed, load_embedder
-from headsweep.errors import ConfigError
+from headsweep.errors import ConfigError, cause_of, quoted
 from headsweep.generation.exclusive import placed
+from headsweep.generation.prompts import check_prompts
 from headsweep.generation.unit import Unit
 from headsweep.generation.worker import Worker
 from headsweep.grading.pool import Reading, read_texts
@@ -112,7 +113,7 @@ class Solver:
 
     Raises:
         ConfigError: the run or selector does not exist, n is less than 1 or more than the pool
-            has, or the verifier cannot be imported.
+            has, or the verifier cannot be imported, or is no function.
         TableError, ModelError: a file of the run is missing or damaged.
     """
 
@@ -141,8 +142,9 @@ class Solver:
         model = config.models[section.model]
         embedder = self._selector.setting.embedder or section.embedder[0]
         held = ExitStack()
+        self._folder = _folder(finished, "model", section.model)
         loaded = load_model(
-            str(_folder(finished, "model", section.model)),
+            str(self._folder),
             dtype=model.dtype,
             device=held.enter_context(placed(model)),
             attention=model.attention,
@@ -159,54 +161,72 @@ class Solver:
         """Return the nearest heads' answers to each question, in order.
 
         Raises:
+            ModelError: questions are too long for the model; the message has their numbers, from 1.
             ConfigError: the verifier does not return a number for each text.
         """
         return list(self.each(questions))
 
     def each(self, questions: Sequence[str]) -> Iterator[Solved]:
         """Yield what `solve` returns, as soon as a group of questions is answered."""
+        numbered = {str(number): text for number, text in enumerate(questions, 1)}
+        check_prompts(self._folder, numbered, self._decoding, self._grader_name)
         vectors = embed(self._embedder, list(questions))
         order, _ = rank_heads(self._selector, vectors)
         nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
+        numbers = list(numbered)
         for start in range(0, len(questions), _TOGETHER):
             group = slice(start, start + _TOGETHER)
-            texts = self._answer(questions[group], nearest[group])
+            texts = self._answer({n: numbered[n] for n in numbers[group]}, nearest[group])
             yield from map(self._count, questions[group], nearest[group], texts)
 
     def _answer(
-        self, questions: Sequence[str], nearest: Sequence[list[Variant]]
+        self, questions: dict[str, str], nearest: Sequence[list[Variant]]
     ) -> list[dict[Variant, str]]:
         """Return what the base model and the nearest heads write to each question."""
         unit = Unit(
             decoding=self._decoding,
             grader_name=self._grader_name,
-            questions={str(number): text for number, text in enumerate(questions)},
+            questions=questions,
             requests=[
-                (variant, (str(number), 0))
-                for number, heads in enumerate(nearest)
+                (variant, (number, 0))
+                for number, heads in zip(questions, nearest, strict=True)
                 for variant in [BASE, *heads]
             ],
             base={},
         )
-        texts: list[dict[Variant, str]] = [{} for _ in questions]
+        texts: dict[str, dict[Variant, str]] = {number: {} for number in questions}
         for variant, answer in self._worker.run(unit):
-            texts[int(answer["question_id"])][variant] = answer["text"]
-        return texts
+            texts[answer["question_id"]][variant] = answer["text"]
+        return list(texts.values())
 
     def _count(self, question: str, heads: list[Variant], texts: dict[Variant, str]) -> Solved:
         written = [texts[head] for head in heads]
-        scores = None
-        if self._verifier is not None:
-            scores = [float(score) for score in self._verifier(question, written)]
-            if len(scores) != len(written) or any(map(math.isnan, scores)):
-                raise ConfigError(
-                    f"verifier {self._verifier!r} returned {scores} for {len(written)} texts; it "
-                    f"has to return a number for each"
-                )
+        scores = None if self._verifier is None else _scores(self._verifier, question, written)
         given = [texts[BASE], *written]
         base, *readings = read_texts(given, self._grader_name, self._preset, keep=True)
         candidates, agreement = count_votes(list(map(str, heads)), written, readings, scores)
         return Solved(question, candidates, agreement, base.answer)
+
+
+def _scores(verifier: Verifier, question: str, texts: list[str]) -> list[float]:
+    """Return a verifier's scores of texts, or refuse what it returns or raises."""
+    try:
+        returned = verifier(question, texts)
+    except Exception as error:
+        raise ConfigError(
+            f"verifier {verifier!r} failed for {len(texts)} texts ({cause_of(error, 200)}); it has "
+            f"to return a number for each"
+        ) from error
+    try:
+        scores = [float(score) for score in returned]
+    except (TypeError, ValueError):
+        scores = []
+    if len(scores) != len(texts) or any(map(math.isnan, scores)):
+        raise ConfigError(
+            f"verifier {verifier!r} returned {quoted(returned)} for {len(texts)} texts; it has to "
+            f"return a number for each"
+        )
+    return scores
 
 
 def to_json(solved: Solved) -> str:
@@ -251,9 +271,11 @@ def _import(name: str) -> Verifier:
     module, _, attribute = name.partition(":")
     try:
         verifier: Verifier = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever the module itself raises, too
         raise ConfigError(
-            f"verifier {name!r} cannot be imported ({error}); write module:function, with the "
-            f"module on PYTHONPATH"
-        ) from None
+            f"verifier {name!r} cannot be imported ({cause_of(error, 200)}); write "
+            f"module:function, with the module on PYTHONPATH"
+        ) from error
+    if not callable(verifier):
+        raise ConfigError(f"verifier {name!r} is no function; write module:function")
     return verifier

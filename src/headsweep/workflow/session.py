@@ -17,6 +17,7 @@ from typing import Any
 from snakemake.exceptions import WorkflowError
 
 from headsweep import paths
+from headsweep.athena.problems import check_generated
 from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
@@ -52,6 +53,7 @@ def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Conf
             return load(Path(paths.CONFIG.format(run=stated.run)))
         resolved = resolve(stated)
         preflight(resolved)
+        check_generated(resolved)
     except HeadsweepError as error:
         raise WorkflowError(str(error)) from None
     return resolved
