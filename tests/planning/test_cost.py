@@ -382,7 +382,7 @@ FIVE = {"heads": [11, 9, 4, 2, 0]}
     ],
 )
 def test_a_sweep_asks_for_as_many_placebos_of_a_kind_as_a_layer_has_heads(kind, besides, expected):
-    sweep = {"layers": [27, 0], "heads": [11, 4, 4], "placebos": kind, **besides}
+    sweep = {"layers": [27, 0], "heads": [11, 4], "placebos": kind, **besides}
     planned = config(sweeps={"table": sweep})
     assert " ".join(map(str, placebos(planned, planned.sweeps["table"]))) == expected
 
