@@ -45,6 +45,9 @@ _CHATTER = (
     "Using shell",
     "host:",
 )
+_INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing currently")
+_ENDED_BY_INTERRUPT = ("exit status 130.", "died with <Signals.SIGINT: 2>.")  # of a command
+_KEPT = "Interrupted; what is finished is kept: give the same command again to go on"
 _SHOWN = {"RESULT": "  {message}", "WARNING": "  warning, {doing}: {message}"}
 _MOST = 3  # jobs in the status line
 _TAIL = 2000  # bytes at the end of a log that are searched for progress
@@ -82,6 +85,9 @@ class LogHandler(LogHandlerBase):
         self._jobs: dict[int, _Job] = {}
         self._stages: set[str] = set()
         self._done = self._total = self._targets = 0  # targets: jobs without commands
+        self._interrupted = False
+        self._commands_interrupted: list[str] = []  # as Snakemake tells of each
+        self._failed = False  # other than by an interrupt
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record of Snakemake, or the parts of it that matter to the user."""
@@ -110,9 +116,9 @@ class LogHandler(LogHandlerBase):
                 self._pace.finish(record.job_id, now)
                 self._end_job(record.job_id)
             case LogEvent.PROGRESS:
-                self._total = record.total - self._targets
+                # The record's total has the jobs that `--until` leaves out, too.
                 self._done = min(record.done, self._total)
-                if record.done == record.total:
+                if record.done == self._total + self._targets:
                     self._screen.clear()
                     self._say(f"{_jobs(self._total)} done after {clock(now - self._start)}")
                 else:
@@ -121,9 +127,28 @@ class LogHandler(LogHandlerBase):
                 if hasattr(record, "jobid"):
                     self._pace.finish(record.jobid, now, failed=True)
                     self._jobs.pop(record.jobid, None)
-                text = self.format(record)
-                if not text.startswith(_CHATTER):
-                    self._say(text)
+                self._tell(record)
+
+    def _tell(self, record: Any) -> None:
+        """Print a message of Snakemake, unless it is chatter or what an interrupt has caused."""
+        text = self.format(record)
+        if text.startswith(_CHATTER):
+            return
+        is_error = getattr(record, "event", None) is not None
+        if is_error and text.rstrip().endswith(_ENDED_BY_INTERRUPT):
+            self._interrupted = True
+            self._commands_interrupted.append(text)
+            return
+        command = getattr(record, "shellcmd", None)
+        if command and any(command in told for told in self._commands_interrupted):
+            return
+        self._interrupted |= text.startswith(_INTERRUPTED)
+        at_the_end = getattr(record, "exception", None) == "WorkflowError"
+        if at_the_end and self._interrupted and not self._failed:
+            self._screen.clear()
+            text = _KEPT
+        self._failed |= is_error
+        self._say(text)
 
     def show(self, now: float) -> None:
         """Update the status line."""
