@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 import yaml
 from snakemake.utils import format as snakemake_format
@@ -21,7 +22,8 @@ from snakemake_executor_plugin_slurm.utils import set_gres_string
 from example_config import STUDIES, VALUES, changed
 from headsweep import paths
 from headsweep.config import load, parse
-from headsweep.generation import journal
+from headsweep.generation import journal, prepare
+from headsweep.generation.work import Work
 from headsweep.planning.batches import GROUP, arms, find_batch
 from headsweep.planning.cards import ANY_CARD, card_of, this_core, this_cpu
 from headsweep.planning.cost import (
@@ -42,12 +44,12 @@ from headsweep.planning.requests import (
     training_request,
 )
 from headsweep.safe_files import write_table
-from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS
+from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
 from headsweep.variants import BASE
 from headsweep.workflow import session
 from headsweep.workflow.rules import Rules
 from headsweep.workflow.session import bring_to_present, held, shell_prefix
-from mini import ROOT
+from mini import MINIATURE, ROOT
 
 
 @pytest.fixture
@@ -311,6 +313,43 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
     found = 7 + 50 + 2 + 7  # one table of each set, two records of one journal, all of another
     parts = f"{found:,} of {total:,} answers ({total - found:,} to generate), 1 of 2 models"
     assert held(rules) == f"In the store: {parts}, 1 of 20 trained arms"
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_answers_to_another_draw_that_will_be_taken_over_are_in_the_store(
+    drawn, tmp_path, monkeypatch
+):
+    """Of 8 questions, 6 by the base model and one head.
+
+    The head's journal holds an answer that was taken over, and one of its own.
+    """
+    monkeypatch.chdir(tmp_path)
+    values = {name: MINIATURE[name] for name in ("run", "models", "decodings", "sweeps")}
+    values["questions"] = {"test": MINIATURE["questions"]["test"]}
+    of_size = partial(changed, values, "questions/test/n")
+    former, config = (resolve(parse(of_size(size))) for size in (6, 8))
+    rules = Rules(config, 2, {})
+    for drawn_from in (former, config):
+        prepare.store_split(drawn_from, "test")
+        prepare.draw_questions(drawn_from, "test")
+    names = {"model": "tiny", "decoding": "greedy", "questions": "test"}
+    answer = {"token_ids": [5], "margin": 0.5, "text": "1", "stop_reason": "eos", "sample": 0}
+    before = Work(former, **names)
+    base, head = before.batch.variants[:2]
+    rows = [{"question_id": question, **answer} for question in before.texts]
+    for variant in (base, head):
+        table = pa.Table.from_pylist(rows, schema=ANSWERS.schema)
+        write_table(before.output(variant), table, ANSWERS, {"split": before.split})
+    now = Work(config, **names)
+    [new, _] = [question for question in now.texts if question not in before.texts]
+    journal.append(now.journal(head), [rows[0], {"question_id": new, **answer}])
+    if not drawn:
+        rules.store.path(QUESTIONS, questions="test").unlink()
+        rules.store.path(SOURCE, source="test").unlink()
+    total = 8 * sum(len(batch.variants) for batch in rules.batches)
+    found = 6 + 7
+    expected = f"In the store: {found} of {total} answers ({total - found} to generate)"
+    assert held(rules) == f"{expected}, 0 of 1 models"
 
 
 def test_a_name_is_no_pattern():

@@ -21,14 +21,15 @@ from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
 from headsweep.errors import HeadsweepError, TableError
+from headsweep.generation.work import Work
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
 from headsweep.planning.pilot_settings import unpiloted
 from headsweep.planning.preflight import check_devices, preflight, resolve
 from headsweep.planning.store import journal_files, mark_version, write_config
 from headsweep.record import read_text
-from headsweep.safe_files import count_rows
-from headsweep.tables import ANSWERS, QUESTIONS
+from headsweep.safe_files import count_rows, read_table
+from headsweep.tables import ANSWERS, QUESTIONS, SOURCE
 from headsweep.workflow.rules import Rules
 
 
@@ -155,13 +156,16 @@ def planned_answers(workflow: Any) -> list[Path]:
 def held(rules: Rules) -> str:
     """Say how much of what a config needs is in the store already, in one line.
 
-    Whole answers in journals count. No table of answers is read: one that is there holds all of
-    them, and how many these are says the question set, or else what `headsweep plan` assumes.
+    Whole answers in journals count, and those to other draws from the same split, which jobs take
+    over. Of answers to the draw itself no table is read: one that is there holds all of them, and
+    how many these are says the question set, or else what `headsweep plan` assumes.
     """
     total = stored = 0
     config = rules.config
     path = rules.store.path
     for batch in rules.batches:
+        work = Work(config, **batch.names)
+        ids: set[str] | None = None
         try:
             questions = count_rows(path(QUESTIONS, questions=batch.questions))
         except TableError:  # not drawn yet; or damaged, as its first reader says
@@ -171,6 +175,14 @@ def held(rules: Rules) -> str:
         for variant in batch.variants:
             if path(ANSWERS, variant=variant, **batch.names).exists():
                 stored += answers
+                continue
+            held_elsewhere = work.answered_elsewhere(variant)
+            if held_elsewhere:
+                answered = work.so_far(variant).select(["question_id", "sample"]).to_pylist()
+                journaled = {(row["question_id"], row["sample"]) for row in answered}
+                if ids is None:
+                    ids = _question_ids(rules, batch.questions)
+                stored += sum(question in ids for question, _ in held_elsewhere | journaled)
                 continue
             records = 0
             for file in journal_files(path(paths.JOURNAL, variant=variant, **batch.names)):
@@ -186,6 +198,29 @@ def held(rules: Rules) -> str:
         f"{sum(compressed)} of {len(compressed)} trained arms" if compressed else "",
     ]
     return f"In the store: {', '.join(filter(None, parts)) or 'nothing is needed'}"
+
+
+def _question_ids(rules: Rules, questions: str) -> set[str]:
+    """Return the ids of a question set, which may still be to be drawn.
+
+    None are known before its split is there, nor if it is drawn by embeddings.
+    """
+    from headsweep.benchmarks.sources import draw, read_source  # import pandas
+
+    section = rules.config.questions[questions]
+    try:
+        drawn = rules.store.path(QUESTIONS, questions=questions)
+        if drawn.exists():
+            return set(read_table(drawn, QUESTIONS)["question_id"])
+        if section.embedder:
+            return set()
+        if section.generated:
+            split = read_source(section)
+        else:
+            split = rules.store.read(SOURCE, source=questions)
+        return set(draw(split, section, vectors=None)["question_id"])
+    except HeadsweepError:  # of what is damaged or too small tells the job that reads it
+        return set()
 
 
 def tell_findings(rules: Rules, workflow: Any, logger: Logger) -> None:
