@@ -22,6 +22,7 @@ from snakemake_executor_plugin_slurm.utils import set_gres_string
 from example_config import STUDIES, VALUES, changed
 from headsweep import paths
 from headsweep.config import load, parse
+from headsweep.errors import ConfigError
 from headsweep.generation import journal, prepare
 from headsweep.generation.work import Work
 from headsweep.planning.batches import GROUP, arms, find_batch
@@ -38,7 +39,9 @@ from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.footprint import host_megabytes
 from headsweep.planning.preflight import resolve
 from headsweep.planning.requests import (
+    PROFILE,
     SMALL_JOB,
+    UNNAMED,
     generation_request,
     quantised_request,
     training_request,
@@ -451,3 +454,18 @@ def test_a_run_on_a_gpu_that_no_pilot_has_tried_says_so_before_its_jobs(
     said = [(record.levelname, record.message) for record in caplog.records]
     assert said[0] == ("WARNING", "mini, True")
     assert said[1][1].startswith("In the store: ")
+
+
+def test_jobs_are_not_submitted_to_a_partition_that_nobody_has_named(config, monkeypatch):
+    monkeypatch.setattr(session, "check_devices", lambda *_: None)
+    named = {"slurm_partition": "gpus", "slurm_account": UNNAMED, "mem_mb": 8000}
+    needed = job("generate", 1)
+    needed.resources, needed.is_local = named, False
+    at_home = job("all", 2)
+    at_home.resources, at_home.is_local = {"slurm_partition": UNNAMED}, True
+    workflow = Mock(dag=SimpleNamespace(needrun_jobs=lambda: [needed, at_home]), local_exec=False)
+    with pytest.raises(ConfigError, match=f"^slurm_account: '{UNNAMED}'.* {PROFILE}$"):
+        session.begin(Rules(config, 2, {}), workflow, logging.getLogger("run"))
+    assert not Path(paths.RESULTS).exists()
+    shipped = yaml.safe_load((ROOT / PROFILE).read_text(encoding="utf-8"))["default-resources"]
+    assert [shipped["slurm_partition"], shipped["slurm_account"]] == [UNNAMED] * 2

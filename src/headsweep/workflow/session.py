@@ -20,12 +20,13 @@ from headsweep import paths
 from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
-from headsweep.errors import HeadsweepError, TableError
+from headsweep.errors import ConfigError, HeadsweepError, TableError
 from headsweep.generation.work import Work
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
 from headsweep.planning.pilot_settings import unpiloted
 from headsweep.planning.preflight import check_devices, preflight, resolve
+from headsweep.planning.requests import PROFILE, UNNAMED
 from headsweep.planning.store import journal_files, mark_version, write_config
 from headsweep.record import read_text
 from headsweep.safe_files import count_rows, read_table
@@ -119,7 +120,8 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     decide a file's content are in its path or in its rule's params, so other edits rerun nothing.
 
     Raises:
-        ConfigError, ModelError: this machine lacks disk space, a GPU or vLLM.
+        ConfigError, ModelError: this machine lacks disk space, a GPU or vLLM, or nobody has named
+            the cluster's partition or account.
     """
     # With its limit of 100 job starts a second, Snakemake's scheduler wakes every second once for
     # each finished job (snakemake/snakemake#3744): two thirds of a core after 130 jobs.
@@ -128,13 +130,15 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
         workflow.scheduler.job_rate_limiter = None
     config = rules.config
     check_devices(config)
+    local = bool(workflow.local_exec)
+    if not local:
+        _check_named(workflow)
     if ahead := bring_to_present(Path(paths.RESULTS)):
         logger.warning(
             f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
         )
     mark_version()
     write_config(config)
-    local = bool(workflow.local_exec)
     for line in unpiloted(config, local=local):
         logger.warning(line)
     logger.info(held(rules))
@@ -145,6 +149,27 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     }
     cores = workflow.resource_settings.cores or 1 if local else 1  # a cluster's are unknown
     logger.info("", extra={"planned": jobs, "cores": cores})
+
+
+def _check_named(workflow: Any) -> None:
+    """Refuse to submit jobs whose resources hold what the profile has until somebody names them.
+
+    Raises:
+        ConfigError: one line that says what to name.
+    """
+    submitted = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+    one_of_each_rule = {job.rule.name: job for job in submitted}.values()
+    unnamed = {
+        resource
+        for job in one_of_each_rule
+        for resource, value in job.resources.items()
+        if value == UNNAMED
+    }
+    if unnamed:
+        raise ConfigError(
+            f"{', '.join(sorted(unnamed))}: {UNNAMED!r} is no name on your cluster; write those "
+            f"that it has into {PROFILE}"
+        )
 
 
 def planned_answers(workflow: Any) -> list[Path]:
