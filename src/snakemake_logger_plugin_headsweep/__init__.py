@@ -19,6 +19,7 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from headsweep.text import counted
 from snakemake_logger_plugin_headsweep.pace import Pace, Planned
 from snakemake_logger_plugin_headsweep.screen import Screen
 from snakemake_logger_plugin_headsweep.words import (
@@ -120,7 +121,8 @@ class LogHandler(LogHandlerBase):
                 self._done = min(record.done, self._total)
                 if record.done == self._total + self._targets:
                     self._screen.clear()
-                    self._say(f"{_jobs(self._total)} done after {clock(now - self._start)}")
+                    finished = counted(self._total, "job")
+                    self._say(f"{finished} done after {clock(now - self._start)}")
                 else:
                     self.show(now)
             case None | LogEvent.ERROR | LogEvent.JOB_ERROR | LogEvent.GROUP_ERROR:
@@ -203,10 +205,6 @@ class LogHandler(LogHandlerBase):
             self._screen.say(text)
 
 
-def _jobs(count: int) -> str:
-    return f"{count} job" if count == 1 else f"{count} jobs"
-
-
 def _summary(stats: Mapping[str, int]) -> str:
     """Return the number of jobs, in all and by stage."""
     counts = dict.fromkeys(STAGES, 0)
@@ -214,7 +212,7 @@ def _summary(stats: Mapping[str, int]) -> str:
         if rule not in ("total", *TARGETS):
             counts[stage_of(rule)] += count
     listed = ", ".join(f"{stage.lower()} {count}" for stage, count in counts.items() if count)
-    return f"{_jobs(sum(counts.values()))}: {listed}"
+    return f"{counted(sum(counts.values()), 'job')}: {listed}"
 
 
 def _end_of(log: Path | None, most: int | None = None) -> str:
