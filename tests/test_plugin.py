@@ -133,16 +133,17 @@ def test_the_status_is_one_line_that_is_written_anew_and_never_broken(tmp_path):
 
 def test_a_log_has_a_line_now_and_then_and_fewer_in_a_long_run(tmp_path):
     run = Run(tmp_path)
+    run.note(0.0, LogEvent.RUN_INFO, stats={"grade": 9, "total": 9})
     run.start(1, "grade", model="m", decoding="d", questions="q")
     run.progress(0, 9, 0.0)
     for second in range(1, 301):
         run.handler.show(float(second))
-    lines = [line.split(": ")[0] for line in run.said.splitlines()[1:]]
+    lines = [line.split(": ")[0] for line in run.said.splitlines()[2:]]
     assert lines[:2] == ["0 of 9 jobs after 0:30", "0 of 9 jobs after 1:00"]
     assert len(lines) == 10
     for second in range(90_000, 91_000):
         run.handler.show(float(second))
-    assert len(run.said.splitlines()[1:]) == 11
+    assert len(run.said.splitlines()[2:]) == 11
     assert not {"\r", "\x1b"} & set(run.said)
 
 
@@ -160,6 +161,60 @@ def test_what_snakemake_says_of_its_own_work_is_left_out_and_causes_are_not(tmp_
     assert "the cause" in run.said
     run.note(0.0, None, "Done. Open results/mini/report.html")
     assert run.said.endswith("\nDone. Open results/mini/report.html\n")
+
+
+def test_a_run_until_a_rule_ends_when_its_own_jobs_are_done(tmp_path):
+    run = Run(tmp_path)
+    run.note(0.0, LogEvent.RUN_INFO, stats={"generate": 2, "total": 2})
+    run.progress(1, 9, 31.0)  # Snakemake counts the jobs that are left out, too
+    run.handler.show(32.0)
+    run.progress(2, 9, 40.0)
+    assert run.said.splitlines() == [
+        "2 jobs: answers 2",
+        "1 of 2 jobs after 0:31",
+        "2 jobs done after 0:40",
+    ]
+
+
+COMMANDS = {7: "headsweep job grade --log 7.log", 8: "headsweep job grade --log 8.log"}
+
+
+def tell_failure(run, number, status):
+    told = f"RuleException:\nCommand 'set -e; {COMMANDS[number]}' returned non-zero {status}"
+    run.note(0.0, LogEvent.ERROR, told, exception="RuleException")
+    facts = {"rule_name": "grade", "rule_msg": None, "jobid": number, "input": [], "output": []}
+    facts |= {"log": [], "conda_env": None, "shellcmd": COMMANDS[number], "aux": {}}
+    run.note(0.0, LogEvent.JOB_ERROR, "failed", **facts)
+
+
+@pytest.mark.parametrize("first", ["the run", "a job"])
+def test_an_interrupt_is_no_failure_and_the_last_line_says_how_to_go_on(first, tmp_path):
+    run = Run(tmp_path)
+    terminating = "Terminating processes on user request, this might take some time."
+    if first == "the run":
+        run.note(0.0, None, terminating)
+    for number in COMMANDS:
+        tell_failure(run, number, "exit status 130.")
+    if first == "a job":
+        run.note(0.0, None, terminating)
+    end = "WorkflowError:\nAt least one job did not complete successfully."
+    run.note(0.0, LogEvent.ERROR, end, exception="WorkflowError")
+    kept = "Interrupted; what is finished is kept: give the same command again to go on"
+    assert run.said.splitlines() == [terminating, kept]
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_failure_is_told_in_full_also_in_an_interrupted_run(interrupted, tmp_path):
+    run = Run(tmp_path)
+    if interrupted:
+        tell_failure(run, 7, "exit status 130.")
+    tell_failure(run, 8, "exit status 1.")
+    end = "WorkflowError:\nAt least one job did not complete successfully."
+    run.note(0.0, LogEvent.ERROR, end, exception="WorkflowError")
+    assert run.said.count("Error in rule grade") == run.said.count("exit status") == 1
+    assert COMMANDS[8] in run.said
+    assert COMMANDS[7] not in run.said
+    assert run.said.endswith(f"{end}\n")
 
 
 @pytest.mark.parametrize(("quiet", "shown"), [(True, "c"), (False, "abc")])

@@ -13,7 +13,7 @@ from headsweep.config import Questions
 from headsweep.errors import BenchmarkError
 from headsweep.generation import client
 from headsweep.safe_files import write_csv
-from headsweep.text import aligned, json_line, one_line, parameters, visible
+from headsweep.text import aligned, counted, json_line, one_line, parameters, visible
 from headsweep.tool.solve import Candidate, Solved, to_json, to_text
 from snakemake_logger_plugin_headsweep.screen import Screen
 
@@ -147,3 +147,7 @@ def test_text_that_a_spreadsheet_would_run_is_written_as_text_and_numbers_as_the
 
 def test_one_line_has_no_line_breaks():
     assert one_line("a\nb\r\nc") == "a b  c"
+
+
+def test_a_count_of_one_is_told_in_the_singular():
+    assert [counted(count, "head") for count in (0, 1, 2)] == ["0 heads", "1 head", "2 heads"]

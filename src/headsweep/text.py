@@ -92,6 +92,16 @@ def wrapped(text: str, width: int, lines: int = 3) -> str:
     return "\n".join(textwrap.wrap(plain(text), width, max_lines=lines, placeholder="…"))
 
 
+def plural(noun: str, count: float) -> str:
+    """Return a noun as it stands behind a count: in the plural unless that is 1."""
+    return noun if count == 1 else f"{noun}s"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, as in ``1 head`` and ``2 heads``."""
+    return f"{count} {plural(noun, count)}"
+
+
 def points(fraction: float) -> str:
     """Format a difference of fractions in percentage points, with its sign; zero has none."""
     text = f"{100 * fraction:+.1f}".replace("-", "−")

@@ -19,6 +19,7 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from headsweep.text import counted
 from snakemake_logger_plugin_headsweep.pace import Pace, Planned
 from snakemake_logger_plugin_headsweep.screen import Screen
 from snakemake_logger_plugin_headsweep.words import (
@@ -45,6 +46,9 @@ _CHATTER = (
     "Using shell",
     "host:",
 )
+_INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing currently")
+_ENDED_BY_INTERRUPT = ("exit status 130.", "died with <Signals.SIGINT: 2>.")  # of a command
+_KEPT = "Interrupted; what is finished is kept: give the same command again to go on"
 _SHOWN = {"RESULT": "  {message}", "WARNING": "  warning, {doing}: {message}"}
 _MOST = 3  # jobs in the status line
 _TAIL = 2000  # bytes at the end of a log that are searched for progress
@@ -82,6 +86,9 @@ class LogHandler(LogHandlerBase):
         self._jobs: dict[int, _Job] = {}
         self._stages: set[str] = set()
         self._done = self._total = self._targets = 0  # targets: jobs without commands
+        self._interrupted = False
+        self._commands_interrupted: list[str] = []  # as Snakemake tells of each
+        self._failed = False  # other than by an interrupt
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record of Snakemake, or the parts of it that matter to the user."""
@@ -110,20 +117,40 @@ class LogHandler(LogHandlerBase):
                 self._pace.finish(record.job_id, now)
                 self._end_job(record.job_id)
             case LogEvent.PROGRESS:
-                self._total = record.total - self._targets
+                # The record's total has the jobs that `--until` leaves out, too.
                 self._done = min(record.done, self._total)
-                if record.done == record.total:
+                if record.done == self._total + self._targets:
                     self._screen.clear()
-                    self._say(f"{_jobs(self._total)} done after {clock(now - self._start)}")
+                    finished = counted(self._total, "job")
+                    self._say(f"{finished} done after {clock(now - self._start)}")
                 else:
                     self.show(now)
             case None | LogEvent.ERROR | LogEvent.JOB_ERROR | LogEvent.GROUP_ERROR:
                 if hasattr(record, "jobid"):
                     self._pace.finish(record.jobid, now, failed=True)
                     self._jobs.pop(record.jobid, None)
-                text = self.format(record)
-                if not text.startswith(_CHATTER):
-                    self._say(text)
+                self._tell(record)
+
+    def _tell(self, record: Any) -> None:
+        """Print a message of Snakemake, unless it is chatter or what an interrupt has caused."""
+        text = self.format(record)
+        if text.startswith(_CHATTER):
+            return
+        is_error = getattr(record, "event", None) is not None
+        if is_error and text.rstrip().endswith(_ENDED_BY_INTERRUPT):
+            self._interrupted = True
+            self._commands_interrupted.append(text)
+            return
+        command = getattr(record, "shellcmd", None)
+        if command and any(command in told for told in self._commands_interrupted):
+            return
+        self._interrupted |= text.startswith(_INTERRUPTED)
+        at_the_end = getattr(record, "exception", None) == "WorkflowError"
+        if at_the_end and self._interrupted and not self._failed:
+            self._screen.clear()
+            text = _KEPT
+        self._failed |= is_error
+        self._say(text)
 
     def show(self, now: float) -> None:
         """Update the status line."""
@@ -178,10 +205,6 @@ class LogHandler(LogHandlerBase):
             self._screen.say(text)
 
 
-def _jobs(count: int) -> str:
-    return f"{count} job" if count == 1 else f"{count} jobs"
-
-
 def _summary(stats: Mapping[str, int]) -> str:
     """Return the number of jobs, in all and by stage."""
     counts = dict.fromkeys(STAGES, 0)
@@ -189,7 +212,7 @@ def _summary(stats: Mapping[str, int]) -> str:
         if rule not in ("total", *TARGETS):
             counts[stage_of(rule)] += count
     listed = ", ".join(f"{stage.lower()} {count}" for stage, count in counts.items() if count)
-    return f"{_jobs(sum(counts.values()))}: {listed}"
+    return f"{counted(sum(counts.values()), 'job')}: {listed}"
 
 
 def _end_of(log: Path | None, most: int | None = None) -> str:

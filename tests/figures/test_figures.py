@@ -23,13 +23,13 @@ from headsweep.analysis.published import LAYERS, head_pruning, is_printed
 from headsweep.config.schema import load
 from headsweep.figures import style
 from headsweep.figures.curves import _COLORS, curves, frontier, losses, spaced
-from headsweep.figures.draw import SUFFIXES
+from headsweep.figures.draw import SUFFIXES, draw_exhibit
 from headsweep.figures.gains import levels, violins
 from headsweep.figures.maps import agreement, heatmap, scored_map, space
 from headsweep.figures.shared import Hue, strongest
 from headsweep.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_COLUMNS
 from headsweep.maps.outcomes import HEADS as OUTCOMES_OF_HEADS
-from headsweep.planning.exhibits import EMPTY
+from headsweep.planning.exhibits import EMPTY, find_exhibit
 from headsweep.report import sections
 from headsweep.sprint.methods import ORACLE, RANDOM, SPRINT, is_sampling
 from headsweep.variants import BASE, heads
@@ -105,6 +105,32 @@ def test_pass_at_n_has_the_paper_s_methods_and_compares_nothing_with_fewer_answe
     shown = paired[paired["n"].isin([1, 4, 16]) & ~short & (paired["method"] != ORACLE)]
     assert len([line for line in right.lines if len(line.get_xdata()) == 2]) - 1 == len(shown)
     assert "SPRINT 84.0%" in figure.alt
+
+
+def test_curves_of_one_answer_have_room_around_it():
+    table, paired = simulation.simulated_curves()
+    left = drawn(curves, table[table["n"] == 1], paired[paired["n"] == 1], 61).image.axes[0]
+    assert left.get_xlim() == (0.5, 2)
+
+
+def test_a_long_subject_leaves_the_columns_their_titles(z):
+    long = z.assign(subject="a" * 45 + "b" * 45)
+    image = drawn(heatmap, long, VARIANTS, 4).image
+    image.savefig(io.BytesIO())  # here a layout that collapses is an error
+    titles = [label.get_text() for label in image.axes[0].get_xticklabels()]
+    assert f"{'a' * 23}…, n = 119" in titles
+
+
+@pytest.mark.filterwarnings("default:Glyph:UserWarning")
+def test_warnings_of_drawing_stand_in_the_log(z, tmp_path, monkeypatch, caplog, recwarn):
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level("INFO", "headsweep.figures")
+    needs = z.assign(subject="数"), VARIANTS
+    draw_exhibit(find_exhibit("heatmap"), "r", "demo", needs, [], layer=4)
+    [record] = caplog.records
+    assert record.levelname == "INFO"
+    assert record.message.startswith("Glyph 25968")
+    assert not recwarn.list
 
 
 def test_a_curve_that_ends_early_is_named_where_it_ends():

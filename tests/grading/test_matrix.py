@@ -16,13 +16,14 @@ from headsweep.config import parse
 from headsweep.errors import TableError
 from headsweep.grading import distinct, pool, process
 from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader
-from headsweep.grading.matrix import accuracy_matrix, grade, grade_answers
+from headsweep.grading.matrix import _right, accuracy_matrix, grade, grade_answers
 from headsweep.grading.pool import Limits, read_texts
-from headsweep.planning.batches import batches
+from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.store import Store
 from headsweep.safe_files import read_table, write_table
 from headsweep.tables import ACCURACY, ANSWERS
 from headsweep.tool.solve import count_votes
+from headsweep.variants import BASE, Variant
 
 EQUAL = {
     ("numeric", "default"): [
@@ -350,3 +351,22 @@ def test_a_variant_that_did_not_answer_the_question_set_is_named():
         given = {**GREEDY, "L02H11": damaged}
         with pytest.raises(TableError, match=r"^variant L02H11 has \d answers that are not .*$"):
             grade_answers(QUESTIONS, given, grader_name="math", preset="default")
+
+
+@pytest.mark.parametrize(
+    ("questions", "heads", "told"),
+    [
+        (1, 1, "m on 1 question of q, greedy: 100.0% right, without one head 0.0%"),
+        (2, 2, "m on 2 questions of q, greedy: 100.0% right, without one of 2 heads 0.0 to 0.0%"),
+    ],
+)
+def test_one_question_and_one_head_are_told_in_the_singular(questions, heads, told):
+    variants = [BASE, *(Variant(0, head) for head in range(heads))]
+    graded = pd.DataFrame(
+        [
+            {"question_id": question, "variant": str(variant), "correct": variant == BASE}
+            for question in range(questions)
+            for variant in variants
+        ]
+    )
+    assert _right(PlannedBatch("m", "greedy", "q", tuple(variants)), graded) == told

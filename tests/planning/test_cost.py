@@ -420,3 +420,13 @@ def test_the_plan_says_what_each_sweep_could_see_and_what_it_assumes():
     able = detectable_gains(planned, {"big": Rates(accuracy=0.95, changed=0.15)})
     assert {row[5] for row in able[1:]} == {"none"}
     assert detectable_gains(planned, {"another": Rates(accuracy=0.5, changed=0.1)}) == []
+    # A pilot of one question, whose outcome no head has changed, says nothing of a sweep.
+    told = detectable_gains(planned, {"big": Rates(accuracy=1.0, changed=0.0)})[1:]
+    assert {tuple(row[5:]) for row in told} == {("too few to tell", "unknown")}
+
+
+def test_the_plan_assumes_no_length_of_answers_where_there_are_none():
+    trained = {name: STUDIES[name] for name in ("run", "problems", "solvers")}
+    trained["compressions"] = {"words": STUDIES["compressions"]["words"]}
+    assert "tokens on average" not in describe(parse(trained))
+    assert " tokens on average; GPUs reach " in describe(config())

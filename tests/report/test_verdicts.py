@@ -335,6 +335,29 @@ def test_of_a_single_head_nothing_is_the_best(config):
     assert " One head: " in f" {outcome(config, 'heads').effect}"
 
 
+def test_one_question_and_one_answer_are_told_in_the_singular(config):
+    change(config, paths.CONTROLS, {"n": 1, "shows": np.nan}, sweep="demo", table="heads")
+    heads = outcome(config, "heads")
+    assert " points, 1 question; " in str(heads.effect)
+    assert "1 question is too few to show any gain." in str(heads.so)
+    values = config.model_dump(mode="json")
+    for name in ("one", "two"):
+        values["selectors"][name]["versus"] = "random heads"
+        file = Store(config).path(CURVES, selector=name)
+        curves = Source.read(config, CURVES, selector=name).rows
+        few = (curves["method"] != "random heads") | (curves["n"] == 1)
+        write_table(file, curves[few].reset_index(drop=True), CURVES, {"test_questions": 200})
+        rewrite_checksums(file)
+    found = parse(values)
+    assert str(outcome(found, "sampling").effect).startswith("1 answer, random heads: ")
+    for (low, high), said in (((-0.1, 0.1), "that of a chosen head"), ((0.1, 0.2), "SPRINT")):
+        change(config, paths.PAIRED, lead(low, high), selector="one")
+        together = with_rivals(found)
+        advice = str(of_selector(found, together, together.comparisons[0]))
+        assert " 1 answer solves " in advice
+        assert said in advice
+
+
 def test_the_page_says_how_many_questions_a_small_gain_would_take(config):
     heads = Source.read(config, paths.CONTROLS, sweep="demo", table="heads")
     changed = ((heads.rows["gained"] + heads.rows["lost"]) / 200)[1:].median()
@@ -443,6 +466,8 @@ def test_families_are_judged_and_coloured_after_holm_s_correction(config):
         found = outcome(both, "families")
         assert f"{found.mark} {found.answer}" == answer
         assert str(found.effect) == "MATH-like. 4 answers' tokens: +3.0 (+1.0 to +5.0) points."
+        change(both, paths.FRONTIER, {"budget": 1}, frontier="one", table="paired")
+        assert "1 answer's tokens" in str(outcome(both, "families").effect)
         fill(both, section := Section("families", ""))
         strips = [block.rows[0][1] for block in section.blocks if block.kind == "strips"]
         assert [re.findall('circle class="(.*?)"', strip) for strip in strips] == [[drawn]] * 2

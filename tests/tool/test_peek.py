@@ -264,13 +264,17 @@ def test_without_a_run_it_says_so_and_before_the_first_answer_too(tmp_path, monk
     assert "there are: none" in peek(capsys, status=2)
     assert "'nine' is not a run" in peek(capsys, "nine", status=2)
     work = Work(prepared({**CONFIG, "sweeps": {"math": SWEEP}}), *BATCH)
-    assert "0 of 4 heads have begun, 0 of 55 answers (0.0%)" in peek(capsys)
+    said = peek(capsys)
+    assert "0 of 4 heads have begun, 0 of 55 answers (0.0%)" in said
+    assert "gain, from, to" not in said  # there is no table
     # The base model has answered nothing that the head has.
     answer = {"sample": 0, "token_ids": [7], "text": "", "stop_reason": "eos", "margin": 1.0}
     (first, _), (second, _) = work.unanswered(BASE)[:2]
     journal.append(work.journal(BASE), [{"question_id": first, **answer}])
     journal.append(work.journal(FIRST), [{"question_id": second, **answer}])
-    assert "under way: 0 of 11 questions" in peek(capsys)
+    said = peek(capsys)
+    assert "under way: 0 of 11 questions" in said
+    assert "gain, from, to" not in said
 
 
 def test_a_damaged_table_is_named(interrupted, capsys):

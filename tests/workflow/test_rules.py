@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 import yaml
 from snakemake.utils import format as snakemake_format
@@ -21,7 +22,9 @@ from snakemake_executor_plugin_slurm.utils import set_gres_string
 from example_config import STUDIES, VALUES, changed
 from headsweep import paths
 from headsweep.config import load, parse
-from headsweep.generation import journal
+from headsweep.errors import ConfigError
+from headsweep.generation import journal, prepare
+from headsweep.generation.work import Work
 from headsweep.planning.batches import GROUP, arms, find_batch
 from headsweep.planning.cards import ANY_CARD, card_of, this_core, this_cpu
 from headsweep.planning.cost import (
@@ -36,18 +39,20 @@ from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.footprint import host_megabytes
 from headsweep.planning.preflight import resolve
 from headsweep.planning.requests import (
+    PROFILE,
     SMALL_JOB,
+    UNNAMED,
     generation_request,
     quantised_request,
     training_request,
 )
 from headsweep.safe_files import write_table
-from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS
+from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
 from headsweep.variants import BASE
 from headsweep.workflow import session
 from headsweep.workflow.rules import Rules
 from headsweep.workflow.session import bring_to_present, held, shell_prefix
-from mini import ROOT
+from mini import MINIATURE, ROOT
 
 
 @pytest.fixture
@@ -313,6 +318,43 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
     assert held(rules) == f"In the store: {parts}, 1 of 20 trained arms"
 
 
+@pytest.mark.parametrize("drawn", [True, False])
+def test_answers_to_another_draw_that_will_be_taken_over_are_in_the_store(
+    drawn, tmp_path, monkeypatch
+):
+    """Of 8 questions, 6 by the base model and one head.
+
+    The head's journal holds an answer that was taken over, and one of its own.
+    """
+    monkeypatch.chdir(tmp_path)
+    values = {name: MINIATURE[name] for name in ("run", "models", "decodings", "sweeps")}
+    values["questions"] = {"test": MINIATURE["questions"]["test"]}
+    of_size = partial(changed, values, "questions/test/n")
+    former, config = (resolve(parse(of_size(size))) for size in (6, 8))
+    rules = Rules(config, 2, {})
+    for drawn_from in (former, config):
+        prepare.store_split(drawn_from, "test")
+        prepare.draw_questions(drawn_from, "test")
+    names = {"model": "tiny", "decoding": "greedy", "questions": "test"}
+    answer = {"token_ids": [5], "margin": 0.5, "text": "1", "stop_reason": "eos", "sample": 0}
+    before = Work(former, **names)
+    base, head = before.batch.variants[:2]
+    rows = [{"question_id": question, **answer} for question in before.texts]
+    for variant in (base, head):
+        table = pa.Table.from_pylist(rows, schema=ANSWERS.schema)
+        write_table(before.output(variant), table, ANSWERS, {"split": before.split})
+    now = Work(config, **names)
+    [new, _] = [question for question in now.texts if question not in before.texts]
+    journal.append(now.journal(head), [rows[0], {"question_id": new, **answer}])
+    if not drawn:
+        rules.store.path(QUESTIONS, questions="test").unlink()
+        rules.store.path(SOURCE, source="test").unlink()
+    total = 8 * sum(len(batch.variants) for batch in rules.batches)
+    found = 6 + 7
+    expected = f"In the store: {found} of {total} answers ({total - found} to generate)"
+    assert held(rules) == f"{expected}, 0 of 1 models"
+
+
 def test_a_name_is_no_pattern():
     rules = Rules(parse(changed(VALUES, "sweeps", {"a.b": VALUES["sweeps"]["table"]})), 2, {})
     allowed = re.compile(rules.constraints["sweep"])
@@ -412,3 +454,18 @@ def test_a_run_on_a_gpu_that_no_pilot_has_tried_says_so_before_its_jobs(
     said = [(record.levelname, record.message) for record in caplog.records]
     assert said[0] == ("WARNING", "mini, True")
     assert said[1][1].startswith("In the store: ")
+
+
+def test_jobs_are_not_submitted_to_a_partition_that_nobody_has_named(config, monkeypatch):
+    monkeypatch.setattr(session, "check_devices", lambda *_: None)
+    named = {"slurm_partition": "gpus", "slurm_account": UNNAMED, "mem_mb": 8000}
+    needed = job("generate", 1)
+    needed.resources, needed.is_local = named, False
+    at_home = job("all", 2)
+    at_home.resources, at_home.is_local = {"slurm_partition": UNNAMED}, True
+    workflow = Mock(dag=SimpleNamespace(needrun_jobs=lambda: [needed, at_home]), local_exec=False)
+    with pytest.raises(ConfigError, match=f"^slurm_account: '{UNNAMED}'.* {PROFILE}$"):
+        session.begin(Rules(config, 2, {}), workflow, logging.getLogger("run"))
+    assert not Path(paths.RESULTS).exists()
+    shipped = yaml.safe_load((ROOT / PROFILE).read_text(encoding="utf-8"))["default-resources"]
+    assert [shipped["slurm_partition"], shipped["slurm_account"]] == [UNNAMED] * 2

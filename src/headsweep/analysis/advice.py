@@ -17,6 +17,7 @@ from headsweep.sprint.frontier import SAMPLING
 from headsweep.sprint.methods import SPRINT, sampling
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import CURVES
+from headsweep.text import plural
 
 _DO = "{subject}, what to do"
 _DO_CHECKED = f"{_DO} where answers can be checked"
@@ -44,18 +45,20 @@ def of_selector(config: Config, together: Together, comparison: Comparison) -> S
         parts[name] = curve.number("pass_at_n", "percent")
         parts[f"{name}_tokens"] = curve.number("tokens", "count")
     parts["rival"] = _spaced(rival)
+    answers = "{n} answer solves" if n == 1 else "{n} answers solve"
     mark = together.mark(comparison)
     if mark == "–":
+        those = "that of a chosen head" if n == 1 else "those of chosen heads"
         said = (
-            f"{_DO}: {{rival}}, which needs no training. {{n}} answers solve {{other}} for "
-            "{other_tokens} tokens, those of chosen heads {chosen} for {chosen_tokens}: no "
+            f"{_DO}: {{rival}}, which needs no training. {answers} {{other}} for "
+            f"{{other_tokens}} tokens, {those} {{chosen}} for {{chosen_tokens}}: no "
             f"difference is shown; {_UNSEEN}."
         )
         return Sentence(said, **parts, least=difference_seen(row, tests=together.tests))
     best, worse = ("chosen", "other") if mark == "▲" else ("other", "chosen")
     what = "choose heads by SPRINT" if mark == "▲" else "{rival}"
     said = (
-        f"{_DO_CHECKED}: {what}. {{n}} answers solve {{{best}}} for {{{best}_tokens}} tokens, "
+        f"{_DO_CHECKED}: {what}. {answers} {{{best}}} for {{{best}_tokens}} tokens, "
         f"against {{{worse}}} for {{{worse}_tokens}}; "
     )
     said += f"{_CERTAIN}." if together.tests == 1 else _CORRECTED
@@ -88,8 +91,9 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     away = (curve.rows["answers"] - by_any_answer.value("budget")).abs()
     point = curve.of(curve.rows.loc[[away.idxmin()]])
     parts |= {"n": point.number("n", "count"), "tokens": point.number("tokens", "count")}
+    answers = plural("answer", point.value("n"))
     parts["method"] = _named(config, frontier, families.where(family=family))
-    said = f"{_DO_CHECKED}: {{method}}, {{n}} answers, {{tokens}} tokens. "
+    said = f"{_DO_CHECKED}: {{method}}, {{n}} {answers}, {{tokens}} tokens. "
     if best:
         said += f"{{gain}} points over sampling with as many; {_CORRECTED}"
         joint = with_joint_interval(best, tested)

@@ -26,7 +26,8 @@ def seen(heads: Source) -> Sentence:
     """
     smallest = heads.number("shows", "part", "median")
     if not smallest:
-        told = "{questions} questions are too few to show any gain."
+        few = "question is" if heads.value("n") == 1 else "questions are"
+        told = f"{{questions}} {few} too few to show any gain."
         return heads.say(told, questions=Cell("n", "count"))
     return Sentence("Gains of {least} points would likely show.", least=smallest)
 

@@ -37,6 +37,7 @@ from headsweep.planning.titles import title
 from headsweep.sprint import evaluation, methods
 from headsweep.sprint.evaluation import MEAN
 from headsweep.sprint.methods import COVER, SPRINT
+from headsweep.text import plural
 from headsweep.variants import BASE
 
 _DIFFERENCE = Cell("difference", "points", "low", "high")
@@ -82,8 +83,9 @@ def _heads(config: Config) -> Iterator[ReportVerdict]:
         elif best.value("gain") < pruned.rows["gain"].max():
             of_which = "Best shown, of {heads}"
         named = "{subject}: " if len(config.sweeps) > 1 else ""
+        asked = plural("question", best.value("n"))
         said = best.say(
-            named + f"{of_which}: {{gain}} points, {{questions}} questions; {{hurt}} hurt.",
+            f"{named}{of_which}: {{gain}} points, {{questions}} {asked}; {{hurt}} hurt.",
             subject=title(config, "sweeps", sweep),
             gain=Cell("gain", "points", "band_low", "band_high"),
             questions=Cell("n", "count"),
@@ -132,7 +134,8 @@ def _map(config: Config) -> Iterator[ReportVerdict]:
         unit = "nats" if preference else "nats a token"
         is_best = best.value("change") == _largest(changes).value("change")
         of_which = "Best of {heads}" if is_best else "Best shown, of {heads}"
-        said = f"{of_which}: {{change}} {unit}, {{questions}} questions"
+        asked = plural("question", best.value("n"))
+        said = f"{of_which}: {{change}} {unit}, {{questions}} {asked}"
         said += "; {matter} matter." if pruned.where(outcome=outcomes.LIKELIHOOD) else "."
         if len(config.maps) > 1:
             said = "{subject}. " + said
@@ -215,8 +218,10 @@ def _sampling(config: Config) -> Iterator[ReportVerdict]:
     against = reported.row.first["method"].removeprefix("sampling ").replace("=", " = ")
     if reported.picked_of > 1:
         against += f", best of {reported.picked_of}, picked afterwards"
+    answers = plural("answer", reported.row.value("n"))
+    of_test = plural("question", len(questions))
     said = reported.row.jointly(together.tests).say(
-        "{n} answers, {against}: {difference} points, {asked} questions.",
+        f"{{n}} {answers}, {{against}}: {{difference}} points, {{asked}} {of_test}.",
         n=Cell("n", "count"),
         against=against,
         difference=_DIFFERENCE,
@@ -285,8 +290,9 @@ def _families(config: Config) -> Iterator[ReportVerdict]:
         answer = answers.get(mark, "Heads are not shown to beat sampling")
         tested = against_sampling(config, name)
         named = "{subject}. " if len(config.frontiers) > 1 else ""
+        of_answers = "answer's" if against.value("budget") == 1 else "answers'"
         effect = with_joint_interval(against, tested).say(
-            named + "{budget} answers' tokens: {difference} points.",
+            f"{named}{{budget}} {of_answers} tokens: {{difference}} points.",
             subject=title(config, "frontiers", name),
             budget=Cell("budget", "count"),
             difference=_DIFFERENCE,
@@ -295,8 +301,9 @@ def _families(config: Config) -> Iterator[ReportVerdict]:
         consequence = Sentence("")
         if others:
             beaten = others.query(f"adjusted < {SIGNIFICANCE} and difference > 0")
+            family = "family" if len(others) == 1 else "families"
             consequence = Sentence(
-                "Heads beat {beaten} of {families} families.",
+                f"Heads beat {{beaten}} of {{families}} {family}.",
                 beaten=beaten.number("difference", "count", "count") if beaten else "none",
                 families=others.number("difference", "count", "count"),
             )
@@ -324,8 +331,9 @@ def _compression(config: Config) -> Iterator[ReportVerdict]:
         told = {"▲": "better", "▼": "worse", "–": "no loss shown"}[mark]
         if not row.number(low):
             told = "too few questions to tell"
+        asked = plural("question", row.value("n"))
         said = row.say(
-            f"{{subject}}: {{change}} points against {beside}, {{questions}} questions.",
+            f"{{subject}}: {{change}} points against {beside}, {{questions}} {asked}.",
             subject=title(config, "compressions", name),
             change=Cell(column, "points", low, high),
             questions=Cell("n", "count"),

@@ -183,7 +183,8 @@ def _log_axis(axes: Axes, ticks: Sequence[float], ends: tuple[float, float], lab
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xticks([], minor=True)
-    axes.set_xlim(*ends)
+    low, high = ends
+    axes.set_xlim((low, high) if low < high else (low / 2, 2 * high))  # room for a single place
     axes.set_xlabel(label)
 
 

@@ -4,7 +4,10 @@ Every figure is saved as PDF and PNG for print and as SVG for the page, with its
 its title, caption and alternative text as JSON. No file has a date: equal data give equal bytes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
@@ -28,6 +31,8 @@ from headsweep.safe_files import atomic, read_metadata, read_table, write_csv, w
 from headsweep.sprint.evaluation import PAIRED_COLUMNS
 from headsweep.tables import ACCURACY, CURVES, POSITIONS
 from headsweep.text import short
+
+_LOG = logging.getLogger(__name__)
 
 SUFFIXES = ("pdf", "png", "svg", "csv", "json")
 """Suffixes of the files of a figure."""
@@ -138,7 +143,7 @@ def draw_exhibit(
     Options._drop_tables_default = sorted({*Options._drop_tables_default, *_LAYOUT})
     template = exhibit.template(run, subject, **layer)
     made = [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
-    with matplotlib.style.context(SHEET):
+    with matplotlib.style.context(SHEET), _warnings_logged():
         figure: Figure = resolve_name(f"headsweep.{exhibit.draw}")(*needs, **layer)
         for path, (kind, dates) in zip(made, _NO_DATE.items(), strict=False):
             options: dict[str, Any] = {"format": kind, "metadata": dates}
@@ -151,3 +156,12 @@ def draw_exhibit(
     words = {"title": heading, "caption": caption, "alt": figure.alt}
     write_json(made[-1], {**words, "sources": list(map(str, sources))})
     return made
+
+
+@contextmanager
+def _warnings_logged() -> Iterator[None]:
+    """Log each warning once, as of a letter that no font has; the terminal is for progress."""
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        _LOG.info("%s", message)

@@ -30,7 +30,7 @@ from headsweep.figures.style import (
 )
 from headsweep.maps.outcomes import TITLE_OF_OUTCOME
 from headsweep.statistics import SIGNIFICANCE
-from headsweep.text import percent, wrapped
+from headsweep.text import counted, percent, short, wrapped
 from headsweep.variants import Variant
 
 _LETTERS = 14  # of a column's title, an inch of all columns
@@ -69,7 +69,7 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     sizes = zip(groups["group"], groups["n"], strict=True)
     longest = max(len(word) for name in groups["group"] for word in re.split("[ -]", name))
     if longest > _LETTERS * width / len(groups):  # then words would run into one another
-        titles = [f"{name}, n = {n}" for name, n in sizes]
+        titles = [f"{short(name, 24)}, n = {n}" for name, n in sizes]  # as short as on the page
         axes.set_xticks(range(len(groups)), titles, rotation=30, ha="left")
     else:
         axes.set_xticks(range(len(groups)), [f"{wrapped(name, 14)}\nn = {n}" for name, n in sizes])
@@ -80,7 +80,7 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     axes.axvline(len(groups) - 1.5, color=INK, linewidth=1)
     ranked = overall.iloc[1:].sort_values("accuracy").to_dict("records")
     worst, top = ranked[0], ranked[-1]
-    count = f"{len(heads)} heads" if len(heads) > 1 else "1 head"
+    count = counted(len(heads), "head")
     alt = (
         f"Heatmap of accuracy for {count}. Over all questions the base model has "
         f"{percent(top['base'])}; pruning head {top['head']} gives {percent(top['accuracy'])}"

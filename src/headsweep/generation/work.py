@@ -146,10 +146,20 @@ class Work:
         lacking = self.unanswered(variant)
         if not lacking:
             return
-        answers = dict(self._elsewhere(variant))
+        answers = {
+            (row["question_id"], row["sample"]): {**row, "reused": True}
+            for row in self._rows_elsewhere(variant)
+        }
         reusable = [answers[key] for key in lacking if key in answers]
         if reusable:
             journal.append(self.journal(variant), reusable)
+
+    def answered_elsewhere(self, variant: Variant) -> set[Key]:
+        """Return what tables of other draws from the same split answer."""
+        return {
+            (row["question_id"], row["sample"])
+            for row in self._rows_elsewhere(variant, ["question_id", "sample"])
+        }
 
     def begun(self, variant: Variant) -> dict[Key, Begun]:
         """Return what an engine, stopped since, had of a variant's answers."""
@@ -293,16 +303,17 @@ class Work:
                 begun[key] = kept
         return _Journaled(answers, begun, engine)
 
-    def _elsewhere(self, variant: Variant) -> Iterator[tuple[Key, dict[str, Any]]]:
-        """Yield the variant's answers to other draws from the same split."""
+    def _rows_elsewhere(
+        self, variant: Variant, columns: list[str] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the variant's rows in tables of other draws from the same split."""
         output = self.output(variant)
         for file in sorted(output.parent.parent.glob(f"*/{output.name}")):
             if file == output:
                 continue
             try:
                 if read_metadata(file).get("split") == self.split:
-                    for row in read_arrow(file, ANSWERS).to_pylist():
-                        yield (row["question_id"], row["sample"]), {**row, "reused": True}
+                    yield from read_arrow(file, ANSWERS, columns=columns).to_pylist()
             except TableError as error:
                 _LOG.warning("not reused: %s", error)
 

@@ -18,6 +18,7 @@ from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.statistics.answers import NO_ANSWER
+from headsweep.text import counted
 from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
@@ -146,10 +147,12 @@ def _right(batch: PlannedBatch, graded: pd.DataFrame) -> str:
     """Return the result line: accuracy of the base model, and its range over pruned heads."""
     right = 100 * graded.groupby("variant")["correct"].mean()
     pruned = [right[str(variant)] for variant in batch.variants if variant.kind == "head"]
-    questions = graded["question_id"].nunique()
-    line = f"{batch.model} on {questions} questions of {batch.questions}, {batch.decoding}: "
+    questions = counted(graded["question_id"].nunique(), "question")
+    line = f"{batch.model} on {questions} of {batch.questions}, {batch.decoding}: "
     line += f"{right[str(BASE)]:.1f}% right"
-    if pruned:
+    if len(pruned) == 1:
+        line += f", without one head {pruned[0]:.1f}%"
+    elif pruned:
         line += f", without one of {len(pruned)} heads {min(pruned):.1f} to {max(pruned):.1f}%"
     return line
 

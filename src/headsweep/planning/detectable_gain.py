@@ -25,7 +25,8 @@ ASSUMED = Rates(accuracy=0.6, changed=0.15)
 def detectable_gains(config: Config, rates: Mapping[str, Rates]) -> list[list[str]]:
     """Return a table of what each sweep could see, with its titles, by the rates of its model.
 
-    Sweeps of other models are left out; the table is empty if there are no others.
+    Sweeps of other models are left out; the table is empty if there are no others. Of rates
+    without a changed outcome, as of a pilot of too few questions, nothing follows.
     """
     titles = ["sweep", "heads", "questions", "base right", "outcomes changed", "gains from"]
     rows = [[*titles, f"questions for {100 * GAIN:g} points"]]
@@ -35,12 +36,15 @@ def detectable_gains(config: Config, rates: Mapping[str, Rates]) -> list[list[st
         heads = len(pool(config, sweep))
         questions = question_count(config.questions[sweep.questions])
         accuracy, changed = rates[sweep.model]
-        gain = smallest_gain(questions, changed, heads)
-        # Of all questions, those gained were wrong before.
-        possible = (max(changed, gain) + gain) / 2 <= 1 - accuracy
-        least = f"{100 * gain:.1f} points" if possible else "none"
-        needed = f"{questions_for(GAIN, changed, heads):,}"
         shares = (f"{accuracy:.0%}", f"{changed:.0%}")
+        least = "too few to tell"
+        needed = "unknown"
+        if changed:
+            gain = smallest_gain(questions, changed, heads)
+            # Of all questions, those gained were wrong before.
+            possible = (max(changed, gain) + gain) / 2 <= 1 - accuracy
+            least = f"{100 * gain:.1f} points" if possible else "none"
+            needed = f"{questions_for(GAIN, changed, heads):,}"
         rows.append([name, f"{heads}", f"{questions:,}", *shares, least, needed])
     return rows if len(rows) > 1 else []
 

@@ -32,7 +32,8 @@ def describe(config: Config) -> str:
     costs.append((("total", "", ""), total))
     trainings = {name: _trained(config, name) for name in config.compressions}
     answer_lengths = sorted({cost.answer_length(config, batch) for batch in planned})
-    lengths = ", ".join(map(str, answer_lengths)) or "no"
+    lengths = ", ".join(map(str, answer_lengths))
+    of_answers = f"answers of {lengths} tokens on average; " if planned else ""
     measured = this_cpu().flops / CPU_SHARE / 1e9
     starts = total.jobs * _START_SECONDS / 3600
     return f"""\
@@ -42,7 +43,7 @@ run {config.run!r} (counts everything; what the store already holds is not made 
 
 {aligned(_hours(config, planned, trainings), left=1)}
 {_scoring(config)}{_training(config, trainings)}{_sight(config)}
-Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
+Assumed, not measured: {of_answers}GPUs reach 50% of their peak
 in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
 0.23 ms; as many rows are decoded together as fit beside the weights. Hours of GPUs are unmeasured:
 no run has tested these rates. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%}

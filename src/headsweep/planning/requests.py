@@ -1,6 +1,7 @@
 """What jobs request of a cluster: GPUs, main memory and minutes, from their estimated cost."""
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 from headsweep.config import Config, Questions, Study
@@ -11,6 +12,10 @@ from headsweep.planning.cards import ANY_CARD, ANY_CORE, card_of
 from headsweep.planning.footprint import gpus_of, host_megabytes
 from headsweep.planning.maps import mapped_model
 from headsweep.planning.memory import LENGTHS, parameters, scoring_memory, training_memory
+
+PROFILE = Path("workflow/profiles/slurm/config.yaml")
+UNNAMED = "CHANGE-ME"
+"""What the profile has for a cluster's partition and account until somebody names them."""
 
 _START_MINUTES = 5  # of an allocation: its start, and loading a model
 _SMALL = 5e6  # parameters below which a GPU is not faster

@@ -25,6 +25,7 @@ from headsweep.sprint import validation
 from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import CURVES
+from headsweep.text import counted
 
 _CLASSES: dict[Hue, str] = {
     "blue": "s0",
@@ -83,7 +84,7 @@ def first_figure(config: Config, selector: str) -> dict[str, Markup]:
         fewer = f" with {end['n']}" if end["n"] < most else ""
         last.append(f"{label} {end['pass_at_n']:.1f}%{fewer}")
     test = title(config, "selectors", selector)
-    alt = f"Pass@N, {test}: with {most} answers {', '.join(last)}."
+    alt = f"Pass@N, {test}: with {counted(most, 'answer')} {', '.join(last)}."
     charts = {}
     for axis, column in (("answers", "n"), ("tokens", "tokens")):
         x = pd.concat([curve[column] for curve in curves.values()])
@@ -181,9 +182,9 @@ def families(config: Config, section: Section) -> None:
     """
     for name, frontier in config.frontiers.items():
         frontier_title = title(config, "frontiers", name)
-        sentence = "{frontier}: {members} members each, in an order that training questions chose."
+        sentence = "{frontier}: {members} each, in an order that training questions chose."
         section.lead.append(
-            Sentence(sentence, frontier=frontier_title, members=str(frontier.members))
+            Sentence(sentence, frontier=frontier_title, members=counted(frontier.members, "member"))
         )
         section.blocks += _family_charts(config, name, frontier_title)
     for name in config.frontiers:

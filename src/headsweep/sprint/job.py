@@ -26,6 +26,7 @@ from headsweep.sprint.scoring import Inputs
 from headsweep.sprint.validation import reading_of
 from headsweep.statistics.differences import compare
 from headsweep.statistics.intervals import Bootstrap
+from headsweep.text import counted
 
 if TYPE_CHECKING:
     from headsweep.sprint.model import Setting
@@ -208,10 +209,10 @@ def _log_result(experiment: Experiment, curves: pd.DataFrame, inputs: Inputs) ->
     rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
     _LOG.log(
         RESULT,
-        "selector %s, %s on %d questions of %s: Pass@%d %.1f%%, best other (%s) %.1f%%",
+        "selector %s, %s on %s of %s: Pass@%d %.1f%%, best other (%s) %.1f%%",
         experiment.name,
         experiment.options.model,
-        len(inputs.questions),
+        counted(len(inputs.questions), "question"),
         experiment.options.test,
         inputs.max_n,
         100 * solved[methods.SPRINT],

@@ -12,6 +12,7 @@ def describe() -> None:
     from headsweep.generation.client import status
     from headsweep.planning.cards import output_of, this_cpu
     from headsweep.planning.host import host_cores
+    from headsweep.planning.requests import PROFILE, UNNAMED
     from headsweep.record import git_commit, versions
 
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
@@ -32,6 +33,5 @@ def describe() -> None:
     print(f"SLURM: {output_of('sbatch', '--version') or 'sbatch does not answer'}")
     nodes = output_of("sinfo", "--noheader", "--format=%P %a %D nodes %G")
     print(nodes or "missing: sinfo does not answer; is the controller up?")
-    profile = Path("workflow/profiles/slurm/config.yaml")
-    if profile.exists() and b"CHANGE-ME" in profile.read_bytes():
-        print(f"missing: partition and account in {profile}")
+    if PROFILE.exists() and UNNAMED.encode() in PROFILE.read_bytes():
+        print(f"missing: partition and account in {PROFILE}")

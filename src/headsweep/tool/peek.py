@@ -11,7 +11,7 @@ are shown apart, each on the questions that all of them, and the base model, hav
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -52,8 +52,11 @@ def look(run: str | None) -> str:
     if not config.sweeps:
         raise ConfigError(f"run {config.run!r} has no sweeps; name a run whose config has some")
     with contextlib.chdir(folder.absolute().parents[1]):
-        sweeps = [_sweep(config, name) for name in config.sweeps]
-    return "\n\n".join([f"run {config.run!r}: a look, not a verdict", *sweeps, _NOTES])
+        looks = [_sweep(config, name) for name in config.sweeps]
+    told = [f"run {config.run!r}: a look, not a verdict", *(look.text for look in looks)]
+    if any(look.has_table for look in looks):
+        told.append(_NOTES)
+    return "\n\n".join(told)
 
 
 def _only_unfinished() -> str:
@@ -93,13 +96,20 @@ def _shown(config: Config, sweep: str) -> list[Variant]:
     return [BASE, *pool(config, config.sweeps[sweep])]
 
 
-def _sweep(config: Config, name: str) -> str:
+class _Look(NamedTuple):
+    """What is known of a sweep so far."""
+
+    text: str
+    has_table: bool
+
+
+def _sweep(config: Config, name: str) -> _Look:
     """Return what is known of a sweep so far."""
     work = _work(config, name)
     title = f"sweep {name}: {work.model}, {work.decoding}, {work.questions}"
     file = Path(QUESTIONS.path.format(**work.keys))
     if not file.exists():
-        return f"{title}: its questions are not drawn yet"
+        return _Look(f"{title}: its questions are not drawn yet", has_table=False)
     questions = read_table(file, QUESTIONS)
     answers = {variant: work.so_far(variant).to_pandas() for variant in _shown(config, name)}
     done = sum(map(len, answers.values()))
@@ -110,6 +120,7 @@ def _sweep(config: Config, name: str) -> str:
         f"{title}: {len(begun)} of {len(heads)} heads have begun, {done:,} of {total:,} answers "
         f"({percent(done / total)})"
     ]
+    has_table = False
     finished = [head for head in begun if len(answers[head]) == len(questions)]
     under_way = [head for head in begun if head not in finished]
     for kind, members in (("finished", finished), ("under way", under_way)):
@@ -128,7 +139,8 @@ def _sweep(config: Config, name: str) -> str:
         rules = config.grading_of(name)
         z = _right(common_questions, compared, config.questions[work.questions].grader_name, rules)
         lines.append(_table(z, len(heads)))
-    return "\n".join(lines)
+        has_table = True
+    return _Look("\n".join(lines), has_table)
 
 
 def _right(

@@ -17,6 +17,7 @@ from headsweep.planning.cards import card_of
 from headsweep.planning.cost import generation_seconds
 from headsweep.planning.footprint import gpus_of, host_megabytes
 from headsweep.planning.preflight import resolve
+from headsweep.planning.requests import PROFILE, UNNAMED
 from headsweep.tool.pilot import little_config, piloted_batches
 
 _START_MINUTES, _LEAST_MINUTES = 10, 15
@@ -26,7 +27,6 @@ _TRIAL_MINUTES = 5
 """For software to load a model, and to be timed."""
 _ON_A_GPU = 3  # trials there: the engine, its steps captured as graphs, and vLLM
 
-_PROFILE = Path("workflow/profiles/slurm/config.yaml")
 _LOG = logging.getLogger(__name__)
 
 
@@ -67,10 +67,10 @@ def submit(file: Path) -> None:
     }
     if gpus:
         options["gpus"] = gpus  # as the profile's executor asks for a run's
-    if _PROFILE.exists():
-        defaults = read_values(_PROFILE).get("default-resources") or {}
+    if PROFILE.exists():
+        defaults = read_values(PROFILE).get("default-resources") or {}
         for option in ("partition", "account"):
-            if (value := defaults.get(f"slurm_{option}")) not in (None, "CHANGE-ME"):
+            if (value := defaults.get(f"slurm_{option}")) not in (None, UNNAMED):
                 options[option] = value
     command = [sys.executable, "-m", "headsweep", "pilot", str(file.absolute())]
     words = [f"--{name}={value}" for name, value in options.items()]
@@ -84,6 +84,6 @@ def submit(file: Path) -> None:
         if not log.exists():
             raise ConfigError(
                 f"--slurm: sbatch has failed ({last}), and no job has run; change the profile's "
-                f"partition or account ({_PROFILE}), or what the config's largest model needs"
+                f"partition or account ({PROFILE}), or what the config's largest model needs"
             )
         raise ConfigError(f"--slurm: the job has failed ({last}); {log} says more")

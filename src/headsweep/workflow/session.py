@@ -21,15 +21,17 @@ from headsweep.athena.problems import check_generated
 from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
-from headsweep.errors import HeadsweepError, TableError
+from headsweep.errors import ConfigError, HeadsweepError, TableError
+from headsweep.generation.work import Work
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
 from headsweep.planning.pilot_settings import unpiloted
 from headsweep.planning.preflight import check_devices, preflight, resolve
+from headsweep.planning.requests import PROFILE, UNNAMED
 from headsweep.planning.store import journal_files, mark_version, write_config
 from headsweep.record import read_text
-from headsweep.safe_files import count_rows
-from headsweep.tables import ANSWERS, QUESTIONS
+from headsweep.safe_files import count_rows, read_table
+from headsweep.tables import ANSWERS, QUESTIONS, SOURCE
 from headsweep.workflow.rules import Rules
 
 
@@ -120,7 +122,8 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     decide a file's content are in its path or in its rule's params, so other edits rerun nothing.
 
     Raises:
-        ConfigError, ModelError: this machine lacks disk space, a GPU or vLLM.
+        ConfigError, ModelError: this machine lacks disk space, a GPU or vLLM, or nobody has named
+            the cluster's partition or account.
     """
     # With its limit of 100 job starts a second, Snakemake's scheduler wakes every second once for
     # each finished job (snakemake/snakemake#3744): two thirds of a core after 130 jobs.
@@ -129,13 +132,15 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
         workflow.scheduler.job_rate_limiter = None
     config = rules.config
     check_devices(config)
+    local = bool(workflow.local_exec)
+    if not local:
+        _check_named(workflow)
     if ahead := bring_to_present(Path(paths.RESULTS)):
         logger.warning(
             f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
         )
     mark_version()
     write_config(config)
-    local = bool(workflow.local_exec)
     for line in unpiloted(config, local=local):
         logger.warning(line)
     logger.info(held(rules))
@@ -148,6 +153,27 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     logger.info("", extra={"planned": jobs, "cores": cores})
 
 
+def _check_named(workflow: Any) -> None:
+    """Refuse to submit jobs whose resources hold what the profile has until somebody names them.
+
+    Raises:
+        ConfigError: one line that says what to name.
+    """
+    submitted = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+    one_of_each_rule = {job.rule.name: job for job in submitted}.values()
+    unnamed = {
+        resource
+        for job in one_of_each_rule
+        for resource, value in job.resources.items()
+        if value == UNNAMED
+    }
+    if unnamed:
+        raise ConfigError(
+            f"{', '.join(sorted(unnamed))}: {UNNAMED!r} is no name on your cluster; write those "
+            f"that it has into {PROFILE}"
+        )
+
+
 def planned_answers(workflow: Any) -> list[Path]:
     """Return the tables of the jobs that are to generate answers in this run."""
     jobs = workflow.dag.needrun_jobs()
@@ -157,13 +183,16 @@ def planned_answers(workflow: Any) -> list[Path]:
 def held(rules: Rules) -> str:
     """Say how much of what a config needs is in the store already, in one line.
 
-    Whole answers in journals count. No table of answers is read: one that is there holds all of
-    them, and how many these are says the question set, or else what `headsweep plan` assumes.
+    Whole answers in journals count, and those to other draws from the same split, which jobs take
+    over. Of answers to the draw itself no table is read: one that is there holds all of them, and
+    how many these are says the question set, or else what `headsweep plan` assumes.
     """
     total = stored = 0
     config = rules.config
     path = rules.store.path
     for batch in rules.batches:
+        work = Work(config, **batch.names)
+        ids: set[str] | None = None
         try:
             questions = count_rows(path(QUESTIONS, questions=batch.questions))
         except TableError:  # not drawn yet; or damaged, as its first reader says
@@ -173,6 +202,14 @@ def held(rules: Rules) -> str:
         for variant in batch.variants:
             if path(ANSWERS, variant=variant, **batch.names).exists():
                 stored += answers
+                continue
+            held_elsewhere = work.answered_elsewhere(variant)
+            if held_elsewhere:
+                answered = work.so_far(variant).select(["question_id", "sample"]).to_pylist()
+                journaled = {(row["question_id"], row["sample"]) for row in answered}
+                if ids is None:
+                    ids = _question_ids(rules, batch.questions)
+                stored += sum(question in ids for question, _ in held_elsewhere | journaled)
                 continue
             records = 0
             for file in journal_files(path(paths.JOURNAL, variant=variant, **batch.names)):
@@ -188,6 +225,29 @@ def held(rules: Rules) -> str:
         f"{sum(compressed)} of {len(compressed)} trained arms" if compressed else "",
     ]
     return f"In the store: {', '.join(filter(None, parts)) or 'nothing is needed'}"
+
+
+def _question_ids(rules: Rules, questions: str) -> set[str]:
+    """Return the ids of a question set, which may still be to be drawn.
+
+    None are known before its split is there, nor if it is drawn by embeddings.
+    """
+    from headsweep.benchmarks.sources import draw, read_source  # import pandas
+
+    section = rules.config.questions[questions]
+    try:
+        drawn = rules.store.path(QUESTIONS, questions=questions)
+        if drawn.exists():
+            return set(read_table(drawn, QUESTIONS)["question_id"])
+        if section.embedder:
+            return set()
+        if section.generated:
+            split = read_source(section)
+        else:
+            split = rules.store.read(SOURCE, source=questions)
+        return set(draw(split, section, vectors=None)["question_id"])
+    except HeadsweepError:  # of what is damaged or too small tells the job that reads it
+        return set()
 
 
 def tell_findings(rules: Rules, workflow: Any, logger: Logger) -> None:
