@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from headsweep import paths
-from headsweep.config import Config, Decoding, GraderName
+from headsweep.config import Config, GraderName
 from headsweep.errors import EngineError, HeadsweepError, TableError
 from headsweep.generation import journal
 from headsweep.generation.hard_links import link
@@ -84,7 +84,8 @@ class Work:
         """
         from headsweep.generation.prompts import check_prompts  # imports transformers
 
-        check_prompts(self._model_folder, self.texts, *self._how_asked)
+        decoding = self.config.decodings[self.decoding]
+        check_prompts(self._model_folder, self.texts, decoding, self._grader_name)
 
     @cached_property
     def batch(self) -> PlannedBatch:
@@ -175,7 +176,7 @@ class Work:
         questions = {question for _, (question, _) in requests}
         return Unit(
             self.config.decodings[self.decoding],
-            self.config.questions[self.questions].grader_name,
+            self._grader_name,
             {question: text for question, text in self.texts.items() if question in questions},
             requests,
             {question: tokens for question, tokens in base.items() if question in questions},
@@ -254,7 +255,9 @@ class Work:
             from headsweep.generation.prompts import prompt_lengths  # imports transformers
 
             try:
-                known = prompt_lengths(self._model_folder, self.texts, *self._how_asked)
+                decoding = self.config.decodings[self.decoding]
+                folder = self._model_folder
+                known = prompt_lengths(folder, self.texts, decoding, self._grader_name)
             except HeadsweepError as error:
                 _LOG.info("the length of prompts is unknown: %s", error)
                 return None
@@ -266,10 +269,8 @@ class Work:
         return ready_folder(source, Path(paths.MODEL.format(**self.keys)))
 
     @property
-    def _how_asked(self) -> tuple[Decoding, GraderName]:
-        """What a prompt depends on besides the question and the model."""
-        grader_name = self.config.questions[self.questions].grader_name
-        return self.config.decodings[self.decoding], grader_name
+    def _grader_name(self) -> GraderName:
+        return self.config.questions[self.questions].grader_name
 
     @cached_property
     def _wanted(self) -> list[Key]:
