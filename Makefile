@@ -44,7 +44,7 @@ AGAIN := $(MAKE) --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE
 
 demo: $(INSTALLED)
-	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --configfile config/demo.yaml
+	$(BIN)/snakemake --cores $(CORES) --configfile config/demo.yaml
 	@echo "The report: results/demo/report.html"
 
 # Without the model and the questions' texts: headsweep export made results/gallery/$(MODEL).
@@ -53,7 +53,7 @@ MATH := qwen2.5-coder-1.5b-math500
 real: $(INSTALLED)
 	mkdir -p results/real
 	cp -R $(addprefix results/gallery/$(MODEL)/,config.json results) results/real
-	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --directory results/real --configfile results/real/config.json
+	$(BIN)/snakemake --cores $(CORES) --directory results/real --configfile results/real/config.json
 	@echo "The report: results/real/results/$(MODEL)/report.html"
 
 # DATA is a folder with math_train.jsonl.gz and math500.jsonl, GGUF SmolLM2-135M-Instruct as Q4_1.
@@ -67,7 +67,7 @@ ASDIV := results/asdiv-gallery
 asdiv: $(INSTALLED)
 	mkdir -p $(ASDIV)/data
 	cp $(DATA)/asdiv_a.jsonl $(ASDIV)/data
-	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --directory $(ASDIV) --configfile results/gallery/asdiv/config.yaml
+	$(BIN)/snakemake --cores $(CORES) --directory $(ASDIV) --configfile results/gallery/asdiv/config.yaml
 	cut -d , -f 1-26 $(ASDIV)/results/asdiv/tables/compression_table4.csv > results/gallery/asdiv/table4.csv
 
 # Blind, in three to five minutes: see src/headsweep/proof.

@@ -149,6 +149,16 @@ def test_all_descriptions_of_the_project_agree():
     assert catalog["mandatory-flags"]["flags"] == flags
 
 
+def test_a_run_has_the_default_profile_without_being_told(tmp_path):
+    """Without it there is no time left, and a failure stops jobs that do not depend on it."""
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+    command += ["--dry-run", "--quiet"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"Using workflow specific profile {ROOT}/profiles/default" in done.stderr
+    shipped = ROOT / "workflow/profiles/default/config.yaml"
+    assert (ROOT / "profiles/default/config.yaml").samefile(shipped)
+
+
 def test_a_release_is_what_the_snakefile_and_the_documents_name():
     """`apptainer pull` names the file of NAME:TAG after both."""
     release = (ROOT / ".github/workflows/release.yaml").read_text()

@@ -75,10 +75,9 @@ def run(folder: Path, cores: int) -> None:
     """
     if not (_ROOT / "Snakefile").exists():
         raise ConfigError(f"{_ROOT} has no Snakefile; run the proof in a clone of headsweep")
-    profile = _ROOT / "workflow" / "profiles" / "default"
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(_ROOT / "Snakefile")]
-    command += ["--workflow-profile", str(profile), "--cores", str(cores)]
-    command += ["--directory", str(folder), "--configfile", str(folder / CONFIG)]
+    command += ["--cores", str(cores), "--directory", str(folder)]
+    command += ["--configfile", str(folder / CONFIG)]
     if subprocess.run(command, check=False).returncode:
         raise ConfigError(f"the planted run in {folder} has failed; what went wrong stands above")
 

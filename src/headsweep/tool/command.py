@@ -147,8 +147,7 @@ def _again(folder: Path, config: str) -> str:
     words = ["snakemake", "--cores", "2"]
     snakefile = Path(__file__).parents[3] / "Snakefile"
     if snakefile.exists() and not Path("Snakefile").exists():
-        profile = snakefile.parent / "workflow" / "profiles" / "default"
-        words += ["--snakefile", str(snakefile), "--workflow-profile", str(profile)]
+        words += ["--snakefile", str(snakefile)]
     words += ["--directory", str(folder), "--configfile", str(folder / config)]
     return shlex.join(words)
 
