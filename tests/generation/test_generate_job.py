@@ -25,7 +25,7 @@ from headsweep.planning.store import Store, journal_files
 from headsweep.record import record_path
 from headsweep.safe_files import read_table, write_table
 from headsweep.tables import ANSWERS, QUESTIONS
-from headsweep.tool import sweep
+from headsweep.tool import without_snakemake
 from headsweep.variants import BASE, Variant
 
 PRUNED = Variant(1, 4)
@@ -169,8 +169,8 @@ def test_a_job_killed_between_its_table_and_its_record_gets_its_record(
         file.unlink()
         inline.run(run_config, *batch, PRUNED)
     else:
-        monkeypatch.setattr(sweep, "prepared", Store)
-        sweep.answer(run_config)
+        monkeypatch.setattr(without_snakemake, "prepared", Store)
+        without_snakemake.answer(run_config)
     assert file.read_bytes() == made
     assert json.loads(record_path(file).read_text())["answers"] == 4
     assert not journal_files(work.journal(PRUNED))

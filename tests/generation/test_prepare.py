@@ -15,7 +15,7 @@ from headsweep.planning.preflight import resolve
 from headsweep.planning.store import Store
 from headsweep.record import first_damaged_file, record_path
 from headsweep.safe_files import write_json
-from headsweep.tool import sweep
+from headsweep.tool import without_snakemake
 
 MODEL = "tiny"
 
@@ -40,7 +40,7 @@ def test_a_job_killed_behind_its_copy_of_a_read_only_model_is_made_up_for(config
         raise KeyboardInterrupt
 
     def make():  # as `headsweep sweep` does
-        sweep.once(output, prepare.prepare_model, config, MODEL)
+        without_snakemake.once(output, prepare.prepare_model, config, MODEL)
 
     output = Store(config).path(paths.MODEL, model=MODEL)
     copy = Store(config).path(paths.CHECKPOINT, model=MODEL)

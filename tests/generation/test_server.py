@@ -37,7 +37,7 @@ from headsweep.planning.store import mark_version, write_config
 from headsweep.record import record_path
 from headsweep.safe_files import read_table, write_json
 from headsweep.tables import ANSWERS
-from headsweep.tool.sweep import answer
+from headsweep.tool.without_snakemake import answer
 from headsweep.variants import BASE, Variant
 from processes import alive, python, wait_until, working_in
 

@@ -4,7 +4,7 @@ from example_config import STUDIES, VALUES, changed, config
 from headsweep.config import Questions, parse
 from headsweep.config.compression import Importance
 from headsweep.generation.weights import _COPIED_SHARE
-from headsweep.planning import cards, cost, footprint, requests
+from headsweep.planning import allocations, cards, cost, footprint
 from headsweep.planning.batches import PlannedBatch, batches, family_members, find_batch, placebos
 from headsweep.planning.detectable_gain import Rates, detectable_gains
 from headsweep.planning.host import host_cores
@@ -55,8 +55,8 @@ def test_a_model_that_cards_share_is_planned_on_all_of_them(spread, gpus, fittin
     assert footprint.decoded_rows(model, 2048, cards.ANY_CARD) == fitting
     batch = batches(planned)[0]
     asked = (
-        requests.generation_request(planned, batch),
-        requests.scoring_request(planned, "solutions"),
+        allocations.generation_request(planned, batch),
+        allocations.scoring_request(planned, "solutions"),
     )
     assert [request.gpus for request in asked] == [gpus, gpus]
     assert footprint.gigabytes_of(model, cards.ANY_CARD) < 0.9 * 80
@@ -107,9 +107,9 @@ def test_a_cpu_s_job_asks_for_what_the_engine_s_shares_of_the_memory_need(billio
 def test_a_map_s_jobs_ask_for_memory_of_the_dtype_in_which_they_score(device, dtype, megabytes):
     mapped = {"model": "big", "questions": "train", "dtype": dtype}
     planned = config(models={"big": {"device": device}}, maps={"solutions": mapped})
-    assert requests.scoring_request(planned, "solutions").megabytes == megabytes
+    assert allocations.scoring_request(planned, "solutions").megabytes == megabytes
     if dtype is None:
-        assert requests.generation_request(planned, batches(planned)[0]).megabytes == megabytes
+        assert allocations.generation_request(planned, batches(planned)[0]).megabytes == megabytes
 
 
 def test_an_arm_s_time_counts_its_test_and_its_scoring():
@@ -129,12 +129,13 @@ def test_an_arm_s_time_counts_its_test_and_its_scoring():
     tokens = 50 * (120 + 64)
     assert scored == pytest.approx(4 * 2 * 1.5e9 * tokens / (0.13 * card.flops))
     minutes = [
-        requests.training_request(planned, study, study.settings[name]).minutes for name in ARMS
+        allocations.training_request(planned, study, study.settings[name]).minutes for name in ARMS
     ]
     assert 10 < minutes[0] < minutes[1]
-    assert requests.training_request(planned, study).minutes > minutes[0]  # all tests, five times
+    # All tests, five times.
+    assert allocations.training_request(planned, study).minutes > minutes[0]
     # 8-bit weights run on a CPU, where the same test takes far longer.
-    quantised = requests.quantised_request(planned, study)
+    quantised = allocations.quantised_request(planned, study)
     assert quantised.gpus == 0 and quantised.minutes > 10 * minutes[0]
 
 
@@ -244,11 +245,11 @@ def test_a_cpu_is_measured_and_a_cluster_s_is_not():
     assert 1e9 < cards.this_cpu().flops < 1e13
     planned = config(models={"big": {"device": "cpu", "dtype": "float32"}})
     batch = batches(planned)[0]
-    request = requests.generation_request(planned, batch)
+    request = allocations.generation_request(planned, batch)
     alone = cost.generation_seconds(planned, batch, cards.ANY_CORE) / len(batch.variants)
     assert (request.gpus, request.minutes) == (0, pytest.approx(5 + 2 * alone / 60, abs=1))
     spread = config(models={"big": {"backend": "vllm", "tensor_parallel": 2}})
-    assert requests.generation_request(spread, batch).gpus == 2
+    assert allocations.generation_request(spread, batch).gpus == 2
     # A token costs two operations a weight at least.
     tokens = cost.generation_cost(planned, batch).tokens
     for card in cards.CARDS.values():
@@ -348,7 +349,7 @@ def test_a_map_s_texts_are_counted_with_each_layer_s_rows_from_that_layer_on():
     gradients = cost.gradient_seconds(planned, "pairs", card)
     assert gradients == pytest.approx(2 * (a_pass + 120 * 28 * card.launch))
     assert cost.map_seconds(planned, "pairs", card) == pytest.approx(first + last + gradients)
-    minutes = requests.scoring_request(planned, "pairs").minutes
+    minutes = allocations.scoring_request(planned, "pairs").minutes
     assert minutes == pytest.approx(5 + 2 * (1 + 16) * 120 * 670 * 3e9 / 1.56e14 / 60, abs=1)
     rows = [line.split() for line in describe(planned).splitlines()]
     assert ["pairs", "map", "4", "0", "2.6", "0.00"] in rows
@@ -357,7 +358,7 @@ def test_a_map_s_texts_are_counted_with_each_layer_s_rows_from_that_layer_on():
 def test_jobs_that_share_an_allocation_share_its_start():
     planned = config(models={"big": {"device": "cpu", "dtype": "float32"}})
     batch = batches(planned)[0]
-    alone, shared = (requests.generation_request(planned, batch, n).minutes for n in (1, 50))
+    alone, shared = (allocations.generation_request(planned, batch, n).minutes for n in (1, 50))
     assert alone - shared in (4, 5)
 
 

@@ -26,8 +26,8 @@ from headsweep.safe_files import read_arrow
 from headsweep.tables import ANSWERS
 from headsweep.tool import pilot, pilot_slurm
 from headsweep.tool.pilot import Answered
-from headsweep.tool.sweep import answer
 from headsweep.tool.trial import Trial
+from headsweep.tool.without_snakemake import answer
 from mini import REASONER
 
 VALUES = yaml.safe_load(

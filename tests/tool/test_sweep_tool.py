@@ -15,7 +15,7 @@ from headsweep.config import SYSTEM_PROMPT
 from headsweep.errors import ConfigError
 from headsweep.generation import client
 from headsweep.tool.run import Run
-from headsweep.tool.sweep import described_questions
+from headsweep.tool.without_snakemake import described_questions
 
 HEAD_DIM = 8
 NEW_TOKENS = 5

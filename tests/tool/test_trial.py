@@ -20,7 +20,7 @@ from headsweep.planning.store import Store
 from headsweep.tables import QUESTIONS
 from headsweep.tool import pilot
 from headsweep.tool import trial as trials
-from headsweep.tool.sweep import prepared
+from headsweep.tool.without_snakemake import prepared
 from mini import REASONER
 
 VALUES = yaml.safe_load(

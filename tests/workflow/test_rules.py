@@ -25,6 +25,14 @@ from headsweep.config import load, parse
 from headsweep.errors import ConfigError
 from headsweep.generation import journal, prepare
 from headsweep.generation.work import Work
+from headsweep.planning.allocations import (
+    PROFILE,
+    SMALL_JOB,
+    UNNAMED,
+    generation_request,
+    quantised_request,
+    training_request,
+)
 from headsweep.planning.batches import GROUP, arms, find_batch
 from headsweep.planning.cards import ANY_CARD, card_of, this_core, this_cpu
 from headsweep.planning.cost import (
@@ -38,14 +46,6 @@ from headsweep.planning.cost import (
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.footprint import host_megabytes
 from headsweep.planning.preflight import resolve
-from headsweep.planning.requests import (
-    PROFILE,
-    SMALL_JOB,
-    UNNAMED,
-    generation_request,
-    quantised_request,
-    training_request,
-)
 from headsweep.safe_files import write_table
 from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
 from headsweep.variants import BASE

@@ -17,10 +17,10 @@ from headsweep.generation.engine import Engine
 from headsweep.generation.requests import Request
 from headsweep.models.geometry import find_heads
 from headsweep.models.loaded import LoadedModel
+from headsweep.planning.assumptions import LENGTHS
 from headsweep.planning.batches import batches
 from headsweep.planning.cards import CPU_SHARE, product_rate, this_cpu
 from headsweep.planning.cost import generation_seconds
-from headsweep.planning.memory import LENGTHS
 
 _BENCHMARK = "generated_math"
 _BETWEEN = 16  # answers between two looks at the product's rate

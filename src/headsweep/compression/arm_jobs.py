@@ -33,8 +33,8 @@ from headsweep.models.learner import JudgedAnswer, Learner, quantised
 from headsweep.models.load import check_device, load_model
 from headsweep.models.loaded import dtype_name
 from headsweep.models.source import fetch_model
+from headsweep.planning.allocations import trains_on_gpu
 from headsweep.planning.batches import Arm, all_arms, encoders, find, solvers
-from headsweep.planning.requests import trains_on_gpu
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, checked_file, read_facts, write_facts, write_record
 from headsweep.safe_files import read_table, write_json, write_table

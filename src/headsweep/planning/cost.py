@@ -24,6 +24,7 @@ from typing import NamedTuple
 from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression, Training, unit_size
 from headsweep.errors import HeadsweepError
+from headsweep.planning.assumptions import LENGTHS
 from headsweep.planning.batches import PlannedBatch, expand
 from headsweep.planning.cards import Card
 from headsweep.planning.footprint import (
@@ -36,7 +37,6 @@ from headsweep.planning.footprint import (
 )
 from headsweep.planning.maps import mapped_model
 from headsweep.planning.memory import (
-    LENGTHS,
     parameters,
     shape_of,
 )

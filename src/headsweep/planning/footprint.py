@@ -4,9 +4,9 @@ import math
 
 from headsweep.config import Model
 from headsweep.planning import rows_at_once
+from headsweep.planning.assumptions import HEAD_DIM
 from headsweep.planning.cards import ANY_CARD, CARDS, Card
 from headsweep.planning.host import host_cores
-from headsweep.planning.memory import HEAD_DIM
 
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 _ANSWER = 1000  # tokens of the answers that a model's memory is stated for

@@ -9,9 +9,9 @@ import math
 from typing import NamedTuple
 
 from headsweep.config import Config
+from headsweep.planning.assumptions import LENGTHS
 from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.cost import answer_length, question_count
-from headsweep.planning.memory import LENGTHS
 from headsweep.planning.rows_at_once import UNIT_VARIANTS, questions_of_unit
 from headsweep.variants import FAMILIES, Variant
 

@@ -5,19 +5,7 @@ from typing import NamedTuple
 
 from headsweep.config import Config, Study
 from headsweep.config.compression import SCORED_AT_ONCE, Compression
-
-HEAD_DIM = 128
-"""Assumed width of a model's head."""
-
-LENGTHS = {
-    "math500": (120, 550),
-    "math_train": (120, 550),
-    "gsm8k": (120, 300),
-    "generated_math": (25, 45),
-    "generated_gsm8k": (25, 45),
-    "custom": (120, 200),
-}
-"""Assumed mean lengths of a prompt and an answer; the decoding's limit caps the latter."""
+from headsweep.planning.assumptions import HEAD_DIM, LENGTHS
 
 _BASE, _LARGE = 1.8e8, 4.5e8  # parameters of a solver with a base or large encoder from the hub
 _MAPS = 3  # of one layer's attention: logits, logits with the mask, weights

@@ -13,7 +13,13 @@ from headsweep.choices import BenchmarkGrader
 from headsweep.config import parse
 from headsweep.config.questions import Dtype
 from headsweep.errors import ConfigError
-from headsweep.tool.sweep import answer, begun, described_model, described_questions, once
+from headsweep.tool.without_snakemake import (
+    answer,
+    begun,
+    described_model,
+    described_questions,
+    once,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,9 +10,9 @@ from headsweep import paths
 def describe() -> None:
     """Print facts for a bug report: versions, machine, SLURM."""
     from headsweep.generation.client import status
+    from headsweep.planning.allocations import PROFILE, UNNAMED
     from headsweep.planning.cards import output_of, this_cpu
     from headsweep.planning.host import host_cores
-    from headsweep.planning.requests import PROFILE, UNNAMED
     from headsweep.record import git_commit, versions
 
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}

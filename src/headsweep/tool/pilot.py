@@ -40,8 +40,8 @@ from headsweep.record import Stopwatch, read_record, versions
 from headsweep.safe_files import read_arrow, write_json
 from headsweep.tables import ANSWERS
 from headsweep.text import aligned, duration
-from headsweep.tool.sweep import answer, prepared
 from headsweep.tool.trial import Trial, attempt
+from headsweep.tool.without_snakemake import answer, prepared
 from headsweep.variants import BASE, Variant
 
 _PILOT_QUESTIONS = 20

@@ -12,12 +12,12 @@ from headsweep import paths
 from headsweep.config import Config, load
 from headsweep.config.files import read_values
 from headsweep.errors import ConfigError
+from headsweep.planning.allocations import PROFILE, UNNAMED
 from headsweep.planning.batches import batches
 from headsweep.planning.cards import card_of
 from headsweep.planning.cost import generation_seconds
 from headsweep.planning.footprint import gpus_of, host_megabytes
 from headsweep.planning.preflight import resolve
-from headsweep.planning.requests import PROFILE, UNNAMED
 from headsweep.tool.pilot import little_config, piloted_batches
 
 _START_MINUTES, _LEAST_MINUTES = 10, 15

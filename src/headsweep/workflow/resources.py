@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headsweep.config import Study
-from headsweep.planning import cost, requests
+from headsweep.planning import allocations, cost
 from headsweep.planning.cards import ANY_CORE, Card, card_of, this_core
 from headsweep.planning.footprint import is_gpu
 from headsweep.planning.maps import find_map
@@ -32,7 +32,7 @@ class Resources:
         self._config = lookup.config
         self._cores = cores
         # Of generation, by group of jobs.
-        self._allocations = dict[tuple[str, ...], requests.Allocation]()
+        self._allocations = dict[tuple[str, ...], allocations.Allocation]()
         self.generation = _scaled(self._generation_request)
         self.scoring = _scaled(self._scoring_request)
         self.embedding = _scaled(self._embedding_request)
@@ -91,18 +91,18 @@ class Resources:
 
     def _card_of_training(self, study: Study, *, local: bool) -> Card:
         """Return the card of a training job: a GPU, or one core, for it has one thread."""
-        device = "auto" if requests.trains_on_gpu(self._config, study) else "cpu"
+        device = "auto" if allocations.trains_on_gpu(self._config, study) else "cpu"
         card = card_of(device, local=local)
         return this_core() if local and not is_gpu(card) else card
 
-    def _generation_request(self, wildcards: Any) -> requests.Allocation:
+    def _generation_request(self, wildcards: Any) -> allocations.Allocation:
         """Return what a job asks for; the jobs of its group that are left share a start.
 
         Their files are looked at once for a group, not for each job and resource.
         """
         batch = self._lookup.batch(wildcards)
         if not hasattr(wildcards, "variant"):
-            return requests.generation_request(self._config, batch)
+            return allocations.generation_request(self._config, batch)
         group = batch.groups[Variant.parse(wildcards.variant)]
         named = (*batch.names.values(), group)
         if named not in self._allocations:
@@ -111,39 +111,39 @@ class Resources:
             for variant, file in zip(batch.variants, files, strict=True):
                 if batch.groups[variant] == group and not Path(file).exists():
                     left += 1
-            self._allocations[named] = requests.generation_request(
+            self._allocations[named] = allocations.generation_request(
                 self._config, batch, max(1, left)
             )
         return self._allocations[named]
 
-    def _scoring_request(self, wildcards: Any) -> requests.Allocation:
+    def _scoring_request(self, wildcards: Any) -> allocations.Allocation:
         name, _ = find_map(self._config, wildcards.texts)
-        return requests.scoring_request(self._config, name)
+        return allocations.scoring_request(self._config, name)
 
-    def _embedding_request(self, wildcards: Any) -> requests.Allocation:
+    def _embedding_request(self, wildcards: Any) -> allocations.Allocation:
         store = self._lookup.store
         embedder = store.name("embedder", wildcards.embedder)
         questions = store.name("questions", wildcards.questions)
-        return requests.embedding_request(self._config, embedder, questions)
+        return allocations.embedding_request(self._config, embedder, questions)
 
-    def _drawing_request(self, wildcards: Any) -> requests.Allocation:
+    def _drawing_request(self, wildcards: Any) -> allocations.Allocation:
         name = self._lookup.store.name("questions", wildcards.questions)
-        return requests.drawing_request(self._config, name)
+        return allocations.drawing_request(self._config, name)
 
-    def _training_request(self, wildcards: Any) -> requests.Allocation:
+    def _training_request(self, wildcards: Any) -> allocations.Allocation:
         study, settings = self._lookup.trained(wildcards)
-        return requests.training_request(self._config, study, settings)
+        return allocations.training_request(self._config, study, settings)
 
-    def _quantised_request(self, wildcards: Any) -> requests.Allocation:
+    def _quantised_request(self, wildcards: Any) -> allocations.Allocation:
         study, _ = self._lookup.trained(wildcards)
-        return requests.quantised_request(self._config, study)
+        return allocations.quantised_request(self._config, study)
 
     def _quantised_minutes(self, wildcards: Any, attempt: int, threads: int = 1) -> int:
         study, _ = self._lookup.trained(wildcards)
-        return attempt * requests.quantised_request(self._config, study, threads).minutes
+        return attempt * allocations.quantised_request(self._config, study, threads).minutes
 
 
-def _scaled(request: Callable[[Any], requests.Allocation]) -> Functions:
+def _scaled(request: Callable[[Any], allocations.Allocation]) -> Functions:
     """Return a rule's resources, given what its job asks for: more at each attempt."""
     return {
         "gpu": lambda wildcards: request(wildcards).gpus,

@@ -7,11 +7,12 @@ from typing import NamedTuple
 from headsweep.config import Config, Questions, Study
 from headsweep.config.compression import Compression
 from headsweep.planning import cost
+from headsweep.planning.assumptions import LENGTHS
 from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.cards import ANY_CARD, ANY_CORE, card_of
 from headsweep.planning.footprint import gpus_of, host_megabytes
 from headsweep.planning.maps import mapped_model
-from headsweep.planning.memory import LENGTHS, parameters, scoring_memory, training_memory
+from headsweep.planning.memory import parameters, scoring_memory, training_memory
 
 PROFILE = Path("workflow/profiles/slurm/config.yaml")
 UNNAMED = "CHANGE-ME"

@@ -1,0 +1,156 @@
+"""A run's jobs without Snakemake, one after the other, with the same files.
+
+Heavy modules are imported inside functions, because the command line imports this module.
+"""
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from headsweep import paths
+from headsweep.config import Config
+from headsweep.config.questions import Benchmark, Dtype
+from headsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headsweep.planning.store import Store
+
+_GENERATED_QUESTIONS = 200
+
+_LOG = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def begun(config: Config, out: str | Path) -> Iterator[Config]:
+    """Enter the folder of results; yield the config resolved, checked, and written there.
+
+    Raises:
+        HeadsweepError: the config asks for what is not there.
+    """
+    from headsweep.generation import client
+    from headsweep.planning.pilot_settings import unpiloted
+    from headsweep.planning.preflight import check_devices, preflight, resolve
+    from headsweep.planning.store import write_config
+
+    folder = Path(out).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--out {out}: no such folder can be made ({error.strerror}); name another"
+        ) from None
+    with contextlib.chdir(folder):
+        config = resolve(config)
+        preflight(config)
+        check_devices(config)
+        for line in unpiloted(config):
+            _LOG.warning(line)
+        write_config(config)
+        client.begin_run()
+        yield config
+
+
+def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":
+    """Run the workflow's jobs up to the answers of a resolved config, on all cores by default.
+
+    With `stay`, the engine keeps running afterwards, until the caller ends its run.
+    """
+    from headsweep.generation import client
+    from headsweep.planning.batches import batches
+    from headsweep.planning.host import host_cores
+
+    store = prepared(config)
+    unanswered = [
+        (batch, variant)
+        for batch in batches(config)
+        for variant, file in zip(batch.variants, store.answers(batch), strict=True)
+        if not _is_made(Path(file))
+    ]
+    try:
+        usable = min(cores or host_cores(), host_cores())  # more would only take memory
+        for number, (batch, variant) in enumerate(unanswered, start=1):
+            client.run(config, batch.model, batch.decoding, batch.questions, variant, usable)
+            _LOG.info("%d of %d models have answered", number, len(unanswered))
+    finally:
+        if not stay:
+            client.end_run()
+    return store
+
+
+def prepared(config: Config) -> "Store":
+    """Fetch the models of a resolved config and draw its questions, where the store lacks them."""
+    from headsweep import tables
+    from headsweep.generation import prepare
+    from headsweep.planning.store import Store, mark_version
+
+    mark_version()
+    store = Store(config)
+    for name in config.models:
+        once(store.path(paths.MODEL, model=name), prepare.prepare_model, config, name)
+    for name in config.questions:
+        once(store.path(tables.SOURCE, source=name), prepare.store_split, config, name)
+        once(store.path(tables.QUESTIONS, questions=name), prepare.draw_questions, config, name)
+    return store
+
+
+def once(path: Path, make: Callable[..., object], *arguments: object) -> None:
+    """Make a file unless it is made already; the path says the content."""
+    if not _is_made(path):
+        make(*arguments)
+
+
+def _is_made(path: Path) -> bool:
+    """Tell whether a file exists with its record, which is written last."""
+    from headsweep.record import record_path
+
+    return path.exists() and record_path(path).exists()
+
+
+def described_model(
+    source: str, revision: str | None, dtype: Dtype | None, device: str
+) -> dict[str, Any]:
+    """Return the config section of a model; fetch it if it is on the hub.
+
+    Without a dtype it is bfloat16 where there is a GPU to use, else float32.
+    """
+    from headsweep.models import source as files
+    from headsweep.planning.cards import has_gpu
+
+    local = Path(source).is_dir() or files.local_folder(source)
+    folder = files.fetch_model(source, revision, or_file=True)
+    gpu = has_gpu() and device != "cpu"
+    return {
+        # A snapshot's folder is named by its commit.
+        "source": str(folder.absolute()) if local else source,
+        "revision": revision if local else folder.name,
+        **files.stated_geometry(folder),
+        "billions": files.count_parameters(folder) / 1e9,
+        "dtype": dtype or ("bfloat16" if gpu else "float32"),
+        "device": device,
+    }
+
+
+def described_questions(benchmark: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config section of a benchmark by name, file or hub id, with the given keys."""
+    section = {key: value for key, value in given.items() if value}
+    if benchmark in get_args(Benchmark) and benchmark != "custom":
+        size = {"n": _GENERATED_QUESTIONS} if benchmark.startswith("generated_") else {}
+        return {"benchmark": benchmark, **size, **section}
+    if Path(benchmark).suffix in (".csv", ".jsonl", ".gz"):
+        file = str(Path(benchmark).expanduser().absolute())
+        return {**section, "benchmark": "custom", "file": file}
+    if Path(benchmark).expanduser().is_file():
+        raise ConfigError(
+            f"benchmark {benchmark!r} is a file that is not read; files end in .csv or .jsonl, or "
+            f"in one of them with .gz, in small letters: convert it, or rename it"
+        )
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", benchmark):
+        return {**section, "benchmark": "custom", "dataset": benchmark}
+    names = ", ".join(name for name in get_args(Benchmark) if name != "custom")
+    raise ConfigError(
+        f"benchmark {benchmark!r} is not known; choose {names}, a .csv or .jsonl file, or a "
+        f"dataset on the hub (owner/name)"
+    )
