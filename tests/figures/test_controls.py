@@ -5,13 +5,13 @@ from scipy import stats
 
 import simulation
 from headsweep.analysis import truncation
+from headsweep.analysis.changes import failures
 from headsweep.analysis.facts import Source
 from headsweep.analysis.gains import (
     _of_all_heads,
     cells,
     controls,
     cut_cells,
-    failures,
     head_tests,
     read_z,
     shown,

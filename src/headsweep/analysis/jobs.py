@@ -8,11 +8,12 @@ import pandas as pd
 
 from headsweep import paths
 from headsweep.analysis import latex, paper_differences
+from headsweep.analysis.changes import changes, failures
 from headsweep.analysis.claims import claims
 from headsweep.analysis.compression_results import read_trial
 from headsweep.analysis.compressions import tables
 from headsweep.analysis.facts import record
-from headsweep.analysis.gains import cells, changes, controls, cut_cells, failures, read_z
+from headsweep.analysis.gains import cells, controls, cut_cells, read_z
 from headsweep.analysis.published import audit, beside, conditions, cuts, head_pruning
 from headsweep.config import Config
 from headsweep.generation.requests import NEAR_TIE
