@@ -144,7 +144,9 @@ def check(configs: list[Path], *, here: bool = False) -> None:
     for error in missing:
         print(f"this machine: {error}")
     elsewhere = ", on a machine that has what this one lacks" if missing else ""
-    print(f"{', '.join(map(str, configs))} is sound: run {resolved.run!r} can start{elsewhere}")
+    verb = "is" if len(configs) == 1 else "are"
+    names = ", ".join(map(str, configs))
+    print(f"{names} {verb} sound: run {resolved.run!r} can start{elsewhere}")
 
 
 def plan(configs: list[Path]) -> None:

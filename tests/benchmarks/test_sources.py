@@ -256,6 +256,12 @@ def test_a_table_of_ones_own_becomes_a_question_table(tmp_path):
     assert all(other.equals(first) for other in others)
 
 
+def test_a_level_that_is_no_number_is_refused_as_it_is_written(tmp_path):
+    (tmp_path / "q.csv").write_bytes(CSV.replace(",1\r\n", ",v1.0\r\n").encode())
+    with pytest.raises(BenchmarkError, match=r'grade is "v1\.0", not a number from 1 to 5'):
+        custom(tmp_path / "q.csv")
+
+
 def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path):
     file = tmp_path / "q.jsonl"
     file.write_bytes(b"\xef\xbb\xbf" + ONE)

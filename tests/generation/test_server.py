@@ -168,6 +168,11 @@ def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_confi
         engine._workers = [server._Worker(Mock(), Mock())]
         waits = ask_engine(before)
         assert ask_engine(after).schedule is waits.schedule  # one plan while somebody waits for it
+        (busy,) = engine._workers
+        busy.schedule = waits.schedule
+        engine._jobs.clear()
+        assert ask_engine(after).schedule is waits.schedule  # or while a worker is at it
+        busy.ready = True
         engine._jobs.clear()
         schedule = ask_engine(after).schedule
         assert [*engine._schedules.values()] == [schedule]
@@ -543,4 +548,4 @@ def test_stopping_tells_of_an_engine_that_still_begins(run_config, monkeypatch, 
         assert cli.main(["engine", "stop"]) == 2
     told = capsys.readouterr()
     assert "no engine runs" not in told.out
-    assert "engines that still begin, and do not listen yet: 1; wait" in told.err
+    assert "engines that do not listen yet: 1; wait" in told.err

@@ -28,7 +28,7 @@ from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section
 from headsweep.report.maps import mapped
-from headsweep.safe_files import write_csv, write_table
+from headsweep.safe_files import read_table, write_csv, write_table
 from headsweep.tables import ACCURACY, GRADIENTS, SCORES
 from headsweep.text import nats
 from headsweep.tool.store_files import files_of
@@ -115,6 +115,17 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config):
     draw(config, "map", "known")
     shown = pd.read_csv("results/simulated/figures/map_known.csv")
     assert len(shown) == 2 * 3 * (8 + 2)
+
+
+def test_layers_that_have_scored_other_texts_are_refused(config):
+    put_scores(config)
+    _, other, _, _ = score_files(config, "known")
+    file = Store(config).path(other)
+    rows = read_table(file, SCORES)
+    rows.loc[rows["question_id"] == "q3", "tokens"] = 12
+    write(other, rows.to_numpy().tolist(), SCORES)
+    with pytest.raises(TableError, match=r"L02\.parquet scores other texts than .*L00\.parquet"):
+        write_tables(config, "known")
 
 
 def test_without_an_effect_nothing_is_shown_and_the_verdict_says_so(config):

@@ -307,8 +307,9 @@ def _level(value: Any) -> Any:
         return int(value)
     if not isinstance(value, str):
         return value
-    text = value.strip().removesuffix(".0")
-    return int(text) if text.isdecimal() else text or None
+    text = value.strip()
+    number = text.removesuffix(".0")
+    return int(number) if number.isdecimal() else text or None
 
 
 def _short(value: Any) -> str:

@@ -42,7 +42,7 @@ class Reports:
 
 
 def derived_seed(seed: int, number: int) -> int:
-    """Return a seed of its own for each number of a step, an epoch or a round."""
+    """Return a seed for a step, an epoch or a round, by its number."""
     return seed * 1_000_003 + number
 
 

@@ -358,8 +358,8 @@ def _check_names(values: Any, origin: str, where: str = "") -> None:
     for name, value in values.items():
         if not isinstance(name, str):
             raise ConfigError(
-                f"{origin}: {where or 'config'}: YAML reads a name there as {name!r}; write it in "
-                f"quotes"
+                f"{origin}: {where or 'at the top'}: YAML reads a name there as {name!r}; write "
+                f"it in quotes"
             )
         _check_names(value, origin, f"{where}.{name}" if where else name)
 

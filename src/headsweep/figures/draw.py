@@ -162,6 +162,8 @@ def draw_exhibit(
 def _warnings_logged() -> Iterator[None]:
     """Log each warning once, as of a letter that no font has; the terminal is for progress."""
     with warnings.catch_warnings(record=True) as caught:
-        yield
-    for message in dict.fromkeys(str(warning.message) for warning in caught):
-        _LOG.info("%s", message)
+        try:
+            yield
+        finally:
+            for message in dict.fromkeys(str(warning.message) for warning in caught):
+                _LOG.info("%s", message)

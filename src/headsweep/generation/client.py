@@ -225,8 +225,8 @@ def stop() -> int:
         )
     if left := sockets.names():  # not those of `names` that have just been stopped
         raise EngineError(
-            f"engines that still begin, and do not listen yet: {len(left)}; wait until `headsweep "
-            f"engine status` shows them, and give `headsweep engine stop` again"
+            f"engines that do not listen yet: {len(left)}; wait until `headsweep engine status` "
+            f"shows them, and give `headsweep engine stop` again"
         )
     return len(stopped)
 

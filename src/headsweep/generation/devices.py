@@ -91,7 +91,7 @@ def held(device: Device, waits: Callable[[str], object]) -> Iterator[None]:
     GPUs in the same order, so that nobody has what somebody else waits for. A process may hold a
     GPU several times; it is free after the last.
     """
-    locks = _locks(LOCKS) if device.gpus else None
+    locks = _locks() if device.gpus else None
     if locks is None:
         yield
         return
@@ -119,14 +119,19 @@ def give_back_memory() -> None:
     torch.cuda.empty_cache()
 
 
-@cache
-def _locks(path: Path) -> Locks | None:
+def _locks() -> Locks | None:
     """Return the locks of this host's GPUs; None if another user has spoilt their file."""
     try:
-        return Locks(path, shared=True)
+        return _opened(LOCKS)
     except EngineError as error:
         _LOG.warning("%s; two models may be loaded onto one GPU", error)
         return None
+
+
+@cache
+def _opened(path: Path) -> Locks:
+    """Open a file of locks; a process opens each once, see `Locks`."""
+    return Locks(path, shared=True)
 
 
 def _visible_gpus() -> list[str]:

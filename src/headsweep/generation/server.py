@@ -83,7 +83,6 @@ class Server:
         self._idle = idle
         self._jobs: set[_Job] = set()
         self._runs = {run}  # whose jobs have asked, and that have not ended
-        self._works: dict[tuple[str, ...], Work] = {}
         self._schedules: dict[tuple[str, ...], Schedule] = {}
         self._locks = Locks(Path(paths.STORE_LOCKS))
         self._unsynced: set[Path] = set()
@@ -145,7 +144,7 @@ class Server:
     def close(self, cause: str) -> None:
         """Tell all jobs, those at the door too, why there is no answer, if any; end the workers."""
         if cause:
-            if not (self._works or self._jobs):  # its first job has not called yet
+            if not (self._schedules or self._jobs):  # its first job has not called yet
                 select.select([self._listener], [], [], _SECONDS_TO_BE_CALLED)
             self._listener.shutdown(socket.SHUT_RDWR)  # who comes later is refused, not unheard
             with contextlib.suppress(OSError):  # nobody is left
@@ -227,17 +226,8 @@ class Server:
         self._drop_plans_of_others(config)
         variant = Variant.parse(message["variant"])
         keys = (model, decoding, questions)
-        if keys not in self._works:
-            store = Store(config)
-            work = Work(
-                config,
-                model=store.name("model", model),
-                decoding=store.name("decoding", decoding),
-                questions=store.name("questions", questions),
-            )
-            work.check_prompts()
-            self._works[keys] = work
-        work = self._works[keys]
+        planned = (each.work for batch, each in self._schedules.items() if batch[:-1] == keys)
+        work = next(planned, None) or _checked_work(config, model, decoding, questions)
         part = planned_part(work, variant)
         if (batch := (*keys, part)) not in self._schedules:
             ahead = [other for other in work.lacking if planned_part(work, other) == part]
@@ -251,13 +241,16 @@ class Server:
             self._tell_progress(job)
 
     def _drop_plans_of_others(self, config: Config) -> None:
-        """Forget the plans of other configs that no job waits for: their run may be dead."""
-        waited = {job.schedule for job in self._jobs}
+        """Forget the plans of other configs that nobody waits for or works on.
+
+        Their run may be dead.
+        """
+        needed = {job.schedule for job in self._jobs}
+        needed |= {worker.schedule for worker in self._workers if not worker.ready}
         for batch, schedule in list(self._schedules.items()):
-            if schedule not in waited and schedule.work.config != config:
+            if schedule not in needed and schedule.work.config != config:
                 schedule.forget()
                 del self._schedules[batch]
-        self._works = {batch[:-1]: schedule.work for batch, schedule in self._schedules.items()}
 
     def _end_run(self, job: _Job, run: str) -> None:
         """Leave if no run is left that asks; say so if one is."""
@@ -370,6 +363,19 @@ class Server:
         for path in self._unsynced:
             journal.sync(path)
         self._unsynced.clear()
+
+
+def _checked_work(config: Config, model: str, decoding: str, questions: str) -> Work:
+    """Return a batch by its keys, whose questions the model can read."""
+    store = Store(config)
+    work = Work(
+        config,
+        model=store.name("model", model),
+        decoding=store.name("decoding", decoding),
+        questions=store.name("questions", questions),
+    )
+    work.check_prompts()
+    return work
 
 
 def main() -> None:

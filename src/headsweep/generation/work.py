@@ -1,6 +1,7 @@
 """The answers of one model to one question set under one decoding: which are wanted, kept, missing.
 
-This module imports neither torch nor pandas: a job whose answers are all there needs neither.
+This module imports neither torch nor pandas: a job whose answers are all there needs neither. But
+where some were taken over from another draw, the base model's job loads a tokenizer.
 """
 
 import contextlib
@@ -155,6 +156,10 @@ class Work:
         if reusable:
             journal.append(self.journal(variant), reusable)
 
+    def journaled(self, variant: Variant) -> set[Key]:
+        """Return what a variant's journal answers."""
+        return set(self._journaled(variant).answers)
+
     def answered_elsewhere(self, variant: Variant) -> set[Key]:
         """Return what tables of other draws from the same split answer."""
         return {
@@ -252,11 +257,11 @@ class Work:
         if len(known) < len(rows):
             if not variant.is_base:
                 return None
-            from headsweep.generation.prompts import prompt_lengths  # imports transformers
-
             try:
                 decoding = self.config.decodings[self.decoding]
                 folder = self._model_folder
+                from headsweep.generation.prompts import prompt_lengths  # imports transformers
+
                 known = prompt_lengths(folder, self.texts, decoding, self._grader_name)
             except HeadsweepError as error:
                 _LOG.info("the length of prompts is unknown: %s", error)

@@ -3,7 +3,6 @@
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -77,7 +76,7 @@ def _score_layer(
     for number, new in enumerate(_by_text(loaded, missing, variants)):
         if number == 0:
             checks.append(check_scores(loaded, new))
-        journal.append(scored, map(_record, new))
+        journal.append(scored, _records(new))
         kept[new[0].text] = new
     seconds = watch.seconds
     facts: dict[str, Any] = {
@@ -104,25 +103,29 @@ def _table(scores: Iterable[Score]) -> pd.DataFrame:
     """Return scores as `tables.SCORES`."""
     return pd.DataFrame(
         {
-            "question_id": score.text.question_id,
-            "kind": score.text.kind,
-            "variant": str(score.variant),
-            "log_probability": score.log_probability,
-            "tokens": len(score.text.tokens),
-            "kept": score.kept,
+            "question_id": one.text.question_id,
+            "kind": one.text.kind,
+            "variant": str(one.variant),
+            "log_probability": one.log_probability,
+            "tokens": len(one.text.tokens),
+            "kept": one.kept,
         }
-        for score in scores
+        for one in scores
     )
 
 
-def _record(score: Score) -> dict[str, Any]:
-    """Return a score as a journal keeps it."""
-    return {
-        "text": _digest(score.text),
-        "variant": str(score.variant),
-        "log_probability": score.log_probability,
-        "kept": score.kept,
-    }
+def _records(scores: Sequence[Score]) -> list[dict[str, Any]]:
+    """Return the scores of one text as a journal keeps them."""
+    text = _key(scores[0].text)
+    return [
+        {
+            "text": text,
+            "variant": str(one.variant),
+            "log_probability": one.log_probability,
+            "kept": one.kept,
+        }
+        for one in scores
+    ]
 
 
 def _journaled(
@@ -134,9 +137,12 @@ def _journaled(
         (record.get("text"), record["variant"]): record
         for record in journal.read(file)
     }
-    whole = {}
+    whole: dict[Text, list[Score]] = {}
+    if not records:
+        return whole
     for text in texts:
-        found = [records.get((_digest(text), str(variant))) for variant in variants]
+        key = _key(text)
+        found = [records.get((key, str(variant))) for variant in variants]
         if all(found):
             whole[text] = [
                 Score(text, variant, record["log_probability"], record["kept"])
@@ -146,9 +152,10 @@ def _journaled(
     return whole
 
 
-def _digest(text: Text) -> str:
-    """Return 8 hex digits that tell a text from other texts of a map."""
-    return digest(asdict(text))
+def _key(text: Text) -> str:
+    """Return what tells a text from all other texts, also from one that took its place."""
+    tokens = digest([text.prompt, text.tokens])
+    return f"{text.question_id}/{text.kind}/{tokens}"
 
 
 def bound(dtype: str, tokens: int) -> float:

@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pandas as pd
 
 from headsweep import paths
 from headsweep.config import Config
-from headsweep.errors import RESULT
+from headsweep.errors import RESULT, TableError
 from headsweep.maps.foretold import foretold
 from headsweep.maps.outcomes import heads_table, layers_table
 from headsweep.planning.chosen_heads import BASIS, basis
@@ -28,12 +29,12 @@ def write_tables(config: Config, name: str) -> None:
     """Write the tables of a map: ``heads``, ``layers`` and ``foretold``.
 
     Raises:
-        TableError: scores are missing or damaged.
+        TableError: scores are missing or damaged, or layers have scored different texts.
     """
     stopwatch = Stopwatch()
     store = Store(config)
     *files, gradients = score_files(config, name)
-    scores = pd.concat([read_table(Path(file), SCORES) for file in files], ignore_index=True)
+    scores = pd.concat(_read_layers(files), ignore_index=True)
     estimates = read_table(Path(gradients), GRADIENTS)
     heads = heads_table(scores, estimates, config.seed)
     measured = head_batches_elsewhere(config, name)
@@ -59,3 +60,17 @@ def write_tables(config: Config, name: str) -> None:
     shown = heads[heads["adjusted"] < SIGNIFICANCE].groupby("outcome")["variant"].count()
     told = ", ".join(f"{outcome} {count}" for outcome, count in shown.items())
     _LOG.log(RESULT, "%s: heads shown to matter: %s", name, told or "none")
+
+
+def _read_layers(files: Sequence[str]) -> list[pd.DataFrame]:
+    """Return the scores of each layer; all must be of the same texts.
+
+    Raises:
+        TableError: see `write_tables`.
+    """
+    layers = [read_table(Path(file), SCORES) for file in files]
+    texts = [set(layer[["question_id", "kind", "tokens"]].itertuples(False)) for layer in layers]
+    for file, texts_of_layer in zip(files, texts, strict=True):
+        if texts_of_layer != texts[0]:
+            raise TableError(f"{file} scores other texts than {files[0]}; remove it, and run again")
+    return layers

@@ -78,8 +78,8 @@ class GradedAnswers:
     def prompt_tokens(self, decoding: str, questions: str) -> float:
         """Return the mean length of a question's prompt in tokens; NaN if unknown.
 
-        The base model's record says it, unless its answers were all taken over from another draw
-        where the model was not at hand; then another variant's may.
+        The base model's record says it, unless some of its answers were taken over from another
+        draw where the model was not at hand; then another variant's may.
         """
         base = self._path(tables.ANSWERS, decoding, questions, variant=BASE)
         record = read_record(base)

@@ -1,7 +1,7 @@
 """Reads what `lm_eval --log_samples` wrote: `samples_TASK_TIME.jsonl` beside `results_TIME.json`.
 
 The format is that of EleutherAI's lm-evaluation-harness 0.4, which names its version in the file of
-results; another is refused. Releases up to 0.4.5 do not log which filter and metrics a row is of.
+results; another is refused, and so are rows that do not say which filter and metrics they are of.
 """
 
 import json
@@ -34,7 +34,7 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
         folder: that of ``--output_path``, or the model's in it.
         metric: which of its metrics says what is right, needed where there are several; or
             `ANSWERS`. Several, with commas between them: of each task the first that it has.
-        filtered: which of its filters, likewise; of no matter to `ANSWERS`.
+        filtered: which of its filters, in the same way; of no matter to `ANSWERS`.
 
     Returns:
         Columns question_id, gold, correct; of `ANSWERS` question_id, sample, answer, gold.
@@ -153,8 +153,8 @@ def _chosen(file: Path, what: str, wanted: str | None, there: Any) -> str:
     """Return the first that is there of the metrics or filters asked for, or the only one."""
     names = list(map(str, there))
     for name in wanted.split(",") if wanted else []:
-        if name in names:
-            return name
+        if name.strip() in names:
+            return name.strip()
     if wanted is None and len(names) == 1:
         return names[0]
     problem = (

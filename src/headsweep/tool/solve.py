@@ -7,11 +7,11 @@ verifier of the user's chooses.
 
 import importlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from headsweep import paths
 from headsweep.config import Decoding
@@ -211,7 +211,9 @@ class Solver:
 def _scores(verifier: Verifier, question: str, texts: list[str]) -> list[float]:
     """Return a verifier's scores of texts, or refuse what it returns or raises."""
     try:
-        returned = verifier(question, texts)
+        returned: Any = verifier(question, texts)
+        if isinstance(returned, Iterable):  # a generator may fail as late as here
+            returned = list(returned)
     except Exception as error:
         raise ConfigError(
             f"verifier {verifier!r} failed for {len(texts)} texts ({cause_of(error, 200)}); it has "
@@ -219,7 +221,7 @@ def _scores(verifier: Verifier, question: str, texts: list[str]) -> list[float]:
         ) from error
     try:
         scores = [float(score) for score in returned]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         scores = []
     if len(scores) != len(texts) or any(map(math.isnan, scores)):
         raise ConfigError(

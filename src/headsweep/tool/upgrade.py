@@ -37,7 +37,7 @@ _FORMER, _NAME = "headroom", "headsweep"
 _CHECKSUM = b"headroom.crc32"
 _NOISE = re.compile(r"L\d+N\d+\.")
 _KEY = re.compile(r"-[0-9a-f]{8}(?=[./]|$)")
-_SINCE_VERSION_2 = ("scores", "texts")  # folders of the store
+_SINCE_VERSION_2 = {"scores", "texts"}  # folders of the store, and of its journal
 _RECORD = ".run.json"
 _DESCRIPTIONS = ("model.json", "pruned_heads.json", "README.md")
 
@@ -119,7 +119,7 @@ class _Names:
 
     def are_unknown(self, file: Path) -> bool:
         """Tell whether a path has a key that is neither an old nor a new one of a known config."""
-        if file.relative_to(STORE).parts[0] in _SINCE_VERSION_2:
+        if not _SINCE_VERSION_2.isdisjoint(file.relative_to(STORE).parts):
             return False
         text = file.relative_to(STORE).as_posix()
         for new in self._new.values():

@@ -18,6 +18,7 @@ from snakemake.exceptions import WorkflowError
 
 from headsweep import paths
 from headsweep.athena.problems import check_generated
+from headsweep.benchmarks.sources import draw, read_source
 from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
@@ -203,13 +204,11 @@ def held(rules: Rules) -> str:
             if path(ANSWERS, variant=variant, **batch.names).exists():
                 stored += answers
                 continue
-            held_elsewhere = work.answered_elsewhere(variant)
-            if held_elsewhere:
-                answered = work.so_far(variant).select(["question_id", "sample"]).to_pylist()
-                journaled = {(row["question_id"], row["sample"]) for row in answered}
+            if elsewhere := work.answered_elsewhere(variant):
                 if ids is None:
                     ids = _question_ids(rules, batch.questions)
-                stored += sum(question in ids for question, _ in held_elsewhere | journaled)
+                answered = elsewhere | work.journaled(variant)
+                stored += sum(question in ids for question, _ in answered)
                 continue
             records = 0
             for file in journal_files(path(paths.JOURNAL, variant=variant, **batch.names)):
@@ -232,8 +231,6 @@ def _question_ids(rules: Rules, questions: str) -> set[str]:
 
     None are known before its split is there, nor if it is drawn by embeddings.
     """
-    from headsweep.benchmarks.sources import draw, read_source  # import pandas
-
     section = rules.config.questions[questions]
     try:
         drawn = rules.store.path(QUESTIONS, questions=questions)
