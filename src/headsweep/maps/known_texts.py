@@ -1,8 +1,8 @@
 """The texts of a map: a right and a wrong sample of each question, and its reference solution.
 
-They are chosen once, so that all layers of a map score the same.
-Right and wrong texts are both samples of one decoding, drawn alike. They are never the greedy
-answer: each of its tokens is the base model's first choice, so any change makes it less likely.
+They are chosen once, so that all layers of a map score the same. Right and wrong texts are both
+samples of one decoding, drawn alike. They are never the greedy answer: each of its tokens is the
+base model's first choice, so any change makes it less likely.
 """
 
 import logging
