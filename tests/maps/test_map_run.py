@@ -87,9 +87,12 @@ def audited(config):
     simulation.jobs.write_audit(config, simulation.PUBLISHED)
 
 
-def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config):
+def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, caplog):
     put_scores(config)
-    write_tables(config, "known")
+    with caplog.at_level(logging.INFO):
+        write_tables(config, "known")
+    shown = "likelihood lower without 4 and higher without 1; preference higher without 1"
+    assert f"known: heads shown to matter: {shown}" in caplog.text
     audited(config)
     verdict = of_map(config)
     assert (verdict.mark, verdict.section) == ("▲", "heads")
@@ -97,6 +100,10 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config):
     heads = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
     best = heads[heads["outcome"] == "preference"].set_index("variant").loc[HELPS]
     assert f"{best['change']:+.2f} (" in str(verdict.effect) and "of 24:" in str(verdict.effect)
+    likelihood = heads[(heads["outcome"] == "likelihood") & (heads["adjusted"] < 0.05)]
+    matter = likelihood[likelihood["change"] < 0]["variant"]
+    assert f"; {len(matter)} matter." in str(verdict.effect)
+    assert HELPS in set(likelihood["variant"]) - set(matter), "its loss makes right texts likelier"
     section = Section("heads", "Which heads matter?")
     mapped(config, section)
     svg = str(section.blocks[0].svg)

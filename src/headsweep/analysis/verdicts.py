@@ -130,13 +130,14 @@ def _map(config: Config) -> Iterator[ReportVerdict]:
             continue
         helps = changes.query(f"adjusted < {SIGNIFICANCE} and change > 0")
         best = _largest(helps or changes)
-        matter = pruned.query(f"outcome == '{outcomes.LIKELIHOOD}' and adjusted < {SIGNIFICANCE}")
+        likelihood = pruned.where(outcome=outcomes.LIKELIHOOD)
+        matter = likelihood.query(f"adjusted < {SIGNIFICANCE} and change < 0")
         unit = "nats" if preference else "nats a token"
         is_best = best.value("change") == _largest(changes).value("change")
         of_which = "Best of {heads}" if is_best else "Best shown, of {heads}"
         asked = plural("question", best.value("n"))
         said = f"{of_which}: {{change}} {unit}, {{questions}} {asked}"
-        said += "; {matter} matter." if pruned.where(outcome=outcomes.LIKELIHOOD) else "."
+        said += "; {matter} matter." if likelihood else "."
         if len(config.maps) > 1:
             said = "{subject}. " + said
         sentence = best.say(

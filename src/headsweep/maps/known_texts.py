@@ -2,7 +2,7 @@
 
 They are chosen once, so that all layers of a map score the same. Right and wrong texts are both
 samples of one decoding, drawn alike. They are never the greedy answer: each of its tokens is the
-base model's first choice, so any change makes it less likely.
+base model's first choice, so hardly any change makes it likelier.
 """
 
 import logging

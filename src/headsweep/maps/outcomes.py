@@ -1,8 +1,8 @@
 """The two outcomes of a map, paired over questions, with tests over all of its heads.
 
 **Likelihood**: by how much the log-probability of right samples, or of reference solutions, changes
-without a head, in nats a token. Texts that the model drew itself become less likely under any
-change: for them it says how much a head matters, not whether its loss helps.
+without a head, in nats a token. Texts that the model drew itself become less likely under
+nearly any change: for them it says how much a head matters, not whether its loss helps.
 
 **Preference**: the change of a right sample minus that of a wrong one of the same question, in
 nats. Both were drawn alike, so what any change does to both cancels.

@@ -57,9 +57,23 @@ def write_tables(config: Config, name: str) -> None:
     facts = {"map": config.maps[name].model_dump(mode="json"), "seed": config.seed}
     facts[BASIS] = basis(config, "maps", name)
     write_record(made[-1], stopwatch, facts, together=made)
-    shown = heads[heads["adjusted"] < SIGNIFICANCE].groupby("outcome")["variant"].count()
-    told = ", ".join(f"{outcome} {count}" for outcome, count in shown.items())
-    _LOG.log(RESULT, "%s: heads shown to matter: %s", name, told or "none")
+    _LOG.log(RESULT, "%s: heads shown to matter: %s", name, _shown(heads))
+
+
+def _shown(heads: pd.DataFrame) -> str:
+    """Say without how many heads each outcome of a map is shown to be lower, and higher."""
+    shown = heads[heads["adjusted"] < SIGNIFICANCE]
+    parts = []
+    for outcome, of_outcome in shown.groupby("outcome"):
+        lower = (of_outcome["change"] < 0).sum()
+        higher = (of_outcome["change"] > 0).sum()
+        directions = []
+        if lower:
+            directions.append(f"lower without {lower}")
+        if higher:
+            directions.append(f"higher without {higher}")
+        parts.append(f"{outcome} {' and '.join(directions)}")
+    return "; ".join(parts) or "none"
 
 
 def _read_layers(files: Sequence[str]) -> list[pd.DataFrame]:

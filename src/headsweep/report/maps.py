@@ -16,7 +16,7 @@ from headsweep.text import nats
 
 _TITLES = {
     PREFERENCE: "Preference: right minus wrong samples, nats",
-    LIKELIHOOD: "Likelihood of right samples, nats a token; any change lowers it",
+    LIKELIHOOD: "Likelihood of right samples, nats a token; nearly any change lowers it",
     SOLUTIONS: "Likelihood of reference solutions, nats a token",
 }
 

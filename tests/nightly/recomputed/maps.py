@@ -25,8 +25,9 @@ def facts(run, name):
     mean, error = preference[best].mean(), preference[best].sem()
     widths = [np.quantile(_largest(preference, seed), 1 - LEVEL) for seed in range(_AGAIN)]
     half, luck = np.mean(widths) * error, 3 * np.std(widths, ddof=1) * error
-    adjusted = [_adjusted(likelihood, seed) < LEVEL for seed in range(_AGAIN)]
-    counts = [int(each.sum()) for each in adjusted]
+    lower = likelihood.mean() < 0
+    shown = [_adjusted(likelihood, seed) < LEVEL for seed in range(_AGAIN)]
+    counts = [int((of_seed & lower).sum()) for of_seed in shown]
     found = {
         "heads": Fact(len(heads)),
         "best": Fact(preference.mean().iloc[column]),
