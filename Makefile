@@ -146,7 +146,8 @@ figures: $(DEVELOPED) demo
 readme: demo real
 	$(AGAIN) real MODEL=$(MATH)
 	$(AGAIN) real MODEL=$(MODEL)-families
-	$(BIN)/python tests/nightly/readme.py results/demo results/real/results/$(MATH) $(addprefix results/real/results/$(MODEL),/ -families/)
+	$(AGAIN) real MODEL=$(MODEL)-map
+	$(BIN)/python tests/nightly/readme.py results/demo results/real/results/$(MATH) $(addprefix results/real/results/$(MODEL),/ -families/ -map/)
 
 suite-3.12 suite-3.13: suite-3.%:
 	@$(PYTHON3$*) -c 'import sys; sys.exit(sys.version_info[:2] != (3, $*))' || \

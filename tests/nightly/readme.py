@@ -1,12 +1,13 @@
 """README's accounts of the demo and of the real model's runs, and the gallery's pictures.
 
 ``make readme`` writes them anew from results/demo and from what ``make real`` remade: the findings
-of a run, and its Pass@N, its families, or what is right by subject.
+of a run, and its Pass@N, its families, what is right by subject, or what a map foretells.
 """
 
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,8 @@ class Account(NamedTuple):
 
     name: str  # of the run in the comments
     folder: str  # of the gallery
-    of: str  # the sweep and selector, which have one name
+    of: str  # the sweep, and the selector, frontier or map of the same name
+    table: Callable[["Account", Path], pd.DataFrame]  # given the run's folder
     sizes: tuple[int, ...] = ()  # the columns of Pass@N
 
     def text(self, run):
@@ -42,7 +44,7 @@ class Account(NamedTuple):
         if alike.exists():
             found = [*found, likeness(pd.read_csv(alike))]
         told = "\n".join(f"- {line}" for line in found)
-        return f"{told}\n\n{self._table(run).to_markdown(floatfmt='.1f', missingval='–')}"
+        return f"{told}\n\n{self.table(self, run).to_markdown(floatfmt='.1f', missingval='–')}"
 
     def stated(self, instead=None):
         """Return what README has of it; put the account of a run in its place, if one is given."""
@@ -54,30 +56,45 @@ class Account(NamedTuple):
             README.write_text(f"{before}{begin}{self.text(instead)}\n{end}{after}")
         return stated.strip()
 
-    def _table(self, run):
-        """Return percentages of Pass@N, of families with what answers cost, or by subject."""
-        sizes = list(self.sizes)
-        if not (run / "sprint").exists() and not (run / "frontier").exists():
-            return by_subject(run, self.of)
-        if (run / "sprint").exists():
-            curves = pd.read_parquet(run / f"sprint/{self.of}/pass_at_n.parquet")
-            wide = curves.pivot(index="method", columns="n", values="pass_at_n")[sizes]
-            return 100 * wide.reindex(_METHODS).dropna().rename_axis("Pass@N, %")
-        (folder,) = (run / "frontier").iterdir()
-        families = pd.read_csv(folder / "families.csv", index_col="family")
-        curves = pd.read_csv(folder / "curves.csv").query("order == 'ordered'")
-        shares = 100 * curves.pivot(index="family", columns="n", values="pass")[sizes]
-        families[["no_answer", "accuracy"]] *= 100
-        table = families.join(shares).set_index("title").rename_axis("family")
-        return table[[*_FAMILIES, *sizes]].rename(columns=_FAMILIES)
+
+def pass_at_n(account, run):
+    """Return how many percent of the questions are solved by any of N answers, by method."""
+    curves = pd.read_parquet(run / f"sprint/{account.of}/pass_at_n.parquet")
+    wide = curves.pivot(index="method", columns="n", values="pass_at_n")[[*account.sizes]]
+    return 100 * wide.reindex(_METHODS).dropna().rename_axis("Pass@N, %")
 
 
-def by_subject(run, sweep):
+def of_families(account, run):
+    """Return what a frontier's families cost, and what percent any of N members solves."""
+    sizes = [*account.sizes]
+    folder = run / f"frontier/{account.of}"
+    families = pd.read_csv(folder / "families.csv", index_col="family")
+    curves = pd.read_csv(folder / "curves.csv").query("order == 'ordered'")
+    shares = 100 * curves.pivot(index="family", columns="n", values="pass")[sizes]
+    families[["no_answer", "accuracy"]] *= 100
+    table = families.join(shares).set_index("title").rename_axis("family")
+    return table[[*_FAMILIES, *sizes]].rename(columns=_FAMILIES)
+
+
+def foretold(account, run):
+    """Return how well a map and its first-order estimate rank the gains that a sweep measured."""
+    table = pd.read_csv(run / f"maps/{account.of}/foretold.csv")
+    (top,) = table["top"].unique()
+    table["map"] = table["outcome"] + ", " + table["estimate"]
+    table[["best_found", "best_gain"]] *= 100
+    called = {"correlation": "ρ", "low": "low", "high": "high"}
+    called |= {"best_hits": f"of the {top} best", "worst_hits": f"of the {top} worst"}
+    called |= {"by_chance": "by chance", "best_found": "gain found", "best_gain": "largest gain"}
+    return table.set_index("map")[[*called]].rename(columns=called).rename_axis("ranks gains")
+
+
+def by_subject(account, run):
     """Return how many percent are right: of the whole model, a head less, with noise, as printed.
 
     The printed ones are those of the layer in the paper's table of the model that stands beside;
     one head of another model is no measure of this one's, so a sweep of one head has none of heads.
     """
+    sweep = account.of
     z = headsweep.load(run).z(sweep).drop(columns=["question_id", "level"])
     right = 100 * z.groupby("subject").mean()
     right.loc["Overall"] = 100 * z.drop(columns="subject").mean()
@@ -100,10 +117,11 @@ def by_subject(run, sweep):
     return table.astype({"questions": int}).astype(object).where(table.notna(), None)
 
 
-MATH = Account("MATH-500 run", "qwen2.5-coder-1.5b-math500", "primary")
-DEMO = Account("demo", "", "math", (1, 2, 4, 8))
-REAL = Account("real model", "qwen2.5-coder-0.5b", "asdiv", (1, 2, 3, 4))
-FAMILIES = Account("frontier", f"{REAL.folder}-families", "asdiv", (1, 2, 4, 8))
+MATH = Account("MATH-500 run", "qwen2.5-coder-1.5b-math500", "primary", by_subject)
+DEMO = Account("demo", "", "math", pass_at_n, (1, 2, 4, 8))
+REAL = Account("real model", "qwen2.5-coder-0.5b", "asdiv", pass_at_n, (1, 2, 3, 4))
+FAMILIES = Account("frontier", f"{REAL.folder}-families", "asdiv", of_families, (1, 2, 4, 8))
+MAP = Account("map", f"{REAL.folder}-map", "asdiv", foretold)
 
 
 def pictures(of, run):
@@ -120,6 +138,6 @@ def pictures(of, run):
 
 
 if __name__ == "__main__":
-    for told, run in zip((DEMO, MATH, REAL, FAMILIES), sys.argv[1:], strict=False):
+    for told, run in zip((DEMO, MATH, REAL, FAMILIES, MAP), sys.argv[1:], strict=False):
         told.stated(instead=Path(run))
         pictures(told, Path(run))

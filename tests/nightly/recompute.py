@@ -128,7 +128,7 @@ def compare(account, facts):
     """Return how many numbers of an account were compared, and a line for each that differs.
 
     Args:
-        account: Markdown of findings, and of a table of Pass@N or of families.
+        account: Markdown of findings, and of a table of Pass@N, families, subjects or a map.
         facts: what `recomputed` returns.
     """
     said = [*stated(account)]
@@ -150,7 +150,8 @@ def recomputed(folder, of):
 
     Args:
         folder: the run's.
-        of: name of the sweep and of the selector; None for a run of families alone.
+        of: name of the sweep, and of the selector, whose table the account has; None if it has
+            that of families or of a map.
     """
     run, facts = Run(folder), published.facts()
     for frontier in run.config["frontiers"]:
@@ -188,7 +189,9 @@ def stated(account):
                 yield Stated(topic, name, value, 0.0)
     rows = [line.strip("|").split("|") for line in lines if line.startswith("|")]
     (title, *columns), _, *rows = [[cell.strip() for cell in row] for row in rows]
-    topic = {"family": "families", "right, %": "subjects"}.get(title, "Pass@N")
+    topic = {"family": "families", "right, %": "subjects", "ranks gains": "map"}.get(
+        title, "Pass@N"
+    )
     for name, *cells in rows:
         for column, cell in zip(columns, cells, strict=True):
             if cell == "–":

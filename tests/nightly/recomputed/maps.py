@@ -1,8 +1,8 @@
-"""The verdict on a map, from the log-probabilities of its texts."""
+"""The verdict on a map, and what it foretells, from the log-probabilities of its texts."""
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
+from scipy.stats import norm, rankdata, spearmanr
 
 from recomputed.chance import LEVEL
 from recomputed.run import Fact
@@ -19,11 +19,13 @@ def facts(run, name):
     by_kind = {kind: part.droplevel("kind") for kind, part in changes[heads].groupby("kind")}
     preference = (by_kind["right"] - by_kind["wrong"]).dropna()
     tokens = _scores(run, name).groupby(["question_id", "kind"])["tokens"].first()
-    likelihood = by_kind["right"].div(tokens.xs("right", level="kind"), axis=0).dropna()
+    lengths = tokens.xs("right", level="kind")
+    likelihood = by_kind["right"].div(lengths, axis=0).dropna()
     best = preference.mean().idxmax()
     column = heads.index(best)
     mean, error = preference[best].mean(), preference[best].sem()
-    widths = [np.quantile(_largest(preference, seed), 1 - LEVEL) for seed in range(_AGAIN)]
+    around = preference - preference.mean()
+    widths = [np.quantile(_largest(around, seed), 1 - LEVEL) for seed in range(_AGAIN)]
     half, luck = np.mean(widths) * error, 3 * np.std(widths, ddof=1) * error
     lower = likelihood.mean() < 0
     shown = [_adjusted(likelihood, seed) < LEVEL for seed in range(_AGAIN)]
@@ -37,7 +39,50 @@ def facts(run, name):
         "matter": Fact(counts[0], np.ptp(counts)),
         "likelihood": Fact(_ranks(run, section, likelihood.mean())),
     }
+    gains = _gains(run, section)
+    for estimate, of_texts in {"scored": changes, "first order": _estimates(run, name)}.items():
+        right, wrong = (of_texts[heads].xs(kind, level="kind") for kind in ("right", "wrong"))
+        means = {
+            "likelihood": right.div(lengths, axis=0).mean(),
+            "preference": (right - wrong).mean(),
+        }
+        for outcome, change in means.items():
+            for column, value in _foretold(change[gains.index], gains).items():
+                found[f"{outcome}, {estimate}, {column}"] = Fact(value)
     return {("map", named): fact for named, fact in found.items()}
+
+
+def _estimates(run, name):
+    """Return each text's estimated change of log-probability, without each head."""
+    (file,) = run.folder.parent.glob(f"store/scores/{name}-*/gradients.parquet")
+    estimates = pd.read_parquet(file)
+    return estimates.pivot(index=["question_id", "kind"], columns="variant", values="change")
+
+
+def _foretold(change, gains):
+    """Return how changes of the same heads rank their gains, by the table's column."""
+    top = -(-len(gains) // 4)
+    rho = spearmanr(change, gains).statistic
+    error = np.sqrt((1 + rho**2 / 2) / (len(gains) - 3))
+    low, high = np.tanh(np.arctanh(rho) + norm.ppf([0.025, 0.975]) * error)
+    best = _places(change, top)
+    return {
+        "ρ": rho,
+        "low": low,
+        "high": high,
+        f"of the {top} best": best @ _places(gains, top),
+        f"of the {top} worst": _places(-change, top) @ _places(-gains, top),
+        "by chance": top**2 / len(gains),
+        "gain found": 100 * gains[best > 0].max(),
+        "largest gain": 100 * gains.max(),
+    }
+
+
+def _places(values, top):
+    """Return with which share each value is among the largest, over all orders of equal values."""
+    above = len(values) - rankdata(values, "max")
+    tied = np.array([(values == own).sum() for own in values])
+    return np.clip((top - above) / tied, 0, 1)
 
 
 def _scores(run, name):
@@ -79,14 +124,16 @@ def _adjusted(changes, seed):
 
 
 def _ranks(run, section, change):
-    """Return the rank correlation with gains on the first test questions that a sweep asked."""
-    sweeps = [
+    """Return the rank correlation with gains on the first other questions that a sweep asked."""
+    gains = _gains(run, section)
+    return spearmanr(change[gains.index], gains).statistic
+
+
+def _gains(run, section):
+    """Return the gains of heads on the first other questions that a sweep asked of the model."""
+    sweeps = (
         sweep for sweep in run.config["sweeps"].values() if sweep["model"] == section["model"]
-    ]
-    tested = next(
-        sweep for sweep in sweeps if run.config["questions"][sweep["questions"]]["split"] == "test"
     )
+    tested = next(sweep for sweep in sweeps if sweep["questions"] != section["questions"])
     z = run.matrix(tested["model"], tested["decoding"], tested["questions"])
-    heads = run.pool(tested)
-    gains = z[heads].mean() - z["base"].mean()
-    return spearmanr(change[heads], gains).statistic
+    return z[run.pool(tested)].mean() - z["base"].mean()
