@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from gguf import GGUFReader
+from gguf import GGUFReader, Keys
 from gguf_forward import logits, read
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -77,6 +77,7 @@ def save_bpe(folder, split="gpt-2"):
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
+        unk_token="<|im_start|>",
         chat_template="{{ messages }}",
     ).save_pretrained(folder)
 
@@ -155,6 +156,7 @@ def test_the_tokenizer_goes_along(split, tmp_path):
     assert own["tokens"][5:298] == tokenizer.convert_ids_to_tokens(range(5, 298))
     assert own["token_type"] == [3] * 3 + [1] * 295 + [4, 5]
     assert (own["eos_token_id"], own["padding_token_id"], own["add_bos_token"]) == (2, 0, False)
+    assert fields[Keys.Tokenizer.UNK_ID] == 1
     assert own["pre"] == split
     stored = json.loads((folder / "tokenizer.json").read_text())["model"]["merges"]
     assert own["merges"] == [" ".join(pair) for pair in stored]

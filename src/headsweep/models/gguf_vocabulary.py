@@ -65,9 +65,13 @@ def vocabulary(
         "merges": [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]],
         "add_bos_token": tokenizer("a").input_ids[:1] == [tokenizer.bos_token_id],
     }
-    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "unk")}
-    ids["padding"] = tokenizer.pad_token_id
-    entries |= {f"{name}_token_id": number for name, number in ids.items() if number is not None}
+    special_tokens = {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "unknown_token_id": tokenizer.unk_token_id,
+        "padding_token_id": tokenizer.pad_token_id,
+    }
+    entries |= {name: number for name, number in special_tokens.items() if number is not None}
     metadata = {f"{_PREFIX}ggml.{name}": value for name, value in entries.items()}
     if tokenizer.chat_template is not None:
         metadata[f"{_PREFIX}chat_template"] = tokenizer.chat_template
