@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 from headsweep.errors import ModelError, cause_of
 from headsweep.models.embedder import MODULES, check_embedder
-from headsweep.models.geometry import most_tokens
+from headsweep.models.geometry import readable_tokens
 from headsweep.models.load import check_device, load_weights
 from headsweep.models.source import download, local_folder
 
@@ -62,7 +62,7 @@ class MeanOfTokens:
         self.tokenizer = tokenizer
         self._model = model.get_encoder() if model.config.is_encoder_decoder else model
         self._accepted = set(inspect.signature(self._model.forward).parameters)
-        if limit := most_tokens(model.config):
+        if limit := readable_tokens(model):
             tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
         tokenizer.padding_side = "right"  # absolute positions do not depend on the batch
         if tokenizer.pad_token is None:  # any token will do: padding is masked out

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -212,6 +213,10 @@ def test_the_heads_that_layers_kept_are_counted(damaged, tmp_path):
     model = Model.model_construct(layers=7, heads=8, kv_heads=8)
     with pytest.raises(ModelError, match=r"layer_heads: None is stated, but .* says \[8, 3, 8"):
         check_geometry(tmp_path, model)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "any", **SIZES}))
+    uneven = model.model_copy(update={"layer_heads": (8, 3, 8, 8, 1, 8, 8)})
+    with pytest.raises(ModelError, match=r"by .* all layers have 8 heads; remove layer_heads$"):
+        check_geometry(tmp_path, uneven)
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": "any", **SIZES, "kept_heads": damaged})
     )
@@ -314,6 +319,17 @@ def test_encoders_of_the_hub_become_solvers(tmp_path, kind):
         last = int(example.input_ids[example.goal])
         assert solver.tokenizer.convert_ids_to_tokens(last) == "?"
     assert len(solver.answers(examples[:5])) == 5
+
+
+@pytest.mark.parametrize(("kind", "most"), [("Bert", 20), ("Roberta", 18)])
+def test_an_encoder_reads_as_many_tokens_as_its_positions_allow(tmp_path, kind, most):
+    encoder(kind, tmp_path, max_position_embeddings=20, pad_token_id=1)
+    edit_json(tmp_path / "tokenizer_config.json", model_max_length=int(1e30))  # no limit
+    model, tokenizer = load_encoder(str(tmp_path))
+    assert tokenizer.model_max_length == most
+    for tokens, readable in ((most, True), (most + 1, False)):
+        with nullcontext() if readable else pytest.raises((IndexError, RuntimeError)):
+            model(input_ids=torch.full((1, tokens), 5))
 
 
 @pytest.mark.parametrize(

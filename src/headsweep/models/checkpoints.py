@@ -247,7 +247,8 @@ def read_pretrained(
     finally:
         logging.set_verbosity(level)
     model.__class__ = smaller.__base__
-    for name, stored, wanted in sorted(info["mismatched_keys"]):
+    if info["mismatched_keys"]:
+        name, stored, wanted = min(info["mismatched_keys"])
         raise ModelError(
             f"{folder}: {name} has shape {tuple(stored)}, not {tuple(wanted)}, as kept_heads in "
             f"config.json requires; fetch the model again"
@@ -304,7 +305,8 @@ def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> Pretraine
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     try:
         with torch.device("meta"):
-            built = {n: t.shape for n, t in type(model)(config).state_dict().items()}
+            fresh = type(model)(config)
+        built = {name: tensor.shape for name, tensor in fresh.state_dict().items()}
     except (ValueError, RuntimeError, AssertionError):  # the heads do not divide the width
         built = {}
     if built != shapes:

@@ -206,6 +206,22 @@ def most_tokens(config: PretrainedConfig) -> int | None:
     return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
 
 
+def readable_tokens(model: PreTrainedModel) -> int | None:
+    """Return how many tokens a loaded model reads at most; None if its config states no limit.
+
+    Some encoders, such as RoBERTa, count positions from behind that of padding, so that they read
+    fewer tokens than they have positions.
+    """
+    positions = most_tokens(model.config)
+    words = model.get_input_embeddings()
+    for module in model.modules():
+        if not isinstance(module, nn.Embedding) or module is words:
+            continue
+        if module.num_embeddings == positions and module.padding_idx is not None:
+            return positions - module.padding_idx - 1
+    return positions
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode inside a ``with`` block."""

@@ -22,7 +22,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from headsweep.errors import ModelError, cause_of, quoted
 from headsweep.models.checkpoints import read_pretrained
-from headsweep.models.geometry import find_heads, most_tokens
+from headsweep.models.geometry import find_heads, readable_tokens
 from headsweep.models.guard import read_config
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.source import fetch_model
@@ -270,6 +270,6 @@ def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
             f"the tokenizer of {source} has {len(tokenizer)} entries, but the model's embeddings "
             f"have {rows} rows; they do not belong together"
         )
-    if limit := most_tokens(model.config):
+    if limit := readable_tokens(model):
         tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
     return model, tokenizer

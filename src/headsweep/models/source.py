@@ -222,6 +222,11 @@ def check_geometry(folder: Path, model: Model) -> None:
         stated = getattr(model, name)
         actual = geometry.get(name)
         if stated != actual:
+            if actual is None:  # only a model whose layers differ has `layer_heads`
+                raise ModelError(
+                    f"{name}: {quoted(stated)} is stated, but by {where} all layers have "
+                    f"{geometry['heads']} heads; remove {name}"
+                )
             told = str(list(actual) if isinstance(actual, tuple) else actual)
             raise ModelError(
                 f"{name}: {quoted(stated)} is stated, but {where} says {told}; write {name}: {told}"
