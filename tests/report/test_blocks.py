@@ -11,11 +11,13 @@ import pytest
 import simulation
 from headsweep import paths
 from headsweep.analysis.facts import Cell, Source
+from headsweep.config import parse
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
 from headsweep.report.blocks import Section, _smaller, fill, marks
 from headsweep.report.declarations import Marks
 from headsweep.report.head_grid import placed
+from headsweep.report.page import _versions
 from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.sections import look_alikes, sampling
 from headsweep.report.svg import Scale, strip
@@ -157,3 +159,15 @@ def test_the_page_says_how_many_questions_look_alike_or_that_it_is_unknown(confi
         assert words in str(section.lead[0])
         assert "nan" not in str(section.lead[0])
         assert [str(of) for _, of in look_alikes(config)] == [share]
+
+
+def test_a_model_and_questions_of_one_name_both_have_their_revision():
+    values = simulation.demo().model_dump(mode="json")
+    parts = ("sweeps", "selectors", "frontiers", "comparisons", "compressions", "maps")
+    parts += ("embedders", "problems")
+    model = {**next(iter(values["models"].values())), "source": "some/model", "revision": "a" * 40}
+    questions = {"benchmark": "math500", "n": 5, "split": "test", "revision": "b" * 40}
+    values |= {part: {} for part in parts}
+    values |= {"models": {"same": model}, "questions": {"same": questions}}
+    versions = _versions(parse(values))
+    assert (versions["same"], versions["questions.same"]) == ("a" * 40, "b" * 40)

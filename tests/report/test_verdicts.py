@@ -29,6 +29,7 @@ from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.sections import first_figure, luck
 from headsweep.report.svg import Scale
 from headsweep.safe_files import write_csv, write_table
+from headsweep.sprint.methods import is_sampling
 from headsweep.statistics.power import questions_for, smallest_difference, smallest_gain
 from headsweep.tables import ACCURACY, CURVES, GRADED
 
@@ -283,6 +284,24 @@ def test_heads_at_random_are_compared_at_the_largest_number_of_answers_that_they
     assert (leads["random heads"], leads["greedy cover"]) == ("+3.5", "−1.0")
 
 
+def test_the_first_figure_has_room_for_every_curve_and_bands_of_sprint_and_its_rival(config):
+    file = Store(config).path(CURVES, selector="one")
+    curves = Source.read(config, CURVES, selector="one").rows
+    beyond = curves["pass_at_n"].where(curves["method"] != "greedy cover", 0.02 + curves["n"] / 500)
+    write_table(file, curves.assign(pass_at_n=beyond), CURVES, {"test_questions": 200})
+    rewrite_checksums(file)
+    for chart in first_figure(config, "one").values():
+        heights = [float(y) for y in re.findall(r'class="dot s2" cx="\S+" cy="([\d.]+)"', chart)]
+        assert len(heights) == 16 and len({*heights}) == 16 and max(heights) < 300
+        assert re.findall(r'class="(band s\d)"', chart) == ["band s0", "band s1"]
+    unsampled = curves[~curves["method"].map(is_sampling)].reset_index(drop=True)
+    write_table(file, unsampled, CURVES, {"test_questions": 200})
+    rewrite_checksums(file)
+    assert rival(config, "one").method == ""
+    for chart in first_figure(config, "one").values():
+        assert re.findall(r'class="(band s\d)"', chart) == ["band s0"]
+
+
 def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     heads = Source.read(config, paths.CONTROLS, sweep="demo", table="heads").rows
     pruned = heads[heads["variant"] != "base"]
@@ -525,6 +544,20 @@ def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
     assert f"as long: heads gone, taught {method}; heads gone by causal scores {told}. " in lead
     assert lead.endswith(f"Training as long: {alone} against the original.")
     assert scored.endswith("taken once, before the first round, and not each round.")
+
+
+def test_scores_taken_once_are_told_of_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = simulated_trials.study(**OF_MODEL, variations=CAUSAL)
+    trials = [simulated_trials.trial(own, name=name, examples=97) for name in ("first", "second")]
+    config = simulation.whole().model_copy(
+        update={"compressions": {trial.name: trial.study.model_copy() for trial in trials}}
+    )
+    for trial in trials:
+        simulated_trials.write(Store(config), trial)
+    jobs.write_compression_tables(config, simulation.PUBLISHED)
+    compression(config, section := Section("compression", ""))
+    assert [str(lead).startswith("Causal scores") for lead in section.lead] == [False, False, True]
 
 
 def test_published_gains_are_held_against_luck_and_verdicts_are_lines_of_the_page_s_numbers(config):

@@ -84,18 +84,20 @@ def table(source: Source, columns: Columns, caption: str = "", limit: int = 600)
     titles, rows = cells_of(source.of(source.rows[:limit]), columns)
     if not rows:
         return []
-    said: list[Any] = [caption] if caption else []
-    keep = []
+    sentences: list[Any] = [caption] if caption else []
+    varying = []
     for place, name in enumerate(titles):
-        if place and len(rows) > 2 and len({str(row[place]) for row in rows}) == 1:
-            said.append(Sentence("{title}: {value}.", title=name, value=rows[0][place]))
+        values = {str(row[place]) for row in rows}
+        if place and len(rows) > 2 and len(values) == 1:
+            sentences.append(Sentence("{title}: {value}.", title=name, value=rows[0][place]))
         else:
-            keep.append(place)
+            varying.append(place)
     if len(source) > limit:
-        said.append(f"{limit} of {len(source)} rows; {source.file} has all.")
-    shown = [[row[place] for place in keep] for row in rows]
-    told = Markup(" ").join(map(escape, said))
-    return [ShownTable([titles[place] for place in keep], shown, told, source.file)]
+        sentences.append(f"{limit} of {len(source)} rows; {source.file} has all.")
+    whole_caption = Markup(" ").join(map(escape, sentences))
+    kept_titles = [titles[place] for place in varying]
+    kept_rows = [[row[place] for place in varying] for row in rows]
+    return [ShownTable(kept_titles, kept_rows, whole_caption, source.file)]
 
 
 def marks(
@@ -121,12 +123,11 @@ def marks(
     if not rows:
         return []
     marked = list(shown.drawn.values())
-    highest = sorted(rows, key=lambda row: -np.nan_to_num(row.value(marked[-1]), nan=-math.inf))
-    kept = highest[:limit]
+    kept = _highest(rows, marked[-1], limit)
     if len(kept) < len(rows):
         more = f"The highest {len(kept)} of {len(rows)} rows; {rows[0].file} has all."
         caption = f"{caption} {more}".lstrip()
-    rows = [row for row in rows if row in kept]
+    rows = kept
     values = [row.value(name) for row in rows for name in (*marked, shown.low, shown.high)]
     forms = [cell.form for cell in columns.values() if isinstance(cell, Cell)]
     in_points = "points" in forms
@@ -149,6 +150,13 @@ def marks(
     return [ShownTable(titles, cells, caption, foot=foot, kind="strips")]
 
 
+def _highest(rows: Sequence[Source], column: str, limit: int | None) -> list[Source]:
+    """Return the rows with the highest values of a column, in their own order."""
+    ranked = sorted(rows, key=lambda row: -np.nan_to_num(row.value(column), nan=-math.inf))
+    kept = ranked[:limit]
+    return [row for row in rows if row in kept]
+
+
 def images(pictures: Iterable[str]) -> list[Block]:
     """Return figures drawn for print as images, given their paths with the suffix left open.
 
@@ -157,12 +165,15 @@ def images(pictures: Iterable[str]) -> list[Block]:
     blocks: list[Block] = []
     for template in pictures:
         path = Path(template.format(suffix="svg"))
-        words = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
-        if not words["alt"].startswith(EMPTY):
-            image = _smaller(read_text(path))
-            uri = Markup(image.replace("%", "%25").replace("#", "%23").replace("&", "&amp;"))
-            svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(words["alt"], uri)
-            blocks.append(Picture(svg, f"In print: {path.with_suffix('.pdf')}", "image"))
+        if not path.exists():
+            continue
+        alt = read_json(path.with_suffix(".json"))["alt"]
+        if alt.startswith(EMPTY):
+            continue
+        image = _smaller(read_text(path))
+        uri = Markup(image.replace("%", "%25").replace("#", "%23").replace("&", "&amp;"))
+        svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(alt, uri)
+        blocks.append(Picture(svg, f"In print: {path.with_suffix('.pdf')}", "image"))
     return blocks
 
 
@@ -172,7 +183,8 @@ def bounded(blocks: Iterable[Block]) -> None:
     for block in blocks:
         if isinstance(block, Picture) and block.kind == "image":
             room -= len(block.svg)
-            block.svg = block.svg if room >= 0 else Markup("")
+            if room < 0:
+                block.svg = Markup("")
 
 
 def _smaller(svg: str) -> str:
@@ -240,11 +252,10 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
     }
     heading = "Tables 1-4: accuracy by subject, layer and head"
     for source, facts in _sources(config, paths.TABLE):
-        rows = [
-            ["No Prune" if variant == "base" else variant]
-            + [cell.number("accuracy", "part") for cell in source.where(variant=variant)]
-            for variant in source.rows["variant"].unique()
-        ]
+        rows: list[list[Any]] = []
+        for variant in source.rows["variant"].unique():
+            accuracies = [cell.number("accuracy", "part") for cell in source.where(variant=variant)]
+            rows.append(["No Prune" if variant == "base" else variant, *accuracies])
         titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
         caption = (
             f"{facts.subject}. Right answers in percent. {truncation.note(source.rows)}".rstrip()
@@ -279,10 +290,10 @@ def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[
     for name in getattr(config, f"{wildcard}s"):
         facts = Facts(subject=title(config, f"{wildcard}s", name))
         if wildcard == "selector":
-            held = rival(config, name)
-            facts = replace(facts, rival=held.method, rival_n=held.n, most=held.sprint_n)
-            if held.n < held.sprint_n:
-                facts = replace(facts, fewer=f" ({held.method}: {held.n} each)")
+            other = rival(config, name)
+            facts = replace(facts, rival=other.method, rival_n=other.n, most=other.sprint_n)
+            if other.n < other.sprint_n:
+                facts = replace(facts, fewer=f" ({other.method}: {other.n} each)")
         elif wildcard == "frontier":
             file = Store(config).path(kind, frontier=name, **names)
             facts = replace(facts, budget=read_record(file)["primary_budget"])

@@ -20,6 +20,7 @@ from headsweep.planning.titles import title
 from headsweep.report.blocks import Block, Picture, Section, marks
 from headsweep.report.declarations import Marks
 from headsweep.report.svg import Chart, Scale
+from headsweep.text import percentage
 
 _ROWS = 8  # arms of all compressions that are shown unfolded, but two of each at least
 
@@ -37,6 +38,7 @@ _SCORED_ONCE = (
 )
 
 _HELD = ["held", "held_low", "held_high"]  # against what, see `_held`
+_LOSS = percentage(NOTABLE)  # in points
 _MARKS = Marks(label="", drawn={"sign": "held"}, low="held_low", high="held_high")
 
 
@@ -65,6 +67,7 @@ def compression(config: Config, section: Section) -> None:
         for exhibit in ("table4", "table1", "variations", "quantisation")
     ]
     labels: dict[Source, str] = {}
+    scored_once = False
     for name, study in config.compressions.items():
         compression_title = title(config, "compressions", name)
         row_of_arm = _rows_of_arms(tables, name)
@@ -78,7 +81,9 @@ def compression(config: Config, section: Section) -> None:
         if against_training is not None:
             section.lead.append(against_training)
         if causal_arm(study) in unquantised and study.model:  # a solver's: before each round
-            section.lead.append(_SCORED_ONCE)
+            scored_once = True
+    if scored_once:
+        section.lead.append(_SCORED_ONCE)
     drawn = {_held(row): label for row, label in labels.items()}
     beside = _beside(labels)
     section.blocks += _against_time([*drawn], beside)
@@ -130,18 +135,18 @@ def _against_training(
     arms = [arm for arm in names if arm in rows and arm != TRAINED_ON]
     if trained is None or not arms:
         return None
-    parts: dict[str, object] = {}
-    told = []
+    changes: dict[str, object] = {}
+    arms_and_changes = []
     for place, arm in enumerate(arms):
-        parts[f"change{place}"] = rows[arm].number("change_trained", "points")
-        told.append(f"{names[arm]} {{change{place}}}")
+        changes[f"change{place}"] = rows[arm].number("change_trained", "points")
+        arms_and_changes.append(f"{names[arm]} {{change{place}}}")
     return Sentence(
-        f"{{subject}}, points against training as long: {'; '.join(told)}. "
+        f"{{subject}}, points against training as long: {'; '.join(arms_and_changes)}. "
         "Training as long: {alone} against the original.",
         subject=compression_title,
         ratio="heads",
         alone=trained.number("change", "points"),
-        **parts,
+        **changes,
     )
 
 
@@ -178,20 +183,20 @@ def _against_time(pruned: list[Source], beside: str) -> list[Block]:
     }
     if not timed:
         return []
-    numbers = {place: [100 * row.value(name) for name in _HELD] for place, row in timed.items()}
+    ends = {place: [100 * row.value(name) for name in _HELD] for place, row in timed.items()}
     times = [1.0, *(row.value("test_time") for row in timed.values())]
-    y = Scale.over([-100 * NOTABLE, *chain.from_iterable(numbers.values())])
-    told = ", ".join(f"{place}: {change:+.1f}" for place, (change, *_) in numbers.items())
-    alt = f"Change of accuracy in points against test time: {told}."
+    y = Scale.over([-100 * NOTABLE, *chain.from_iterable(ends.values())])
+    changes = ", ".join(f"{place}: {change:+.1f}" for place, (change, *_) in ends.items())
+    alt = f"Change of accuracy in points against test time: {changes}."
     x = Scale(min(times) - 0.05, max(times) + 0.05)
     chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
     for place, row in timed.items():
         way = {"▲": "up", "▼": "down", "–": "none"}[row.direction(*_HELD[1:])]
         kind = f"{'ring' if _is_quantised(row) else 'dot'} {way}"
-        chart.point(row.value("test_time"), numbers[place], kind, str(place))
-    chart.level(-100 * NOTABLE, "−1.5")
+        chart.point(row.value("test_time"), ends[place], kind, str(place))
+    chart.level(-100 * NOTABLE, f"−{_LOSS}")
     caption = (
         f"Accuracy in points against {beside}, with 95% interval, by the time of the whole test. "
-        "Dashed: a loss of 1.5 points. Hollow: weights of eight bits. Numbers: rows below."
+        f"Dashed: a loss of {_LOSS} points. Hollow: weights of eight bits. Numbers: rows below."
     )
     return [Picture(chart.svg(aside=False), caption)]

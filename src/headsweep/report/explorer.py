@@ -38,6 +38,9 @@ _BUDGET = 2_200_000  # characters that a page of 3 MB embeds, over all sweeps
 _SEED = 0  # of the questions that are shown where not all fit
 _LONGEST = 20_000  # characters at which a text is cut off
 
+ShownAnswers = list[tuple[str, float | None]]
+"""Texts and margins."""
+
 
 def explored(config: Config) -> list[dict[str, Any]]:
     """Return the explorer's data of each sweep.
@@ -63,9 +66,10 @@ def label(head: Mapping[str, Any]) -> str:
 
 
 def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
+    """Return the explorer's data of a sweep, in so many characters."""
     z, variants = read_z(config, name)
-    file = partial(Store(config).of_sweep, name)
-    files = {str(variant): file(ANSWERS, variant=variant) for variant in variants}
+    file_of = partial(Store(config).of_sweep, name)
+    files = {str(variant): file_of(ANSWERS, variant=variant) for variant in variants}
     tested = cells(z, variants)
     heads = _heads(config, name, tested)
     gains = Source.read(config, paths.CONTROLS, GAINS, sweep=name, table="gains")
@@ -86,7 +90,7 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
         "store": str(files[str(BASE)].parent),
     }
     base = _answers(files[str(BASE)], z)
-    questions = _questions(file(QUESTIONS), z, base)
+    questions = _questions(file_of(QUESTIONS), z, base)
     sizes = [len(script(question)) for question in questions]
     places = _shown(z[list(files)].to_numpy(), sizes, (room - len(script(data))) // 2)
     data["questions"] = [questions[place] for place in places]
@@ -94,17 +98,34 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     data["level"] = z["level"].fillna(0).astype(int).iloc[places].tolist()
     z = z.iloc[places]
     data["base"] = _bits(z[str(BASE)])
-    base = [base[place] for place in places] if base else []
     for head in heads:
         head["bits"] = _bits(z[head["name"]])
-    room -= len(script(data))
+    if base:
+        base = [base[place] for place in places]
+        _add_answers(heads, files, z, base, room - len(script(data)))
+    return data
+
+
+def _add_answers(
+    heads: Sequence[dict[str, Any]],
+    files: Mapping[str, Path],
+    z: pd.DataFrame,
+    base: ShownAnswers,
+    room: int,
+) -> None:
+    """Give heads their changed answers, those with the largest gains first, until room is out.
+
+    `files` are the answers of each variant, `z` the rows of the questions that are shown.
+    """
     for head in sorted(heads, key=lambda head: -head["gain"]):
-        answers = _answers(files[head["name"]], z) if room > 0 else []
-        if answers and base:
+        if room <= 0:
+            return
+        answers = _answers(files[head["name"]], z)
+        if answers:
             changed = _changed(base, answers)
             room -= len(script(changed))
-            head["answers"] = changed if room > 0 else None
-    return data
+            if room > 0:
+                head["answers"] = changed
 
 
 def _shown(outcomes: np.ndarray, sizes: Sequence[int], room: int) -> np.ndarray:
@@ -132,10 +153,8 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
     its false discovery rate q is below `SIGNIFICANCE`. `cut_decides` says that the test shows a
     head which has no mark since cut answers could decide it.
     """
-    table, failures = (
-        Source.read(config, paths.CONTROLS, needed, sweep=sweep, table=name).rows
-        for name, needed in (("heads", HEADS), ("failures", ["mode"]))
-    )
+    table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads").rows
+    failures = Source.read(config, paths.CONTROLS, ["mode"], sweep=sweep, table="failures").rows
     marks = np.where(tested["gain"] > 0, "▲", "▼")
     tested = tested.assign(mark=np.where(tested["q"] < SIGNIFICANCE, marks, "."))
     overall = tested["by"] == "overall"
@@ -179,17 +198,15 @@ def _bits(outcomes: pd.Series) -> str:
     return base64.b64encode(np.packbits(outcomes.to_numpy().astype(bool)).tobytes()).decode()
 
 
-ShownAnswers = list[tuple[str, float | None]]
-"""Texts and margins."""
-
-
 def _answers(file: Path, z: pd.DataFrame) -> ShownAnswers:
     """Return a variant's answers in the order of Z; none if they are not stored."""
     if not file.exists():
         return []
     table = read_table(file, ANSWERS, columns=["question_id", "text", "margin"])
     table = table.set_index("question_id").loc[z["question_id"]]
-    margins = [round(float(m), 4) if math.isfinite(m) else None for m in table["margin"]]
+    margins = [
+        round(float(margin), 4) if math.isfinite(margin) else None for margin in table["margin"]
+    ]
     return list(zip(map(_cut, table["text"]), margins, strict=True))
 
 
@@ -201,8 +218,8 @@ def _changed(base: ShownAnswers, pruned: ShownAnswers) -> list[tuple[int, int, s
     differing = []
     for place, ((before, _), (after, margin)) in enumerate(zip(base, pruned, strict=True)):
         if before != after:
-            alike = (one == other for one, other in zip(before, after, strict=False))
-            shared = sum(takewhile(bool, alike))
+            pairs = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
+            shared = sum(1 for _ in pairs)
             length = len(after[:shared].encode("utf-16-le")) // 2
             differing.append((place, length, after[shared:], margin))
     return differing

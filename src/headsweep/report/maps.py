@@ -26,48 +26,45 @@ def mapped(config: Config, section: Section) -> None:
     for name in config.maps:
         table = Source.read(config, paths.MAP, HEADS, map=name, table="heads")
         pruned = table.where(kind="head")
+        if not pruned:
+            continue
         outcomes = [
             outcome for outcome in (PREFERENCE, LIKELIHOOD) if pruned.where(outcome=outcome)
         ]
-        if not outcomes and pruned:
-            outcomes = [SOLUTIONS]
-        if outcomes:
-            rows = {outcome: pruned.where(outcome=outcome) for outcome in outcomes}
-            section.blocks.append(_picture(config, name, rows))
-            numbers = section.folds.setdefault("Every head", [])
-            for outcome, heads in rows.items():
-                numbers.append(
-                    _numbers(heads, f"{title(config, 'maps', name)}. {_TITLES[outcome]}")
-                )
+        rows = {outcome: pruned.where(outcome=outcome) for outcome in outcomes or [SOLUTIONS]}
+        section.blocks.append(_picture(config, name, rows))
+        numbers = section.folds.setdefault("Every head", [])
+        for outcome, heads in rows.items():
+            numbers.append(_numbers(heads, f"{title(config, 'maps', name)}. {_TITLES[outcome]}"))
 
 
 def _picture(config: Config, name: str, rows: dict[str, Source]) -> Picture:
     """Return the grids of a map's outcomes."""
     map_title = title(config, "maps", name)
-    opened = _explored(config, config.maps[name].model)
+    sweep_of_head = _explored(config, config.maps[name].model)
     grids = []
     limits = []
     for outcome, heads in rows.items():
         limit = strongest(heads.rows["change"])
         limits.append(f"±{limit:.2g}")
-        grid = _grid(heads, f"{map_title}, {outcome}", limit, opened)
+        grid = _grid(heads, f"{map_title}, {outcome}", limit, sweep_of_head)
         box = Markup('<div class="titled"><p class="note">{}</p>{}</div>')
         grids.append(box.format(_TITLES[outcome], grid))
     caption = f"Known texts, {map_title}. Darkest: {', '.join(limits)}. ▲ ▼ shown over all heads."
     return Picture(Markup('<div class="pair">{}</div>').format(Markup("").join(grids)), caption)
 
 
-def _grid(rows: Source, said: str, limit: float, opened: dict[str, str]) -> Markup:
+def _grid(rows: Source, name: str, limit: float, sweep_of_head: dict[str, str]) -> Markup:
     """Return the map of one outcome; heads that the explorer has lead there."""
     grid = _grid_of(rows)
     line = Markup('<div class="row"><span>{}</span><div class="cells">{}</div></div>')
     labels = Markup("").join(map(Markup("<b>{}</b>").format, grid.labels))
     lines = [line.format("", labels)]
     for layer, heads in grid.rows:
-        cells = [_cell(head, limit, opened) for head in heads]
+        cells = [_cell(head, limit, sweep_of_head) for head in heads]
         lines.append(line.format(f"L{layer}", Markup("").join(cells)))
     shown = int((rows.rows["adjusted"] < SIGNIFICANCE).sum())
-    alt = f"{said}: {shown} of {len(rows)} heads are shown to change it"
+    alt = f"{name}: {shown} of {len(rows)} heads are shown to change it"
     # A row of cells is 15 pixels a head wide or wider: narrower ones would wrap.
     box = Markup(
         '<div class="map scored" role="group" aria-label="{}" data-width="{}" '
@@ -116,17 +113,17 @@ def _explored(config: Config, model: str) -> dict[str, str]:
     }
 
 
-def _cell(head: Head | None, limit: float, opened: dict[str, str]) -> Markup:
+def _cell(head: Head | None, limit: float, sweep_of_head: dict[str, str]) -> Markup:
     if head is None:
         return Markup('<i class="absent"></i>')
     look = colour(head["change"] / limit * STRONGEST)
     name = str(head["variant"])
     mark = _mark(head)
-    said = f"{name}: {nats(head['change'])}"
+    label = f"{name}: {nats(head['change'])}"
     if mark:
-        said += ", shown"
-    if name in opened:
+        label += ", shown"
+    if name in sweep_of_head:
         # A mark in the link would be its name.
         link = '<a class="{}" href="#{}/{}" tabindex="-1" title="{}" aria-label="{}">{}</a>'
-        return Markup(link).format(look, opened[name], name, said, said, mark)
-    return Markup('<i class="{}" title="{}">{}</i>').format(look, said, mark)
+        return Markup(link).format(look, sweep_of_head[name], name, label, label, mark)
+    return Markup('<i class="{}" title="{}">{}</i>').format(look, label, mark)

@@ -44,8 +44,13 @@ def render(template: str, *, script: str = "", data: Markup | None = None, **val
         data: JSON for the script.
         values: what else the template shows.
     """
-    how: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
-    templates = Environment(loader=FileSystemLoader(_ASSETS), undefined=StrictUndefined, **how)
+    templates = Environment(
+        loader=FileSystemLoader(_ASSETS),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     templates.filters["sha256"] = _sha256
     return templates.get_template(template).render(
         style=Markup(asset("page.css")), script=Markup(script), data=data, **values
@@ -70,18 +75,20 @@ def write_report(config: Config) -> None:
     """
     stopwatch = Stopwatch()
     store = Store(config)
-    shown, printed = sections(config), as_printed(config)
-    folds = chain.from_iterable(section.folds.values() for section in shown)
+    page_sections = sections(config)
+    printed = as_printed(config)
+    folds = chain.from_iterable(section.folds.values() for section in page_sections)
     bounded(chain.from_iterable([*folds, *printed.values()]))
     sweeps = explorer.explored(config)
-    told = verdicts(config)
+    findings = verdicts(config)
     charts = [
         (selector_title, first_figure(config, name))
         for name, selector_title in titles(config, "selectors").items()
     ]
     hero: list[Block] = []
-    if not charts and not sweeps:
-        hero, shown[0].blocks = shown[0].blocks[:1], shown[0].blocks[1:]
+    if not charts and not sweeps:  # then the first block of all stands beside the verdicts
+        hero = page_sections[0].blocks[:1]
+        del page_sections[0].blocks[:1]
     page = render(
         "page.html",
         script=asset("page.js"),
@@ -90,7 +97,7 @@ def write_report(config: Config) -> None:
         title=partial(title, config),
         parameters=parameters,
         version=__version__,
-        verdicts=told,
+        verdicts=findings,
         charts=charts,
         hero=hero,
         sweeps=sweeps,
@@ -99,16 +106,16 @@ def write_report(config: Config) -> None:
         strongest=head_grid.STRONGEST,
         steps=head_grid.STEPS,
         label=explorer.label,
-        sections=shown,
+        sections=page_sections,
         as_printed=printed,
         look_alikes=look_alikes(config),
         versions=_versions(config),
         settings=json.dumps(config.model_dump(mode="json"), indent=1, ensure_ascii=False),
     )
-    output, findings = store.path(paths.REPORT), store.path(paths.FINDINGS)
-    write_text(output, page)
-    write_text(findings, "".join(f"{verdict}\n" for verdict in told))
-    record([findings, output], stopwatch, RunFiles(config).judged())
+    page_file, findings_file = store.path(paths.REPORT), store.path(paths.FINDINGS)
+    write_text(page_file, page)
+    write_text(findings_file, "".join(f"{finding}\n" for finding in findings))
+    record([findings_file, page_file], stopwatch, RunFiles(config).judged())
 
 
 def _versions(config: Config) -> dict[str, str]:
@@ -122,7 +129,8 @@ def _versions(config: Config) -> dict[str, str]:
         facts |= read_record(path)
     versions = dict(facts.get("versions", {}))
     versions["git commit"] = facts.get("git_commit") or "none"
-    for name, source in (config.models | config.questions).items():
-        if source.revision:
-            versions[name] = source.revision
+    for section in ("models", "questions"):
+        for name, source in getattr(config, section).items():
+            if source.revision:
+                versions[f"{section}.{name}" if name in versions else name] = source.revision
     return versions

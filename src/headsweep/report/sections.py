@@ -60,11 +60,14 @@ class SectionPlan:
 def first_figure(config: Config, selector: str) -> dict[str, Markup]:
     """Return charts of Pass@N of a selector and of sampling, by answers and by tokens."""
     rows = Source.read(config, CURVES, selector=selector).rows
-    held = rival(config, selector)
-    other, most = held.method, held.sprint_n
-    rows = rows[rows["n"] <= most].assign(**100 * rows[["pass_at_n", "low", "high"]])
+    held_against = rival(config, selector)
+    most = held_against.sprint_n
+    rows = rows[rows["n"] <= most].copy()
+    rows[["pass_at_n", "low", "high"]] *= 100
     rows_of_method = dict(tuple(rows.groupby("method")))
-    labels = {SPRINT: "SPRINT", other: other.replace("=", " = "), COVER: "greedy cover"}
+    rival_label = held_against.method.replace("=", " = ")
+    labels = {SPRINT: "SPRINT", held_against.method: rival_label, COVER: "greedy cover"}
+    banded = [labels[SPRINT], labels[held_against.method]]
     curves = {
         label: rows_of_method[method]
         for method, label in labels.items()
@@ -75,9 +78,12 @@ def first_figure(config: Config, selector: str) -> dict[str, Markup]:
         for method, label in ((ORACLE, "all heads"), (BASE, "one greedy"))
         if method in rows_of_method
     }
-    banded = rows[rows["method"].isin([SPRINT, other])]
-    ends = [*banded["low"], *banded["high"], *levels.values()]
-    y = Scale(min(ends) - 1, max(ends) + 1)
+    drawn = list(levels.values())
+    for label, curve in curves.items():
+        drawn += curve["pass_at_n"].tolist()
+        if label in banded:
+            drawn += [*curve["low"], *curve["high"]]
+    y = Scale(min(drawn) - 1, max(drawn) + 1)
     last = []
     for label, curve in curves.items():
         end = curve.iloc[-1]
@@ -92,9 +98,9 @@ def first_figure(config: Config, selector: str) -> dict[str, Markup]:
         for label, value in levels.items():
             chart.level(value, f"{label} {value:.1f}")
         for place, (label, curve) in enumerate(curves.items()):
-            band = curve[[column, "low", "high"]].to_numpy().tolist() if place < 2 else []
             line = curve[[column, "pass_at_n"]].to_numpy().tolist()
-            chart.curve(line, label, f"s{place}", band)
+            ends = curve[[column, "low", "high"]].to_numpy().tolist()
+            chart.curve(line, label, f"s{place}", ends if label in banded else [])
         charts[axis] = chart.svg()
     return charts
 
@@ -105,20 +111,20 @@ def luck(config: Config, section: Section) -> None:
     """
     for sweep in config.sweeps:
         gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
-        by_subject = gains.where(by="subject")
-        chosen = by_subject or gains.where(by="overall")
-        tested = chosen.query("heads > 1 and by_chance.notna()")
         heads = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         pruned = heads.query("p.notna()")  # all but the base model
-        real = tested.query(f"q < {SIGNIFICANCE}")
-        passed = "have q below 0.05"
-        if not by_subject:
+        with_luck = gains.query("heads > 1 and by_chance.notna()")
+        if gains.where(by="subject"):
+            tested = with_luck.where(by="subject")
+            real = tested.query(f"q < {SIGNIFICANCE}")
+            passed = f"have q below {SIGNIFICANCE}"
+            where = "a subject and layer gains {gain} points on average over {pairs} pairs"
+        else:
+            tested = with_luck.where(by="overall")
             real = _best_shown(pruned, tested)
             passed = "pass the corrected test"
+            where = "a layer gains {gain} points on average (layers: {pairs})"
         if tested:
-            where = "a subject and layer gains {gain} points on average over {pairs} pairs"
-            if not by_subject:
-                where = "a layer gains {gain} points on average (layers: {pairs})"
             sentence = tested.say(
                 f"{{sweep}}. The best head of {where}; luck alone gives {{luck}}. "
                 f"{{real}} {passed}.",
@@ -205,9 +211,9 @@ def _family_charts(config: Config, frontier: str, frontier_title: str) -> list[P
     pictures = []
     for outcome, axis_title in _OUTCOMES.items():
         share = 100 * curves[outcome]
-        ends = 100 * by_family[outcome].last()
-        told = ", ".join(f"{family_titles[family]} {end:.1f}%" for family, end in ends.items())
-        alt = f"{axis_title}, {frontier_title}: with most answers {told}."
+        last = 100 * by_family[outcome].last()
+        ends = ", ".join(f"{family_titles[family]} {end:.1f}%" for family, end in last.items())
+        alt = f"{axis_title}, {frontier_title}: with most answers {ends}."
         y = Scale(share.min() - 1, share.max() + 1)
         chart = Chart(x, y, 190, alt, ("{:g}×", "{:.0f}"))
         for family, curve in by_family:
@@ -231,20 +237,23 @@ def _claims(rows: Source) -> Number:
 def published(config: Config, section: Section) -> None:
     """Count the papers' claims that hold, and set published accuracies beside the run's."""
     claims = Source.read(config, paths.CLAIMS, [*_CLAIM, "published", "run", "run_why"])
-    counts = {
-        f"{where}_{verdict}": _claims(claims.where(**{where: verdict}))
-        for where in ("published", "run")
-        for verdict in ("holds", "fails")
-    }
-    why = claims.rows["run_why"].fillna("")
-    for name, reason in (("absent", UNMEASURED.why), ("undecided", UNDECIDED.why)):
-        counts[name] = _claims(claims.of(claims.rows[why == reason]))
     sentence = (
         "Of {claims} claims the papers' own tables bear out {published_holds} and "
         "contradict {published_fails}; this run bears out {run_holds} and contradicts {run_fails}. "
         "{absent} are about what this run does not have; no number decides {undecided}."
     )
-    section.lead.append(Sentence(sentence, claims=_claims(claims), **counts))
+    section.lead.append(
+        Sentence(
+            sentence,
+            claims=_claims(claims),
+            published_holds=_claims(claims.where(published="holds")),
+            published_fails=_claims(claims.where(published="fails")),
+            run_holds=_claims(claims.where(run="holds")),
+            run_fails=_claims(claims.where(run="fails")),
+            absent=_claims(claims.where(run_why=UNMEASURED.why)),
+            undecided=_claims(claims.where(run_why=UNDECIDED.why)),
+        )
+    )
     columns = {
         "head": Cell("variant"),
         "questions": Cell("group"),
@@ -254,10 +263,11 @@ def published(config: Config, section: Section) -> None:
     }
     for sweep in config.sweeps:
         cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
-        both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
+        compared = cells.rows.dropna(subset="difference")
+        by_size = compared.sort_values("difference", key=np.abs)
         caption = f"{title(config, 'sweeps', sweep)}, the largest differences first. "
         caption += paper_differences.of_sweep(config, sweep)
-        section.blocks += table(cells.of(both[::-1]), columns, caption, limit=12)
+        section.blocks += table(cells.of(by_size[::-1]), columns, caption, limit=12)
 
 
 PAGE_SECTIONS = [

@@ -39,8 +39,10 @@ class Scale:
 
     def share(self, value: float) -> float:
         """Return the position of a value in percent of the axis."""
-        low, high, value = map(math.log if self.log else float, (self.low, self.high, value))
-        return round(min(100.0, max(0.0, 100 * (value - low) / (high - low or 1))), 2)
+        place = math.log if self.log else float
+        low, high = place(self.low), place(self.high)
+        share = 100 * (place(value) - low) / (high - low or 1)
+        return round(min(100.0, max(0.0, share)), 2)
 
     def ticks(self) -> list[float]:
         """Return about five round values; on a logarithmic axis, doublings."""
@@ -108,9 +110,9 @@ class Chart:
 
     def curve(self, points: Points, label: str, kind: str, band: Points = ()) -> None:
         """Draw a curve with its label at its end, and its band as (x, low, high)."""
-        there = [end[:2] for end in band]
-        back = [end[::2] for end in reversed(band)]
-        around = self._path([*there, *back], f"band {kind}") if band else ""
+        lower = [(x, low) for x, low, _ in band]
+        upper = [(x, high) for x, _, high in band]
+        around = self._path([*lower, *reversed(upper)], f"band {kind}") if band else ""
         # The curve is stretched to the width; the style sheet keeps its stroke width.
         box = 'width="100%" height="{0}" viewBox="0 0 100 {0}" preserveAspectRatio="none"'
         path = self._path(points, f"line {kind}")
@@ -151,15 +153,20 @@ class Chart:
         """Return the labels, moved apart where they would overlap."""
         placed: list[tuple[float, float]] = []
         texts = []
-        for x, y, label, kind in sorted(self.labels, key=lambda placed_label: placed_label[1]):
-            near = [other for at, other in placed if aside or abs(at - x) < 40]
-            place = max([y, *(other + _LINE for other in near if other + _LINE > y)])
-            placed.append((x, place))
-            left = not aside and x > 55
-            place -= 8 * (kind == "level" and not aside)
-            anchor, away = ("end", -8) if left else ("start", 8)
-            at = 100 if aside else x
-            texts.append(_text(at, place + 4, label, f"{anchor} label {kind}", dx=away))
+        for x, y, label, kind in sorted(self.labels, key=lambda entry: entry[1]):
+            below = [
+                placed_y + _LINE for placed_x, placed_y in placed if aside or abs(placed_x - x) < 40
+            ]
+            baseline = max([y, *below])
+            placed.append((x, baseline))
+            if kind == "level" and not aside:
+                baseline -= 8
+            anchor, away = "start", 8
+            if not aside and x > 55:
+                anchor, away = "end", -8
+            texts.append(
+                _text(100 if aside else x, baseline + 4, label, f"{anchor} label {kind}", dx=away)
+            )
         return texts
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
@@ -171,9 +178,11 @@ class Chart:
 
 
 def _svg(height: float, parts: Sequence[Markup], kind: str, alt: str = "") -> Markup:
-    told = Markup('role="img" aria-label="{}"').format(alt) if alt else 'aria-hidden="true"'
+    role = Markup('aria-hidden="true"')
+    if alt:
+        role = Markup('role="img" aria-label="{}"').format(alt)
     text = Markup('<svg class="{}" width="100%" height="{:g}" {}>{}</svg>')
-    return text.format(kind, height, Markup(told), Markup("").join(parts))
+    return text.format(kind, height, role, Markup("").join(parts))
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
