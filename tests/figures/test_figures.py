@@ -161,6 +161,11 @@ def test_equal_gains_no_levels_and_a_single_head_are_drawn_and_names_are_no_form
     assert drawn(losses, simulated_trials.trial(losing, examples=30)).alt.startswith(EMPTY)
 
 
+def test_a_single_level_is_told_of_once(z):
+    alt = drawn(levels, gained(z.assign(level=3))).alt
+    assert alt.count("at Level 3") == 1 and " from " not in alt
+
+
 def test_placebos_of_some_layers_only_are_drawn_and_have_a_median(z):
     gains = gained(z).assign(numeric=[*[np.nan] * 3, *np.linspace(0.01, 0.05, len(gained(z)) - 3)])
     figure = drawn(violins, gains)

@@ -93,16 +93,20 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))
     listed = []
     for name, value in drawn.sort_values(ascending=False).items():
-        told = f"{plain(str(name))} {percent(value)}"
+        solved = f"{plain(str(name))} {percent(value)}"
         n = last["n"][str(name)]  # a short list of random heads ends before the others
-        listed.append(told if n == limit else f"{told} with {n}")
+        listed.append(solved if n == limit else f"{solved} with {n}")
     alt = f"Line plot of Pass@N against N. At N = {limit}: {', '.join(listed)}."
-    interval_sources = [
+    return Figure(image, alt, data, {"n": questions, "covered": _covered(paired)})
+
+
+def _covered(paired: pd.DataFrame) -> str:
+    """Return what the intervals of differences cover, in words."""
+    varied = [
         text for column, text in _COVERED.items() if column in paired and paired[column].any()
     ]
-    *others, final = interval_sources or ["test questions"]
-    covered = f"{', '.join(others)} and {final}" if others else final
-    return Figure(image, alt, data, {"n": questions, "covered": covered})
+    *others, final = varied or ["test questions"]
+    return f"{', '.join(others)} and {final}" if others else final
 
 
 def _curve(
@@ -167,12 +171,13 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     if len(against):
         right.set_title(f"Minus sampling at {against['budget'].iloc[0]:g} (95%)", pad=20)
     last = ", ".join(f"{titles[str(family)]} {percent(value)}" for family, value in ends.items())
-    told = "; ".join(
+    alt = f"Line plot of solved questions against tokens. Most answers: {last}."
+    leads = [
         f"{titles[row.family]} {points(row.difference)} ({points(row.low)} to {points(row.high)})"
         for row in rows_of(against[against["outcome"] == "pass"])
-    )
-    alt = f"Line plot of solved questions against tokens. Most answers: {last}."
-    alt += f" Minus sampling, in points: {told}." if told else ""
+    ]
+    if leads:
+        alt += f" Minus sampling, in points: {'; '.join(leads)}."
     facts = {"members": int(families["members"].max())}
     if len(paired):  # nothing is paired where neither heads nor samples are
         facts["n"] = int(paired["n"].iloc[0])

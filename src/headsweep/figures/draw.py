@@ -108,10 +108,13 @@ def draw(config: Config, subject: str, name: str = "") -> None:
     Raises:
         ConfigError: the config has no such subject.
     """
-    if name and name not in (subjects := getattr(config, f"{subject}s")):
-        raise ConfigError(f"{subject} {name!r} is not in the config: {', '.join(subjects)}")
+    called = ""
+    if name:
+        subjects = getattr(config, f"{subject}s")
+        if name not in subjects:
+            raise ConfigError(f"{subject} {name!r} is not in the config: {', '.join(subjects)}")
+        called = title(config, f"{subject}s", name)
     run = RunFiles(config)
-    called = title(config, f"{subject}s", name) if name else ""
     layers = [{"layer": layer} for layer in run.layers(name)] if subject == "sweep" else []
     for exhibit in EXHIBITS:
         places: Mapping[str, Any] = {subject: [{}], "layer": layers}

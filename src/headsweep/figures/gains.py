@@ -1,5 +1,6 @@
 """Gains from removing a head, by (subject, layer) pair (Figure 2 of SPRINT) and by MATH level."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -51,13 +52,15 @@ def violins(gains: pd.DataFrame) -> Figure:
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
     described = []
     for position, (title, table) in enumerate(sweeps):
-        here = [column for column in _SERIES if table[column].notna().any()]
-        step = 0.8 / len(here)
-        for place, column in enumerate(here):
-            x = position + step * (place - (len(here) - 1) / 2)
-            _violin(axes, 100 * table[column].to_numpy(float), x, 0.62 * step, _SERIES[column][0])
-        ends = table[here].quantile([0, 0.5, 1]).map(points)
-        ranges = [f"{name} from {a} to {c}, median {b}" for name, (a, b, c) in ends.items()]
+        columns = [column for column in _SERIES if table[column].notna().any()]
+        step = 0.8 / len(columns)
+        ranges = []
+        for place, column in enumerate(columns):
+            x = position + step * (place - (len(columns) - 1) / 2)
+            color, _ = _SERIES[column]
+            _violin(axes, 100 * table[column].to_numpy(float), x, 0.62 * step, color)
+            lowest, middle, highest = table[column].quantile([0, 0.5, 1]).map(points)
+            ranges.append(f"{column} from {lowest} to {highest}, median {middle}")
         described.append(f"{title}: {', '.join(ranges)}")
     for column, (color, label) in _SERIES.items():
         if data[column].notna().any():
@@ -84,7 +87,7 @@ def levels(gains: pd.DataFrame) -> Figure:
         return empty("No question of this run has a level.")
     sweeps = _by_title(data)
     columns = min(2, len(sweeps))
-    rows = -(-len(sweeps) // columns)
+    rows = math.ceil(len(sweeps) / columns)
     image = Image(figsize=(TWO_COLUMNS if columns > 1 else ONE_COLUMN, 2.3 * rows + 0.4))
     panels = image.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     labels: dict[str, Any] = {}
@@ -93,9 +96,7 @@ def levels(gains: pd.DataFrame) -> Figure:
         _panel(axes, table)
         axes.set_title(wrapped(title, 44))
         labels |= {str(line.get_label()): line for line in axes.get_legend_handles_labels()[0]}
-        middle = table.groupby("group")["held_out"].median().dropna().map(points)
-        ends = (f"{middle[group]} at {group}" for group in (*middle.index[:1], *middle.index[-1:]))
-        described.append(f"{title} from {' to '.join(ends)}" if len(middle) else f"{title}: none")
+        described.append(f"{title}{_told_of_levels(table)}")
     for axes in panels[::columns]:
         axes.set_ylabel("accuracy − base (points)")
     for axes in panels[len(sweeps) :]:
@@ -105,6 +106,15 @@ def levels(gains: pd.DataFrame) -> Figure:
     alt = "Line plot of gains by level. Best head held out, median of layers: "
     alt += f"{'; '.join(described)}."
     return Figure(image, alt, data, {"n": n})
+
+
+def _told_of_levels(table: pd.DataFrame) -> str:
+    """Return the held-out gain at the first and at the last level, to stand behind a title."""
+    medians = table.groupby("group")["held_out"].median().dropna()
+    gains = [f"{points(gain)} at {level}" for level, gain in medians.items()]
+    if not gains:
+        return ": none"
+    return f": {gains[0]}" if len(gains) == 1 else f" from {gains[0]} to {gains[-1]}"
 
 
 def _by_title(gains: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

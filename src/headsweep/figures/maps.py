@@ -66,30 +66,41 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
         look: dict[str, Any] = {"fontweight": "bold" if best[row, column] else "normal"}
         look |= {"ha": "center", "va": "center", "fontsize": 6.5, "color": ink}
         axes.text(column, row, f"{100 * value:.1f}", **look)
-    sizes = zip(groups["group"], groups["n"], strict=True)
-    longest = max(len(word) for name in groups["group"] for word in re.split("[ -]", name))
-    if longest > _LETTERS * width / len(groups):  # then words would run into one another
-        titles = [f"{short(name, 24)}, n = {n}" for name, n in sizes]  # as short as on the page
-        axes.set_xticks(range(len(groups)), titles, rotation=30, ha="left")
-    else:
-        axes.set_xticks(range(len(groups)), [f"{wrapped(name, 14)}\nn = {n}" for name, n in sizes])
+    _title_groups(axes, groups, width)
     heads = [f"head {head}" for head in overall["head"].iloc[1:]]
     axes.set_yticks(range(len(overall)), ["No Prune", *heads])
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.axhline(0.5, color=INK, linewidth=1)
     axes.axvline(len(groups) - 1.5, color=INK, linewidth=1)
+    facts = {"layer": layer, "heads": len(variants) - 1, "n": len(z)}
+    return Figure(image, _told_of_heads(overall), rows.drop(columns="by"), facts)
+
+
+def _title_groups(axes: Axes, groups: pd.DataFrame, width: float) -> None:
+    """Write a group of questions above each column; the figure has a width in inches."""
+    longest = max(len(word) for name in groups["group"] for word in re.split("[ -]", name))
+    places = range(len(groups))
+    sizes = list(zip(groups["group"], groups["n"], strict=True))
+    if longest > _LETTERS * width / len(groups):  # then words would run into one another
+        titles = [f"{short(name, 24)}, n = {n}" for name, n in sizes]  # as short as on the page
+        axes.set_xticks(places, titles, rotation=30, ha="left")
+    else:
+        axes.set_xticks(places, [f"{wrapped(name, 14)}\nn = {n}" for name, n in sizes])
+
+
+def _told_of_heads(overall: pd.DataFrame) -> str:
+    """Return what a heatmap shows, in words; its heads come after the base model."""
     ranked = overall.iloc[1:].sort_values("accuracy").to_dict("records")
-    worst, top = ranked[0], ranked[-1]
-    count = counted(len(heads), "head")
+    worst, best = ranked[0], ranked[-1]
+    count = counted(len(ranked), "head")
     alt = (
         f"Heatmap of accuracy for {count}. Over all questions the base model has "
-        f"{percent(top['base'])}; pruning head {top['head']} gives {percent(top['accuracy'])}"
+        f"{percent(best['base'])}; pruning head {best['head']} gives {percent(best['accuracy'])}"
     )
-    if len(heads) > 1:
+    if len(ranked) > 1:
         alt += f", the highest, and head {worst['head']} {percent(worst['accuracy'])}, the lowest"
-    alt += f". At q < {SIGNIFICANCE}, {(overall['q'] < SIGNIFICANCE).sum()} of {count} differ."
-    facts = {"layer": layer, "heads": len(variants) - 1, "n": len(z)}
-    return Figure(image, alt, rows.drop(columns="by"), facts)
+    differing = (overall["q"] < SIGNIFICANCE).sum()
+    return f"{alt}. At q < {SIGNIFICANCE}, {differing} of {count} differ."
 
 
 def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
@@ -105,15 +116,15 @@ def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
     share = right.mean(axis=0)
     grid = (right.T @ right + (1 - right).T @ (1 - right)) / len(z)
     chance = np.outer(share, share) + np.outer(1 - share, 1 - share)
-    pair = np.triu_indices(len(names), k=1)
-    pairs = pd.DataFrame({"first": names[pair[0]], "second": names[pair[1]]})
-    pairs = pairs.assign(agreement=grid[pair], by_chance=chance[pair])
+    first, second = np.triu_indices(len(names), k=1)
+    pairs = pd.DataFrame({"first": names[first], "second": names[second]})
+    pairs = pairs.assign(agreement=grid[first, second], by_chance=chance[first, second])
     middle = pairs[pairs["first"] != names[0]][["agreement", "by_chance"]].median().map(percent)
     width = ONE_COLUMN if len(variants) <= _FEW_VARIANTS else TWO_COLUMNS
     image = Image(figsize=(width, 0.88 * width))
     axes = image.add_subplot()
-    ends = min(0.95, grid.min()), 1
-    _map(axes, grid, SEQUENTIAL, ends, "share of questions with the same outcome", 0.02)
+    colour_ends = min(0.95, grid.min()), 1
+    _map(axes, grid, SEQUENTIAL, colour_ends, "share of questions with the same outcome", 0.02)
     layers = pd.Series(
         ["base" if variant.layer is None else str(variant.layer) for variant in variants]
     )
@@ -125,11 +136,13 @@ def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
     for last in places.max()[:-1]:
         axes.axhline(last + 0.5, color=SURFACE, linewidth=1)
         axes.axvline(last + 0.5, color=SURFACE, linewidth=1)
-    ends = grid[0, 1:].argmin() + 1, grid[0, 1:].argmax() + 1
-    low, high = (f"{names[at]} on {percent(grid[0, at])}" for at in ends)
+    with_base = pd.Series(grid[0, 1:], index=names[1:])
+    least, most = (
+        f"{head} on {percent(with_base[head])}" for head in (with_base.idxmin(), with_base.idxmax())
+    )
     alt = (
         f"Map of agreement. The median pair of heads has the same outcome on {middle['agreement']} "
-        f"of the questions. {high} agrees most with the base model, {low} least."
+        f"of the questions. {most} agrees most with the base model, {least} least."
     )
     facts = {
         "n": len(z),
@@ -179,36 +192,38 @@ def scored_map(heads: pd.DataFrame) -> Figure:
     size = TWO_COLUMNS if len(outcomes) > 1 else ONE_COLUMN
     image = Image(figsize=(size, 0.16 * len(layers) + 1.1))
     panels = image.subplots(1, len(outcomes), squeeze=False)[0]
-    told = []
+    described = []
     for axes, outcome in zip(panels, outcomes, strict=True):
-        chosen = heads[heads["outcome"] == outcome]
-        grid = np.full((len(layers), width + 2), np.nan)
-        of_heads = chosen[chosen["kind"] == "head"].pivot(
-            index="layer", columns="head", values="change"
-        )
-        grid[:, :width] = of_heads.reindex(index=layers, columns=range(width))
-        noise = chosen[chosen["kind"] == "noise"].groupby("layer")["change"].mean()
-        grid[np.searchsorted(layers, noise.index), width + 1] = noise
-        limit = strongest(grid[:, :width])
-        _map(axes, grid, DIVERGING, (-limit, limit), "", 0.03, extend="both")
+        of_outcome = heads[heads["outcome"] == outcome]
+        _scored_panel(axes, of_outcome, layers, width)
         axes.set_title(f"{outcome}:\n{TITLE_OF_OUTCOME[outcome]}", fontsize=7)
-        shown = chosen[chosen["adjusted"] < SIGNIFICANCE]
-        for row in shown.to_dict("records"):
-            place = np.searchsorted(layers, row["layer"])
-            sign = "^" if row["change"] > 0 else "v"
-            ink = legible(DIVERGING(0.5 + row["change"] / limit / 2)[:3])
-            axes.scatter(row["head"], place, s=9, marker=sign, color=ink, linewidths=0)
-        step = max(1, len(layers) // 12)
-        axes.set_yticks(range(0, len(layers), step), layers[::step])
-        axes.set_xticks([0, width - 1, width + 1], ["0", str(width - 1), "noise"])
-        axes.set_xlabel("head")
-        told.append(
-            f"{outcome}: {len(shown)} of {len(chosen[chosen['kind'] == 'head'])} heads shown"
-        )
+        count = (of_outcome["kind"] == "head").sum()
+        shown = (of_outcome["adjusted"] < SIGNIFICANCE).sum()
+        described.append(f"{outcome}: {shown} of {count} heads shown")
     panels[0].set_ylabel("layer")
-    alt = f"Map of {len(layers)} layers of heads, by outcome. {'; '.join(told)}."
+    alt = f"Map of {len(layers)} layers of heads, by outcome. {'; '.join(described)}."
     facts = {"heads": pruned["variant"].nunique(), "n": int(heads["n"].max())}
     return Figure(image, alt, heads, facts)
+
+
+def _scored_panel(axes: Axes, rows: pd.DataFrame, layers: np.ndarray, width: int) -> None:
+    """Draw the map of one outcome: so many heads to a layer, a gap, and the noise placebos."""
+    grid = np.full((len(layers), width + 2), np.nan)
+    of_heads = rows[rows["kind"] == "head"].pivot(index="layer", columns="head", values="change")
+    grid[:, :width] = of_heads.reindex(index=layers, columns=range(width))
+    noise = rows[rows["kind"] == "noise"].groupby("layer")["change"].mean()
+    grid[np.searchsorted(layers, noise.index), width + 1] = noise
+    limit = strongest(grid[:, :width])
+    _map(axes, grid, DIVERGING, (-limit, limit), "", 0.03, extend="both")
+    for row in rows[rows["adjusted"] < SIGNIFICANCE].to_dict("records"):
+        place = np.searchsorted(layers, row["layer"])
+        sign = "^" if row["change"] > 0 else "v"
+        ink = legible(DIVERGING(0.5 + row["change"] / limit / 2)[:3])
+        axes.scatter(row["head"], place, s=9, marker=sign, color=ink, linewidths=0)
+    step = max(1, len(layers) // 12)
+    axes.set_yticks(range(0, len(layers), step), layers[::step])
+    axes.set_xticks([0, width - 1, width + 1], ["0", str(width - 1), "noise"])
+    axes.set_xlabel("head")
 
 
 def space(points: pd.DataFrame, solved: pd.Series) -> Figure:
