@@ -151,8 +151,8 @@ def last_number(text: str) -> str | None:
 
     SPRINT's authors read GSM8K so.
     """
-    found = last_match(_NUMBER, text)
-    return None if found is None else found[0].replace(",", "")
+    match = last_match(_NUMBER, text)
+    return None if match is None else match[0].replace(",", "")
 
 
 def last_ratio(text: str) -> str | None:
@@ -160,12 +160,12 @@ def last_ratio(text: str) -> str | None:
 
     It may be a ratio of two, or a mixed number: in ``12 6/3`` no number is mixed, ``6/3`` is last.
     """
-    found = last_match(_RATIO, text)
-    if found is None:
+    match = last_match(_RATIO, text)
+    if match is None:
         return None
-    answer = found[0]
-    if found["whole"] and number(answer.replace(",", "")) is None:
-        answer = text[found.end("whole") : found.end()].strip()
+    answer = match[0]
+    if match["whole"] and number(answer.replace(",", "")) is None:
+        answer = text[match.end("whole") : match.end()].strip()
     return answer.replace(",", "").replace("\N{MINUS SIGN}", "-")
 
 

@@ -82,32 +82,32 @@ def number(text: str) -> Fraction | None:
         return Fraction(int(text))
     for old, new in (("\N{MINUS SIGN}", "-"), ("{,}", ","), (r"\!", "")):
         text = text.replace(old, new)
-    found = _NUMBER.match(_without_end(_spaced(text)).strip())
-    if found is None:
+    match = _NUMBER.match(_without_end(_spaced(text)).strip())
+    if match is None:
         return None
     try:
-        value = _value(found)
+        value = _value(match)
     except ZeroDivisionError:
         return None
-    return -value if value is not None and found["sign"] == "-" else value
+    return -value if value is not None and match["sign"] == "-" else value
 
 
-def _value(found: re.Match[str]) -> Fraction | None:
-    """Return the absolute value of what `_NUMBER` has found."""
-    if found["decimal"]:
-        return _fraction(found["decimal"])
-    if found["before"]:
-        period = found["period"] or found["digit"]
-        decimals = len(found["before"].partition(".")[2])
+def _value(match: re.Match[str]) -> Fraction | None:
+    """Return the absolute value of what `_NUMBER` has matched."""
+    if match["decimal"]:
+        return _fraction(match["decimal"])
+    if match["before"]:
+        period = match["period"] or match["digit"]
+        decimals = len(match["before"].partition(".")[2])
         tail = Fraction(int(period), 10**decimals * (10 ** len(period) - 1))
-        return _fraction(f"0{found['before']}0") + tail
-    above = found["above"] or found["braced_above"] or found["a"]
-    below = found["below"] or found["braced_below"] or found["b"]
+        return _fraction(f"0{match['before']}0") + tail
+    above = match["above"] or match["braced_above"] or match["a"]
+    below = match["below"] or match["braced_below"] or match["b"]
     ratio = _fraction(above) / _fraction(below)
-    if found["whole"] is None:
+    if match["whole"] is None:
         return ratio
     mixed = 0 < ratio < 1 and above.isdecimal() and below.isdecimal()
-    return int(found["whole"]) + ratio if mixed else None
+    return int(match["whole"]) + ratio if mixed else None
 
 
 def _spaced(text: str) -> str:
@@ -116,7 +116,7 @@ def _spaced(text: str) -> str:
 
 
 def _without_thin_thousands(text: str) -> str:
-    return _THIN_THOUSANDS.sub(lambda found: _THIN_SPACE.sub("", found[0]), text)
+    return _THIN_THOUSANDS.sub(lambda match: _THIN_SPACE.sub("", match[0]), text)
 
 
 def _fraction(decimal: str) -> Fraction:
@@ -143,16 +143,16 @@ def final_number(answer: str) -> Fraction | None:
     return number(text[: unit.start()]) if unit and _is_unit(unit) else None
 
 
-def _is_unit(found: re.Match[str]) -> bool:
+def _is_unit(match: re.Match[str]) -> bool:
     """Return whether words behind a number leave it as it is."""
-    words = _WORD.findall(found["in_braces"] or found["plain"])
+    words = _WORD.findall(match["in_braces"] or match["plain"])
     if not 1 <= len(words) <= _MOST_WORDS:
         return False
-    if found["space"] == "" and not _SHORT.match(words[0]):
+    if match["space"] == "" and not _SHORT.match(words[0]):
         return False
     return all(
         not _CHANGING.match(word)
-        and (len(word) > 2 or _SHORT.match(word) or (found["in_braces"] and _LETTER.match(word)))
+        and (len(word) > 2 or _SHORT.match(word) or (match["in_braces"] and _LETTER.match(word)))
         for word in words
     )
 
@@ -228,9 +228,9 @@ def readable(answer: str) -> str:
     return text.replace(" ", "") if _SPACED_THOUSANDS.match(text) else text
 
 
-def _braced(found: re.Match[str]) -> str:
-    above = found["a"] or found["c"]
-    below = found["b"] or found["d"]
+def _braced(match: re.Match[str]) -> str:
+    above = match["a"] or match["c"]
+    below = match["b"] or match["d"]
     return rf"\frac{{{above}}}" + (f"{{{below}}}" if below else "")
 
 

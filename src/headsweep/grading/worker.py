@@ -119,9 +119,8 @@ def main() -> None:
 def load(step: str, grader_name: str, preset: str) -> Callable[..., Any]:
     """Return the function of a step.
 
-    It is ``read`` a text, read a ``final`` answer, or ``judge`` an answer and the gold answer.
-
-    It has been called once, so that the libraries' lazy imports are done.
+    It is ``read`` a text, read a ``final`` answer, or ``judge`` an answer and the gold answer. A
+    judge of mathematics has been called once, so that the libraries' lazy imports are done.
     """
     grader = find_grader(grader_name, preset)
     if step == "read":
