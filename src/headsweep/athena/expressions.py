@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain, combinations_with_replacement, product
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -54,9 +55,18 @@ _FUNCTIONS: dict[Op, Callable[..., float]] = {
 MOST_THOUGHTS = 64
 """The largest number of thoughts of a problem."""
 
-Candidate = tuple[Op, int, int, int]
-"""Operation, indices of its two operands among the accepted thoughts (leaves: among numbers or
-constants), and the expression's id. Leaves and unary operations repeat their one index."""
+
+class Candidate(NamedTuple):
+    """An expression that may become a thought.
+
+    Operands are indices among the accepted thoughts, of leaves among numbers or constants. Leaves
+    and unary operations repeat their one index.
+    """
+
+    op: Op
+    left: int
+    right: int
+    expression: int  # its id
 
 
 class Expressions:
@@ -137,23 +147,23 @@ class Expressions:
                     return constant(value)
                 case Negation(operand):
                     return step(Op.NEG, canonical(operand))
-                case Operation("*", Constant(1), one) | Operation(
-                    "*" | "/" | "^", one, Constant(1)
+                case Operation("*", Constant(1), operand) | Operation(
+                    "*" | "/" | "^", operand, Constant(1)
                 ):
-                    return canonical(one)
-                case Operation("*", Constant(2), twice) | Operation("*", twice, Constant(2)):
-                    half = canonical(twice)
-                    return step(Op.ADD, half, half)
+                    return canonical(operand)
+                case Operation("*", Constant(2), doubled) | Operation("*", doubled, Constant(2)):
+                    term = canonical(doubled)
+                    return step(Op.ADD, term, term)
                 case Operation("/", Constant(1), divisor) if divisor != Constant(2):
                     return step(Op.INV, canonical(divisor))
-                case Operation("/", twice, Constant(2)):
-                    return step(Op.HALF, canonical(twice))
+                case Operation("/", halved, Constant(2)):
+                    return step(Op.HALF, canonical(halved))
                 case Operation("^", base, Constant(0.5)):
                     return step(Op.ROOT, canonical(base))
                 case Operation("^", base, Constant(2 | 3 as power)):
-                    root = canonical(base)
-                    square = step(Op.MUL, root, root)
-                    return square if power == 2 else step(Op.MUL, square, root)
+                    factor = canonical(base)
+                    square = step(Op.MUL, factor, factor)
+                    return square if power == 2 else step(Op.MUL, square, factor)
                 case Operation("^"):
                     raise ValueError(part)
                 case Operation(symbol, left, right):
@@ -199,21 +209,25 @@ class Expander:
         old = range(self._seen[odd])
         new = range(self._seen[odd], len(thoughts))
         if self._depth == 0:
-            leaves = [(leaf, *nodes.nodes[leaf]) for leaf in nodes.leaves]
-            offered = [(op, place, place, leaf) for leaf, op, (place,) in leaves]
+            offered = []
+            for leaf in nodes.leaves:
+                op, (place,) = nodes.nodes[leaf]
+                offered.append(Candidate(op, place, place, leaf))
         elif odd:
-            offered = [(op, i, i, nodes.node(op, thoughts[i])) for op in UNARY for i in new]
+            offered = [
+                Candidate(op, i, i, nodes.node(op, thoughts[i])) for op in UNARY for i in new
+            ]
         else:
             offered = [
-                (op, i, j, nodes.node(op, thoughts[i], thoughts[j]))
+                Candidate(op, i, j, nodes.node(op, thoughts[i], thoughts[j]))
                 for op in MERGES
                 for i, j in chain(product(old, new), combinations_with_replacement(new, 2))
             ]
         self._seen[odd] = len(thoughts)
         self._depth += 1
-        first: dict[int, Candidate] = {}
+        first: dict[int, Candidate] = {}  # by expression
         for candidate in offered:
-            first.setdefault(candidate[3], candidate)
+            first.setdefault(candidate.expression, candidate)
         return [candidate for key, candidate in first.items() if key not in thoughts]
 
 
@@ -239,9 +253,12 @@ def schedule(equation: Equation, numbers: int, constants: Sequence[float], depth
     rows: list[tuple[int, ...]] = []
     for reached in range(depth + 1):
         candidates = expander.expand()
-        right = [candidate[3] for candidate in candidates if candidate[3] in steps]
-        expander.thoughts += (right := right[: expander.room])
-        rows += [(*candidate, candidate[3] in right, reached) for candidate in candidates]
+        offered = [candidate.expression for candidate in candidates]
+        accepted = [expression for expression in offered if expression in steps][: expander.room]
+        expander.thoughts += accepted
+        rows += [
+            (*candidate, candidate.expression in accepted, reached) for candidate in candidates
+        ]
         if expander.exhausted or gold in expander.thoughts:
             break
     op, first, second, _, target, depths = np.array(rows, dtype=np.int32).T

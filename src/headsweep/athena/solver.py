@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import safetensors.torch
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
@@ -139,8 +139,8 @@ class MathSolver:
         expanders = [Expander(len(example.places), self.constants) for example in examples]
         first_number = starts([len(example.places) for example in examples])
         active = list(range(len(examples)))
-        owners = np.empty(0, dtype=np.int64)  # of all thoughts, in order of acceptance
-        thoughts = [owners] * len(examples)  # each problem's, among all
+        owners = np.empty(0, dtype=np.int64)  # problems of all thoughts, in order of acceptance
+        thoughts = [owners] * len(examples)  # places of each problem's, among all
         probabilities = np.empty(0)
 
         def place(op: Op, owner: int, index: int) -> int:
@@ -162,12 +162,7 @@ class MathSolver:
                 probability = _sigmoid(progress.judge(candidates))
                 accepted = []
                 for problem in active:
-                    its_candidates = np.flatnonzero(owner == problem)
-                    kept = its_candidates[probability[its_candidates] >= ACCEPTED_FROM]
-                    if not len(kept) and not len(thoughts[problem]):
-                        kept = its_candidates
-                    best_first = np.argsort(-probability[kept], kind="stable")
-                    kept = np.sort(kept[best_first[: expanders[problem].room]])
+                    kept = _accepted(owner == problem, probability, expanders[problem])
                     expanders[problem].thoughts += expression[kept].tolist()
                     accepted.append(kept)
                 index = np.concatenate(accepted)
@@ -329,8 +324,9 @@ def load_solver(folder: Path) -> MathSolver:
     encoder, tokenizer = load_encoder(str(folder / _ENCODER))
     try:
         facts = read_json(folder / _SETTINGS)
-        values = {k: v for k, v in facts["settings"].items() if k in Solver.model_fields}
-        settings = Solver.model_validate(values)
+        stored = facts["settings"]
+        known_settings = {name: stored[name] for name in stored if name in Solver.model_fields}
+        settings = Solver.model_validate(known_settings)
         constants = tuple(map(float, facts["constants"]))
         width = encoder.config.hidden_size
         heads = facts["heads"]
@@ -357,8 +353,26 @@ def lenient(predicted: float, gold: float) -> bool:
     """
     if not math.isfinite(predicted):
         predicted = 0.0
-    decimals = [len(repr(float(v)).partition("e")[0].partition(".")[2]) for v in (predicted, gold)]
+    printed = [repr(float(value)).partition("e")[0] for value in (predicted, gold)]
+    decimals = [len(digits.partition(".")[2]) for digits in printed]
     return abs(predicted - gold) < 10.0 ** -min(*decimals, _MOST_PLACES)
+
+
+def _accepted(
+    its_own: Bool[np.ndarray, " candidates"],
+    probability: Float[np.ndarray, " candidates"],
+    expander: Expander,
+) -> Int[np.ndarray, " accepted"]:
+    """Return which candidates of a problem become thoughts, in ascending order.
+
+    Those are the most probable ones that are probable enough, as many as there is room for. Of a
+    problem without thoughts they are taken from all candidates if none is probable enough.
+    """
+    kept = np.flatnonzero(its_own & (probability >= ACCEPTED_FROM))
+    if not len(kept) and not expander.thoughts:
+        kept = np.flatnonzero(its_own)
+    best_first = np.argsort(-probability[kept], kind="stable")
+    return np.sort(kept[best_first[: expander.room]])
 
 
 def _sigmoid(logits: Float[Tensor, " items"]) -> Float[np.ndarray, " items"]:
