@@ -60,6 +60,10 @@ def test_bad_arguments_are_refused(option, capsys):
     assert option in capsys.readouterr().err
 
 
+def test_no_process_is_without_a_question():
+    assert sweep.settings_of([1, 2, 4], 3) == [(1, 1), (1, 2), (1, 4), (2, 1)]
+
+
 def test_shares_make_up_the_whole():
     work = Work({f"q{n}": tuple(range(1, n + 2)) for n in range(8)}, (BASE, Variant(0, 1)), 5)
     parts = work.split(3)

@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import takewhile
+from math import ceil
 from operator import eq
 from time import perf_counter, process_time
 from typing import Any
@@ -59,6 +60,14 @@ class Outcome:
     product_flops: float = 0.0  # where it was asked for
     product_seconds: float = 0.0
 
+    def add(self, part: "Outcome") -> None:
+        """Add the answers and the times of a part of the sweep."""
+        self.choices |= part.choices
+        self.near_ties |= part.near_ties
+        self.cpu_seconds += part.cpu_seconds
+        self.product_flops += part.product_flops
+        self.product_seconds += part.product_seconds
+
 
 def published(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     """Answer as the papers' code does: batches of 16 in given order, one pruned model at a time."""
@@ -79,7 +88,7 @@ def generate_batch(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     if loaded.device.type == "cpu":
         # By default it takes most of the memory, and the time to fill it, for every variant.
         longest = max(map(len, work.prompts.values())) + work.max_new_tokens
-        pages = -(-longest // 32) * PAGES_BATCH
+        pages = ceil(longest / 32) * PAGES_BATCH
         options = {"page_size": 32, "num_blocks": pages, "max_batch_tokens": 512}
     for variant in work.variants:
         with edited_weights(loaded.model, loaded.geometry, variant):
@@ -113,7 +122,11 @@ _in_vllm = cache(VllmModel)
 
 def _collect(runner: Any, loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     near_tie = NEAR_TIE[dtype_name(loaded.dtype)]
-    requests = [Request(q, p, v) for q, p in work.prompts.items() for v in work.variants]
+    requests = [
+        Request(question, prompt, variant)
+        for question, prompt in work.prompts.items()
+        for variant in work.variants
+    ]
     for answer in runner.run(requests):
         end = loaded.eos_token_ids[:1] if answer.stop_reason == "eos" else ()
         key = answer.request.question_id, str(answer.request.variant)

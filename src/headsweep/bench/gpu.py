@@ -161,7 +161,11 @@ def _requests(model: Any, questions: int, variants: list[Variant]) -> list[Reque
         tuple(torch.randint(3, words, (20 + number % 7,), generator=draw).tolist())
         for number in range(questions)
     ]
-    return [Request(f"q{n}", p, variant) for n, p in enumerate(prompts) for variant in variants]
+    return [
+        Request(f"q{number}", prompt, variant)
+        for number, prompt in enumerate(prompts)
+        for variant in variants
+    ]
 
 
 def _published(loaded: Any, requests: list[Request], tokens: int) -> list[tuple[int, ...]]:

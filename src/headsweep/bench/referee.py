@@ -6,6 +6,7 @@ other outcomes are equal.
 """
 
 from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ def _compared(
     differences = (drawn < won).astype(np.int8) - (drawn >= 1 - lost)
     blocks = [
         of_pairs(part, [True] * part.shape[1], 1)
-        for part in np.array_split(differences, -(-comparisons // _BLOCK), axis=1)
+        for part in np.array_split(differences, ceil(comparisons / _BLOCK), axis=1)
     ]
     return pd.concat(blocks, ignore_index=True), differences
 

@@ -19,7 +19,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from headsweep.bench import shapes
-from headsweep.bench.baselines import Costs, Outcome, Work, answer, ask, floor, peak, start
+from headsweep.bench.baselines import Costs, Key, Outcome, Work, answer, ask, floor, peak, start
 from headsweep.benchmarks.generated import generate
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
@@ -69,10 +69,7 @@ class Crew:
         seconds = time.perf_counter() - begin
         whole = Outcome()
         for outcome in outcomes:
-            whole.choices |= outcome.choices
-            whole.near_ties |= outcome.near_ties
-            for name in ("cpu_seconds", "product_flops", "product_seconds"):
-                setattr(whole, name, getattr(whole, name) + getattr(outcome, name))
+            whole.add(outcome)
         return seconds, whole
 
     def close(self) -> None:
@@ -101,7 +98,6 @@ def run(
     disable_progress_bar()
     on_gpu = torch.cuda.is_available()
     dtype = "bfloat16" if on_gpu else "float32"
-    settings = [(1, count) for count in threads] + [(count, 1) for count in threads if count > 1]
     rows: dict[str, Any] = {rival: {} for rival in rivals}
     outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory(prefix="headsweep-bench-") as scratch:
@@ -116,16 +112,12 @@ def run(
         pruned = [every[place * len(every) // count] for place in range(count)]  # from all layers
         work = Work(prompts, (BASE, *pruned), max_new_tokens)
         del source
+        settings = settings_of(threads, len(prompts))
         for setting in settings[:1] if on_gpu else settings:
             with closing(Crew(setting, folder, dtype)) as crew:
                 _measure(crew, rows, outcomes, work, repeat, on_gpu=on_gpu)
-    for rival, outcome in outcomes.items() if "published" in outcomes else ():
-        expected = outcomes["published"].choices
-        row = rows[rival]
-        different = {key for key, tokens in outcome.choices.items() if tokens != expected[key]}
-        row["ratio"] = row["tokens_per_second"] / rows["published"]["tokens_per_second"]
-        row["differing"] = len(different)
-        row["near_ties_differing"] = len(different & outcome.near_ties)
+    if "published" in outcomes:
+        _compare_with_published(rows, outcomes)
     facts = {
         "torch": torch.__version__,
         "shape": shape,
@@ -137,6 +129,27 @@ def run(
     print(report(facts))
     if json:
         write_json(json, facts)
+
+
+def settings_of(threads: Sequence[int], questions: int) -> list[Setting]:
+    """Return what is tried: so many threads of one process, and as many processes of one thread.
+
+    There are no processes without a question: several rivals cannot answer none.
+    """
+    processes = [count for count in threads if 1 < count <= questions]
+    return [(1, count) for count in threads] + [(count, 1) for count in processes]
+
+
+def _compare_with_published(rows: dict[str, Any], outcomes: Mapping[str, Outcome]) -> None:
+    """Add to each measured row how its speed and answers compare with the published method's."""
+    published = rows["published"]["tokens_per_second"]
+    expected = outcomes["published"].choices
+    for rival, outcome in outcomes.items():
+        different = {key for key, tokens in outcome.choices.items() if tokens != expected[key]}
+        row = rows[rival]
+        row["ratio"] = row["tokens_per_second"] / published
+        row["differing"] = len(different)
+        row["near_ties_differing"] = len(different & outcome.near_ties)
 
 
 def _measure(
@@ -172,32 +185,48 @@ def _measure(
             _LOG.info("%s, %d × %d threads: %.2f s", rival, processes, threads, taken)
     rate = sum(crew.ask(peak))
     for rival, row in rows.items():
-        if "failure" in row or (taken := median(seconds[rival])) >= row.get("seconds", inf):
+        if "failure" in row:
+            continue
+        taken = median(seconds[rival])
+        if taken >= row.get("seconds", inf):
             continue
         outcomes[rival] = latest[rival]
-        choices = latest[rival].choices
-        least = floor(work, choices, crew.costs)
-        rows[rival] = {
-            "setting": list(crew.setting),
-            "seconds": taken,
-            "cpu_seconds": latest[rival].cpu_seconds,
-            "tokens_per_second": sum(map(len, choices.values())) / taken,
-            "answers": len(choices),
-            "near_ties": len(latest[rival].near_ties),
-            "peak": rate,
-            "floor_flops": least,
-            "of_floor": least / rate / taken,
-        }
+        rows[rival] = _row(crew, work, latest[rival], taken, rate)
         if rival == "engine":
-            same = (choices[q, v] == choices[q, str(BASE)] for q, v in choices if v != str(BASE))
-            rows[rival]["unchanged"] = fmean(same)
+            rows[rival]["unchanged"] = _unchanged(latest[rival].choices)
             timed = None if on_gpu else crew.measure(rival, work, timed=True)[1]
             if timed and timed.product_seconds:  # else the model runs by its own modules
+                processes, threads = crew.setting
                 rows[rival] |= {
                     "fed_flops": timed.product_flops,
-                    "product_rate": timed.product_flops / timed.product_seconds * crew.setting[0],
-                    "outside_seconds": timed.cpu_seconds - timed.product_seconds * crew.setting[1],
+                    "product_rate": timed.product_flops / timed.product_seconds * processes,
+                    "outside_seconds": timed.cpu_seconds - timed.product_seconds * threads,
                 }
+
+
+def _row(crew: Crew, work: Work, outcome: Outcome, seconds: float, rate: float) -> dict[str, Any]:
+    """Return what is told of a rival's outcome; large products have this rate in the processes."""
+    least = floor(work, outcome.choices, crew.costs)
+    return {
+        "setting": list(crew.setting),
+        "seconds": seconds,
+        "cpu_seconds": outcome.cpu_seconds,
+        "tokens_per_second": sum(map(len, outcome.choices.values())) / seconds,
+        "answers": len(outcome.choices),
+        "near_ties": len(outcome.near_ties),
+        "peak": rate,
+        "floor_flops": least,
+        "of_floor": least / rate / seconds,
+    }
+
+
+def _unchanged(choices: Mapping[Key, Sequence[int]]) -> float:
+    """Return the share of pruned models' answers that are the base model's."""
+    return fmean(
+        tokens == choices[question, str(BASE)]
+        for (question, variant), tokens in choices.items()
+        if variant != str(BASE)
+    )
 
 
 def report(facts: Mapping[str, Any]) -> str:
