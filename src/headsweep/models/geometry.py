@@ -293,8 +293,8 @@ class _Probe:
         self.entered.append(name)
         self._residual = hidden.shape[-1]
         draw = torch.Generator().manual_seed(0)
-        first, other, second = torch.randn(3, self._residual, generator=draw).to(hidden)
-        noise = torch.stack([first, second, other, second]).view(2, 2, self._residual)
+        begin, other_begin, shared = torch.randn(3, self._residual, generator=draw).to(hidden)
+        noise = torch.stack([begin, shared, other_begin, shared]).view(2, 2, self._residual)
         return ((noise, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": noise})
 
     def record(self, name: str, module: nn.Module, args: tuple[Any, ...]) -> None:

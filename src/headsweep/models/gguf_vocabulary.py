@@ -31,17 +31,20 @@ _OF_CODE = {"type": "of Python code"}
 
 
 def vocabulary(
-    tokenizer: PreTrainedTokenizerBase, size: int, folder: Path, other: Path | None
+    tokenizer: PreTrainedTokenizerBase, size: int, folder: Path, taken_from: Path | None
 ) -> dict[str, Any]:
     """Return the fields of a tokenizer of `size` tokens by name, or those of another GGUF file.
 
     Raises:
         ModelError: llama.cpp does not know the tokenizer, or the other file's is of another size.
     """
-    if other is not None:
-        fields = gguf.tokenizer_fields(other)
-        if (count := len(fields["tokenizer.ggml.tokens"])) != size:
-            raise ModelError(f"{other} has {count} tokens, but {folder} has {size}; name another")
+    if taken_from is not None:
+        fields = gguf.tokenizer_fields(taken_from)
+        count = len(fields["tokenizer.ggml.tokens"])
+        if count != size:
+            raise ModelError(
+                f"{taken_from} has {count} tokens, but {folder} has {size}; name another"
+            )
         return fields
     backend = getattr(tokenizer, "backend_tokenizer", None)
     state: dict[str, Any] = json.loads(backend.to_str()) if backend is not None else {}

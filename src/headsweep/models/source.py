@@ -129,16 +129,9 @@ def fetch_model(
                 f"{folder} is a GGUF file; a sweep dequantises it and keeps it as a folder under "
                 f"results/store/models: name that folder"
             )
-        stated = None if gguf_file and not SHA256.fullmatch(revision or "") else revision
         if gguf_file:
-            commit = None if stated else revision
-            folder = download(str(source), commit, allow_patterns=[gguf_file]) / gguf_file
-            if not folder.is_file():
-                raise ModelError(f"{source} has no file {gguf_file}; correct gguf_file")
-        if stated and (actual := gguf.sha256(folder)) != stated:
-            raise ModelError(
-                f"{folder} has sha256 {actual}, not {stated}; fetch it again, or correct `revision`"
-            )
+            return _fetch_gguf(str(source), revision, gguf_file)
+        _check_sha256(folder, revision)
         return folder
     if folder.is_dir():
         check_folder(folder)
@@ -155,6 +148,29 @@ def fetch_model(
     )
     check_folder(folder)
     return folder
+
+
+def _fetch_gguf(hub_id: str, revision: str | None, name: str) -> Path:
+    """Return a GGUF file of the hub; its revision is a branch, tag or commit, or its sha256."""
+    is_checksum = revision is not None and SHA256.fullmatch(revision) is not None
+    commit = None if is_checksum else revision
+    file = download(hub_id, commit, allow_patterns=[name]) / name
+    if not file.is_file():
+        raise ModelError(f"{hub_id} has no file {name}; correct gguf_file")
+    if is_checksum:
+        _check_sha256(file, revision)
+    return file
+
+
+def _check_sha256(file: Path, stated: str | None) -> None:
+    """Raise a ModelError if a GGUF file has not the sha256 that is stated, if any is."""
+    if not stated:
+        return
+    actual = gguf.sha256(file)
+    if actual != stated:
+        raise ModelError(
+            f"{file} has sha256 {actual}, not {stated}; fetch it again, or correct `revision`"
+        )
 
 
 def check_folder(folder: Path, *, ignore_unneeded: bool = True) -> None:
