@@ -138,7 +138,8 @@ def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
         axes.axvline(last + 0.5, color=SURFACE, linewidth=1)
     with_base = pd.Series(grid[0, 1:], index=names[1:])
     least, most = (
-        f"{head} on {percent(with_base[head])}" for head in (with_base.idxmin(), with_base.idxmax())
+        f"{head} on {percent(with_base[head])}"
+        for head in (str(with_base.idxmin()), str(with_base.idxmax()))
     )
     alt = (
         f"Map of agreement. The median pair of heads has the same outcome on {middle['agreement']} "
