@@ -22,7 +22,7 @@ from headsweep.analysis.verdicts import _ranks, verdicts
 from headsweep.config import parse
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
-from headsweep.record import Stopwatch, rewrite_checksums, write_record
+from headsweep.record import Stopwatch, record_path, rewrite_checksums, write_record
 from headsweep.report.blocks import Section, fill
 from headsweep.report.compressions import compression
 from headsweep.report.page_tables import PAGE_TABLES
@@ -490,6 +490,11 @@ def test_families_are_judged_and_coloured_after_holm_s_correction(config):
         fill(both, section := Section("families", ""))
         strips = [block.rows[0][1] for block in section.blocks if block.kind == "strips"]
         assert [re.findall('circle class="(.*?)"', strip) for strip in strips] == [[drawn]] * 2
+    # The page says the number of tokens that the table has, also if its record is gone.
+    record_path(Store(both).path(paths.FRONTIER, frontier="two", table="paired")).unlink()
+    fill(both, section := Section("families", ""))
+    captions = [block.caption for block in section.blocks if block.kind == "strips"]
+    assert [re.findall("tokens of (.*) answers", caption) for caption in captions] == [["1"], ["4"]]
 
 
 OF_MODEL = {"solver": None, "data": None, "model": "reasoner"}

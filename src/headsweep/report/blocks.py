@@ -15,15 +15,14 @@ from markupsafe import Markup, escape
 
 from headsweep import paths
 from headsweep.analysis import paper_differences, truncation
-from headsweep.analysis.comparisons import rival
+from headsweep.analysis.comparisons import TESTED_AT_BUDGET, rival
 from headsweep.analysis.facts import Cell, Columns, Sentence, Source, cells_of
 from headsweep.analysis.latex import PRINTED
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, RunFiles, find_exhibit
-from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
-from headsweep.record import read_json, read_record, read_text
+from headsweep.record import read_json, read_text
 from headsweep.report.declarations import Facts, Marks, PageTable
 from headsweep.report.page_tables import PAGE_TABLES
 from headsweep.report.svg import Scale, ruler, strip
@@ -272,6 +271,14 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
     return {name: blocks for name, blocks in blocks_by_heading.items() if blocks}
 
 
+def _tested_budget(config: Config, frontier: str) -> int | None:
+    """Return the tokens at which a frontier's families are tested, as `Facts.budget` has them."""
+    needed = ["order", "adjusted", "budget"]
+    paired = Source.read(config, paths.FRONTIER, needed, frontier=frontier, table="paired")
+    tested = paired.query(TESTED_AT_BUDGET)
+    return int(tested.value("budget")) if tested else None
+
+
 def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[Source, Facts]]:
     """Yield the tables of a kind, and the facts of each one's subject.
 
@@ -295,6 +302,5 @@ def _sources(config: Config, kind: FileKind, table: str = "") -> Iterator[tuple[
             if other.n < other.sprint_n:
                 facts = replace(facts, fewer=f" ({other.method}: {other.n} each)")
         elif wildcard == "frontier":
-            file = Store(config).path(kind, frontier=name, **names)
-            facts = replace(facts, budget=read_record(file)["primary_budget"])
+            facts = replace(facts, budget=_tested_budget(config, name))
         yield Source.read(config, kind, **{wildcard: name}, **names), facts
