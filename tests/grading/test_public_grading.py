@@ -190,6 +190,12 @@ def test_what_cannot_be_graded_is_refused(arguments, message):
         headsweep.grade(*arguments)
 
 
+@pytest.mark.parametrize("workers", [0, -1])
+def test_fewer_workers_than_one_are_refused(workers):
+    with pytest.raises(GradingError, match=f"^workers is {workers}; give 1 or more"):
+        headsweep.grade([r"\boxed{x}"], ["y"], workers=workers)
+
+
 def test_no_answers_have_no_verdicts_and_grading_loads_no_torch():
     code = "import sys, headsweep; print(headsweep.grade([], []), *sys.modules)"
     found = python("-c", code).split()

@@ -60,8 +60,8 @@ def grade(
             there are.
 
     Raises:
-        GradingError: the grader is unknown, the lists differ in length, something is no text, or no
-            worker can be started.
+        GradingError: the grader is unknown, the lists differ in length, something is no text,
+            fewer than one worker is asked for, or none can be started.
     """
     graders = get_args(GraderName)
     if grader not in graders:
@@ -71,6 +71,8 @@ def grade(
         raise GradingError(
             f"there are {len(answers)} answers and {len(golds)} gold answers; give one for each"
         )
+    if workers is not None and workers < 1:
+        raise GradingError(f"workers is {workers}; give 1 or more, or leave it out")
     for place, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
         if not isinstance(gold, str) or not isinstance(answer, str | None):
             wrong = answer if isinstance(gold, str) else gold
