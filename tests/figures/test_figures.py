@@ -166,6 +166,12 @@ def test_a_single_level_is_told_of_once(z):
     assert alt.count("at Level 3") == 1 and " from " not in alt
 
 
+def test_levels_are_told_of_in_their_order(z):
+    numbers = np.where(z.index < 60, 2, 10)
+    alt = drawn(levels, gained(z.assign(level=numbers))).alt
+    assert alt.index("at Level 2") < alt.index("at Level 10")
+
+
 def test_placebos_of_some_layers_only_are_drawn_and_have_a_median(z):
     gains = gained(z).assign(numeric=[*[np.nan] * 3, *np.linspace(0.01, 0.05, len(gained(z)) - 3)])
     figure = drawn(violins, gains)

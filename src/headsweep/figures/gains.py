@@ -110,7 +110,7 @@ def levels(gains: pd.DataFrame) -> Figure:
 
 def _told_of_levels(table: pd.DataFrame) -> str:
     """Return the held-out gain at the first and at the last level, to stand behind a title."""
-    medians = table.groupby("group")["held_out"].median().dropna()
+    medians = table.groupby("group", sort=False)["held_out"].median().dropna()
     gains = [f"{points(gain)} at {level}" for level, gain in medians.items()]
     if not gains:
         return ": none"
