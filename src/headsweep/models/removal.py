@@ -216,8 +216,9 @@ def _cut(model: PreTrainedModel, cut: Cut) -> None:
     for name, readers in cut.rows.items():
         kept = readers[:, cut.left].any(1).nonzero()[:, 0]
         _keep_outputs(model.get_submodule(name), kept)
-    for name in {name.rpartition(".")[0] for name in cut.rows}:
-        attention = model.get_submodule(name)
+    owners = {name.rpartition(".")[0] for name in cut.rows}
+    for owner in owners:
+        attention = model.get_submodule(owner)
         for attribute, parameter in list(attention.named_parameters(recurse=False)):
             if parameter.shape == (cut.old.query_heads,):  # an attention sink for each head
                 _set(attention, attribute, 0, cut.left)
