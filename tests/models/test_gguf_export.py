@@ -208,6 +208,15 @@ def test_a_tokenizer_is_taken_from_another_file(tmp_path):
     assert not (tmp_path / "none.gguf").exists()
 
 
+@pytest.mark.parametrize("change", [{"model_type": "foo"}, {"vocab_size": "many"}])
+def test_a_config_that_transformers_cannot_read_is_refused_in_a_line(change, tmp_path):
+    file = save(tmp_path / "whole", "Llama") / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(ModelError, match=r"config\.json cannot be read \(.*; use") as caught:
+        export_gguf(file.parent, tmp_path / "made.gguf")
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "heads", "message"),
     [

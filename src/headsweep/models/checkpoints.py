@@ -25,8 +25,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from transformers.utils import logging
 
 from headsweep import __version__
-from headsweep.errors import ModelError
+from headsweep.errors import ModelError, cause_of
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
+from headsweep.models.guard import CONFIG
 from headsweep.models.removal import absent_heads, cut_layers, find_cuts, without
 from headsweep.models.source import tokenizer_files
 from headsweep.record import Stopwatch, write_record
@@ -175,8 +176,18 @@ def allows(config: PretrainedConfig, geometry: HeadGeometry) -> bool:
 
 
 def stated_config(folder: Path) -> PretrainedConfig:
-    """Return the config of a local folder's model; no code is loaded."""
-    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    """Return the config of a local folder's model; no code is loaded.
+
+    Raises:
+        ModelError: transformers cannot read it.
+    """
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # a config of any content raises errors of any type
+        raise ModelError(
+            f"{folder / CONFIG} cannot be read ({cause_of(error, 200)}); use a model that "
+            f"transformers knows"
+        ) from error
 
 
 def outline(folder: Path) -> tuple[PreTrainedModel, HeadGeometry]:
