@@ -3,14 +3,14 @@
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis.comparisons import TESTED_AT_BUDGET
 from headsweep.analysis.facts import Cell
 from headsweep.report.declarations import DIFFERENCE, PageTable, difference_marks
 
 
 def _tested(table: pd.DataFrame) -> pd.Series:
-    """Return which rows of a frontier's differences are tested, by any answer."""
-    return (table["outcome"] == "pass") & table.eval(TESTED_AT_BUDGET)
+    """Return which rows of a frontier's differences are tested: those with an adjusted p-value."""
+    by_any_answer = (table["outcome"] == "pass") & (table["order"] == "ordered")
+    return by_any_answer & table["adjusted"].notna()
 
 
 TABLES = [
