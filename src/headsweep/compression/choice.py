@@ -12,7 +12,7 @@ import torch
 from transformers import PretrainedConfig
 
 from headsweep.compression.calibration import Scores
-from headsweep.config.compression import Compression, unit_size
+from headsweep.config.compression import Compression, heads_at, unit_size
 from headsweep.errors import ModelError
 from headsweep.models.checkpoints import allows
 from headsweep.models.geometry import AttentionLayer, HeadGeometry
@@ -36,11 +36,6 @@ def check_finite(scores: Scores) -> None:
                 f"layer {layer}: a head's score is {float(spoiled[0])}, so heads cannot be ranked; "
                 f"look for such numbers in the model's weights, or use the criterion random"
             )
-
-
-def heads_at(ratio: float, heads: int) -> int:
-    """Return the number of heads that a ratio of the original heads means, rounded down."""
-    return math.floor(ratio * heads + 1e-9)  # 0.29 * 100 is 28.999999999999996
 
 
 def heads_due(settings: Compression, heads: int, time: int, end: int) -> int:

@@ -1,5 +1,7 @@
 """Config sections of word problems, solvers and their compression; profiles of small solvers."""
 
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -245,6 +247,11 @@ def unit_size(heads: int, kv_heads: int, unit: str) -> int:
     return {"group": shared, "query": kv_heads if shared > 1 else 1, "head": 1}[unit]
 
 
+def heads_at(ratio: float, heads: int) -> int:
+    """Return the number of heads that a ratio of the original heads means, rounded down."""
+    return math.floor(ratio * heads + 1e-9)  # 0.29 * 100 is 28.999999999999996
+
+
 class Importance(Section):
     """How heads are ranked; heads with the lowest scores are pruned first.
 
@@ -375,21 +382,24 @@ class Compression(Section):
         """
         unit = unit_size(heads, kv_heads, self.importance.unit)
         whole = layers * heads
+        due = heads_at(self.ratio, whole)
         largest = layers * (heads - unit)
         if self.ratio > 0 and largest == 0:
             raise ValueError(
                 f"ratio {self.ratio} leaves a layer without heads: {unit} of {heads} go at once; "
                 f"set it to 0"
             )
-        if 0 < self.ratio * whole < unit:
+        if self.ratio > 0 and due < unit:
+            least = Context(prec=3, rounding=ROUND_CEILING).divide(Decimal(unit), Decimal(whole))
             raise ValueError(
                 f"ratio {self.ratio} removes nothing of {whole} heads, of which {unit} go at once; "
-                f"raise it to {unit / whole:.3g} at least"
+                f"raise it to {least} at least"
             )
-        if self.ratio * whole >= largest + 1:
+        if due > largest:
+            most = Context(prec=3, rounding=ROUND_FLOOR).divide(Decimal(largest), Decimal(whole))
             raise ValueError(
                 f"ratio {self.ratio} leaves a layer without heads: of {whole}, {largest} can go; "
-                f"lower it to {largest / whole:.3g}"
+                f"lower it to {most}"
             )
 
     @property

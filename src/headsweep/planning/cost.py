@@ -22,7 +22,7 @@ from functools import cache
 from typing import NamedTuple
 
 from headsweep.config import Config, Model, Questions, Study
-from headsweep.config.compression import Compression, Training, unit_size
+from headsweep.config.compression import Compression, Training, heads_at, unit_size
 from headsweep.errors import HeadsweepError
 from headsweep.planning.assumptions import LENGTHS
 from headsweep.planning.batches import PlannedBatch, expand
@@ -314,7 +314,7 @@ def _scorings(config: Config, study: Study, settings: Compression) -> int:
             if study.model is not None:
                 kv_heads = config.models[study.model].kv_heads
             unit = unit_size(shape.heads, kv_heads, settings.importance.unit)
-            return int(settings.ratio * shape.layers * shape.heads / unit + 1e-9)
+            return heads_at(settings.ratio, shape.layers * shape.heads) // unit
 
 
 def _scoring_passes(config: Config, study: Study, settings: Compression) -> int:
