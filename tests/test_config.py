@@ -1,9 +1,12 @@
+import re
+
 import pyarrow as pa
 import pytest
 import yaml
 
 from example_config import STUDIES, VALUES, changed
 from headsweep.config import Config, load, parse
+from headsweep.config.compression import Compression
 from headsweep.config.questions import MOST_SAMPLES
 from headsweep.errors import ConfigError
 from headsweep.planning.keys import key
@@ -66,6 +69,12 @@ def custom(**keys):
         (f"{WORDS}/arms", ["whole"], r"arms: 'whole' is not known; there is baseline,"),
         ("compressions/own/arms", [], r"`arms` and `variations` are both empty; name an arm"),
         (f"{WORDS}/arms", ["full", "full"], r"arms: 'full' stands twice"),
+        ("models/TopHeads", 3, r"models.TopHeads: Input should be a valid dictionary .*, not 3"),
+        ("sweeps/table/layers", {"map": "a"}, r"table.layers: Input should be a list, not {'map'"),
+        ("selectors/math/heads", {"map": "a"}, r"math.heads: Input should be a list, not {'map'"),
+        ("selectors/math/redraws", True, r"redraws: Input should be a valid integer, not True"),
+        ("decodings/T0.6/top_p", True, r"top_p: Input should be a number, not True"),
+        ("models/big/layer_heads", [], r"layer_heads: \[\]; give each of 28 layers 1 to 12"),
         (f"{WORDS}/measured", [], r"words.measured: .* at least 1 item"),
         (f"{WORDS}/tokens", [40, 513], r"tokens: 513; an encoder from scratch reads at most 512"),
         ("models/big/layer_heads", [8], r"layer_heads: \[8\]; give each of 28 layers 1 to 12"),
@@ -183,6 +192,8 @@ def test_a_model_is_spread_over_gpus_by_vllm_alone_a_divisor_of_its_heads():
         (b"\xff\xfe", "is not YAML"),
         (b"", "holds no keys; see config/demo.yaml"),
         (b"- a\n", "holds no keys"),
+        (b"run: x\nmodels: &models {big: *models}\n", "an alias stands in what it names; flatten"),
+        (b'run: !!int ""\n', r"is not YAML: a text does not fit its tag"),
     ],
 )
 def test_a_file_that_is_no_config_is_refused_in_one_line(tmp_path, content, message):
@@ -219,6 +230,23 @@ def test_the_last_of_the_most_samples_fits_into_the_tables():
         pa.array([MOST_SAMPLES - 1], schema.field("sample").type)
         with pytest.raises(pa.ArrowInvalid):
             pa.array([MOST_SAMPLES], schema.field("sample").type)
+
+
+SHAPES = [(7, 4, 4), (7, 7, 7), (14, 2, 2), (96, 96, 32), (100, 99, 99), (28, 12, 2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("ratio", [1e-6, 0.999999])
+def test_the_ratio_that_a_refusal_advises_is_possible(shape, ratio):
+    with pytest.raises(ValueError, match=f"ratio {ratio:g}") as error:
+        Compression(ratio=ratio).check_shape(*shape)
+    (advised,) = re.findall(r"(?:raise|lower) it to (\S+)", str(error.value))
+    Compression(ratio=float(advised)).check_shape(*shape)
+
+
+def test_a_ratio_of_one_head_is_possible_however_it_is_rounded():
+    assert 49 * (1 / 49) < 1
+    Compression(ratio=1 / 49).check_shape(7, 7, 7)
 
 
 def test_a_profile_follows_its_dataset_and_is_changed_by_other_keys():

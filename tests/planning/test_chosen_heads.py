@@ -134,6 +134,8 @@ def test_titles_that_will_clash_are_refused_before_the_choice(tmp_path, monkeypa
         ({"map": "small", "top": 3}, "sweeps.table.heads: map 'small' is of model 'tiny'"),
         ({"map": "known", "top": 0}, "sweeps.table.heads.top: Input should be greater"),
         ({"map": "known"}, "key 'sweeps.table.heads.top' is missing"),
+        ({"map": "bare", "top": 1}, "outcome: 'likelihood' is of samples, and map 'bare' scores"),
+        ({"map": "bare", "top": 1, "outcome": "preference"}, "write `outcome: solutions`, or"),
         ({"map": "known", "top": 2, "n": 1}, "unknown key 'sweeps.table.heads.n'"),
         ({"top": 2}, "sweeps.table.heads: name either a map or a sweep"),
         ({"map": "known", "sweep": "other", "top": 2}, "name either a map or a sweep"),
@@ -152,6 +154,7 @@ def test_heads_that_nothing_can_choose_are_refused_in_one_line(heads, said):
     own = {"model": "big", "sampling": ["T0.6"]}
     maps = {"known": {**own, "questions": "train"}, "own": {**own, "questions": "test"}}
     maps["small"] = {**own, "model": "tiny", "questions": "train"}
+    maps["bare"] = {"model": "big", "questions": "train"}
     other = {"model": "big", "questions": "train", "layers": [0, 3, 27]}
     sweeps = VALUES["sweeps"] | {
         "apart": {**other, "layers": [3]},
@@ -161,6 +164,8 @@ def test_heads_that_nothing_can_choose_are_refused_in_one_line(heads, said):
     }
     asked = changed(VALUES | {"maps": maps, "sweeps": sweeps}, "sweeps/table/layers", [0, 27])
     parse(changed(asked, "sweeps/table/heads", {"sweep": "other", "top": 1}))
+    solutions = {"map": "bare", "top": 1, "outcome": "solutions"}
+    parse(changed(asked, "sweeps/table/heads", solutions))
     values = changed(asked, "sweeps/table/heads", heads)
     with pytest.raises(ConfigError) as refused:
         parse(values)

@@ -136,7 +136,7 @@ class Selector(Section):
     seeds: Some[Seed] = (0, 1, 2)
     """Seeds of initial weights and of the held-out part. Results are means over the seeds'
     selectors; the first seed's selector is kept."""
-    redraws: Annotated[int, Field(ge=0)] = 10
+    redraws: Annotated[int, Field(ge=0, strict=True)] = 10
     """Subsamples of two thirds of the training questions on which everything is trained again, to
     show how much a difference depends on the draw. They need no new answers."""
     redrawn_setting: Literal["anew", "fixed"] = "anew"

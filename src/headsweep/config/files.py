@@ -47,13 +47,13 @@ def read_values(path: Path) -> dict[str, Any]:
             _compare(path)
             values = json.loads(text, object_pairs_hook=reject_duplicate_keys)
         else:
-            values = _Loader(text).get_single_data()
+            values = _read_yaml(text)
     except OSError as error:
         raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
     except RecursionError:
         raise ConfigError(f"config file {path} is nested too deeply; flatten it") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"config file {path} is not {kind}: {_told(error)}") from None
+        raise ConfigError(f"config file {path} is not {kind}: {_cause(error)}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"config file {path} holds no keys; see config/demo.yaml for an example")
     return values
@@ -71,7 +71,19 @@ def _compare(path: Path) -> None:
         )
 
 
-def _told(error: Exception) -> str:
+def _read_yaml(text: str) -> Any:
+    """Return what YAML says.
+
+    Raises:
+        yaml.YAMLError, ValueError: it is not YAML, or a text does not fit its tag.
+    """
+    try:
+        return _Loader(text).get_single_data()
+    except (LookupError, AttributeError) as error:  # PyYAML's own, as for `!!int ""`
+        raise ValueError(f"a text does not fit its tag ({error})") from None
+
+
+def _cause(error: Exception) -> str:
     """Return what is wrong and in which line, without the excerpt that PyYAML adds."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:

@@ -14,6 +14,7 @@ from headsweep.config.section import (
     Positive,
     Section,
     Seed,
+    ShareAboveZero,
     unquoted,
 )
 
@@ -83,7 +84,7 @@ class Model(Section):
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
         counts = self.layer_heads
-        if counts is not None and (max(counts) > self.heads or len(counts) != self.layers):
+        if counts is not None and (len(counts) != self.layers or max(counts) > self.heads):
             raise ValueError(
                 f"layer_heads: {list(counts)}; give each of {self.layers} layers 1 to {self.heads}"
             )
@@ -299,7 +300,7 @@ class Decoding(Section):
     """0 is greedy decoding."""
     top_k: Count | None = None
     """Sample from the k best tokens only."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_p: ShareAboveZero = 1.0
     """Sample from the smallest set of tokens with this probability."""
     samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES, strict=True)] = 1
     """Answers per question."""

@@ -3,7 +3,7 @@
 The description under each key is its documentation: `config/reference.md` is made from it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from headsweep.config.experiments import (
 from headsweep.config.files import read_values
 from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
-from headsweep.config.section import Name, Section, Seed, merged, problem_of
+from headsweep.config.section import Name, Section, Seed, is_branch, merged, problem_of
 from headsweep.errors import ConfigError
 from headsweep.variants import FAMILIES, IN_VLLM, Variant
 
@@ -92,9 +92,8 @@ class Config(Section):
             # How questions are drawn is their `sampling`, too.
             keys = _REFERENCES if kind != "questions" else ["embedder"]
             for (name, entry), key in product(getattr(self, kind).items(), keys):
-                value = getattr(entry, key, None) or ()
-                for named in value if isinstance(value, tuple) else [value]:
-                    _known(f"{kind}.{name}.{key}", named, getattr(self, _REFERENCES[key]))
+                for referred in _names_in(getattr(entry, key, None)):
+                    _known(f"{kind}.{name}.{key}", referred, getattr(self, _REFERENCES[key]))
         for name in self.sweeps:
             if name == _CLAIMS or name.startswith(_COMPRESSION):
                 kind = "claims" if name == _CLAIMS else "compressions"
@@ -123,45 +122,39 @@ class Config(Section):
         if isinstance(entry, Study):
             self._check_study(where, entry)
             return
-        model = self.models[entry.model]
-        for key, limit in (("layers", model.layers), ("heads", model.heads)):
-            chosen: Layers | TopHeads = getattr(entry, key, "all")
-            if isinstance(chosen, TopHeads):
-                assert isinstance(entry, Sweep)
-                self._check_top(where, entry, chosen)
-                continue
-            if chosen != "all" and (not chosen or max(chosen) >= limit):
-                raise ValueError(
-                    f"{where}.{key}: {list(chosen)}; {entry.model} has {limit} {key}, "
-                    f"numbered 0 to {limit - 1}"
-                )
-            if chosen != "all" and len(set(chosen)) < len(chosen):
-                raise ValueError(f"{where}.{key}: {list(chosen)} names one twice; name each once")
-            if key == "heads" and chosen != "all":
-                layers = range(model.layers) if entry.layers == "all" else entry.layers
-                fewest = min(layers, key=lambda layer: len(model.heads_in(layer)))
-                if max(chosen) not in model.heads_in(fewest):
-                    raise ValueError(
-                        f"{where}.{key}: {list(chosen)}; layer {fewest} of {entry.model} has "
-                        f"{len(model.heads_in(fewest))}; name fewer, or all"
-                    )
-        if isinstance(entry, Sweep):
-            if entry.placebos != "none":
+        self._check_places(where, entry)
+        match entry:
+            case Sweep() if entry.placebos != "none":
                 self._check_backend(entry.model, f"{where}.placebos: {entry.placebos!r}")
-        elif isinstance(entry, HeadMap):
-            self._check_map(where, entry)
-        elif isinstance(entry, Frontier):
-            if not {*entry.families} <= {*IN_VLLM}:
-                self._check_backend(entry.model, f"{where}.families: {list(entry.families)}")
-            self._check_families(where, entry)
-        else:
-            rivals = [*entry.sampling, *_RIVALS]
-            if entry.versus not in (None, *rivals):
+            case HeadMap():
+                self._check_map(where, entry)
+            case Frontier():
+                if not {*entry.families} <= {*IN_VLLM}:
+                    self._check_backend(entry.model, f"{where}.families: {list(entry.families)}")
+                self._check_families(where, entry)
+            case Selector():
+                self._check_selector(where, entry)
+
+    def _check_places(self, where: str, entry: Sweep | HeadMap | Selector | Frontier) -> None:
+        """Refuse layers and heads that the model of an experiment does not have."""
+        model = self.models[entry.model]
+        if entry.layers != "all":
+            there = f"{entry.model} has {model.layers} layers"
+            _check_numbers(f"{where}.layers", entry.layers, model.layers, there)
+        heads: Layers | TopHeads = getattr(entry, "heads", "all")
+        if isinstance(heads, TopHeads):
+            assert isinstance(entry, Sweep)
+            self._check_top(where, entry, heads)
+        elif heads != "all":
+            there = f"{entry.model} has {model.heads} heads"
+            _check_numbers(f"{where}.heads", heads, model.heads, there)
+            layers = range(model.layers) if entry.layers == "all" else entry.layers
+            smallest = min(layers, key=lambda layer: len(model.heads_in(layer)))
+            if max(heads) not in model.heads_in(smallest):
                 raise ValueError(
-                    f"{where}.versus: {entry.versus!r} is not compared with SPRINT; give one of "
-                    f"{', '.join(rivals)}"
+                    f"{where}.heads: {list(heads)}; layer {smallest} of {entry.model} has "
+                    f"{len(model.heads_in(smallest))}; name fewer, or all"
                 )
-            self._check_samples(where, entry, "max_n")
 
     def _check_backend(self, model: str, asked: str) -> None:
         """Refuse what vLLM cannot change in a model."""
@@ -215,6 +208,12 @@ class Config(Section):
                 f"{testing.origin}; choose heads on questions that they are not tested on "
                 f"({_NAME_SPLITS})"
             )
+        has_no_samples = isinstance(chosen_by, HeadMap) and not chosen_by.sampling
+        if has_no_samples and wanted.outcome != "solutions":
+            raise ValueError(
+                f"{where}.heads.outcome: {wanted.outcome!r} is of samples, and map {name!r} scores "
+                f"none; write `outcome: solutions`, or give the map a `sampling`"
+            )
         if isinstance(chosen_by, Sweep) and isinstance(chosen_by.heads, TopHeads):
             raise ValueError(
                 f"{where}.heads: sweep {name!r} takes its own heads from another; name one whose "
@@ -257,6 +256,15 @@ class Config(Section):
                     f"{where}.sampling: {name!r} is greedy; name decodings that draw samples, "
                     f"of which some are right and some wrong"
                 )
+
+    def _check_selector(self, where: str, selector: Selector) -> None:
+        rivals = [*selector.sampling, *_RIVALS]
+        if selector.versus not in (None, *rivals):
+            raise ValueError(
+                f"{where}.versus: {selector.versus!r} is not compared with SPRINT; give one of "
+                f"{', '.join(rivals)}"
+            )
+        self._check_samples(where, selector, "max_n")
 
     def _check_families(self, where: str, frontier: Frontier) -> None:
         kinds = [kind for kind, family in FAMILIES.items() if family.title]
@@ -326,10 +334,25 @@ class Config(Section):
             raise ValueError(f"{where}: {decoding!r} samples; pruned heads are decoded greedily")
 
 
+def _names_in(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the names that a key refers to: none, one or several."""
+    if isinstance(value, tuple):
+        return value
+    return () if value is None else (value,)
+
+
 def _known(where: str, name: str, defined: Mapping[str, Any]) -> None:
     if name not in defined:
         there = ", ".join(defined) or "none"
         raise ValueError(f"{where}: {name!r} is not defined; there is {there}")
+
+
+def _check_numbers(where: str, numbers: Sequence[int], count: int, there: str) -> None:
+    """Refuse numbers of layers or heads beyond their `count`, which `there` tells, or repeated."""
+    if not numbers or max(numbers) >= count:
+        raise ValueError(f"{where}: {list(numbers)}; {there}, numbered 0 to {count - 1}")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"{where}: {list(numbers)} names one twice; name each once")
 
 
 def parse(values: dict[str, Any], origin: str = "config") -> Config:
@@ -338,7 +361,12 @@ def parse(values: dict[str, Any], origin: str = "config") -> Config:
     Raises:
         ConfigError: one line naming the key, the value and what is allowed.
     """
-    _check_names(values, origin)
+    try:
+        _check_names(values, origin)
+    except RecursionError:
+        raise ConfigError(
+            f"{origin}: nested too deeply, or an alias stands in what it names; flatten it"
+        ) from None
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -379,13 +407,18 @@ def load(path: Path, *further: Path) -> Config:
     return parse(values, ", ".join(map(str, (path, *further))))
 
 
-_BRANCHES = {"list": "tuple[", "text": "literal['all']", "mapping": "TopHeads"}
-"""How the branches of a sweep's `heads` are called in errors, by the type of value each is for."""
-
-
 def _is_meant(problem: Any) -> bool:
-    """Tell whether a problem belongs to the branch of `Layers | TopHeads` that fits the value."""
-    kinds: dict[type, str] = {str: "text", dict: "mapping"}
-    branch = _BRANCHES[kinds.get(type(problem["input"]), "list")]
-    last = str(problem["loc"][-1]) if problem["loc"] else ""
-    return last.startswith(branch) or not last.startswith(tuple(_BRANCHES.values()))
+    """Tell whether a problem is no other branch's of `Layers | TopHeads` than the value's.
+
+    Text is meant to be `all`; a mapping chooses heads, where the key takes one; the rest is a list.
+    """
+    location = problem["loc"]
+    if not is_branch(location, len(location) - 1):
+        return True
+    chooses_heads = location[0] in ("sweeps", "waiting") and location[-2] == "heads"
+    branch = "tuple["
+    if isinstance(problem["input"], str):
+        branch = "literal["
+    elif isinstance(problem["input"], dict) and chooses_heads:
+        branch = "TopHeads"
+    return str(location[-1]).startswith(branch)

@@ -1,6 +1,6 @@
 """The base class of config sections, and types that they share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -55,6 +55,7 @@ Name = Annotated[str, Field(pattern=NAME, max_length=64)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1), _NUMBER]
 Fraction = Annotated[float, Field(ge=0, le=1), _NUMBER]
+ShareAboveZero = Annotated[float, Field(gt=0, le=1), _NUMBER]
 Positive = Annotated[float, Field(gt=0), _NUMBER]
 NotNegative = Annotated[float, Field(ge=0), _NUMBER]
 Some = Annotated[tuple[_T, ...], Field(min_length=1), DISTINCT]
@@ -104,9 +105,10 @@ def problem_of(problem: Any, root: type[Section], where: str = "") -> str:
         root: the section that was validated.
         where: the key of that section.
     """
-    hidden = ("[key]", "literal[", "tuple[", "TopHeads")
     parts = [where] if where else []
-    parts += [str(part) for part in problem["loc"] if not str(part).startswith(hidden)]
+    for place, part in enumerate(problem["loc"]):
+        if part != "[key]" and not is_branch(problem["loc"], place):
+            parts.append(str(part))
     key = ".".join(parts)
     message = problem["msg"].removeprefix("Value error, ")
     match problem["type"]:
@@ -122,6 +124,15 @@ def problem_of(problem: Any, root: type[Section], where: str = "") -> str:
         case "tuple_type":
             message = "Input should be a list"
     return f"{key}: {message}, not {quoted(problem['input'])}"
+
+
+def is_branch(location: Sequence[Any], place: int) -> bool:
+    """Tell whether a part of an error's location is no key, but names a branch of a union.
+
+    The unions are those of `layers` and `heads`: all of them, a list, or heads chosen elsewhere.
+    """
+    of_union = place > 0 and location[place - 1] in ("layers", "heads")
+    return of_union and str(location[place]).startswith(("literal[", "tuple[", "TopHeads"))
 
 
 def _section(location: tuple[Any, ...], root: type[Section]) -> type[Section]:
