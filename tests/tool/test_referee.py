@@ -328,6 +328,22 @@ def test_files_of_each_kind_are_read_as_they_are(suffix, tmp_path):
         pd.testing.assert_frame_equal(table, headsweep.compare(files)[name])
 
 
+def test_whole_numbers_of_a_parquet_file_stay_whole_where_others_are_missing(tmp_path):
+    file = tmp_path / "mine.parquet"
+    rows = {"id": [1, 2, 3], "answer": pd.array([12, None, 7], "Int64"), "gold": ["12", "5", "7"]}
+    pd.DataFrame(rows).to_parquet(file)
+    answers = read_answers(str(file), Rules("exact", final=True)).answers
+    assert answers["correct"].tolist() == [True, False, True]
+
+
+def test_a_single_question_is_told_in_the_singular(tmp_path):
+    (tmp_path / "mine.csv").write_text("id,correct\n1,1\n")
+    assert (
+        "csv, 1 question, right or wrong as given"
+        in read_answers(str(tmp_path / "mine.csv"), Rules()).told
+    )
+
+
 @pytest.mark.parametrize("samples", [1000, 1001])
 def test_votes_of_a_thousand_answers_are_counted_and_more_are_refused(samples):
     rows = [("1", place, place % 2 == 0, f"{place % 2}") for place in range(samples)]
@@ -369,6 +385,7 @@ def test_questions_that_not_all_have_are_left_out_only_if_that_is_asked_for():
         ({"tokens": "many"}, "two: `tokens` holds 'many'; write a number"),
         ({"tokens": -1}, "two: `tokens` holds -1"),
         ({"id": 1}, "two has question '1' twice; .* a column `sample`"),
+        ({"id": ["0", " ", "2"]}, "two row 2 has no id; give each question an id"),
         ({"id": 1, "sample": [0, 1, 0]}, "two has question '1' twice"),
         ({"id": [1, 1, 2], "sample": [0, 1, 0]}, "2 answers to question '1', but 1 to '2'"),
         ({"id": [7, 8, 9]}, "one has 3 questions that not all have, as 0, 1, 2"),
@@ -593,6 +610,27 @@ def test_logs_of_an_unknown_version_are_refused(change, message, logged, capsys)
     change(next(Path(logged[1]).rglob("results_*.json")))
     assert main(["compare", *logged, "--metric", "acc"]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metrics": None}, r"jsonl row 2 has the filter 'none' and the metrics None; give a CSV"),
+        ({"metrics": ...}, r"jsonl row 2 has the filter 'none' and the metrics nan; give a CSV"),
+        ({"filter": ["none"]}, r"jsonl row 2 has the filter \['none'\] and the metrics \['acc'\]"),
+        ({"acc": ...}, r"jsonl has no value of its metric 'acc'; give a CSV instead"),
+    ],
+)
+def test_rows_that_do_not_say_their_metric_are_refused(change, message, tmp_path):
+    time = "2026-01-01T00-00-00.000000"
+    row = {"doc_id": 0, "filter": "none", "metrics": ["acc"], "acc": 1.0}
+    changed = {name: value for name, value in (row | change).items() if value is not ...}
+    rows = [row, changed] if "acc" not in change else [changed]
+    lines = "".join(json.dumps(each) + "\n" for each in rows)
+    (tmp_path / f"samples_sums_{time}.jsonl").write_text(lines)
+    (tmp_path / f"results_{time}.json").write_text('{"lm_eval_version": "0.4.9"}')
+    with pytest.raises(TableError, match=message):
+        read_answers(str(tmp_path), Rules())
 
 
 @pytest.mark.parametrize("version", ["0.4.9.1", "0.4.9.2", "0.4.10.dev0"])

@@ -46,7 +46,7 @@ def column(table: pd.DataFrame, path: object, name: str, option: str) -> pd.Seri
 
 
 def texts(cells: pd.Series, origin: object) -> list[str | None]:
-    """Return the cells of a column as texts, as they are written; None for an empty one.
+    """Return the cells of a column as texts, as they are written; None for a missing one.
 
     Raises:
         TableError: a cell holds several values.
@@ -75,7 +75,8 @@ def _table(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 def _parquet(path: Path) -> pd.DataFrame:
-    return pq.read_table(path).to_pandas(ignore_metadata=True)  # rows are counted from 0
+    # Rows are counted from 0. Whole numbers stay whole where others are missing.
+    return pq.read_table(path).to_pandas(ignore_metadata=True, integer_object_nulls=True)
 
 
 _READERS = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}

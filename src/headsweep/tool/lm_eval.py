@@ -54,6 +54,7 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
             raise TableError(
                 f"{file} lacks {missing}, which lm_eval 0.4.7 and later write; give a CSV instead"
             )
+        _check_rows(file, rows)
         if metric == ANSWERS:
             part = _all_answers(file, rows)
             said = "all answers"
@@ -81,6 +82,19 @@ def _logs(folder: Path) -> list[tuple[Path, str, str]]:
     return [(file, match["task"], match["time"]) for file, match in named]
 
 
+def _check_rows(file: Path, rows: pd.DataFrame) -> None:
+    """Refuse rows that do not say which filter and metrics they are of."""
+    for row, (of_filter, metrics) in enumerate(
+        zip(rows["filter"], rows["metrics"], strict=True), 1
+    ):
+        are_texts = isinstance(metrics, list) and all(isinstance(name, str) for name in metrics)
+        if not isinstance(of_filter, str) or not are_texts:
+            raise TableError(
+                f"{file} row {row} has the filter {quoted(of_filter)} and the metrics "
+                f"{quoted(metrics)}; give a CSV instead"
+            )
+
+
 def _by_metric(
     file: Path, rows: pd.DataFrame, metric: str | None, filtered: str | None
 ) -> tuple[pd.DataFrame, str]:
@@ -88,6 +102,8 @@ def _by_metric(
     if rows["metrics"].map(tuple).nunique() > 1:
         raise TableError(f"{file} has rows of different metrics; give a CSV instead")
     name = _chosen(file, "metric", metric, rows["metrics"].iloc[0])
+    if name not in rows:
+        raise TableError(f"{file} has no value of its metric {quoted(name)}; give a CSV instead")
     which = _chosen(file, "metric-filter", filtered, rows["filter"].unique())
     rows = rows[rows["filter"] == which]
     said = f"{name} ({which})"

@@ -20,7 +20,7 @@ from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, TableError, quoted
 from headsweep.grading.graders import canonical
 from headsweep.statistics.answers import NO_ANSWER
-from headsweep.text import plain
+from headsweep.text import plain, plural
 from headsweep.tool import lm_eval
 from headsweep.tool.foreign import SUFFIXES, read_file, texts
 from headsweep.tool.grade import judged
@@ -84,9 +84,10 @@ def compare(
 
 def named(given: list[str]) -> dict[str, str]:
     """Return what is given by short names: the file's own, or all of it where two are equal."""
-    short = [_stem(Path(path)) for path in given]
-    names = [one if short.count(one) == 1 else path for one, path in zip(short, given, strict=True)]
-    files = dict(zip(names, given, strict=True))
+    stems = [_stem(Path(path)) for path in given]
+    files = {}
+    for stem, path in zip(stems, given, strict=True):
+        files[stem if stems.count(stem) == 1 else path] = path
     if len(files) < len(given):
         raise ConfigError(f"{given} names something twice; name each once")
     return files
@@ -137,7 +138,8 @@ def read_answers(given: str, rules: Rules) -> Read:
     samples = len(answers) // questions
     many = f", {samples} answers each" if samples > 1 else ""
     many += f", {answers['tokens'].mean():,.0f} tokens an answer" if "tokens" in answers else ""
-    said = f"{plain(given)}: {what}, {questions:,} questions{many}, right or wrong {how}"
+    asked = f"{questions:,} {plural('question', questions)}"
+    said = f"{plain(given)}: {what}, {asked}{many}, right or wrong {how}"
     unfound = int(answers["label"].isna().sum()) if graded else 0
     if unfound > len(answers) / 2 and not rules.final:
         said += (
@@ -159,28 +161,22 @@ def answers_of(table: pd.DataFrame, origin: object, rules: Rules) -> pd.DataFram
         raise TableError(
             f"{origin} has no column {' or '.join(_IDS)}, only {there}; rename the right one"
         )
-    graded = pd.DataFrame({"question_id": texts(table[ids], origin)})
-    for row, question_id in enumerate(graded["question_id"], 1):
-        if not isinstance(question_id, str):
+    question_ids = texts(table[ids], origin)
+    for row, question_id in enumerate(question_ids, 1):
+        if not (question_id and question_id.strip()):
             raise TableError(f"{origin} row {row} has no {ids}; give each question an id")
+    graded = pd.DataFrame({"question_id": question_ids})
     graded["sample"] = texts(table["sample"], origin) if "sample" in table else "0"
-    label: list[str | None] | None = None
+    labels: list[str | None] | None = None
     if "correct" in table:
         graded["correct"] = [_truth(cell, origin) for cell in table["correct"]]
         if "final_answer" in table:
-            found = texts(table["final_answer"], origin)
-            forms: list[str | None] = [None] * len(found)
-            if "form" in table:
-                forms = texts(table["form"], origin)
-            label = [
-                form or (canonical(answer) if answer else None)
-                for form, answer in zip(forms, found, strict=True)
-            ]
+            labels = _labels(table, origin)
     elif {"answer", "gold"} <= {*table}:
         answers, golds = texts(table["answer"], origin), texts(table["gold"], origin)
         verdicts = judged(origin, answers, golds, rules.grader, final=rules.final)
         graded["correct"] = [verdict.correct for verdict in verdicts]
-        label = [verdict.form for verdict in verdicts]
+        labels = [verdict.form for verdict in verdicts]
     else:
         there = ", ".join(map(str, table))
         raise TableError(
@@ -190,8 +186,29 @@ def answers_of(table: pd.DataFrame, origin: object, rules: Rules) -> pd.DataFram
         graded["gold"] = texts(table["gold"], origin)
     if "tokens" in table:
         graded["tokens"] = [_count(cell, origin) for cell in table["tokens"]]
-    if label is not None:
-        graded["label"] = pd.Series(label, dtype=object)
+    if labels is not None:
+        graded["label"] = pd.Series(labels, dtype=object)
+    _check_samples(graded, origin)
+    return graded
+
+
+def _labels(table: pd.DataFrame, origin: object) -> list[str | None]:
+    """Return what is equal for equal final answers: their form, as given or made here."""
+    final_answers = texts(table["final_answer"], origin)
+    forms: list[str | None] = [None] * len(final_answers)
+    if "form" in table:
+        forms = texts(table["form"], origin)
+    labels: list[str | None] = []
+    for form, answer in zip(forms, final_answers, strict=True):
+        if form:
+            labels.append(form)
+        else:
+            labels.append(canonical(answer) if answer else None)
+    return labels
+
+
+def _check_samples(graded: pd.DataFrame, origin: object) -> None:
+    """Refuse answers that stand twice, and unequal numbers of answers."""
     twice = graded[graded.duplicated(["question_id", "sample"])]
     if len(twice):
         raise TableError(
@@ -204,7 +221,6 @@ def answers_of(table: pd.DataFrame, origin: object, rules: Rules) -> pd.DataFram
             f"{origin} has {counts.max()} answers to question {quoted(counts.index[0])}, but "
             f"{counts.min()} to {quoted(counts.index[-1])}; give as many to each"
         )
-    return graded
 
 
 def _truth(cell: Any, origin: object) -> bool:
@@ -270,9 +286,10 @@ def _check_golds(answers: Mapping[str, pd.DataFrame]) -> None:
     different = golds[golds.duplicated("question_id", keep=False)]
     if len(different):
         question = different["question_id"].iloc[0]
-        one, other = different.loc[different["question_id"] == question, "gold"].iloc[:2]
+        first, second = different.loc[different["question_id"] == question, "gold"].iloc[:2]
         raise ConfigError(
-            f"question {quoted(question)} has the gold answers {quoted(one)} and {quoted(other)}; "
+            f"question {quoted(question)} has the gold answers {quoted(first)} and "
+            f"{quoted(second)}; "
             f"the same id must be the same question in {' and '.join(with_golds)}: write both "
             f"alike, leave out the column `gold` of a file where `correct` says what is right, or "
             f"let lm_eval answer the same questions in the same order"
