@@ -71,6 +71,13 @@ def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys, monkeyp
     assert "\nMore than 16,777,216 fresh questions" in capsys.readouterr().out
     assert told("--k 2 --n 3 --base 0.5 --changed 0.1") == 0
     assert "can show no gain" in capsys.readouterr().out
+    # A base that is right on all but a hundredth leaves no room for the gain that a test shows.
+    assert told("--k 2 --n 100 --base 0.99") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("2 tries, 100 questions, 99.0% right without;")
+    assert said.endswith("These questions can show no gain, corrected over all tries.\n")
+    assert told("--k 1 --n 1 --base 0.5") == 0
+    assert capsys.readouterr().out.startswith("1 try, 1 question, 50.0% right without;")
     assert told("--k 1 --n 500 --base 0.68 --best 0.9") == 0
     said = capsys.readouterr().out
     assert "the best gains 0.0 points on average" in said

@@ -22,6 +22,11 @@ ASSUMED = Rates(accuracy=0.6, changed=0.15)
 """Of the reasoner that ships and of the real model in results/gallery, about."""
 
 
+def leaves_room(gain: float, rates: Rates) -> bool:
+    """Tell whether a head can gain so much: of all questions, those gained were wrong before."""
+    return (max(rates.changed, gain) + gain) / 2 <= 1 - rates.accuracy
+
+
 def detectable_gains(config: Config, rates: Mapping[str, Rates]) -> list[list[str]]:
     """Return a table of what each sweep could see, with its titles, by the rates of its model.
 
@@ -35,16 +40,17 @@ def detectable_gains(config: Config, rates: Mapping[str, Rates]) -> list[list[st
             continue
         heads = len(pool(config, sweep))
         questions = question_count(config.questions[sweep.questions])
-        accuracy, changed = rates[sweep.model]
-        shares = (f"{accuracy:.0%}", f"{changed:.0%}")
+        of_model = rates[sweep.model]
+        shares = (f"{of_model.accuracy:.0%}", f"{of_model.changed:.0%}")
         least = "too few to tell"
         needed = "unknown"
-        if changed:
-            gain = smallest_gain(questions, changed, heads)
-            # Of all questions, those gained were wrong before.
-            possible = (max(changed, gain) + gain) / 2 <= 1 - accuracy
-            least = f"{100 * gain:.1f} points" if possible else "none"
-            needed = f"{questions_for(GAIN, changed, heads):,}"
+        if of_model.changed:
+            least = needed = "none"
+            gain = smallest_gain(questions, of_model.changed, heads)
+            if leaves_room(gain, of_model):
+                least = f"{100 * gain:.1f} points"
+            if leaves_room(GAIN, of_model):
+                needed = f"{questions_for(GAIN, of_model.changed, heads):,}"
         rows.append([name, f"{heads}", f"{questions:,}", *shares, least, needed])
     return rows if len(rows) > 1 else []
 

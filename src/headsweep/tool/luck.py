@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headsweep.errors import ConfigError
+from headsweep.planning.detectable_gain import Rates, leaves_room
 from headsweep.report.luck import luck_page, p_value
 from headsweep.safe_files import write_text, written_to
 from headsweep.statistics.luck import best_by_luck, changed_by_chance
@@ -15,7 +16,7 @@ from headsweep.statistics.power import (
     questions_for,
     smallest_gain,
 )
-from headsweep.text import percent, percentage, points
+from headsweep.text import percent, percentage, plural, points
 
 PUBLISHED = Path("config/published")
 """Where the published tables are, below the repository's root."""
@@ -35,7 +36,7 @@ class Lucky(NamedTuple):
     """What the best gain is at most in 95 of 100 draws."""
     shows: float
     """The smallest gain that these questions show with `POWER`, corrected over all tries; NaN if
-    they can show none."""
+    they can show none, or the base leaves no room for it."""
     gain: float | None
     """What the best one seen gains; None if it is unknown, and so are the next two."""
     p: float | None
@@ -74,6 +75,8 @@ def lucky(
         )
     luck = best_by_luck(n, 2 * changed * n, k)
     shows = smallest_gain(n, changed, k)
+    if not leaves_room(shows, Rates(base, changed)):
+        shows = math.nan
     if best is None:
         return Lucky(changed, luck.expected, luck.most, shows, None, None, None)
     gain = best - base
@@ -88,14 +91,15 @@ def told(k: int, n: int, base: float, changed: float | None, best: float | None)
         ConfigError: as `lucky`.
     """
     luck = lucky(k, n, base, changed, best)
+    tries = "1 try" if k == 1 else f"{k:,} tries"
     lines = [
-        f"{k:,} tries, {n:,} questions, {percent(base)} right without; each changes "
+        f"{tries}, {n:,} {plural('question', n)}, {percent(base)} right without; each changes "
         f"{percent(luck.changed)} of the outcomes.",
         f"By luck alone the best gains {points(luck.expected)} points on average, and at most "
         f"{points(luck.most)} in 95 of 100 draws.",
     ]
     if luck.gain is None or luck.p is None:
-        lines.append(_seen(luck, k))
+        lines.append(_seen(luck, k, base))
     else:
         lines.append(
             f"The best one seen gains {points(luck.gain)}: luck alone gives so much or more with "
@@ -114,14 +118,16 @@ def _counted(questions: float) -> str:
     return f"More than {MOST_QUESTIONS:,}" if math.isnan(questions) else f"{questions:,}"
 
 
-def _seen(luck: Lucky, k: int) -> str:
-    """Return what these questions could show, and how many a small gain takes."""
-    needed = f"{questions_for(GAIN, luck.changed, k):,} questions show {100 * GAIN:g}"
-    if luck.shows != luck.shows:
-        return f"These questions can show no gain, corrected over all tries; {needed}."
+def _seen(luck: Lucky, k: int, base: float) -> str:
+    """Return what these questions could show, and how many a small gain takes, if it can be."""
+    needed = ""
+    if leaves_room(GAIN, Rates(base, luck.changed)):
+        needed = f"; {questions_for(GAIN, luck.changed, k):,} questions show {100 * GAIN:g}"
+    if math.isnan(luck.shows):
+        return f"These questions can show no gain, corrected over all tries{needed}."
     return (
         f"Corrected over all tries, these questions show a gain from {percentage(luck.shows)} "
-        f"points on with probability {POWER:g}; {needed}."
+        f"points on with probability {POWER:g}{needed}."
     )
 
 
