@@ -335,9 +335,23 @@ def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):
     monkeypatch.setenv("STATUS", "1")
     assert cli.main(["pilot", str(config), "--slurm"]) == 2
     assert "the job has failed (tiny 57)" in capsys.readouterr().err
+    assert cli.main(["pilot", str(config), "--slurm", "--cores", "2"]) == 2
+    assert "--cores would be ignored: the allocation of --slurm has 8" in capsys.readouterr().err
     config.write_text(yaml.safe_dump({**VALUES, "sweeps": {}}))
-    assert cli.main(["pilot", str(config)]) == 2
-    assert "no model of this config has heads to prune" in capsys.readouterr().err
+    Path("asked").unlink()
+    for options in ([], ["--slurm"]):
+        assert cli.main(["pilot", str(config), *options]) == 2
+        assert "no model of this config has heads to prune" in capsys.readouterr().err
+    assert not Path("asked").exists()
+
+
+@pytest.mark.parametrize(
+    ("printed", "gigabytes"), [("76294\n9\n", 80.01), ("[N/A]", 0.0), ("", 0.0)]
+)
+def test_memory_of_gpus_is_read_in_mebibytes_where_they_say_it(printed, gigabytes, monkeypatch):
+    monkeypatch.setattr(pilot, "output_of", lambda *_: printed)
+    monkeypatch.setattr(client, "status", list)  # no engine is here
+    assert pilot._gigabytes_in_use(of_gpus=True) == pytest.approx(gigabytes, abs=0.01)
 
 
 def test_a_refused_allocation_is_said_without_a_former_pilot_s_log(config, monkeypatch, capsys):

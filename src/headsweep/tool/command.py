@@ -201,10 +201,11 @@ def pilot(config: Path, *, slurm: bool = False, cores: int | None = None) -> Non
         cores: CPU cores to use (default: all)
     """
     from headsweep.tool.pilot import show
-    from headsweep.tool.pilot_slurm import submit
+    from headsweep.tool.pilot_slurm import CORES, submit
 
     _end_orderly()
     if slurm:
+        refuse_ignored({"--cores": cores is not None}, f"the allocation of --slurm has {CORES}")
         submit(config)
     else:
         show(config, cores)

@@ -47,6 +47,7 @@ from headsweep.variants import BASE, Variant
 _PILOT_QUESTIONS = 20
 _PILOT_HEADS = 2
 
+_MEBIBYTE = 1 << 20
 _TITLES = ("answers", "tokens", "cut", "rows", "prefill/s", "decoded/s", "GB", "whole config")
 _ENGINE = "headsweep"  # what answers unless something else is faster
 _PLAIN, _CAPTURED = "flash", "flash in graphs"
@@ -110,8 +111,6 @@ def show(config: Path, cores: int | None) -> None:
     stated = load(config)
     whole = resolve(stated)
     piloted = piloted_batches(whole)
-    if not piloted:
-        raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
     stopwatch = Stopwatch()
     client.begin_run()
     usable = min(cores or host_cores(), host_cores())
@@ -140,11 +139,17 @@ def show(config: Path, cores: int | None) -> None:
 
 
 def piloted_batches(config: Config) -> dict[str, PlannedBatch]:
-    """Return the batch that stands for each model: its first greedy one with variants."""
+    """Return the batch that stands for each model: its first greedy one with variants.
+
+    Raises:
+        ConfigError: there is none.
+    """
     piloted: dict[str, PlannedBatch] = {}
     for batch in batches(config):
         if config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
             piloted.setdefault(batch.model, batch)
+    if not piloted:
+        raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
     return piloted
 
 
@@ -326,7 +331,8 @@ def _gigabytes_in_use(*, of_gpus: bool) -> float:
     """Return the gigabytes in use on the GPUs, by whomever, or else by this folder's engines."""
     query = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
     if of_gpus and (used := output_of(*query)):
-        return sum(map(float, used.split())) / 1e3
+        with suppress(ValueError):  # "[N/A]" where GPU and CPU share their memory
+            return sum(map(float, used.split())) * _MEBIBYTE / 1e9
     sessions = {os.getsid(engine["process"]) for engine in client.status()}
     total = 0
     for process in Path("/proc").glob("[0-9]*"):

@@ -20,6 +20,8 @@ from headsweep.planning.footprint import gpus_of, host_megabytes
 from headsweep.planning.preflight import resolve
 from headsweep.tool.pilot import little_config, piloted_batches
 
+CORES = 8
+"""That an allocation has."""
 _START_MINUTES, _LEAST_MINUTES = 10, 15
 """Of an allocation: for loading a model and its engine's check, and what is asked at least."""
 _LEAST_MEGABYTES = 4000
@@ -31,7 +33,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def _minutes(config: Config) -> int:
-    """Return the minutes to ask for: of each model's start and trials, and twice its answers'."""
+    """Return the minutes to ask for: of each model's start and trials, and twice its answers'.
+
+    Raises:
+        ConfigError: there is nothing to pilot.
+    """
     total = 0.0
     for batch in piloted_batches(config).values():
         little = little_config(config, batch)
@@ -48,8 +54,12 @@ def submit(file: Path) -> None:
     """Run the pilot of a config file in one SLURM allocation, wait for it, and print its output.
 
     The largest model of the config decides the requested resources.
+
+    Raises:
+        ConfigError: there is no SLURM here or nothing to pilot, or the job fails.
     """
     config = resolve(load(file))
+    minutes = _minutes(config)
     if not shutil.which("sbatch"):
         raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
     models = [config.models[batch.model] for batch in batches(config)]
@@ -61,9 +71,9 @@ def submit(file: Path) -> None:
     options = {
         "job-name": "headsweep-pilot",
         "output": log,
-        "cpus-per-task": 8,
+        "cpus-per-task": CORES,
         "mem": f"{megabytes}M",
-        "time": _minutes(config),
+        "time": minutes,
     }
     if gpus:
         options["gpus"] = gpus  # as the profile's executor asks for a run's
