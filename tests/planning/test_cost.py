@@ -1,3 +1,5 @@
+from math import ceil
+
 import pytest
 
 from example_config import STUDIES, VALUES, changed, config
@@ -110,6 +112,18 @@ def test_a_map_s_jobs_ask_for_memory_of_the_dtype_in_which_they_score(device, dt
     assert allocations.scoring_request(planned, "solutions").megabytes == megabytes
     if dtype is None:
         assert allocations.generation_request(planned, batches(planned)[0]).megabytes == megabytes
+
+
+def test_a_map_s_jobs_ask_for_the_time_of_the_layer_that_takes_longest():
+    mapped = {"maps": {"solutions": {"model": "big", "questions": "train"}}}
+    mapped["sweeps"] = {"table": {"heads": "all"}}
+    whole = config(models={"big": {"billions": 70.0}}, **mapped)
+    counts = {"layers": 28, "layer_heads": [1, *[12] * 27]}
+    narrow = config(models={"big": {"billions": 70.0, **counts}}, **mapped)
+    longest = cost.scoring_seconds(narrow, "solutions", 1, cards.ANY_CARD)
+    minutes = allocations.scoring_request(narrow, "solutions").minutes
+    assert minutes == ceil(5 + 2 * longest / 60)
+    assert minutes < allocations.scoring_request(whole, "solutions").minutes
 
 
 def test_an_arm_s_time_counts_its_test_and_its_scoring():
@@ -419,7 +433,7 @@ def test_the_plan_says_what_each_sweep_could_see_and_what_it_assumes():
     assert any("outcomes changed are assumed" in line for line in lines)
     # A model that is right on all but a twentieth cannot gain as much as the test would need.
     able = detectable_gains(planned, {"big": Rates(accuracy=0.95, changed=0.15)})
-    assert {row[5] for row in able[1:]} == {"none"}
+    assert {tuple(row[5:]) for row in able[1:]} == {("none", "none")}
     assert detectable_gains(planned, {"another": Rates(accuracy=0.5, changed=0.1)}) == []
     # A pilot of one question, whose outcome no head has changed, says nothing of a sweep.
     told = detectable_gains(planned, {"big": Rates(accuracy=1.0, changed=0.0)})[1:]

@@ -52,7 +52,8 @@ def scoring_request(config: Config, name: str) -> Allocation:
     """Return the resources that one job requests to score a map's texts without a layer's heads."""
     model = mapped_model(config, name)
     card = card_of(model.device, local=False)
-    seconds = cost.scoring_seconds(config, name, 0, card)  # no layer takes longer than the first
+    layers = range(model.layers)
+    seconds = max(cost.scoring_seconds(config, name, layer, card) for layer in layers)
     minutes = math.ceil(_START_MINUTES + 2 * seconds / 60)
     return Allocation(gpus_of(model), host_megabytes(model), minutes)
 
