@@ -14,6 +14,7 @@ from headsweep import cli
 from headsweep.config import SYSTEM_PROMPT
 from headsweep.errors import ConfigError
 from headsweep.generation import client
+from headsweep.tool import command
 from headsweep.tool.run import Run
 from headsweep.tool.without_snakemake import described_questions
 
@@ -121,13 +122,29 @@ def test_a_model_of_unequal_layers_is_swept_whole(swept, llama, tmp_path, capsys
 
 def test_a_local_file_of_another_kind_is_no_dataset_of_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = described_questions("data/mine.parquet", {})
+    found = described_questions("data/mine.parquet", split="test")
     assert found["dataset"] == "data/mine.parquet"
     Path("data").mkdir()
     for name in ("mine.parquet", "mine.json", "mine.CSV"):
         Path("data", name).touch()
         with pytest.raises(ConfigError, match=rf"'data/{name}' .*; files end in \.csv or \.jsonl"):
-            described_questions(f"data/{name}", {})
+            described_questions(f"data/{name}", split="test")
+
+
+def test_a_benchmark_is_refused_before_a_model_is_looked_for(capsys):
+    words = "sweep --model ./nowhere --benchmark maths --layers 0"
+    assert cli.main(words.split()) == 2
+    assert "benchmark 'maths' is not known" in capsys.readouterr().err
+
+
+def test_no_question_is_not_taken_for_all_of_them():
+    assert described_questions("math500", split="test", n=0)["n"] == 0
+    assert "n" not in described_questions("math500", split="test")
+
+
+def test_a_home_folder_is_written_out_in_the_command_that_goes_on(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert "--directory /home/me/out " in command._again(Path("~/out"), "config.json")
 
 
 def test_prompts_that_are_too_long_are_all_named_before_the_first_answer(swept, tmp_path, capsys):

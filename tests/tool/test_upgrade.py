@@ -161,6 +161,9 @@ def test_files_of_a_config_that_is_not_known_wait_for_it(before, capsys):
     config = Path("results/mini/config.json").rename("mine.json")
     assert cli.main(["store", "--upgrade"]) == 2
     assert "name the configs" in capsys.readouterr().err
+    Path("latin.yaml").write_bytes("run: für\n".encode("latin-1"))
+    assert cli.main(["store", "--upgrade", "latin.yaml"]) == 2
+    assert "--upgrade: latin.yaml cannot be read: 'utf-8'" in capsys.readouterr().err
     other = json.loads(config.read_text(encoding="utf-8"))
     other["decodings"]["T0.6"]["seed"] = 3
     Path("other.json").write_text(json.dumps(other), encoding="utf-8")

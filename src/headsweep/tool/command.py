@@ -148,6 +148,7 @@ def _again(folder: Path, config: str) -> str:
     snakefile = Path(__file__).parents[3] / "Snakefile"
     if snakefile.exists() and not Path("Snakefile").exists():
         words += ["--snakefile", str(snakefile)]
+    folder = folder.expanduser()  # in quotes the shell leaves "~" as it is
     words += ["--directory", str(folder), "--configfile", str(folder / config)]
     return shlex.join(words)
 

@@ -96,9 +96,14 @@ def head_map(
             f"--temperature {temperature:g} draws the same answer each time, but a right and a "
             f"wrong one are compared; give one above 0, as 0.6"
         )
-    about_questions = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
-    about_questions |= {"revision": benchmark_revision}
-    questions = described_questions(str(benchmark), about_questions)
+    questions = described_questions(
+        str(benchmark),
+        split=split,
+        n=n,
+        columns=columns,
+        grader=grader,
+        revision=benchmark_revision,
+    )
     if samples < 2 and questions["benchmark"] == "custom":
         raise ConfigError(
             f"--samples {samples} gives no question a right and a wrong answer; give 2 or more"

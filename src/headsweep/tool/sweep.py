@@ -98,15 +98,21 @@ def sweep(
     from headsweep.generation import activations
     from headsweep.grading.matrix import grade
 
+    questions = described_questions(  # before a model is fetched, which takes long
+        str(benchmark),
+        split=split,
+        n=n,
+        columns=columns,
+        grader=grader,
+        revision=benchmark_revision,
+    )
     described = described_model(str(model), revision, dtype, device)
-    about_questions = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
-    about_questions |= {"revision": benchmark_revision}
     pruned = {"layers": layers, "heads": heads, "placebos": placebos}
     config = parse(
         {
             "run": RUN,
             "models": {MODEL: {**described, "batch_size": batch_size}},
-            "questions": {QUESTION_SET: described_questions(str(benchmark), about_questions)},
+            "questions": {QUESTION_SET: questions},
             "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
             "sweeps": {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}},
         },

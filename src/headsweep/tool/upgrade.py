@@ -138,7 +138,7 @@ def _read(file: Path) -> Config:
             if questions.get("benchmark", "").startswith("generated_"):
                 questions.setdefault("templates", "shared")
         return resolve(parse(values))
-    except (OSError, AttributeError, yaml.YAMLError, HeadsweepError) as error:
+    except (OSError, ValueError, AttributeError, yaml.YAMLError, HeadsweepError) as error:
         raise ConfigError(f"--upgrade: {file} cannot be read: {error}") from error
 
 

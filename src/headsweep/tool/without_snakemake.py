@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from headsweep import paths
+from headsweep.choices import BenchmarkGrader
 from headsweep.config import Config
 from headsweep.config.questions import Benchmark, Dtype
 from headsweep.errors import ConfigError
@@ -133,9 +134,21 @@ def described_model(
     }
 
 
-def described_questions(benchmark: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def described_questions(
+    benchmark: str,
+    *,
+    split: str,
+    n: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    grader: BenchmarkGrader | None = None,
+    revision: str | None = None,
+) -> dict[str, Any]:
     """Return the config section of a benchmark by name, file or hub id, with the given keys."""
-    section = {key: value for key, value in given.items() if value}
+    section: dict[str, Any] = {"split": split}
+    if columns:
+        section["columns"] = dict(columns)
+    options = {"n": n, "grader": grader, "revision": revision}
+    section |= {key: value for key, value in options.items() if value is not None}
     if benchmark in get_args(Benchmark) and benchmark != "custom":
         size = {"n": _GENERATED_QUESTIONS} if benchmark.startswith("generated_") else {}
         return {"benchmark": benchmark, **size, **section}
