@@ -245,6 +245,17 @@ def test_the_plan_says_what_training_takes_and_which_card_is_too_small_for_it():
     assert (alone.teacher, alone.maps) == (0, 0) and alone.states == peak.states
 
 
+def test_an_arm_from_scratch_has_the_batches_of_its_solver_s_recipe():
+    planned = parse(changed(STUDIES, "solvers/tiny/training", {"batch_size": 96}))
+    study = planned.compressions["words"]
+    assert study.method.training.batch_size == 32
+    scratch, full = (
+        training_memory(planned, study, study.settings[arm])
+        for arm in ("small_from_scratch", "full")
+    )
+    assert scratch.states == pytest.approx(3 * full.states)
+
+
 def test_the_questions_of_a_file_of_ones_own_are_counted(tmp_path):
     file = tmp_path / "own.csv"
     rows = [f"{number} + 1,{number + 1},{'test' if number < 5 else 'train'}" for number in range(7)]

@@ -36,10 +36,7 @@ from headsweep.planning.footprint import (
     weight_bytes,
 )
 from headsweep.planning.maps import mapped_model
-from headsweep.planning.memory import (
-    parameters,
-    shape_of,
-)
+from headsweep.planning.memory import parameters, recipe_of, shape_of
 from headsweep.variants import BASE
 
 SPLIT_SIZES = {
@@ -236,7 +233,7 @@ def training_cost(config: Config, compression: str) -> Cost:
     """Estimate what the trainings of a compression cost: its solvers and all arms."""
     study = config.compressions[compression]
     epochs = [
-        _recipe(config, study, settings).epochs
+        recipe_of(config, study, settings).epochs
         for settings in study.settings.values()
         if settings.rounds
     ]
@@ -259,7 +256,7 @@ def training_seconds(
         return _fit_seconds(config, study, config.solver_of(study).training, card)
     seconds = arm_test_seconds(config, study, card)
     if settings.rounds:
-        seconds += _fit_seconds(config, study, _recipe(config, study, settings), card)
+        seconds += _fit_seconds(config, study, recipe_of(config, study, settings), card)
     if settings.ratio:
         passes = _scorings(config, study, settings) * _scoring_passes(config, study, settings)
         seconds += passes * _text_seconds(config, study, card)
@@ -338,14 +335,6 @@ def token_seconds(model: Model, card: Card) -> float:
     rate = card.flops * (card.half if model.dtype != "float32" else 1.0)
     rate *= card.heavy if is_heavy(model) else card.light
     return 2e9 * model.billions / rate
-
-
-def _recipe(config: Config, study: Study, settings: Compression) -> Training:
-    if not settings.scratch:
-        return settings.training
-    teacher = config.solver_of(study).training
-    epochs = settings.scratch_times * (teacher.epochs + settings.training.epochs)
-    return teacher.model_copy(update={"epochs": epochs})
 
 
 def _training_part(config: Config, study: Study) -> tuple[int, int]:

@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from headsweep.config import Config, Study
-from headsweep.config.compression import SCORED_AT_ONCE, Compression
+from headsweep.config.compression import SCORED_AT_ONCE, Compression, Training
 from headsweep.planning.assumptions import HEAD_DIM, LENGTHS
 
 _BASE, _LARGE = 1.8e8, 4.5e8  # parameters of a solver with a base or large encoder from the hub
@@ -88,6 +88,15 @@ def shape_of(config: Config, study: Study) -> Shape:
     return Shape(model.layers, model.heads, width, max(width, inner), vocabulary)
 
 
+def recipe_of(config: Config, study: Study, settings: Compression) -> Training:
+    """Return how an arm is trained: from scratch by its solver's recipe, for the epochs of both."""
+    if not settings.scratch:
+        return settings.training
+    recipe = config.solver_of(study).training
+    epochs = settings.scratch_times * (recipe.epochs + settings.training.epochs)
+    return recipe.model_copy(update={"epochs": epochs})
+
+
 def training_memory(config: Config, study: Study, settings: Compression) -> TrainingMemory:
     """Return what training an arm holds, in GB, with a micro-batch of the longest texts.
 
@@ -95,8 +104,10 @@ def training_memory(config: Config, study: Study, settings: Compression) -> Trai
     states of the model's width and 4 of its inner width; with a feature loss 8 bytes of an
     attention weight (10 in mixed precision): itself, and its difference from the teacher's.
     """
-    recipe, distillation = settings.training, settings.distillation
-    size, shape = parameters(config, study), shape_of(config, study)
+    recipe = recipe_of(config, study, settings)
+    distillation = settings.distillation
+    size = parameters(config, study)
+    shape = shape_of(config, study)
     rows = math.ceil(recipe.batch_size / recipe.micro_batches)
     tokens = _LONG_PROBLEM
     new_tokens = 0
