@@ -45,18 +45,23 @@ def with_chosen_heads(config: Config) -> Config:
             )
         else:
             layers = expand(sweep.layers, config.models[sweep.model].layers)
-            variants = [variant for variant in ranked if Variant.parse(variant).layer in layers]
-            if len(variants) < wanted.top:
-                kind = wanted.section.removesuffix("s")
-                has = f"{wanted.outcome} of " if kind == "map" else ""
-                advice = "name another outcome, or " if kind == "map" else ""
-                raise ConfigError(
-                    f"sweeps.{name}.heads: {kind} {wanted.source!r} has {has}{len(variants)} heads "
-                    f"in the sweep's layers, {wanted.top} are wanted; {advice}take fewer"
-                )
-            heads = wanted.model_copy(update={"chosen": tuple(variants[: wanted.top])})
+            of_layers = [variant for variant in ranked if Variant.parse(variant).layer in layers]
+            heads = wanted.model_copy(update={"chosen": _best(f"sweeps.{name}", wanted, of_layers)})
             sweeps[name] = sweep.model_copy(update={"heads": heads})
     return config.model_copy(update={"sweeps": sweeps, "waiting": waiting})
+
+
+def _best(where: str, wanted: TopHeads, ranked: list[str]) -> tuple[str, ...]:
+    """Return as many of the ranked heads, the best first, as a sweep takes; refuse too few."""
+    if len(ranked) < wanted.top:
+        kind = wanted.section.removesuffix("s")
+        has = f"{wanted.outcome} of " if kind == "map" else ""
+        advice = "name another outcome, or " if kind == "map" else ""
+        raise ConfigError(
+            f"{where}.heads: {kind} {wanted.source!r} has {has}{len(ranked)} heads in the sweep's "
+            f"layers, {wanted.top} are wanted; {advice}take fewer"
+        )
+    return tuple(ranked[: wanted.top])
 
 
 def basis(config: Config, section: str, name: str) -> str:

@@ -322,27 +322,26 @@ class RunFiles:
     def pictures(self, exhibit: Exhibit) -> list[str]:
         """Return the paths of all pictures of a figure in the run, their suffix left open."""
         config = self.config
-        run = config.run
+        names: list[str] = []
         match exhibit.per:
             case "run":
-                return [exhibit.template(run, "")] if config.sweeps else []
+                names = [""] if config.sweeps else []
             case "sweep":
-                return [exhibit.template(run, name) for name in config.sweeps]
+                names = [*config.sweeps]
+            case "selector":
+                names = [*config.selectors]
+            case "map":
+                names = [*config.maps]
+            case "frontier":
+                names = [*config.frontiers]
+            case "compression":
+                for name, study in config.compressions.items():
+                    if study.method.training.epochs >= _SHORT * study.method.rounds:
+                        names.append(name)
             case "layer":
                 return [
-                    exhibit.template(run, name, layer)
+                    exhibit.template(config.run, name, layer)
                     for name in config.sweeps
                     for layer in self.layers(name)
                 ]
-            case "selector":
-                return [exhibit.template(run, name) for name in config.selectors]
-            case "map":
-                return [exhibit.template(run, name) for name in config.maps]
-            case "frontier":
-                return [exhibit.template(run, name) for name in config.frontiers]
-            case "compression":
-                return [
-                    exhibit.template(run, name)
-                    for name, study in config.compressions.items()
-                    if study.method.training.epochs >= _SHORT * study.method.rounds
-                ]
+        return [exhibit.template(config.run, name) for name in names]

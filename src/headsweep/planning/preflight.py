@@ -104,7 +104,30 @@ def preflight(config: Config) -> None:
     check_version()
     parse(config.model_dump(mode="json"))
     check_titles(config.model_copy(update={"sweeps": {**config.sweeps, **config.waiting}}))
+    _check_results_folder(config)
+    missing = _needed(config)
+    for name in missing.draws:
+        if not config.questions[name].generated:
+            _check_size(config, name)
+    for name in missing.embedders:
+        _check_revision(f"embedders.{name}", config.embedders[name])
+    for loaded in missing.models:
+        if loaded.model.device == "cpu":
+            _check_without_gpu(loaded)
+    for name in dict.fromkeys(loaded.name for loaded in missing.models):
+        _check_model_files(f"models.{name}", config.models[name])
     store = Store(config)
+    for name, problems in config.problems.items():
+        if not store.path(PROBLEMS, data=name).exists():
+            _check_revision(f"problems.{name}", problems)
+    for name, study in config.compressions.items():
+        if study.solver is not None and _missing(histories(config, name, paths.TEACHER)):
+            where = f"solvers.{study.solver}.encoder"
+            _check_revision(where, config.solvers[study.solver].encoder)
+
+
+def _check_results_folder(config: Config) -> None:
+    """Refuse a folder of results that cannot be written, or has no room for the answers."""
     existing = _existing(paths.RESULTS)
     try:
         with tempfile.TemporaryFile(dir=existing):
@@ -114,45 +137,37 @@ def preflight(config: Config) -> None:
             f"{existing} cannot be written ({error.strerror}); results go to "
             f"{Path(paths.RESULTS).absolute()}: change its permissions, or run in another folder"
         ) from None
+    store = Store(config)
     needed = sum(
         generation_cost(config, batch).disk_gigabytes * _missing(store.answers(batch))
         for batch in batches(config)
     )
     needed += 1.0  # for tables, figures, small models
     _check_room(needed, "this run needs", "make room, or run on another disk")
-    missing = _needed(config)
-    for name in missing.draws:
-        questions = config.questions[name]
-        if questions.generated:
-            continue
-        drawn_from = store.path(SOURCE, source=name)
-        with _at(f"questions.{name}"):
-            size = count_rows(drawn_from) if drawn_from.exists() else split_size(questions)
-        if size is not None and (questions.n or 0) > size:
-            raise BenchmarkError(
-                f"questions.{name}.n: {questions.n} questions are requested, but "
-                f"{questions.file or questions.benchmark} has {size}; lower n"
-            )
-    for name in missing.embedders:
-        _check_revision(f"embedders.{name}", config.embedders[name])
-    for loaded in missing.models:
-        if loaded.model.device == "cpu":
-            _check_without_gpu(loaded)
-    for name in dict.fromkeys(loaded.name for loaded in missing.models):
-        where = f"models.{name}"
-        model = config.models[name]
-        if (folder := _check_revision(where, model)) is not None:
-            with _at(where):
-                source.check_geometry(folder, model)
-                if model.backend == "headsweep" and folder.is_dir():
-                    check_rope(folder)  # a GGUF file states no such type
-    for name, problems in config.problems.items():
-        if not store.path(PROBLEMS, data=name).exists():
-            _check_revision(f"problems.{name}", problems)
-    for name, study in config.compressions.items():
-        if study.solver is not None and _missing(histories(config, name, paths.TEACHER)):
-            where = f"solvers.{study.solver}.encoder"
-            _check_revision(where, config.solvers[study.solver].encoder)
+
+
+def _check_size(config: Config, name: str) -> None:
+    """Refuse a question set larger than its split, as far as the split's size is known."""
+    questions = config.questions[name]
+    split = Store(config).path(SOURCE, source=name)
+    with _at(f"questions.{name}"):
+        size = count_rows(split) if split.exists() else split_size(questions)
+    if size is not None and (questions.n or 0) > size:
+        raise BenchmarkError(
+            f"questions.{name}.n: {questions.n} questions are requested, but "
+            f"{questions.file or questions.benchmark} has {size}; lower n"
+        )
+
+
+def _check_model_files(where: str, model: Model) -> None:
+    """Refuse local files of a model that are not what the config says, or cannot be run."""
+    folder = _check_revision(where, model)
+    if folder is None:
+        return
+    with _at(where):
+        source.check_geometry(folder, model)
+        if model.backend == "headsweep" and folder.is_dir():
+            check_rope(folder)  # a GGUF file states no such type
 
 
 def check_devices(config: Config) -> None:
@@ -231,10 +246,9 @@ def unfetched(config: Config) -> Iterator[str]:
 def _in_cache(section: Model | Embedder) -> str:
     """Return a pattern of what the hub's cache has of a model, in a folder of its snapshots."""
     if isinstance(section, Model) and section.gguf_file:
-        by_content = source.SHA256.fullmatch(
-            str(section.revision)
-        )  # then any commit's file will do
-        return f"{'*' if by_content else section.revision}/{section.gguf_file}"
+        is_sha256 = source.SHA256.fullmatch(str(section.revision)) is not None
+        commit = "*" if is_sha256 else section.revision  # the content tells the file
+        return f"{commit}/{section.gguf_file}"
     return str(section.revision)
 
 
