@@ -53,8 +53,8 @@ def _limits() -> Iterator[int]:
 
 
 def _read_limits(root: Path, path: str, name: str) -> Iterator[int]:
-    own = root / path.lstrip("/")
-    for group in (own, *own.parents):
+    innermost = root / path.lstrip("/")
+    for group in (innermost, *innermost.parents):
         if group.is_relative_to(root):
             with suppress(OSError, ValueError):
                 yield int((group / name).read_text(encoding="ascii"))

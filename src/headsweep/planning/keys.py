@@ -77,7 +77,8 @@ def split_key(config: Config, name: str, **size: int | None) -> str:
     of_split = {"revision", "dataset", "subset", "columns"}
     if section.generated:
         of_split = {"seed", "templates"}
-    facts = {name: value for name, value in _keyed(section).items() if name in of_split}
+    values = _keyed(section)
+    facts = {setting: values[setting] for setting in values if setting in of_split}
     return _named(f"{section.benchmark}-{section.split}", {**facts, **size})
 
 

@@ -98,9 +98,7 @@ def _map(**options: Any) -> None:
             f"[{head.band_low:>+7.3f}, {head.band_high:>+7.3f}]  {head.adjusted:>9.4f}"
             for head in ranked.itertuples()
         ]
-        if len(lines) > 2 * _EACH + 1:
-            lines[_EACH:-_EACH] = ["..."]
-        print(*lines, "", sep="\n")
+        print(*_best_and_worst(lines), "", sep="\n")
     out = options["out"]
     print(f"all heads: {out}/results/map/maps/heads/heads.csv")
     print(f"picture: {out}/results/map/figures/map_heads.png")
@@ -126,12 +124,17 @@ def _sweep(**options: Any) -> None:
         + ("  perhaps by cut answers" if head.adjusted < SIGNIFICANCE and head.cut_decides else "")
         for head in heads
     ]
-    if len(lines) > 2 * _EACH + 1:
-        lines[_EACH:-_EACH] = ["..."]
-    print(*lines, sep="\n")
+    print(*_best_and_worst(lines), sep="\n")
     out = options["out"]
     print(f"\nall {len(heads)} heads: {out}/results/sweep/controls/heads/heads.csv")
     print(f"figures and report: {_again(Path(out), 'results/sweep/config.json')}")
+
+
+def _best_and_worst(lines: list[str]) -> list[str]:
+    """Return the first and the last lines, if there are many, with dots between them."""
+    if len(lines) <= 2 * _EACH + 1:
+        return lines
+    return [*lines[:_EACH], "...", *lines[-_EACH:]]
 
 
 def _end_orderly() -> None:

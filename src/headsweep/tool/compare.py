@@ -114,10 +114,10 @@ def _parts(run: Path) -> dict[_Key, _Part]:
     """
     config = load(run / CONFIG)
     store = Store(config)
-    own = store.path(paths.CONFIG).parent
+    usual_folder = store.path(paths.CONFIG).parent
 
     def part(questions: str, file: Path) -> _Part:
-        return _Part(split_key(config, questions), run / file.relative_to(own))
+        return _Part(split_key(config, questions), run / file.relative_to(usual_folder))
 
     parts = {}
     for batch in batches(config):

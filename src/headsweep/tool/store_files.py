@@ -58,8 +58,8 @@ _KEY = "[^/]+-[0-9a-f]{8}"
 _FORMS = {"seed": r"\d+", "layer": r"L\d+", "variant": "[^/.]+"}
 """How the value of a wildcard looks; that of any other is a key."""
 
-_HIDDEN = (paths.STORE_VERSION, paths.STORE_USERS, paths.STORE_LOCKS)
-_ITS_OWN = {TRASH.name}.union(Path(each).name for each in _HIDDEN)
+_OF_STORE = {Path(paths.STORE_VERSION), Path(paths.STORE_USERS), Path(paths.STORE_LOCKS), TRASH}
+"""Entries of the store that hold no results."""
 _Taken = dict[tuple[str, str, str, str], set[str]]
 
 
@@ -216,12 +216,12 @@ def _beginning(template: str) -> re.Pattern[str]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder in order; of the store without its trash, version and users."""
+    """Yield the files of a folder in order; of the store those of results."""
     if folder != STORE:
         yield from walk(folder)
         return
     for entry in sorted(STORE.iterdir()) if STORE.is_dir() else ():
-        if entry.name not in _ITS_OWN:
+        if entry not in _OF_STORE:
             yield from walk(entry) if entry.is_dir() else [entry]
 
 
