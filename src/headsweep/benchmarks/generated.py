@@ -46,10 +46,11 @@ def generate(benchmark: str, split: str, n: int, seed: int, *, apart: bool) -> p
         level = LEVELS[turn % len(LEVELS)]
         rng = Random(f"{benchmark}/{split}/{seed}/{index}")
         templates = _templates(math, subject, split if apart else None)
-        tries = (rng.choice(templates)(Draw(rng, level)) for _ in range(_TRIES))
-        new = (p for p in tries if _share(p.question) in shares and p.question not in seen)
-        problem = next(new, None)
-        if problem is None:
+        for _ in range(_TRIES):
+            problem = rng.choice(templates)(Draw(rng, level))
+            if _share(problem.question) in shares and problem.question not in seen:
+                break
+        else:
             raise BenchmarkError(
                 f"n: {n} is more than {benchmark}/{split} can make; ask for at most {index}"
                 + (", or for `templates: shared`, which make more" if apart else "")

@@ -211,6 +211,34 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
     return pd.DataFrame([row for _, row in kept.values()], columns=tables.QUESTIONS.columns)
 
 
+class _Cells(NamedTuple):
+    """A row's columns, and its place for messages."""
+
+    place: str
+    row: Mapping[str, Any]
+
+    def text(self, name: str, *, number: bool = True) -> str:
+        """Return a cell's text; a number is one, too, unless it is not to be.
+
+        Raises:
+            BenchmarkError: the cell is empty, or stands for a value that is not there.
+        """
+        value = self.row[name]
+        if number and isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str) or not value.strip():
+            raise self.wrong(name, f"a non-empty text{' or number' if number else ''}")
+        if _MISSING.fullmatch(value.strip()):
+            raise self.wrong(name, "a cell with content: NaN, inf and null stand for none")
+        return value
+
+    def wrong(self, name: str, allowed: str) -> BenchmarkError:
+        """Return the error that names a cell, and what is allowed there."""
+        return BenchmarkError(
+            f"{self.place}: {name} is {_short(self.row[name])}, not {allowed}; correct the row"
+        )
+
+
 def _question(
     place: str, row: Mapping[str, Any], questions: Questions, index: int
 ) -> dict[str, Any]:
@@ -218,61 +246,57 @@ def _question(
 
     `answer` is None in a row of MATH that is known to have none.
     """
-    math, gsm8k = questions.columns is None, questions.benchmark == "gsm8k"
-    columns = questions.columns or (Columns() if gsm8k else _MATH)
+    is_gsm8k = questions.benchmark == "gsm8k"
+    columns = questions.columns or (Columns() if is_gsm8k else _MATH)
     _check_columns(place, row, columns)
-
-    def wrong(name: str, allowed: str) -> BenchmarkError:
-        return BenchmarkError(
-            f"{place}: {name} is {_short(row[name])}, not {allowed}; correct the row"
-        )
-
-    def text(name: str, *, number: bool = True) -> str:
-        value = row[name]
-        if number and isinstance(value, int | float) and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, str) or not value.strip():
-            raise wrong(name, f"a non-empty text{' or number' if number else ''}")
-        if _MISSING.fullmatch(value.strip()):
-            raise wrong(name, "a cell with content: NaN, inf and null stand for none")
-        return value
-
-    question_id = text(columns.id) if columns.id else f"{index:06d}"
+    cells = _Cells(place, row)
+    question_id = cells.text(columns.id) if columns.id else f"{index:06d}"
+    solution: str | None = None
     answer: str | None
-    solution = row.get("solution") if math else None
-    if gsm8k:  # the gold answer is the number after ####
+    if is_gsm8k:
         question_id = f"gsm8k/{questions.split}/{index:05d}"
-        solution, mark, answer = text("answer", number=False).rpartition("####")
-        solution = solution.strip()
-        answer = answer.strip().replace(",", "")
-        if not mark or not answer or _MISSING.fullmatch(answer):
-            raise wrong("answer", "a solution that ends with '#### ' and the final number")
-    elif not math:
-        answer = text(columns.answer).strip()
+        solution, answer = _solution_and_answer(cells)
+    elif questions.columns is not None:
+        answer = cells.text(columns.answer).strip()
         if allowed := _unmatched(answer, questions.grader):
-            raise wrong(columns.answer, allowed)
-    elif str(row["answer"]).strip() not in ("", "None"):
-        answer = text("answer")
-    elif question_id in _WITHOUT_ANSWER:
-        answer = None
+            raise cells.wrong(columns.answer, allowed)
     else:
-        raise wrong("answer", "an answer")
+        solution = row.get("solution")
+        answer = _answer_of_math(cells, question_id)
     level = _level(row[columns.level]) if columns.level else None
     if level is not None and (type(level) is not int or not 1 <= level <= 5):
-        raise wrong(columns.level or "", "a number from 1 to 5, or null")
-    subject = text(columns.subject) if columns.subject else None
+        raise cells.wrong(columns.level or "", "a number from 1 to 5, or null")
+    subject = cells.text(columns.subject) if columns.subject else None
     if subject and _GROUP.fullmatch(subject):
-        raise wrong(columns.subject or "", "another name: this is a group of all subjects")
+        raise cells.wrong(columns.subject or "", "another name: this is a group of all subjects")
     return {
         "question_id": question_id,
         "split": questions.split,
         "subject": subject,
         "level": level,
-        "question": text(columns.question, number=False),
+        "question": cells.text(columns.question, number=False),
         "answer": answer,
         "solution": solution,
         "source_row": index,
     }
+
+
+def _solution_and_answer(cells: _Cells) -> tuple[str, str]:
+    """Return the solution of a row of GSM8K, and the number behind it, after ``####``."""
+    solution, mark, number = cells.text("answer", number=False).rpartition("####")
+    answer = number.strip().replace(",", "")
+    if not mark or not answer or _MISSING.fullmatch(answer):
+        raise cells.wrong("answer", "a solution that ends with '#### ' and the final number")
+    return solution.strip(), answer
+
+
+def _answer_of_math(cells: _Cells, question_id: str) -> str | None:
+    """Return the gold answer of a row of MATH; None if the row is known to have none."""
+    if str(cells.row["answer"]).strip() not in ("", "None"):
+        return cells.text("answer")
+    if question_id in _WITHOUT_ANSWER:
+        return None
+    raise cells.wrong("answer", "an answer")
 
 
 def _check_columns(place: str, row: Mapping[str, Any], columns: Columns) -> None:
