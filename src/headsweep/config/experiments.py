@@ -311,6 +311,18 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _arms_are_known_and_differ(self) -> "Study":
+        self._check_arms()
+        for name, changes in self.variations.items():
+            self._check_variation(name, changes)
+        name_of: dict[str, str] = {}  # by the settings that have an effect
+        for name, settings in self.settings.items():
+            first = name_of.setdefault(repr(settings.decisive()), name)
+            if first != name:
+                raise ValueError(f"{name!r} does what {first!r} does; remove one of them")
+        return self
+
+    def _check_arms(self) -> None:
+        """Refuse names of no arm, and arms that do not fit the method."""
         arms = (*self.arms, *self.variations)
         if not arms:
             raise ValueError("`arms` and `variations` are both empty; name an arm")
@@ -328,24 +340,20 @@ class Study(Section):
             except ValidationError as error:
                 problem = first_problem(error, Compression, "method")
                 raise ValueError(f"arm {name!r}: {problem}") from None
-        for name, changes in self.variations.items():
-            where = f"variations.{name}"
-            varied_arm = changes.get("of", "full")
-            there = ", ".join(ARMS)
-            if name in ARMS:
-                raise ValueError(f"{where} is an arm's name; call it anything but {there}")
-            if not isinstance(varied_arm, str) or varied_arm not in ARMS:
-                raise ValueError(f"{where}.of: {varied_arm!r} is not known; there is {there}")
-            try:
-                self._varied(name)
-            except ValidationError as error:
-                raise ValueError(first_problem(error, Compression, where)) from None
-        alike: dict[str, str] = {}
-        for name, settings in self.settings.items():
-            other = alike.setdefault(repr(settings.decisive()), name)
-            if other != name:
-                raise ValueError(f"{name!r} does what {other!r} does; remove one of them")
-        return self
+
+    def _check_variation(self, name: str, changes: Mapping[str, Any]) -> None:
+        """Refuse a variation that is called as an arm, or whose settings do not fit together."""
+        where = f"variations.{name}"
+        varied_arm = changes.get("of", "full")
+        there = ", ".join(ARMS)
+        if name in ARMS:
+            raise ValueError(f"{where} is an arm's name; call it anything but {there}")
+        if not isinstance(varied_arm, str) or varied_arm not in ARMS:
+            raise ValueError(f"{where}.of: {varied_arm!r} is not known; there is {there}")
+        try:
+            self._varied(name)
+        except ValidationError as error:
+            raise ValueError(first_problem(error, Compression, where)) from None
 
     @model_validator(mode="after")
     def _a_model_learns_from_itself(self) -> "Study":

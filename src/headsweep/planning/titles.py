@@ -1,7 +1,7 @@
 """What the report calls the entries of a config, in place of their names there."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,31 +57,36 @@ def titles(config: Config, section: str) -> dict[str, str]:
     """
     entries = getattr(config, section)
     facts = {name: _facts(config, section, entry) for name, entry in entries.items()}
-    several = []
+    differing_keys = []
     for key in (*_SUBJECTS, *_CONDITIONS):
         values = {entry[key] for entry in facts.values() if key in entry}
         if len(values) > 1:
-            several.append(key)
+            differing_keys.append(key)
     parts: dict[str, list[str]] = {}
     for name, facts_of_entry in facts.items():
-        told = [key for key in several if facts_of_entry.get(key)]
-        if not set(told) & set(_SUBJECTS):
-            told.insert(0, "questions")
-        parts[name] = [facts_of_entry[key] for key in told]
-    derived = [name for name, entry in entries.items() if entry.title is None]
+        title_keys = [key for key in differing_keys if facts_of_entry.get(key)]
+        if not set(title_keys) & set(_SUBJECTS):
+            title_keys.insert(0, "questions")
+        parts[name] = [facts_of_entry[key] for key in title_keys]
+    untitled = [name for name, entry in entries.items() if entry.title is None]
+    _tell_apart({name: parts[name] for name in untitled}, facts)
+    return {
+        name: ", ".join(parts[name]) if entry.title is None else short(entry.title, 60)
+        for name, entry in entries.items()
+    }
+
+
+def _tell_apart(parts: Mapping[str, list[str]], facts: Mapping[str, Mapping[str, str]]) -> None:
+    """Add details to the parts of titles that are alike, by the names of their experiments."""
     for key in _DETAILS:
         alike = defaultdict[str, list[str]](list)
-        for name in derived:
-            alike[", ".join(parts[name])].append(name)
+        for name, parts_of_title in parts.items():
+            alike[", ".join(parts_of_title)].append(name)
         for names in alike.values():
             if len({facts[name].get(key) for name in names}) > 1:
                 for name in names:
                     if key in facts[name]:
                         parts[name].append(facts[name][key])
-    return {
-        name: ", ".join(parts[name]) if entry.title is None else short(entry.title, 60)
-        for name, entry in entries.items()
-    }
 
 
 def check_titles(config: Config) -> None:
@@ -155,10 +160,10 @@ def _numbered(what: str, chosen: Literal["all"] | Sequence[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    told = []
+    ranges = []
     for run in runs:
         if len(run) < 3:
-            told += [str(number) for number in run]
+            ranges += [str(number) for number in run]
         else:
-            told.append(f"{run[0]} to {run[-1]}")
-    return f"{what} {', '.join(told)}"
+            ranges.append(f"{run[0]} to {run[-1]}")
+    return f"{what} {', '.join(ranges)}"

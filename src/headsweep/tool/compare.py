@@ -55,37 +55,42 @@ def compare(first: Path, second: Path) -> tuple[Tables, list[str]]:
         ConfigError: they have nothing in common.
         TableError: a table is missing or damaged.
     """
-    one, two = _parts(first), _parts(second)
+    of_first, of_second = _parts(first), _parts(second)
     left_out: list[str] = []
-    read: list[Path] = []
+    compared_files: list[Path] = []
     tables_of_kind: dict[str, list[pd.DataFrame]] = {"variants": [], "pass_at_n": []}
-    for key in one:
-        if key not in two:
+    for key in of_first:
+        if key not in of_second:
             continue
-        files = [one[key].file, two[key].file]
+        files = [of_first[key].file, of_second[key].file]
         missing = [file for file in files if not file.exists()]
-        if one[key].split != two[key].split:
+        if of_first[key].split != of_second[key].split:
             left_out.append(f"{key.name}: questions of different splits")
-        elif missing:
+            continue
+        if missing:
             left_out.append(f"{key.name}: {missing[0]} is missing")
-        else:
-            compared = _variants if key.table == "variants" else _pass_at_n
-            table = compared(*files)
-            if table.empty:
-                left_out.append(f"{key.name}: {_NOTHING_COMMON[key.table]}")
-                continue
-            table.insert(0, "of", key.name)
-            tables_of_kind[key.table].append(table)
-            read = read or files
-    if not read:
-        has = [" | ".join([key.name for key in parts][:3]) for parts in (one, two)]
+            continue
+        table = _variants(*files) if key.table == "variants" else _pass_at_n(*files)
+        if table.empty:
+            left_out.append(f"{key.name}: {_NOTHING_COMMON[key.table]}")
+            continue
+        table.insert(0, "of", key.name)
+        tables_of_kind[key.table].append(table)
+        compared_files = compared_files or files
+    if not compared_files:
+        has_first, has_second = (
+            " | ".join([key.name for key in parts][:3]) for parts in (of_first, of_second)
+        )
         raise ConfigError(
             f"{first} and {second} have nothing to compare: models, decodings and question sets "
-            f"are matched by name, the first has {has[0]}, the second {has[1]}"
+            f"are matched by name, the first has {has_first}, the second {has_second}"
             + "".join(f"; {text}" for text in left_out[:2])
         )
     sides = ["first", "second"]
-    settings = pd.concat(map(_settings, (first, second), read), axis=1, keys=sides).fillna("")
+    settings_of_runs = [
+        _settings(run, file) for run, file in zip((first, second), compared_files, strict=True)
+    ]
+    settings = pd.concat(settings_of_runs, axis=1, keys=sides).fillna("")
     settings = settings[settings["first"] != settings["second"]].rename_axis("setting")
     tables = {
         name: pd.concat(parts, ignore_index=True) for name, parts in tables_of_kind.items() if parts
