@@ -16,6 +16,7 @@ from headsweep.benchmarks.templates import GSM8K
 from headsweep.benchmarks.templates_math import SUBJECTS
 from headsweep.config import Questions
 from headsweep.errors import BenchmarkError
+from headsweep.planning.cost import SPLIT_SIZES
 from headsweep.sprint.validation import overlap
 from headsweep.tables import QUESTIONS
 
@@ -199,7 +200,7 @@ def test_the_hub_and_a_file_give_the_same_questions(
 
 def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(headsweep_data, caplog):
     rows = read("math_train", headsweep_data / "math_train.jsonl.gz", split="train")
-    assert len(rows) == 11_998
+    assert len(rows) == SPLIT_SIZES["math_train", "train"] == 11_998
     # Algebra, Intermediate Algebra, Prealgebra, Number Theory and so on.
     sizes = [2807, 2101, 1994, 1347 - 2, 1308, 1236, 1207]
     assert rows["subject"].value_counts().tolist() == sizes
