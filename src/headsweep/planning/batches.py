@@ -174,7 +174,8 @@ def _requests(config: Config) -> Iterator[tuple[_Names, list[Variant]]]:
         for decoding in comparison.decodings:
             yield (comparison.model, decoding, comparison.questions), []
     for name, study in config.compressions.items():
-        for batch in (arm.answered(config) for arm in arms(config, name) if study.model):
+        for arm in arms(config, name) if study.model is not None else ():
+            batch = arm.answered(config)
             yield (batch.model, batch.decoding, batch.questions), [*batch.variants]
 
 
@@ -222,10 +223,13 @@ class Arm:
         """Return the arm whose remaining heads an arm from scratch has; None for other arms."""
         if not self.settings.scratch:
             return None
-        wanted = self.study.pruned(self.settings)
-        every = self.study.settings.items()
-        alike = (name for name, settings in every if settings.decisive() == wanted.decisive())
-        return replace(self, name=next(alike, "full"), settings=wanted)
+        pruned = self.study.pruned(self.settings)
+        same_arms = [
+            name
+            for name, settings in self.study.settings.items()
+            if settings.decisive() == pruned.decisive()
+        ]
+        return replace(self, name=same_arms[0] if same_arms else "full", settings=pruned)
 
     def answered(self, config: Config) -> PlannedBatch:
         """Return the answers to its training questions that a model's arm needs.
@@ -236,8 +240,8 @@ class Arm:
         assert study.model is not None and study.train is not None
         shape = config.models[study.model]
         layers = range(shape.layers) if self.settings.causal else ()
-        every = [Variant(layer, head) for layer in layers for head in shape.heads_in(layer)]
-        return PlannedBatch(study.model, study.decoding, study.train, (BASE, *every))
+        heads = [Variant(layer, head) for layer in layers for head in shape.heads_in(layer)]
+        return PlannedBatch(study.model, study.decoding, study.train, (BASE, *heads))
 
 
 def arms(config: Config, compression: str) -> list[Arm]:
@@ -248,7 +252,7 @@ def arms(config: Config, compression: str) -> list[Arm]:
 
 
 def all_arms(config: Config) -> dict[tuple[str, str, str], Arm]:
-    """Return every arm to run, once each, by its keys.
+    """Return every arm to run, once each, by its keys; of equal arms the first.
 
     Arms that only provide the heads of an arm from scratch are included.
     """
@@ -279,14 +283,15 @@ def histories(config: Config, compression: str, template: str = paths.HISTORY) -
 
 def solvers(config: Config) -> dict[tuple[str, str], Study]:
     """Return the studies that start from a solver, by the keys of solver and data."""
-    every = all_arms(config).values()
-    return {(arm.subject, arm.data): arm.study for arm in every if arm.study.solver is not None}
+    with_solver = [arm for arm in all_arms(config).values() if arm.study.solver is not None]
+    return {(arm.subject, arm.data): arm.study for arm in with_solver}
 
 
 def encoders(config: Config) -> dict[str, Encoder]:
     """Return the pretrained encoders of solvers, by key."""
-    every = [solver.encoder for solver in config.solvers.values()]
-    return {encoder_key(encoder): encoder for encoder in every if encoder.source is not None}
+    declared = [solver.encoder for solver in config.solvers.values()]
+    pretrained = [encoder for encoder in declared if encoder.source is not None]
+    return {encoder_key(encoder): encoder for encoder in pretrained}
 
 
 def find(compressed: Mapping[Any, _T], key: object) -> _T:

@@ -46,9 +46,9 @@ def grade(
     verdicts = judged(file, answers, golds, grader, final=final, workers=workers)
     seconds = time.monotonic() - begin
     counts = pd.Series([verdict.cause for verdict in verdicts]).value_counts()
-    told = ", ".join(f"{count:,} {cause}" for cause, count in counts.items())
+    causes = ", ".join(f"{count:,} {cause}" for cause, count in counts.items())
     right = percent(counts.get("right", 0) / len(verdicts))
-    print(f"{plain(str(file))}: {right} of {len(verdicts):,} answers are right ({told})")
+    print(f"{plain(str(file))}: {right} of {len(verdicts):,} answers are right ({causes})")
     pace = len(verdicts) / seconds
     print(f"{grader} grader, {seconds:.1f} s, {pace:,.0f} answers a second", flush=True)
     if out is not None:

@@ -46,7 +46,7 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
     """
     versions = set()
     parts = []
-    told = []
+    descriptions = []
     for file, task, time in _logs(folder):
         versions.add(_version(file, time))
         rows = read_file(file)
@@ -61,8 +61,8 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
         else:
             part, said = _by_metric(file, rows, metric, filtered)
         parts.append(part.assign(question_id=f"{task}/" + part["question_id"].astype(str)))
-        told.append(f"{task}, {said}")
-    line = f"lm_eval {', '.join(sorted(versions))}, {'; '.join(told)}"
+        descriptions.append(f"{task}, {said}")
+    line = f"lm_eval {', '.join(sorted(versions))}, {'; '.join(descriptions)}"
     return pd.concat(parts, ignore_index=True), line
 
 

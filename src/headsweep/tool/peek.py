@@ -53,10 +53,10 @@ def look(run: str | None) -> str:
         raise ConfigError(f"run {config.run!r} has no sweeps; name a run whose config has some")
     with contextlib.chdir(folder.absolute().parents[1]):
         looks = [_sweep(config, name) for name in config.sweeps]
-    told = [f"run {config.run!r}: a look, not a verdict", *(look.text for look in looks)]
+    paragraphs = [f"run {config.run!r}: a look, not a verdict", *(look.text for look in looks)]
     if any(look.has_table for look in looks):
-        told.append(_NOTES)
-    return "\n\n".join(told)
+        paragraphs.append(_NOTES)
+    return "\n\n".join(paragraphs)
 
 
 def _only_unfinished() -> str:
