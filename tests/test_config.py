@@ -103,6 +103,7 @@ def custom(**keys):
         (f"{WORDS}/method", {"ratio": 0.04}, r"full: ratio 0.04 removes nothing of 24 heads"),
         (f"{WORDS}/method", {"ratio": 0.92}, r"leaves a layer without heads: of 24, 21 can go"),
         (f"{WORDS}/method/importance", {"a": 1}, r"unknown key '.*importance.a'; .*: alpha, batch"),
+        (f"{WORDS}/method", {"rounds": 0, "ratio": 0.0}, r"_scratch': method: 0 rounds leave the"),
         ("compressions/own/arms", ["small_from_scratch"], r"a model has no recipe from scratch"),
         ("compressions/own/method", {"ratio": 0.01}, r"ratio 0.01 removes nothing of 336 heads, "),
         ("models/big", ONE_GROUP, r"own, .*: ratio 0.25 leaves a layer without .* 12 of 12 go"),
@@ -247,6 +248,14 @@ def test_the_ratio_that_a_refusal_advises_is_possible(shape, ratio):
 def test_a_ratio_of_one_head_is_possible_however_it_is_rounded():
     assert 49 * (1 / 49) < 1
     Compression(ratio=1 / 49).check_shape(7, 7, 7)
+
+
+def test_the_baseline_is_not_trained_from_scratch_where_the_method_is():
+    scratch = {"scratch": True, "distillation": {"teacher": "none"}}
+    values = changed(STUDIES, f"{WORDS}/method", scratch)
+    values = changed(values, f"{WORDS}/arms", ["baseline", "full"])
+    settings = parse(values).compressions["words"].settings
+    assert (settings["baseline"].scratch, settings["full"].scratch) == (False, True)
 
 
 def test_a_profile_follows_its_dataset_and_is_changed_by_other_keys():

@@ -370,6 +370,10 @@ class Compression(Section):
             )
         if not literal and (self.smallest or self.largest_loss is not None):
             raise ValueError("`smallest` and `largest_loss` need `schedule: literal`")
+        if self.scratch and not self.rounds:
+            raise ValueError(
+                "0 rounds leave the solver as it is; set `rounds`, or `scratch: false`"
+            )
         if self.scratch and self.distillation.teacher != "none":
             raise ValueError("weights from scratch have no teacher; set `teacher: none`")
         return self

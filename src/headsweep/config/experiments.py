@@ -207,7 +207,7 @@ _NO_TEACHER: Mapping[str, Any] = {"distillation": {"teacher": "none"}}
 _ONE_SHOT: Mapping[str, Any] = {"schedule": "one_shot", "smallest": None, "largest_loss": None}
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
-    "baseline": {"ratio": 0.0, "start": 0.0, "rounds": 0},
+    "baseline": {"ratio": 0.0, "start": 0.0, "rounds": 0, "scratch": False},
     "pruning_only": _NO_TEACHER,
     "without_entropy": {**_NO_TEACHER, "importance": {"alpha": 1.0}},
     "without_norm": {**_NO_TEACHER, "importance": {"alpha": 0.0}},
