@@ -131,10 +131,18 @@ def test_a_local_file_of_another_kind_is_no_dataset_of_the_hub(tmp_path, monkeyp
             described_questions(f"data/{name}", split="test")
 
 
-def test_a_benchmark_is_refused_before_a_model_is_looked_for(capsys):
-    words = "sweep --model ./nowhere --benchmark maths --layers 0"
-    assert cli.main(words.split()) == 2
-    assert "benchmark 'maths' is not known" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("sweep --layers 0 --benchmark maths", "benchmark 'maths' is not known"),
+        ("sweep --layers 0 --benchmark math_train", "sweep: questions.questions: math_train has"),
+        ("map --benchmark math500", "map: questions.questions: math500 has only split 'test'"),
+        ("map --benchmark gsm8k --samples 40000", "map: decodings.samples.samples: "),
+    ],
+)
+def test_what_is_asked_is_refused_before_a_model_is_looked_for(words, message, capsys):
+    assert cli.main([*words.split(), "--model", "./nowhere"]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_no_question_is_not_taken_for_all_of_them():

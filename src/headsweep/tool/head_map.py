@@ -6,7 +6,7 @@ Heavy modules are imported inside functions, because the command line imports th
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headsweep import paths
 from headsweep.choices import BenchmarkGrader
@@ -108,22 +108,20 @@ def head_map(
         raise ConfigError(
             f"--samples {samples} gives no question a right and a wrong answer; give 2 or more"
         )
-    described = described_model(str(model), revision, dtype, device)
     sampled = {"temperature": temperature, "top_k": 40, "top_p": 0.95, "samples": samples}
-    mapped = {"model": MODEL, "questions": QUESTION_SET, "sampling": [SAMPLES], "layers": layers}
-    config = parse(
-        {
-            "run": RUN,
-            "models": {MODEL: described},
-            "questions": {QUESTION_SET: questions},
-            "decodings": {
-                "greedy": {"max_new_tokens": max_new_tokens},
-                SAMPLES: {**sampled, "max_new_tokens": max_new_tokens},
-            },
-            "maps": {MAP: mapped},
+    values: dict[str, Any] = {
+        "run": RUN,
+        "questions": {QUESTION_SET: questions},
+        "decodings": {
+            "greedy": {"max_new_tokens": max_new_tokens},
+            SAMPLES: {**sampled, "max_new_tokens": max_new_tokens},
         },
-        "map",
-    )
+    }
+    parse(values, "map")  # before the model is fetched, which may take long
+    values["models"] = {MODEL: described_model(str(model), revision, dtype, device)}
+    mapped = {"model": MODEL, "questions": QUESTION_SET, "sampling": [SAMPLES], "layers": layers}
+    values["maps"] = {MAP: mapped}
+    config = parse(values, "map")
     with begun(config, out) as config:
         store = answer(config, cores)
         grade(config, MODEL, SAMPLES, QUESTION_SET)

@@ -6,7 +6,7 @@ Heavy modules are imported inside functions, because the command line imports th
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headsweep import paths
 from headsweep.choices import BenchmarkGrader
@@ -98,7 +98,7 @@ def sweep(
     from headsweep.generation import activations
     from headsweep.grading.matrix import grade
 
-    questions = described_questions(  # before a model is fetched, which takes long
+    questions = described_questions(
         str(benchmark),
         split=split,
         n=n,
@@ -106,18 +106,17 @@ def sweep(
         grader=grader,
         revision=benchmark_revision,
     )
+    values: dict[str, Any] = {
+        "run": RUN,
+        "questions": {QUESTION_SET: questions},
+        "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
+    }
+    parse(values, "sweep")  # before the model is fetched, which may take long
     described = described_model(str(model), revision, dtype, device)
+    values["models"] = {MODEL: {**described, "batch_size": batch_size}}
     pruned = {"layers": layers, "heads": heads, "placebos": placebos}
-    config = parse(
-        {
-            "run": RUN,
-            "models": {MODEL: {**described, "batch_size": batch_size}},
-            "questions": {QUESTION_SET: questions},
-            "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
-            "sweeps": {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}},
-        },
-        "sweep",
-    )
+    values["sweeps"] = {SWEEP: {"model": MODEL, "questions": QUESTION_SET, **pruned}}
+    config = parse(values, "sweep")
     with begun(config, out) as config:
         store = answer(config, cores)
         measured = store.of_sweep(SWEEP, tables.ACTIVATIONS)
