@@ -136,6 +136,11 @@ def test_a_local_file_of_another_kind_is_no_dataset_of_the_hub(tmp_path, monkeyp
     [
         ("sweep --layers 0 --benchmark maths", "benchmark 'maths' is not known"),
         ("sweep --layers 0 --benchmark math_train", "sweep: questions.questions: math_train has"),
+        ("sweep --layers 0 --benchmark nowhere.csv", "nowhere.csv is missing; put it there"),
+        (
+            "sweep --layers 0 --benchmark me/mine",
+            "questions.questions.revision: '' is not a commit",
+        ),
         ("map --benchmark math500", "map: questions.questions: math500 has only split 'test'"),
         ("map --benchmark gsm8k --samples 40000", "map: decodings.samples.samples: "),
     ],

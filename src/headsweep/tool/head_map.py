@@ -16,6 +16,7 @@ from headsweep.errors import ConfigError
 from headsweep.tool.without_snakemake import (
     answer,
     begun,
+    check_before_fetching,
     described_model,
     described_questions,
     once,
@@ -117,7 +118,7 @@ def head_map(
             SAMPLES: {**sampled, "max_new_tokens": max_new_tokens},
         },
     }
-    parse(values, "map")  # before the model is fetched, which may take long
+    check_before_fetching(values, "map")
     values["models"] = {MODEL: described_model(str(model), revision, dtype, device)}
     mapped = {"model": MODEL, "questions": QUESTION_SET, "sampling": [SAMPLES], "layers": layers}
     values["maps"] = {MAP: mapped}

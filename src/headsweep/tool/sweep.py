@@ -16,6 +16,7 @@ from headsweep.config.questions import Dtype
 from headsweep.tool.without_snakemake import (
     answer,
     begun,
+    check_before_fetching,
     described_model,
     described_questions,
     once,
@@ -111,7 +112,7 @@ def sweep(
         "questions": {QUESTION_SET: questions},
         "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
     }
-    parse(values, "sweep")  # before the model is fetched, which may take long
+    check_before_fetching(values, "sweep")
     described = described_model(str(model), revision, dtype, device)
     values["models"] = {MODEL: {**described, "batch_size": batch_size}}
     pruned = {"layers": layers, "heads": heads, "placebos": placebos}

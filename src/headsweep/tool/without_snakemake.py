@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from headsweep import paths
 from headsweep.choices import BenchmarkGrader
-from headsweep.config import Config
+from headsweep.config import Config, parse
 from headsweep.config.questions import Benchmark, Dtype
 from headsweep.errors import ConfigError
 
@@ -108,6 +108,17 @@ def _is_made(path: Path) -> bool:
     from headsweep.record import record_path
 
     return path.exists() and record_path(path).exists()
+
+
+def check_before_fetching(values: dict[str, Any], origin: str) -> None:
+    """Refuse config values that are wrong without a model, which may take long to fetch.
+
+    Raises:
+        HeadsweepError: a section cannot be, a file is missing, or a dataset is not pinned.
+    """
+    from headsweep.planning.preflight import resolve
+
+    resolve(parse(values, origin))
 
 
 def described_model(
