@@ -277,19 +277,19 @@ def test_where_nothing_answers_the_pilot_says_why_and_leaves_the_bundle(
     assert not Path("results/mine/pilot.json").exists()
 
 
-@pytest.mark.parametrize(("device", "gigabytes"), [("cpu", 0.0), ("auto", 81.0)])
+@pytest.mark.parametrize(("device", "gigabytes"), [("cpu", 0.0), ("auto", 84.9)])
 def test_the_memory_of_a_cpu_s_model_is_not_that_of_the_gpus_beside_it(
     device, gigabytes, gpu, monkeypatch
 ):
     kept = SimpleNamespace(answers=lambda _: ["base"], to_pylist=list)
-    monkeypatch.setattr(pilot, "output_of", lambda *_: "80000\n1000\n")  # all users'
+    monkeypatch.setattr(pilot, "output_of", lambda *_: "80000\n1000\n")  # MiB, all users'
     monkeypatch.setattr(pilot, "answer", lambda *_, **__: kept)
     monkeypatch.setattr(pilot, "read_arrow", lambda *_: kept)
     monkeypatch.setattr(pilot, "read_record", lambda _: {})
     monkeypatch.setattr(pilot, "_rates", lambda *_: Rates(0.5, 0.1))
     monkeypatch.setattr(client, "status", list)
     little = parse({**VALUES, "models": {"tiny": {**REASONER, "device": device}}})
-    assert pilot._answered(little, 1).gigabytes == gigabytes
+    assert pilot._answered(little, 1).gigabytes == pytest.approx(gigabytes, abs=0.05)
 
 
 def test_the_start_of_the_engine_counts_once(config):
