@@ -99,7 +99,7 @@ def test_a_table_that_a_kill_left_without_its_record_chooses_none_and_stops_noth
 
 def test_a_sweep_that_ranks_too_few_heads_is_called_a_sweep(trained, monkeypatch):
     monkeypatch.setattr(chosen_heads, "_ranked", lambda *_: ["L00H01"])
-    said = r"^sweeps\.primary\.heads: sweep 'train' has 1 heads in .*, 2 are wanted; take fewer$"
+    said = r"^sweeps\.primary\.heads: sweep 'train' has 1 head in .*, 2 are wanted; take fewer$"
     with pytest.raises(ConfigError, match=said):
         resolve(asking())
 

@@ -191,7 +191,7 @@ def test_it_asks_before_it_removes(monkeypatch, capsys):
         assert run("--prune") == 0
         assert OLD.exists() == stays
         assert ("nothing is moved" in capsys.readouterr().out) == stays
-    asked.assert_called_with("Move 1 files, 0.0 MB to results/store/.trash? [y/N] ")
+    asked.assert_called_with("Move 1 file, 0.0 MB to results/store/.trash? [y/N] ")
 
 
 LOCK = Path(".snakemake/locks/0.output.lock")

@@ -12,6 +12,7 @@ from headsweep.planning.keys import digest, key
 from headsweep.planning.maps import map_layers, texts_key
 from headsweep.planning.store import Store
 from headsweep.record import find_record, read_facts, read_text
+from headsweep.text import counted
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -58,8 +59,8 @@ def _best(where: str, wanted: TopHeads, ranked: list[str]) -> tuple[str, ...]:
         has = f"{wanted.outcome} of " if kind == "map" else ""
         advice = "name another outcome, or " if kind == "map" else ""
         raise ConfigError(
-            f"{where}.heads: {kind} {wanted.source!r} has {has}{len(ranked)} heads in the sweep's "
-            f"layers, {wanted.top} are wanted; {advice}take fewer"
+            f"{where}.heads: {kind} {wanted.source!r} has {has}{counted(len(ranked), 'head')} "
+            f"in the sweep's layers, {wanted.top} are wanted; {advice}take fewer"
         )
     return tuple(ranked[: wanted.top])
 

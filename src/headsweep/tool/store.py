@@ -19,7 +19,7 @@ from headsweep.generation.client import status
 from headsweep.generation.locks import Locks
 from headsweep.planning.preflight import resolve
 from headsweep.planning.store import check_version, other_users
-from headsweep.text import aligned
+from headsweep.text import aligned, counted
 from headsweep.tool.store_files import STORE, TRASH, Held, contents, walk
 
 _LOCKS = Path(".snakemake", "locks")
@@ -188,7 +188,7 @@ def _agreed(question: str) -> bool:
 
 
 def _amount(files: Sequence[Path]) -> str:
-    return f"{len(files)} files, {_megabytes(files)} MB"
+    return f"{counted(len(files), 'file')}, {_megabytes(files)} MB"
 
 
 def _megabytes(files: Iterable[Path]) -> str:
