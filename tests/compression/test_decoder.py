@@ -202,6 +202,28 @@ def test_causal_scores_are_the_drops_of_a_sweep_also_once_heads_are_gone(smaller
     assert thirds[1] == pytest.approx([0, 0, 2, 2])
 
 
+def test_a_decoder_that_lost_heads_before_is_ranked_and_described_by_its_own_numbers(
+    smaller, lessons, tmp_path
+):
+    smaller.save(tmp_path / "source")
+    source = replace(smaller, loaded=load_model(str(tmp_path / "source"), device="cpu"))
+    # Of the second layer heads 0, 1, 4 and 5 are left: a sweep calls them 0 to 3.
+    least = [Variant(1, 2), Variant(1, 3)]
+    columns = {
+        str(Variant(layer, head)): [int(Variant(layer, head) in least), 0, 0]
+        for layer, heads in enumerate([HEADS, HEADS - GROUP])
+        for head in range(heads)
+    }
+    z = pd.DataFrame({"question_id": ["a", "b", "c"], "base": [1, 1, 1], **columns})
+    importance = Importance(criterion="causal")
+    swept = replace(source, matrix=z)
+    cut, _ = compressed(swept, lessons, ratio=0.2, rounds=1, importance=importance)
+    assert [layer.original_heads for layer in find_heads(cut.network).layers][1] == (0, 1)
+    cut.save(tmp_path / "cut")
+    removed = json.loads((tmp_path / "cut/pruned_heads.json").read_text())["removed"]
+    assert removed == [str(head) for head in least]
+
+
 def test_the_literal_schedule_takes_whole_groups(decoder, lessons):
     alone = Distillation(teacher="none")
     _, history = compressed(decoder, lessons, ratio=0.5, schedule="literal", distillation=alone)

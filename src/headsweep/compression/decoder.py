@@ -41,7 +41,7 @@ from headsweep.models.learner import (
     padded,
 )
 from headsweep.models.loaded import LoadedModel
-from headsweep.variants import BASE, Variant
+from headsweep.variants import BASE
 
 
 class Question(NamedTuple):
@@ -210,7 +210,20 @@ class DecoderLearner:
                 "criterion causal reads the accuracy matrix of a sweep over training questions; "
                 "give one, or use mixed"
             )
-        return accuracy_drops(self.matrix, geometry)
+        return accuracy_drops(self.matrix, self._numbered_as_loaded(geometry))
+
+    def _numbered_as_loaded(self, geometry: HeadGeometry) -> HeadGeometry:
+        """Return a geometry with the heads' numbers in the decoder as it was loaded.
+
+        A sweep uses these numbers. They are others than those of the unpruned model where the
+        decoder had lost heads before.
+        """
+        layers = []
+        for layer in geometry.layers:
+            loaded_heads = self.loaded.geometry.layer(layer.index).original_heads
+            places = tuple(loaded_heads.index(head) for head in layer.original_heads)
+            layers.append(replace(layer, kept=places))
+        return replace(geometry, layers=tuple(layers))
 
     def verdicts(self, examples: Sequence[TokenizedQuestion]) -> list[JudgedAnswer]:
         """Answer questions greedily and grade the answers by one rule, strict and lenient alike."""
@@ -248,13 +261,9 @@ class DecoderLearner:
         """
         network = self.network
         geometry = find_heads(self.network)
-        heads = range(network.config.get_text_config().num_attention_heads)
-        removed = [
-            Variant(layer.index, head)
-            for layer in geometry.layers
-            for head in heads
-            if layer.kept and head not in layer.kept
-        ]
+        present = geometry.by_original_name()
+        loaded_heads = self.loaded.geometry.by_original_name()
+        removed = [head for name, head in loaded_heads.items() if name not in present]
         shutil.rmtree(folder, ignore_errors=True)
         about = "lowest scores in rounds of pruning and training"
         if network.dtype != self.dtype:
