@@ -152,8 +152,11 @@ LEAD = {"lead_low": 0.1, "lead_high": 0.3}
         # One row proves a claim about every row wrong, but not right.
         ("share", 100, rows(-0.1, of="one"), {"paper": BOTH}, "fails"),
         ("share", 100, rows(0.1, of="one"), {"paper": BOTH}, OPEN),
-        ("at most", 20, rows((0.19, 0.3, 0.4), of="one"), {"paper": BOTH}, OPEN),
-        ("at most", 20, rows((0.19, 0.3, 0.4), of="one"), {}, "holds"),
+        ("at most", 20, rows((0.1, 0.15, 0.2), of="one"), {"paper": BOTH}, OPEN),
+        ("at most", 20, rows((0.1, 0.15, 0.2), of="one"), {}, "holds"),
+        ("at most", 20, rows(0.2), {}, "holds"),
+        # 2 of 10 questions are neither near zero nor far from it.
+        ("at most", 10, rows((0.06, 0.2, 0.51)), {}, OPEN),
         ("at most", 20, rows((0.21, 0.3, 0.4), of="one"), {"paper": BOTH}, "fails"),
         # A stated number is held against an interval, or else the tolerance.
         ("states", 15, rows((0.1, 0.2, 0.3)), {}, "holds"),

@@ -201,7 +201,8 @@ def _sides(claim: Any, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Return which rows bear a claim out, and which contradict it.
 
     A printed number may differ from the stated one by the tolerance; a measured one's interval must
-    contain it, and if it also contains zero, an effect is neither shown nor excluded.
+    contain it, and if it also contains zero, an effect is neither shown nor excluded. What is at
+    most the stated number has its whole interval there.
     """
     low = rows["low"]
     high = rows["high"]
@@ -213,7 +214,7 @@ def _sides(claim: Any, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
             refuted = (stated < low - within) | (stated > high + within)
             return ~refuted & (rows["exact"] | (low > 0) | (high < 0)), refuted
         case "at most":
-            return low <= stated, low > stated
+            return high <= stated, low > stated
         case "share":
             return low > -slack, high <= -slack
         case _:  # the N of the largest lead, and the lead
