@@ -17,6 +17,7 @@ from headsweep.analysis.advice import of_selector
 from headsweep.analysis.comparisons import Comparison, Together, rival, with_rivals
 from headsweep.analysis.facts import FORMS, Sentence, Source
 from headsweep.analysis.gains import read_z
+from headsweep.analysis.power_sentences import difference_seen
 from headsweep.analysis.truncation import note
 from headsweep.analysis.verdicts import _ranks, verdicts
 from headsweep.config import parse
@@ -171,6 +172,9 @@ def test_student_s_intervals_are_widened_by_student_s_quantiles():
     assert [joint.value("low"), joint.value("high")] == pytest.approx([0.06 - wide, 0.06 + wide])
     once, twice = (compared(*[row | {"p": p}] * entries) for entries in (1, 2))
     assert (once.marks, twice.marks) == (["▲"], ["–"] * 2)
+    # 4.58 of these errors show one of two differences, by the noncentral t.
+    row = compared(row | {"p": p}).comparisons[0].row
+    assert float(difference_seen(row, tests=2)) == pytest.approx(100 * 4.584 * error, abs=0.05)
 
 
 def test_ranks_are_claimed_by_fisher_s_interval_for_all_outcomes_at_once():

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from headsweep.statistics.intervals import holm, mcnemar, paired_interval
 from headsweep.statistics.power import (
@@ -67,6 +68,17 @@ def test_an_interval_leaves_out_zero_as_often_as_stated(questions, changed):
     typical = smallest_difference(*(float(np.median(end)) for end in ends))
     low, _ = paired_interval(drawn(rng, questions, changed, typical, DRAWS))
     assert abs(np.mean(low > 0) - POWER) < CLOSE
+
+
+@pytest.mark.parametrize(("freedom", "tests"), [(3, 1), (5, 4), (8, 12), (100, 4)])
+def test_few_degrees_of_freedom_ask_for_another_difference(freedom, tests):
+    rng = np.random.default_rng(3)
+    half = 0.05 * stdtrit(freedom, 0.975)
+    least = smallest_difference(-half, half, tests, freedom)
+    measured = rng.normal(least, 0.05, 10 * DRAWS)
+    error = 0.05 * np.sqrt(rng.chisquare(freedom, 10 * DRAWS) / freedom)
+    shown = measured > stdtrit(freedom, 1 - 0.025 / tests) * error
+    assert abs(np.mean(shown) - POWER) < 0.01
 
 
 def test_a_correction_over_more_comparisons_asks_for_a_larger_difference():

@@ -76,10 +76,14 @@ def unless_shown(
 def difference_seen(rows: Source, *, tests: int = 1, ends: tuple[str, str] = _ENDS) -> str:
     """Return, in points, the smallest difference that each of some comparisons would have shown.
 
-    It is ``more than 100`` if one of them could have shown none.
+    It is ``more than 100`` if one of them could have shown none. Errors are Student's with a
+    table's ``freedom``; without that column they are normal.
     """
-    intervals = ([row.value(end) for end in ends] for row in rows)
-    seen_by_each = [smallest_difference(low, high, tests) for low, high in intervals]
-    if any(map(math.isnan, seen_by_each)):
+    seen_differences = []
+    for row in rows:
+        low, high = (row.value(end) for end in ends)
+        freedom = row.value("freedom") if "freedom" in row.rows else math.inf
+        seen_differences.append(smallest_difference(low, high, tests, freedom))
+    if any(map(math.isnan, seen_differences)):
         return "more than 100"
-    return FORMS["part"](max(seen_by_each))
+    return FORMS["part"](max(seen_differences))

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import bdtr, bdtrik, ndtri
+from scipy.special import bdtr, bdtrik, nctdtrinc, ndtri, stdtrit
 
 from headsweep.statistics import TAILS
 
@@ -87,16 +87,27 @@ def questions_for(gain: float, changed: float, tests: int) -> float:
     return math.ceil(high / step) * step
 
 
-def smallest_difference(low: float, high: float, tests: int = 1) -> float:
+def smallest_difference(
+    low: float, high: float, tests: int = 1, freedom: float = math.inf
+) -> float:
     """Return the smallest difference that a test with this 95% interval shows with `POWER`.
 
-    The half width is the normal quantile of `LEVEL` times the standard error. The difference must
-    be as many standard errors as the quantile of the corrected level and that of the power add up
-    to. NaN if that is above 1. `tests` is the number of comparisons that the test is corrected
-    over.
+    The half width is Student's quantile of `LEVEL` times the standard error. The difference must be
+    so many standard errors that Student's noncentral t exceeds the quantile of the corrected level
+    with this probability. NaN if that is above 1.
+
+    Args:
+        low: lower end of the interval.
+        high: upper end.
+        tests: number of comparisons that the test is corrected over.
+        freedom: degrees of freedom of Student's t; infinite for the normal distribution.
     """
-    error = (high - low) / 2 / ndtri(TAILS[1])
-    least = float(error * (ndtri(1 - TAILS[0] / tests) + ndtri(POWER)))
+    error = (high - low) / 2 / stdtrit(freedom, TAILS[1])
+    critical = stdtrit(freedom, 1 - TAILS[0] / tests)
+    errors = critical + ndtri(POWER)
+    if math.isfinite(freedom):
+        errors = nctdtrinc(freedom, 1 - POWER, critical)
+    least = float(error * errors)
     return least if least <= 1 else math.nan
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import binom, norm, t
+from scipy.stats import binom, nct, norm, t
 
 LEVEL, POWER = 0.05, 0.8
 REPEATS = 20
@@ -96,8 +96,12 @@ def holm(values):
 
 def smallest_difference(found, tests):
     """Return the smallest difference that a test with this interval shows with `POWER`."""
-    error = (found.high - found.low) / 2 / norm.isf(LEVEL / 2)
-    return error * (norm.isf(LEVEL / 2 / tests) + norm.ppf(POWER))
+    of = t(found.freedom)
+    error = (found.high - found.low) / 2 / of.isf(LEVEL / 2)
+    least = of.isf(LEVEL / 2 / tests)
+    if np.isinf(found.freedom):
+        return error * (least + norm.ppf(POWER))
+    return error * brentq(lambda away: nct.sf(least, found.freedom, away) - POWER, 0, 99)
 
 
 def smallest_gain(questions, changed, tests):
