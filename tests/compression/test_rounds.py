@@ -211,7 +211,17 @@ def test_the_literal_schedule_takes_one_head_after_a_step(run):
     assert [epoch.steps for epoch in only.epochs] == [3, 6, 9]
     late = "1 of the removed heads went after the last step"
     for own, count in ((history, 1), (run(METHOD)[1], 0)):
-        assert sum(warning.startswith(late) for warning in own.warnings("mixed")) == count
+        assert sum(warning.startswith(late) for warning in own.warnings(LITERAL)) == count
+
+
+def test_heads_that_a_short_literal_schedule_cannot_take_are_told(run, caplog):
+    short = METHOD.training.model_copy(update={"epochs": 1})
+    _, history = run(method(schedule="literal", distillation=NO_TEACHER, training=short))
+    assert len(removed(history)) == GONE - 1  # one after each step
+    told = "1 head that the ratio takes did not go, as training ended before; give it more epochs"
+    assert f"{told}, or set patience: null" in caplog.messages
+    stopped = LITERAL.model_copy(update={"smallest": 1})
+    assert not any("did not go" in warning for warning in history.warnings(stopped))
 
 
 @pytest.mark.parametrize("criterion", ["mixed", "causal"])
@@ -287,21 +297,22 @@ def test_warnings_name_what_to_look_at():
         made = [Round(epochs=[epoch(*one) for one in enumerate(own)], **rest) for own in rounds]
         return History(dev_strict=0.5, heads=8, parameters=99, rounds=made)
 
-    assert history((2.0, 1.0), (3.0, 3.0), after=0.486).warnings("mixed") == []
+    assert history((2.0, 1.0), (3.0, 3.0), after=0.486).warnings(METHOD) == []
     worse = history((2.0, 1.0), (1.0, 3.0), after=0.484)
-    assert worse.warnings("mixed") == [
+    assert worse.warnings(METHOD) == [
         "accuracy fell by 1.6 points; look at alpha, or lower the ratio",
         "the loss rose in round 2, from 2 to 4; lower exponent, or learning_rate",
     ]
-    assert worse.warnings("random")[0].endswith("points; lower the ratio")
+    random = method(importance=Importance(criterion="random"))
+    assert worse.warnings(random)[0].endswith("points; lower the ratio")
     for each in worse.rounds:
         each.heads = 8  # none was removed
-    assert worse.warnings("mixed") == [
+    assert worse.warnings(METHOD) == [
         "accuracy fell by 1.6 points; no head was removed; train for fewer epochs, or lower "
         "learning_rate",
         "the loss rose in round 2, from 2 to 4; lower learning_rate",
     ]
-    assert history(after=0.0).warnings("mixed") == []
+    assert history(after=0.0).warnings(METHOD) == []
 
 
 LONGER = METHOD.training.model_copy(update={"epochs": 4, "checkpoint_steps": 2})

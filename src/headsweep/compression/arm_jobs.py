@@ -119,7 +119,7 @@ def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
     epochs = sum(len(done.epochs) for done in history.rounds)
     noted = {
         **history.model_dump(),
-        "warnings": history.warnings(settings.importance.criterion),
+        "warnings": history.warnings(settings),
         "seconds": before + stopwatch.seconds,
         "tokens": epochs * sum(len(example.input_ids) for example in examples),
     }
