@@ -15,7 +15,7 @@ from damage import damaged
 from headsweep.athena.encoders import word_tokenizer
 from headsweep.cli import main
 from headsweep.compression import pruning
-from headsweep.errors import ModelError
+from headsweep.errors import ModelError, TableError
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.record import read_record
@@ -145,6 +145,15 @@ def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2, tmp_path):
     done = headsweep.prune(str(qwen2), tmp_path / "out", ratio=0.25, **options)
     expected = [Variant(0, head) for head in (3, 4, 5)] + [Variant(2, head) for head in (0, 1, 2)]
     assert list(done.removed) == expected
+
+
+def test_an_accuracy_matrix_that_is_missing_is_told_before_a_model_is_fetched(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(pruning, "fetch_model", lambda *_: 1 / 0)
+    options = {"criterion": "causal", "accuracy": tmp_path / "z.parquet"}
+    with pytest.raises(TableError, match=r"z\.parquet"):
+        headsweep.prune("far/away", tmp_path / "out", ratio=0.25, **options)
 
 
 @pytest.mark.parametrize(("unit", "lost"), [("group", 3), ("query", 2)])

@@ -428,11 +428,23 @@ def test_what_cannot_be_done_is_said_before_anything_starts(
             recovered(llama, tmp_path / "out", **options, seed=1)
 
 
-def test_lora_without_its_package_is_refused_before_anything_starts(llama, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lora": 2}, "LoRA needs the package peft, which is not installed"),
+        ({"ratio": 0, "control": True}, "ratio 0 removes nothing: it is its own control"),
+        ({"held_out": None}, "a tenth of 10 texts is too few to hold out"),
+    ],
+)
+def test_what_needs_no_model_is_refused_before_one_is_fetched(
+    options, message, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "peft", None)
-    monkeypatch.setattr(prune, "load_checkpoint", lambda *_, **__: 1 / 0)
-    with pytest.raises(HeadsweepError, match="LoRA needs the package peft, which is not installed"):
-        recovered(llama, tmp_path / "out", lora=2)
+    monkeypatch.setattr(prune, "fetch_model", lambda *_: 1 / 0)
+    with pytest.raises(HeadsweepError, match=message):
+        headsweep.prune_and_recover(
+            "far/away", tmp_path / "out", TEXTS[:10], **{"held_out": HELD_OUT, **SMALL, **options}
+        )
     assert not [*tmp_path.iterdir()]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int
@@ -30,6 +31,9 @@ from headsweep.record import Stopwatch
 from headsweep.safe_files import read_table
 from headsweep.tables import ACCURACY
 from headsweep.variants import Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MEASURED_TOKENS = 128  # or as many as the model reads
 _SCORED_TOKENS = 512  # of a calibration text, at most
@@ -108,6 +112,7 @@ def prune(
 
     Raises:
         ConfigError: the name of a head cannot be read.
+        TableError: the accuracy matrix is missing or damaged.
         ModelError: an argument is not allowed, the model cannot be loaded or pruned as asked, or
             the folder cannot be written.
     """
@@ -116,8 +121,11 @@ def prune(
     check_target(out)
     _check_choice(heads, ratio, alpha, protect, form)
     by = criteria.named(criterion)
+    matrix = None
     if ratio is not None:
         _check_data(criterion, by, texts, accuracy)
+        if by.needs == "accuracy":
+            matrix = read_table(Path(str(accuracy)), ACCURACY)
     removed = sorted({Variant.parse(name) for name in heads or ()})
     about = "named by hand"
 
@@ -138,7 +146,7 @@ def prune(
             Importance(alpha=alpha),
             seed,
             texts=lambda: row_batches(rows(), SCORED_AT_ONCE, model.device),
-            drops=partial(_accuracy_drops, accuracy, geometry),
+            drops=partial(_accuracy_drops, matrix, geometry),
         )
         scores = choice.unprotected(by.scores(inputs), geometry, protect)
         removed = choice.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
@@ -220,13 +228,13 @@ def _check_data(
         raise ModelError(f"criterion {name} reads the accuracy matrix of a sweep; name its file")
 
 
-def _accuracy_drops(file: str | Path | None, geometry: HeadGeometry) -> Scores:
+def _accuracy_drops(matrix: "pd.DataFrame | None", geometry: HeadGeometry) -> Scores:
     """Return the accuracy that is lost without each head, by the matrix of a sweep.
 
     The sweep is one of this very model, whose heads it numbers as they are, not as before an
     earlier pruning.
     """
-    matrix = read_table(Path(str(file)), ACCURACY)
+    assert matrix is not None
     layers = tuple(replace(layer, kept=()) for layer in geometry.layers)
     return criteria.accuracy_drops(matrix, replace(geometry, layers=layers))
 

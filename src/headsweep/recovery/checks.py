@@ -33,16 +33,20 @@ def evenly(folder: Path, settings: Recovery) -> Recovery:
     return settings.model_copy(update={"ratio": count / geometry.heads, "scope": "layer"})
 
 
-def check_model(folder: Path, settings: Recovery) -> None:
-    """Refuse what the model's config already shows to be impossible.
-
-    Of a model whose layers differ it shows no numbers of heads: those are seen with its weights.
-    """
+def check_packages(settings: Recovery) -> None:
+    """Refuse settings that need a package which is not installed."""
     if settings.lora and importlib.util.find_spec("peft") is None:
         raise ModelError(
             "LoRA needs the package peft, which is not installed; install it: "
             "pip install 'peft>=0.17', or train all weights"
         )
+
+
+def check_model(folder: Path, settings: Recovery) -> None:
+    """Refuse what the model's config already shows to be impossible.
+
+    Of a model whose layers differ it shows no numbers of heads: those are seen with its weights.
+    """
     config = stated_config(folder)
     if not kept_heads(config):
         try:

@@ -41,7 +41,13 @@ from headsweep.models.source import fetch_model
 from headsweep.record import Stopwatch, read_json
 from headsweep.recovery.benchmark import Benchmark, answered, check_answerable
 from headsweep.recovery.card import chosen_by, measured_how
-from headsweep.recovery.checks import also_trained_on, check_model, enough_pieces, evenly
+from headsweep.recovery.checks import (
+    also_trained_on,
+    check_model,
+    check_packages,
+    enough_pieces,
+    evenly,
+)
 from headsweep.recovery.evaluation import as_rows, measured
 from headsweep.recovery.scoring import scores_on_texts
 from headsweep.recovery.settings import Recovery, recovery
@@ -119,14 +125,15 @@ def prune_and_recover(
     named(chosen.criterion)
     if device not in ("auto", "cpu"):
         raise ModelError(f"device {device!r} is not allowed; use auto or cpu")
-    folder = fetch_model(source, revision)
     if control and not chosen.ratio:
         raise ConfigError("ratio 0 removes nothing: it is its own control; leave out control")
+    check_packages(chosen)
+    if held_out is None:
+        held_out, texts = tenth(texts)
+    folder = fetch_model(source, revision)
     if chosen.uniform:
         chosen = evenly(folder, chosen)
     check_model(folder, chosen)
-    if held_out is None:
-        held_out, texts = tenth(texts)
     training, testing = enough_pieces(texts, held_out, folder, chosen)
     again = also_trained_on(texts, held_out)
     if benchmark:
