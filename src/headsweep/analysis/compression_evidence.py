@@ -60,8 +60,8 @@ def condition(config: Config, name: str) -> tuple[str, str] | None:
 
 def printed(conditions: pd.DataFrame) -> list[Compressed]:
     """Return the paper's compressions, from its `headsweep.analysis.published.conditions`."""
-    names = _MEASURED | {f"{one}_at_most": f"{two}_at_most" for one, two in _MEASURED.items()}
-    rows_of_paper = conditions.rename(columns=names)
+    at_most = {f"{theirs}_at_most": f"{ours}_at_most" for theirs, ours in _MEASURED.items()}
+    rows_of_paper = conditions.rename(columns=_MEASURED | at_most)
     ratios = rows_of_paper[rows_of_paper["of"] == "ratio"]
     alphas = rows_of_paper[rows_of_paper["of"] == "alpha"]
     alphas = alphas.assign(alpha=alphas["key"].astype(float), distilled=True)

@@ -97,8 +97,11 @@ def _told(estimate: WithInterval) -> str:
 
 def _difference(first: WithInterval, second: WithInterval) -> WithInterval:
     """Return the second number minus the first, with the interval of independent ones."""
-    one, two = np.array(first), np.array(second)
-    low, high = unpaired_difference(one[0], (one[1], one[2]), two[0], (two[1], two[2]))
+    first_value, first_low, first_high = np.array(first)
+    second_value, second_low, second_high = np.array(second)
+    low, high = unpaired_difference(
+        first_value, (first_low, first_high), second_value, (second_low, second_high)
+    )
     return second[0] - first[0], float(low), float(high)
 
 
@@ -107,8 +110,8 @@ def _jointly(estimates: Iterable[WithInterval]) -> list[WithInterval]:
 
     A claim about several numbers fails by any of them, so each may err less.
     """
-    told = list(estimates)
-    return [(value, *widened(low, high, len(told))) for value, low, high in told]
+    together = list(estimates)
+    return [(value, *widened(low, high, len(together))) for value, low, high in together]
 
 
 def _holds(estimate: WithInterval, stated: float) -> bool:

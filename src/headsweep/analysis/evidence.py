@@ -120,7 +120,7 @@ def _measured(
         for is_figure, layers in by_exhibit.items():
             heads = [heads_of[layer] for layer in layers]
             others = [noise_of.get(layer, []) for layer in layers]
-            fair = all(len(one) == len(two) for one, two in zip(heads, others, strict=True))
+            fair = list(map(len, heads)) == list(map(len, others))
             counted = of_sweep(z, heads, others if fair else [], config.seed, figure=is_figure)
             excesses_of_model[model] = counted | excesses_of_model.get(model, {})
     return excesses_of_model

@@ -159,10 +159,11 @@ def _medians(evidence: Evidence) -> Judgement | None:
     leads = []
     for math in (model for model in EXHIBITS if "Math" in model):
         for general in (model for model in EXHIBITS if "Math" not in model):
-            one, two = excess_of_model[math], excess_of_model[general]
-            lead = one.value - two.value
-            plain = one.of_heads - two.of_heads
-            leads.append((plain, lead, *interval_around(lead, one.null - two.null)))
+            of_math, of_general = excess_of_model[math], excess_of_model[general]
+            lead = of_math.value - of_general.value
+            plain = of_math.of_heads - of_general.of_heads
+            ends = interval_around(lead, of_math.null - of_general.null)
+            leads.append((plain, lead, *ends))
     plain, _, low, high = np.transpose(leads)
     least = leads[int(np.argmin(low))][1:]
     why = f"the least of {len(leads)} leads, beyond {excess_of_model[math].against}, "

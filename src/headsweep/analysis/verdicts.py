@@ -199,7 +199,8 @@ def _sampling(config: Config) -> Iterator[ReportVerdict]:
     together = with_rivals(config)
     if not together.comparisons:
         return
-    sampled = all(methods.is_sampling(each.row.first["method"]) for each in together.comparisons)
+    rivals = [comparison.row.first["method"] for comparison in together.comparisons]
+    sampled = all(map(methods.is_sampling, rivals))
     other = "sampling" if sampled else "the other method"
     mark, answer = _told(
         together,
@@ -329,35 +330,37 @@ def _compression(config: Config) -> Iterator[ReportVerdict]:
             continue
         low, high = f"{column}_low", f"{column}_high"
         mark = row.direction(low, high)
-        told = {"▲": "better", "▼": "worse", "–": "no loss shown"}[mark]
+        outcome = {"▲": "better", "▼": "worse", "–": "no loss shown"}[mark]
         if not row.number(low):
-            told = "too few questions to tell"
+            outcome = "too few questions to tell"
         asked = plural("question", row.value("n"))
-        said = row.say(
+        effect = row.say(
             f"{{subject}}: {{change}} points against {beside}, {{questions}} {asked}.",
             subject=title(config, "compressions", name),
             change=Cell(column, "points", low, high),
             questions=Cell("n", "count"),
         )
-        once = ", taken once" if study.model else ""
         causal = variations.where(compression=name, arm=causal_arm(study))
         if causal:
+            once = ", taken once" if study.model else ""
+            template = f"{{effect}} Causal scores{once}: {{change}}."
             change = causal.number(column, "points")
-            template = f"{{said}} Causal scores{once}: {{change}}."
-            said = Sentence(template, said=said, change=change)
-        saved = row.number("whole_removed", "percent")
-        so = Sentence("{saved} fewer parameters.", saved=saved) if saved else Sentence("")
-        if is_narrow(row.value("test_time"), row.value("test_time_high")):
-            so = row.say(
-                "Test time: ×{test_time}.",
-                test_time=Cell("test_time", "ratio"),
-            )
+            effect = Sentence(template, effect=effect, change=change)
+        saved = _saved(row)
         if causal and mark == "–" and row.number(low):  # a verdict is short: the page has the rest
-            so = Sentence("")
-        so = unless_shown(mark, row, so, ends=(low, high))
+            saved = Sentence("")
+        so = unless_shown(mark, row, saved, ends=(low, high))
         gone = row.value("heads_removed") / row.value("heads")  # less than the ratio if it stopped
-        answer = f"{100 * gone:.0f}% of heads gone: {told}"
-        yield ReportVerdict("compression", mark, answer, said, so)
+        answer = f"{100 * gone:.0f}% of heads gone: {outcome}"
+        yield ReportVerdict("compression", mark, answer, effect, so)
+
+
+def _saved(row: Source) -> Sentence:
+    """Say what a compression saves: time where that is surely known, or else parameters."""
+    if is_narrow(row.value("test_time"), row.value("test_time_high")):
+        return row.say("Test time: ×{test_time}.", test_time=Cell("test_time", "ratio"))
+    fewer = row.number("whole_removed", "percent")
+    return Sentence("{fewer} fewer parameters.", fewer=fewer) if fewer else Sentence("")
 
 
 def _published(config: Config) -> Iterator[ReportVerdict]:

@@ -101,12 +101,14 @@ def _compress_arm(config: Config, chosen: Arm, seed: int, device: str) -> None:
     stopwatch = Stopwatch()
     study = chosen.study
     settings = chosen.settings
-    other = chosen.layout()
+    arm_of_layout = chosen.layout()
     learner, examples, dev = lesson(config, chosen, seed)
     test = test_part(config, chosen, learner)  # before training: it may be refused
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     before = begin_attempt(journal)
-    layout = kept_heads(learner_of(config, other, seed).encoder.config) if other else None
+    layout = None
+    if arm_of_layout:
+        layout = kept_heads(learner_of(config, arm_of_layout, seed).encoder.config)
     learner, history = compress(
         learner, examples, dev, settings, seed, layout=layout, folder=journal, device=device
     )

@@ -49,8 +49,8 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
             output = learner.run(batch, attentions=maps)
             stack.enter_context(torch.no_grad())
             taught = teacher.run(batch, attentions=maps)
-        own = learner.task_loss(output, batch) * share.judged
-        parts = {"task": settings.task_weight * own}
+        task_loss = learner.task_loss(output, batch) * share.judged
+        parts = {"task": settings.task_weight * task_loss}
         if settings.response:
             loss = learner.response_loss(output, taught, batch, settings.temperature, share)
             parts["response"] = settings.distill_weight * loss

@@ -168,18 +168,19 @@ def _compared(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
     """Return each decoder's results, with its ratios and differences to others."""
     losses = {}
     right = {}
-    for name, known in facts.items():
-        losses[name] = Losses(np.array(known["texts"]["nats"]), np.array(known["texts"]["tokens"]))
-        if "right" in known:
-            right[name] = np.array(known["right"])
+    for name, measured_facts in facts.items():
+        texts = measured_facts["texts"]
+        losses[name] = Losses(np.array(texts["nats"]), np.array(texts["tokens"]))
+        if "right" in measured_facts:
+            right[name] = np.array(measured_facts["right"])
     solved = accuracies(right)
     results = {}
-    for name, known in facts.items():
+    for name, measured_facts in facts.items():
         results[name] = {
             "perplexity": perplexity(losses[name])._asdict(),
             "ratio": perplexity(losses[name], losses["before"])._asdict(),
-            **{size: known[size] for size in _SIZES},
-            "texts": known["texts"],
+            **{size: measured_facts[size] for size in _SIZES},
+            "texts": measured_facts["texts"],
             **solved.get(name, {}),
         }
     if "control" in losses:

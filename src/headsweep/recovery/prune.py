@@ -153,19 +153,19 @@ def prune_and_recover(
         done = _complete(run.work, measuring)
         if done is None:
             with ExitStack() as locks:
-                for each in runs:
-                    each.begin(locks)
+                for training_run in runs:
+                    training_run.begin(locks)
                 if accelerator.is_main_process:
                     check_target(out)  # another process may have made it in the meantime
-                for each in runs:
-                    each.to_the_end()
+                for training_run in runs:
+                    training_run.to_the_end()
                 if accelerator.is_main_process:
                     beside = runs[1] if control else None
                     done = run.finish(testing, again, benchmark, beside, measuring)
         if not accelerator.is_main_process:
             return None
-        for each in runs:
-            each.work.remove()
+        for training_run in runs:
+            training_run.work.remove()
         return done
 
 

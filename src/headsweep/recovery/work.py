@@ -172,9 +172,9 @@ class Unfinished:
             kept = self._read(file)
             if kept["how"] == how:
                 return kept["measured"]
-        found = measure()
-        self._keep(file.name, {"how": how, "measured": found}, {"call": self.call})
-        return found
+        measured = measure()
+        self._keep(file.name, {"how": how, "measured": measured}, {"call": self.call})
+        return measured
 
     def _keep(self, name: str, value: Any, facts: Mapping[str, Any]) -> None:
         """Write a JSON file of the work, and its record."""

@@ -84,9 +84,9 @@ class GradedAnswers:
         base = self._path(tables.ANSWERS, decoding, questions, variant=BASE)
         record = read_record(base)
         if "prompt_tokens" not in record:
-            others = map(read_record, sorted(base.parent.glob("*.parquet")))
-            telling = (other for other in others if "prompt_tokens" in other)
-            record = min(telling, key=lambda other: other.get("reused", 0), default={})
+            records = map(read_record, sorted(base.parent.glob("*.parquet")))
+            telling = (record for record in records if "prompt_tokens" in record)
+            record = min(telling, key=lambda record: record.get("reused", 0), default={})
         return float(record.get("prompt_tokens", np.nan))
 
     def _path(self, kind: FileKind, decoding: str, questions: str, **names: object) -> Path:

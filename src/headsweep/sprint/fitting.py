@@ -229,8 +229,8 @@ def choose(
             score = float(np.mean([row["mean_pass"] for row in rows]))
             tried.append(_Tried(setting, rows, score, any(row["diverged"] for row in rows)))
     # `min` takes the first of equals.
-    best = min(tried, key=lambda one: (one.diverged, -one.score))
-    rows = [{**row, "chosen": one is best} for one in tried for row in one.rows]
+    best = min(tried, key=lambda candidate: (candidate.diverged, -candidate.score))
+    rows = [{**row, "chosen": candidate is best} for candidate in tried for row in candidate.rows]
     return best.setting, pd.DataFrame(rows)
 
 

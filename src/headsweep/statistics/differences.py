@@ -120,8 +120,9 @@ def _difference(first: Outcomes, second: Outcomes) -> pd.DataFrame:
 def _leads(first: Outcomes, second: Outcomes) -> Outcomes:
     """Return the difference on each question, by draw and by seed."""
     leads = []
-    for one, other in _matched(first, second):
-        leads.append([mine - its for mine, its in _matched(one, other)])
+    for first_seeds, second_seeds in _matched(first, second):
+        seeds = _matched(first_seeds, second_seeds)
+        leads.append([first_values - second_values for first_values, second_values in seeds])
     return leads
 
 
