@@ -50,6 +50,9 @@ PLACEBOS = [
 """Columns of the table of changes. ``norm``: the mean norm of the output of a head, or of the noise
 in its place, after the output projection: equal where they stand for the same heads."""
 
+_NORMS = {"head": "output_norm", "noise": "noise_norm"}
+"""Columns of `headsweep.tables.ACTIVATIONS` by the kind of variants that have a norm."""
+
 _SHOWN = 20  # largest number of heads in the table of failures
 
 
@@ -78,7 +81,8 @@ def failures(
         lost = graded_answers[~graded_answers["correct"] & right.loc[graded_answers.index]]
         tests = [looping[lost.index] == 1, lost["stop_reason"] == "length", lost["answer"].isna()]
         modes = pd.Series(np.select(tests, MODES[:-1], MODES[-1])).value_counts(normalize=True)
-        rows.append((looping.mean(), *next(iter(modes.items()), (None, np.nan))))
+        most_frequent, share = next(iter(modes.items()), (None, np.nan))
+        rows.append((looping.mean(), most_frequent, share))
     shares = pd.DataFrame(rows, columns=["loops", "mode", "mode_share"])
     return chosen.merge(measured, on=["layer", "head"], how="left").join(shares)[FAILURES]
 
@@ -103,22 +107,24 @@ def changes(
         members = list(grouped)
         names = list(map(str, members))
         gains = correct[names].mean() - correct[base].mean()
-        others = (_tokens(answers[name]).map(tuple) for name in names)
-        pairs = (tokens.align(other, join="inner") for other in others)
+        changed_shares = []
+        for name in names:
+            before, after = tokens.align(_tokens(answers[name]).map(tuple), join="inner")
+            changed_shares.append(before.ne(after).mean())
         row = {
             "kind": kind,
             "layer": layer,
             "variants": len(names),
             "answers": len(names) * len(group),
-            "changed": np.mean([before.ne(after).mean() for before, after in pairs]),
+            "changed": np.mean(changed_shares),
             "final": np.mean(group[names].ne(group[base], axis=0)),
             "outcome": np.mean(correct[names].ne(correct[base], axis=0)),
             "gain": gains.mean(),
             "best": gains.max(),
         }
-        if kind in ("head", "noise"):
+        if kind in _NORMS:
             places = [(member.layer, member.head) for member in members]
-            row["norm"] = norms.loc[places][f"{kind}_norm".replace("head", "output")].mean()
+            row["norm"] = norms.loc[places][_NORMS[kind]].mean()
         rows.append(row)
     return pd.DataFrame(rows, columns=PLACEBOS).astype({"layer": "Int64"})
 

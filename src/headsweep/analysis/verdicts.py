@@ -92,28 +92,39 @@ def _heads(config: Config) -> Iterator[ReportVerdict]:
             heads=pruned.number("variant", "count", "count"),
             hurt=hurts.number("variant", "count", "count"),
         )
-        limit = config.decodings[section.decoding].max_new_tokens
         if helps:
             many = "1 head helps" if len(helps) == 1 else f"{len(helps)} heads help"
-            told = "Its gain passes the corrected test."
-            cut = pruned.rows[pruned.rows["cut_decides"].eq(True)]
-            decided = pruned.of(shown(cut.assign(cut_decides=False), 1))
-            if len(decided):
-                told += " {others} more may come from answers that were cut."
-            so = Sentence(told, others=decided.number("variant", "count", "count"))
-            yield ReportVerdict("heads", "▲", f"{many} when lost", said, so)
-        elif best.first["cut_decides"]:
+            yield ReportVerdict("heads", "▲", f"{many} when lost", said, _beside_helping(pruned))
+            continue
+        if best.first["cut_decides"]:
+            mark = "!"
+            limit = config.decodings[section.decoding].max_new_tokens
             told = "Answers cut at {limit} tokens may make it: {gain} without them."
             so = best.say(told, limit=f"{limit:,}", gain=Cell("uncut_gain", "points"))
-            yield ReportVerdict("heads", "!", "No head is shown to help when lost", said, so)
         else:
-            bound = pruned.number("band_high", "points", "max")
-            told = "Gains above {bound} are unlikely. {seen}"
-            if best.value("band_low") > 0:  # the exact test may ask for more than the interval
-                told = "Over all heads p = {p}. {seen}"
-            p = best.number("adjusted", "p")
-            so = Sentence(told, bound=bound, seen=seen(pruned), p=p)
-            yield ReportVerdict("heads", "–", "No head is shown to help when lost", said, so)
+            mark = "–"
+            so = _left_open(best, pruned)
+        yield ReportVerdict("heads", mark, "No head is shown to help when lost", said, so)
+
+
+def _beside_helping(pruned: Source) -> Sentence:
+    """Say how many heads are not shown to help only because cut answers could decide it."""
+    told = "Its gain passes the corrected test."
+    cut = pruned.rows[pruned.rows["cut_decides"].eq(True)]
+    decided = pruned.of(shown(cut.assign(cut_decides=False), 1))
+    if len(decided):
+        told += " {others} more may come from answers that were cut."
+    return Sentence(told, others=decided.number("variant", "count", "count"))
+
+
+def _left_open(best: Source, pruned: Source) -> Sentence:
+    """Say which gains are unlikely, where no head is shown to help, and which would show."""
+    told = "Gains above {bound} are unlikely. {seen}"
+    if best.value("band_low") > 0:  # the exact test may ask for more than the interval
+        told = "Over all heads p = {p}. {seen}"
+    bound = pruned.number("band_high", "points", "max")
+    p = best.number("adjusted", "p")
+    return Sentence(told, bound=bound, seen=seen(pruned), p=p)
 
 
 def _map(config: Config) -> Iterator[ReportVerdict]:
