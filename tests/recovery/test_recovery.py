@@ -594,6 +594,12 @@ def test_two_processes_train_as_one(llama, done, tmp_path):
         ("--calibration 5", "--calibration counts texts; name their file"),
         ("--text texts.txt", "--text would be ignored, as criterion norm reads none"),
         ("--text texts.txt --criterion random", "ignored, as criterion random reads none"),
+        # Heads would be chosen by their weights, not by the accuracy without them.
+        (
+            "--accuracy z.parquet",
+            "--accuracy would be ignored, as criterion norm reads none; leave it out, or give "
+            "--ratio with a --criterion that reads accuracy (causal)",
+        ),
         ("--gguf texts.txt/x.gguf", "the GGUF file texts.txt/x.gguf cannot be written"),
         ("--text texts.txt --criterion size", "criterion 'size' is not known; use norm, entropy"),
         (

@@ -68,7 +68,6 @@ def _check_file(args: Namespace) -> None:
 
 def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     """Remove heads at once."""
-    from headsweep.compression.criteria import CRITERIA, named
     from headsweep.compression.pruning import prune
 
     given = [name for name in TRAINING if name in args]
@@ -82,13 +81,10 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
     if texts and len(plain) < len(texts):
         raise ConfigError(f"{args.text} has messages, which need --recover; name fields of texts")
     criterion = args.criterion or "norm"
-    if texts and (args.heads or named(criterion).needs != "texts"):
-        reading = ", ".join(name for name, by in CRITERIA.items() if by.needs == "texts")
-        why = "heads are named" if args.heads else f"criterion {criterion} reads none"
-        raise ConfigError(
-            f"--text would be ignored, as {why}; leave it out, or give --ratio with a --criterion "
-            f"that reads texts ({reading}), or --recover"
-        )
+    if texts:
+        _check_read("--text", "texts", criterion, args, ", or --recover")
+    if args.accuracy:
+        _check_read("--accuracy", "accuracy", criterion, args)
     return prune(
         args.source,
         args.out,
@@ -106,6 +102,25 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
         calibration=getattr(args, "calibration", None),
         revision=args.revision,
         device=args.device,
+    )
+
+
+def _check_read(
+    option: str, data: str, criterion: str, args: Namespace, other_way: str = ""
+) -> None:
+    """Refuse an option whose data no criterion would read."""
+    from headsweep.compression.criteria import CRITERIA, named
+
+    if args.heads:
+        why = "heads are named"
+    elif named(criterion).needs != data:
+        why = f"criterion {criterion} reads none"
+    else:
+        return
+    reading = ", ".join(name for name, by in CRITERIA.items() if by.needs == data)
+    raise ConfigError(
+        f"{option} would be ignored, as {why}; leave it out, or give --ratio with a --criterion "
+        f"that reads {data} ({reading}){other_way}"
     )
 
 
