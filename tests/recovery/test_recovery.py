@@ -618,3 +618,24 @@ def test_the_command_says_what_it_refuses(options, message, llama, tmp_path, mon
     Path("chats.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "w1"}]}))
     assert main(["prune", str(llama), "--ratio", "0.4", "--out", "x", *options.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--steps 3", "--steps is about training; add --recover"),
+        ("--recover", "--recover trains on texts; name their file"),
+        ("--recover --text none.txt", "none.txt is no file"),
+        ("--recover --text texts.txt --held-out none.txt", "none.txt is no file"),
+        ("--recover --text texts.txt --benchmark q --grader exact", "q is no file"),
+    ],
+)
+def test_options_and_files_are_looked_at_before_a_model_is_fetched_for_a_gguf_file(
+    options, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("headsweep.models.source.fetch_model", lambda *_: 1 / 0)
+    Path("texts.txt").write_text("\n".join(TEXTS))
+    command = ["prune", "far/away", "--ratio", "0.4", "--out", "x", "--gguf", "x.gguf"]
+    assert main([*command, *options.split()]) == 2
+    assert message in capsys.readouterr().err

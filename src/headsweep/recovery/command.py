@@ -33,7 +33,6 @@ def prune_as_asked(**options: Any) -> None:
     from headsweep.recovery.texts import read_texts
 
     args = Namespace(**options)
-    _check_file(args)
     texts = read_texts(args.text, args.fields) if args.text else None
     done = _recover(args, texts) if args.recover else _remove(args, texts)
     if done is None:  # the first of several processes has the result
@@ -47,7 +46,7 @@ def prune_as_asked(**options: Any) -> None:
 
 
 def _check_file(args: Namespace) -> None:
-    """Refuse a GGUF file that could not be written in the end."""
+    """Refuse a GGUF file that could not be written in the end; the model is fetched for that."""
     if args.gguf is None:
         if args.gguf_type:
             raise ConfigError("--gguf-type is the type of a file; name it: --gguf OUT.gguf")
@@ -85,6 +84,7 @@ def _remove(args: Namespace, texts: "Sequence[Text] | None") -> "Pruned":
         _check_read("--text", "texts", criterion, args, ", or --recover")
     if args.accuracy:
         _check_read("--accuracy", "accuracy", criterion, args)
+    _check_file(args)
     return prune(
         args.source,
         args.out,
@@ -136,14 +136,17 @@ def _recover(args: Namespace, texts: "Sequence[Text] | None") -> "Recovered | No
             "--recover removes a ratio of heads for good; give --ratio, and neither --accuracy "
             "nor --zero"
         )
+    held_out = read_texts(args.held_out, args.fields) if args.held_out else None
+    benchmark = _benchmark(args.benchmark, args.grader, args.n, args.max_new_tokens)
+    _check_file(args)
     return prune_and_recover(
         args.source,
         args.out,
         texts,
-        held_out=read_texts(args.held_out, args.fields) if args.held_out else None,
+        held_out=held_out,
         revision=args.revision,
         device=args.device,
-        benchmark=_benchmark(args.benchmark, args.grader, args.n, args.max_new_tokens),
+        benchmark=benchmark,
         control=args.control,
         ratio=args.ratio,
         criterion=args.criterion or Recovery.model_fields["criterion"].default,
