@@ -100,6 +100,7 @@ def test_data_that_does_not_suffice_is_refused(solver, examples):
     geometry = find_heads(solver.encoder)
     with pytest.raises(ModelError, match="criterion causal needs a development part"):
         head_scores(solver, geometry, examples, [], Importance(criterion="causal"), 0)
+    whole = shaped(*[(HEADS, HEADS)] * 3)
     for columns, missing in (
         (["base", "L01H00", "L01H02"], "L01H01"),
         (["L01H00"], "base"),
@@ -107,7 +108,7 @@ def test_data_that_does_not_suffice_is_refused(solver, examples):
     ):
         with pytest.raises(ModelError, match=f"lacks {missing}"):
             z = pd.DataFrame({name: [1, 0] for name in columns})
-            accuracy_drops(z, shaped(*[(HEADS, HEADS)] * 3))
+            accuracy_drops(z, whole, whole)
     bert = tiny_models.build(named("Bert"))
     one = {name: value[3:, :1] for name, value in texts().items()}
     with pytest.raises(ModelError, match="no text to calibrate on has two tokens"):

@@ -188,17 +188,28 @@ def _min_max(scores: Scores) -> Scores:
     return {layer: (score - low) / (width if width > 0 else 1) for layer, score in scores.items()}
 
 
-def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
-    """Return how much accuracy the base model loses without each head.
+def accuracy_drops(
+    z: "pd.DataFrame", geometry: HeadGeometry, swept_geometry: HeadGeometry
+) -> Scores:
+    """Return how much accuracy a swept model loses without each of the heads that remain.
 
-    The accuracy matrix (`headsweep.tables.ACCURACY`) has one row per training question, 0/1 columns
-    for `base` and each head. Layers without any head in it get no score.
+    Layers without any head in the accuracy matrix get no score.
+
+    Args:
+        z: the accuracy matrix (`headsweep.tables.ACCURACY`), one row per training question, 0/1
+            columns for `base` and each head.
+        geometry: the remaining heads.
+        swept_geometry: the heads when the model was swept. The sweep numbers them as they were
+            then, even if the model had lost others before.
 
     Raises:
         ModelError: the matrix lacks the base model, some heads of a layer, or all heads.
     """
+    swept_heads = swept_geometry.by_original_name()
     names = {
-        layer.index: [str(Variant(layer.index, head)) for head in layer.original_heads]
+        layer.index: [
+            str(swept_heads[str(Variant(layer.index, head))]) for head in layer.original_heads
+        ]
         for layer in geometry.layers
     }
     swept = {layer: heads for layer, heads in names.items() if set(heads) & set(z.columns)}

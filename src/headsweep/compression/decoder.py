@@ -210,20 +210,7 @@ class DecoderLearner:
                 "criterion causal reads the accuracy matrix of a sweep over training questions; "
                 "give one, or use mixed"
             )
-        return accuracy_drops(self.matrix, self._numbered_as_loaded(geometry))
-
-    def _numbered_as_loaded(self, geometry: HeadGeometry) -> HeadGeometry:
-        """Return a geometry with the heads' numbers in the decoder as it was loaded.
-
-        A sweep uses these numbers. They are others than those of the unpruned model where the
-        decoder had lost heads before.
-        """
-        layers = []
-        for layer in geometry.layers:
-            loaded_heads = self.loaded.geometry.layer(layer.index).original_heads
-            places = tuple(loaded_heads.index(head) for head in layer.original_heads)
-            layers.append(replace(layer, kept=places))
-        return replace(geometry, layers=tuple(layers))
+        return accuracy_drops(self.matrix, geometry, self.loaded.geometry)
 
     def verdicts(self, examples: Sequence[TokenizedQuestion]) -> list[JudgedAnswer]:
         """Answer questions greedily and grade the answers by one rule, strict and lenient alike."""

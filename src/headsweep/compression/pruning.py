@@ -2,17 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 from transformers import PreTrainedModel
 
 from headsweep.compression import choice, criteria
-from headsweep.compression.calibration import Scores, row_batches
+from headsweep.compression.calibration import row_batches
 from headsweep.compression.footprint import Size, size
 from headsweep.config.compression import SCORED_AT_ONCE, Importance
 from headsweep.errors import ModelError
@@ -31,9 +31,6 @@ from headsweep.record import Stopwatch
 from headsweep.safe_files import read_table
 from headsweep.tables import ACCURACY
 from headsweep.variants import Variant
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MEASURED_TOKENS = 128  # or as many as the model reads
 _SCORED_TOKENS = 512  # of a calibration text, at most
@@ -121,7 +118,7 @@ def prune(
     check_target(out)
     _check_choice(heads, ratio, alpha, protect, form)
     by = criteria.named(criterion)
-    matrix = None
+    matrix: Any = None  # read where the criterion needs it
     if ratio is not None:
         _check_data(criterion, by, texts, accuracy)
         if by.needs == "accuracy":
@@ -146,7 +143,7 @@ def prune(
             Importance(alpha=alpha),
             seed,
             texts=lambda: row_batches(rows(), SCORED_AT_ONCE, model.device),
-            drops=partial(_accuracy_drops, matrix, geometry),
+            drops=partial(criteria.accuracy_drops, matrix, geometry, geometry),
         )
         scores = choice.unprotected(by.scores(inputs), geometry, protect)
         removed = choice.lowest_heads(scores, geometry, count, scope=scope, unit=unit)
@@ -226,17 +223,6 @@ def _check_data(
         raise ModelError(f"criterion {name} looks at texts; give some, or use norm")
     if criterion.needs == "accuracy" and accuracy is None:
         raise ModelError(f"criterion {name} reads the accuracy matrix of a sweep; name its file")
-
-
-def _accuracy_drops(matrix: "pd.DataFrame | None", geometry: HeadGeometry) -> Scores:
-    """Return the accuracy that is lost without each head, by the matrix of a sweep.
-
-    The sweep is one of this very model, whose heads it numbers as they are, not as before an
-    earlier pruning.
-    """
-    assert matrix is not None
-    layers = tuple(replace(layer, kept=()) for layer in geometry.layers)
-    return criteria.accuracy_drops(matrix, replace(geometry, layers=layers))
 
 
 def _token_ids(
