@@ -106,7 +106,7 @@ def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithm
 
 def test_a_ratio_s_interval_follows_the_level(monkeypatch):
     seconds = np.array([[4.0, 3.0], [5.0, 4.5], [8.0, 6.0], [4.4, 3.1]])
-    monkeypatch.setattr("headsweep.compression.arm_measurements.LEVEL", 0.5)
+    monkeypatch.setattr("headsweep.statistics.intervals.TAILS", (0.25, 0.75))
     interval = ttest_rel(*np.log(seconds[:, ::-1]).T).confidence_interval(0.5)
     assert np.log(relative(seconds, base=0)[1, 1:]) == pytest.approx(list(interval))
 

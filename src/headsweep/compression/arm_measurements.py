@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from scipy.special import stdtrit
 from torch import Tensor
 
 from headsweep import paths
@@ -24,7 +23,7 @@ from headsweep.planning.batches import arms
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import write_csv
-from headsweep.statistics import LEVEL
+from headsweep.statistics.intervals import half_width
 
 _PAIR = (("baseline", False), ("full", False))  # of whose times the report speaks
 _WARM_UPS = 3  # before a pass is timed
@@ -225,7 +224,7 @@ def relative(
     rest = logs - means - logs.mean(axis=1, keepdims=True) + logs.mean()
     turns, calls = logs.shape
     freedom = max((turns - 1) * (calls - 1), 1)
-    width = stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt((rest**2).sum() / freedom * 2 / turns)
+    width = half_width(np.sqrt((rest**2).sum() / freedom * 2 / turns), freedom)
     ratio = (means - np.log(seconds[:, base]).mean())[:, None]
     ratios[timed] = np.exp(ratio + np.array([0, -width, width]))
     ratios[base] = 1

@@ -15,7 +15,7 @@ from headsweep.sprint import methods
 from headsweep.sprint.rankers import Shortlist
 from headsweep.sprint.scores import Scores, Trained, Values, estimated, outcomes
 from headsweep.sprint.validation import APART_FROM_ALL, UNKNOWN, Order, Reading, Z
-from headsweep.statistics import LEVEL
+from headsweep.statistics import TAILS
 from headsweep.statistics.differences import Outcomes, compare, largest_n, of_questions
 from headsweep.statistics.intervals import Bootstrap, simultaneous
 from headsweep.tables import CURVES
@@ -274,8 +274,7 @@ def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
     """
     defined = differences[:, ~np.isnan(differences).any(axis=0)]
     peaks = bootstrap.means(defined).argmax(axis=1) + 1
-    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    low, high = np.quantile(peaks, ends, method="inverted_cdf")
+    low, high = np.quantile(peaks, TAILS, method="inverted_cdf")
     return int(defined.mean(axis=0).argmax()) + 1, int(low), int(high)
 
 
