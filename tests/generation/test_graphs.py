@@ -3,6 +3,9 @@
 import gc
 import re
 import weakref
+from contextlib import contextmanager
+from functools import partial
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -14,6 +17,7 @@ from test_verify import plan
 
 from headsweep.config import Decoding
 from headsweep.generation import decoder as decoders
+from headsweep.generation import graphs
 from headsweep.generation.attention import FixedSegments, Slots, flash
 from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.engine import Engine
@@ -234,6 +238,46 @@ def test_slots_that_have_grown_are_captured_anew(loaded):
     assert len(captures.recordings) == 2
 
 
+class Gpu:
+    """The calls of `cuda_graph`, each with the GPU whose streams it takes."""
+
+    def __init__(self, monkeypatch):
+        self.current, self.calls = 0, []
+        for name in ("Stream", "current_stream", "CUDAGraph", "graph_pool_handle"):
+            monkeypatch.setattr(torch.cuda, name, partial(self.note, name), raising=False)
+        for name in ("stream", "graph"):
+            monkeypatch.setattr(torch.cuda, name, partial(self.block, name), raising=False)
+        monkeypatch.setattr(torch.cuda, "device", self.device)
+
+    def note(self, name, *_, **__):
+        self.calls.append((name, self.current))
+        return MagicMock()
+
+    @contextmanager
+    def block(self, name, *_, **__):
+        self.note(name)
+        yield
+
+    @contextmanager
+    def device(self, device):
+        before, self.current = self.current, device.index
+        yield
+        self.current = before
+
+
+def test_a_graph_is_captured_on_the_gpu_of_its_model(monkeypatch):
+    """The engine of a host with several GPUs has a worker for each: none changes the current."""
+    gpu = Gpu(monkeypatch)
+    computed = []
+    graphs._shared_memory.cache_clear()
+    cuda_graph(lambda: computed.append(gpu.current), torch.device("cuda:3"))
+    graphs._shared_memory.cache_clear()
+    assert computed == [3, 3]
+    assert {name for name, _ in gpu.calls} >= {"Stream", "current_stream", "CUDAGraph", "graph"}
+    assert {current for _, current in gpu.calls} == {3}
+    assert gpu.current == 0
+
+
 def test_few_sizes_are_captured():
     sizes = [1, 2, 3, 5, 64, 65, 128, 129, 460]
     assert [bucket(rows, 460) for rows in sizes] == [1, 2, 4, 8, 64, 128, 128, 192, 460]
@@ -246,4 +290,5 @@ def test_only_flash_attention_is_captured(loaded, monkeypatch):
     assert decoder_of(loaded, graphs=False).capture is None
     made = decoder_of(loaded, graphs=True)
     assert made.attend is flash
-    assert made.capture is cuda_graph
+    assert made.capture.func is cuda_graph
+    assert made.capture.keywords == {"device": loaded.device}

@@ -53,16 +53,21 @@ def bucket(rows: int, most: int) -> int:
     return min(most, math.ceil(rows / _POWERS) * _POWERS)
 
 
-def cuda_graph(compute: Callable[[], Tensor]) -> tuple[Replay, Tensor]:
-    """Capture what a function does on the current GPU; a `Capture`."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # kernels are chosen, and workspaces taken, before the capture
-        compute()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=_shared_memory()):
-        filled = compute()
+def cuda_graph(compute: Callable[[], Tensor], device: torch.device) -> tuple[Replay, Tensor]:
+    """Capture what a function does on a GPU: a `Capture`, but for the device.
+
+    Streams are the current GPU's, the first unless another is chosen: they would record nothing of
+    what runs elsewhere.
+    """
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # kernels are chosen, workspaces taken, before the capture
+            compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=_shared_memory()):
+            filled = compute()
     return graph.replay, filled
 
 

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Set
-from functools import cache
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ def decoder_of(loaded: LoadedModel, *, graphs: bool) -> Decoder | None:
     """Return a model's decoder, which captures its steps if `graphs` and its attention allow it."""
     decoder = Decoder.of(loaded)
     if graphs and decoder is not None and decoder.attend is flash:
-        decoder.capture = cuda_graph
+        decoder.capture = partial(cuda_graph, device=loaded.device)
     return decoder
 
 
