@@ -268,6 +268,13 @@ def test_a_job_is_told_in_words():
     assert doing("draw_sweep_math", {}) == "draw sweep math"
     assert progress("step 2 of 9, loss 3\nheads removed: L01H02; 5 of 24 are left") == "step 2 of 9"
     assert progress("INFO loading the model\n") == "loading the model"
+    loading = "INFO loading the model\nINFO "
+    for waits, said in (
+        ("GPU GPU-1, where another model is loaded", "waiting for GPU"),
+        ("another engine of this store, which answers base", "waiting for another engine"),
+        ("other answers before these 40", "waiting for other answers"),
+    ):
+        assert progress(loading + client.progress(0, 9, 0.0, waits)) == said
     assert progress("writing the first of 40 answers, 3 s so far") == "writing the first"
     told = "writing the first of 40 answers, 812 tokens"
     assert progress(f"{told}, 3 s so far") == told

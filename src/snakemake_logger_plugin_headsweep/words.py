@@ -55,7 +55,7 @@ _DIGEST = re.compile(r"-[0-9a-f]{8}$")
 _PROGRESS = re.compile(
     r"(?:step|epoch) \d+ of \d+|\d+ of \d+ (?:answers|questions|distinct pairs)"
     r"|writing the first(?: of \d+ answers, \d+ tokens)?"
-    r"|loading the model|waiting for other answers"
+    r"|loading the model|waiting for (?:other answers|another engine|GPU)"
 )
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -161,6 +162,26 @@ def test_whoever_gives_up_waiting_for_a_gpu_keeps_none(taken):
     with pytest.raises(TimeoutError, match="GPU-1"), devices.held(both, give_up):
         pass
     assert is_free("GPU-0")
+
+
+def test_a_worker_that_has_its_gpu_waits_for_it_no_more(taken, monkeypatch):
+    """Loading a large model takes minutes, in which jobs would hear of a GPU that is free."""
+    monkeypatch.setattr(worker, "ask_for_room", lambda: None)
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    given = (theirs, SimpleNamespace, os.getpid(), Device("cuda:0", ("GPU-1",)))
+    process = context.Process(target=worker.serve, args=given)
+    process.start()
+    try:
+        assert ours.recv() == ("waits", "GPU-1")
+        taken.kill()
+        taken.wait()
+        words = list(takewhile(lambda said: said != ("ready", None), iter(ours.recv, None)))
+        assert words[-1] == ("waits", "")
+        assert {*words[:-1]} <= {("waits", "GPU-1")}
+    finally:
+        process.kill()
+        process.join()
 
 
 def test_an_idle_worker_gives_back_memory_once(tmp_path, monkeypatch):

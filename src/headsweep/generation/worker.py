@@ -153,10 +153,11 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
     """Answer the units that come over a connection; the main function of a worker process.
 
     `make` returns the worker, its model loaded, when the device is this process's. Each message is
-    a word and a value: ``waits`` with a GPU that another process has, ``ready`` for a unit,
-    ``tokens`` of its answers so far, ``begun`` with those that have grown or begin anew, ``answer``
-    for each that has ended, ``failed`` with the cause; ``broken`` with the cause is the last. The
-    process dies with its parent, of which it is given the id.
+    a word and a value: ``waits`` with a GPU that another process has, or with an empty text when it
+    waits no more, ``ready`` for a unit, ``tokens`` of its answers so far, ``begun`` with those that
+    have grown or begin anew, ``answer`` for each that has ended, ``failed`` with the cause;
+    ``broken`` with the cause is the last. The process dies with its parent, of which it is given
+    the id.
     """
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
@@ -192,6 +193,8 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
             kept |= news
 
     with held(device, waits):
+        if device.gpus:  # loading a model may take minutes, in which it waits for nobody
+            tell("waits", "")
         try:
             worker = make()
         except Exception as error:
