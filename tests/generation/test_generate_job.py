@@ -74,6 +74,27 @@ def test_each_request_is_handed_out_once_and_the_base_models_first(run_config):
     assert {variant for variant, _ in units[0].requests} == {BASE, *variants[:24]}
 
 
+def test_after_n_has_grown_only_new_answers_are_counted_and_drafts_are_known(run_config):
+    for variant in (BASE, PRUNED):
+        run(run_config, "small", variant=variant)
+    new_head = Variant(1, 0)
+    work = Work(run_config, "tiny", "greedy", "large")
+    variants = [BASE, PRUNED, new_head]
+    schedule = Schedule(work, variants, 1, Locks(Path(paths.STORE_LOCKS)))
+    assert schedule.total == 3 + 3 + 7
+    units = list(iter(schedule.next, None))
+    assert schedule.total == sum(len(unit.requests) for unit in units) == 3 + 3 + 7
+    drafts = {question for unit in units for question in unit.base}
+    assert drafts == {f"q{n}" for n in range(4)}
+    run(run_config, "large")
+    run(run_config, "large", variant=BASE)
+    smaller = Work(run_config, "tiny", "greedy", "small")
+    for variant in (BASE, PRUNED):
+        smaller.output(variant).unlink()
+    schedule = Schedule(smaller, [BASE, PRUNED], 1, Locks(Path(paths.STORE_LOCKS)))
+    assert schedule.total == 0 and schedule.next() is None
+
+
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
 def test_the_lock_of_what_another_engine_has_completed_is_let_go(run_config):
     batch = ("tiny", "greedy", "small")

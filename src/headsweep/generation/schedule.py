@@ -47,8 +47,11 @@ class Schedule:
         self._queue: deque[Variant] = deque()
         self._group: dict[str, list[tuple[Variant, Key]]] = {}
         for variant in variants:
-            if missing := work.unanswered(variant):
-                self._pending[variant] = set(missing)
+            missing = set(work.unanswered(variant))
+            if missing:  # of which it is given what other draws have when its group is taken
+                missing -= work.answered_elsewhere(variant)
+            if missing:
+                self._pending[variant] = missing
                 self._queue.append(variant)
                 self.total += len(missing)
 
@@ -170,7 +173,7 @@ class Schedule:
         self._pending[variant] = missing
         begun = self.work.begun(variant)
         self._begun |= {(variant, key): begun[key] for key in missing & begun.keys()}
-        if variant == BASE and not missing:
+        if variant == BASE:  # other engines, or other draws, may have given some of its answers
             self._base = self.work.base()
         return True
 
