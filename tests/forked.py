@@ -16,12 +16,12 @@ def run(command, **options):
     return (fork if command[-1] == server.__name__ else _RUN)(command, **options)
 
 
-def fork(_, **options):
+def fork(command, **options):
     """Do what `subprocess.run` does with the command of an engine."""
     child = os.fork()
     if child:
-        os.waitpid(child, 0)
-        return
+        _, status = os.waitpid(child, 0)
+        return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(status))
     try:
         os.setsid()
         os.environ.update(options["env"])

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -136,6 +137,15 @@ def test_one_engine_answers_all_jobs_and_works_ahead(spawned, capsys):
     ):
         cli.main(["engine", command])
         assert said in capsys.readouterr().out
+
+
+def test_an_engine_that_cannot_begin_is_told_in_one_line(run_config, tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(EngineError, match=r"^the engine has ended with status -9 before it could"):
+        run(run_config, BASE)
 
 
 def test_what_a_job_waits_for_goes_before_what_is_worked_ahead(run_config):

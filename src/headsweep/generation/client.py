@@ -285,7 +285,11 @@ def _connect(request: JobRequest) -> socket.socket:
 
 
 def _start(request: JobRequest, listener: int) -> None:
-    """Start an engine, which inherits the socket, in a session of its own."""
+    """Start an engine, which inherits the socket, in a session of its own.
+
+    Raises:
+        EngineError: it has ended before it could listen, as without memory.
+    """
     import subprocess
 
     _LOG.info("starting an engine for %s; its log: %s", request.batch[0], request.log)
@@ -299,14 +303,14 @@ def _start(request: JobRequest, listener: int) -> None:
         "log": str(request.log),
     }
     with request.log.open("ab") as log:
-        subprocess.run(
+        started = subprocess.run(
             [sys.executable, "-P", "-m", "headsweep.generation.server"],
             input=json.dumps(order).encode(),
             stdout=log,
             stderr=log,
             pass_fds=[listener],
             start_new_session=True,
-            check=True,
+            check=False,
             env={
                 **os.environ,
                 # Snakemake sets all of these to the threads of the job; threads in a process that
@@ -317,6 +321,11 @@ def _start(request: JobRequest, listener: int) -> None:
                 "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves a process fit to fork
                 "TOKENIZERS_PARALLELISM": "false",
             },
+        )
+    if started.returncode:
+        raise EngineError(
+            f"the engine has ended with status {started.returncode} before it could listen, "
+            f"perhaps for lack of memory; {request.log} may say why; run again"
         )
 
 
