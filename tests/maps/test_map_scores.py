@@ -93,6 +93,22 @@ def test_a_pass_holds_no_more_tokens_than_asked_and_a_single_row_at_least(monkey
     assert len(sizes) == 4 * len(VARIANTS)
 
 
+def test_logits_that_are_there_at_once_are_of_few_places(monkeypatch):
+    """A model of a large vocabulary by its own modules would take gigabytes for them."""
+    loaded, rows = loaded_model(build("Olmo2")), []
+    feed = scoring.WholePass.feed
+
+    def watched(run, first, of_pass, *given):
+        rows.append(len(of_pass))
+        return feed(run, first, of_pass, *given)
+
+    monkeypatch.setattr(scoring.WholePass, "feed", watched)
+    monkeypatch.setattr(scoring.WholePass, "most_places", 2 * 18 + 1)  # of two rows of most texts
+    found = list(score(loaded, texts(), VARIANTS))
+    assert len(found) == len(texts()) * len(VARIANTS)
+    assert rows == [2, 2, 1, 4, 1, 3, 2, 1, 1, 1, 1, 1]
+
+
 def test_the_first_order_estimate_is_the_slope_at_the_whole_head():
     loaded = loaded_model(build("Qwen2"))
     text = texts()[0]

@@ -61,13 +61,16 @@ def score(
         texts: their tokens are at least one each.
         variants: all of one layer; ``L05R00`` is the model as it is, scored as the others are.
         decoder: the model's, if it is made already.
-        most_tokens: of all rows in a pass; a single row may have more.
+        most_tokens: of all rows in a pass; a single row may have more. A model without decoder has
+            no more than its logits allow, which are there at once.
 
     Raises:
         ModelError: a layer or head is out of range.
     """
     decoder = decoder or Decoder.of(loaded)
     with torch.inference_mode(), fast_linear(loaded.model), Modules(loaded) as modules:
+        if decoder is None:
+            most_tokens = min(most_tokens, WholePass(modules).most_places)
         for drafts in _passes(texts, variants, most_tokens, together=decoder is not None):
             run = SharedPass(decoder) if decoder else WholePass(modules)
             yield from _scored(run, drafts, loaded.device)
