@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headsweep import __version__
 from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, HeadsweepError
-from headsweep.text import Visible, one_line, visible
+from headsweep.text import Visible, counted, one_line, visible
 from headsweep.workflow import command as job_command
 
 if TYPE_CHECKING:
@@ -236,7 +236,8 @@ def engine(action: Literal["status", "stop"]) -> None:
         return
     engines = status()
     for state in engines:
-        print("process {process}: {model}, {workers} workers, {jobs} jobs wait".format(**state))
+        workers, jobs = counted(state["workers"], "worker"), counted(state["jobs"], "job")
+        print(f"process {state['process']}: {state['model']}, {workers}, {jobs} waiting")
         for batch, (done, total) in state["batches"].items():
             print(f"  {batch}: {done} of {total} answers")
     if not engines:
