@@ -93,7 +93,18 @@ def test_a_solution_that_the_model_has_no_positions_for_is_left_out(config, toke
     assert "left out" not in caplog.text
     fewer = choose_texts(config, "known", tokenizer, whole - 1)
     assert fewer.counts == {"questions": 4, "pairs": 2, "solutions": 0}
-    assert "1 reference solutions are left out" in caplog.text
+    said = f"left out: 1 reference solution; reasoner reads at most {whole - 1} tokens"
+    assert said in caplog.text
+
+
+def test_a_pair_that_the_model_has_no_positions_for_is_left_out(config, tokenizer, caplog):
+    """Its prompt may have been shorter where it was sampled."""
+    texts = choose_texts(config, "known", tokenizer).texts
+    longest = max(text.length for text in texts if text.question_id == "cut")
+    assert choose_texts(config, "known", tokenizer, longest).counts["pairs"] == 2
+    with pytest.raises(TableError, match=r"^maps\.known: 1 of 4 questions have a right and"):
+        choose_texts(config, "known", tokenizer, longest - 1)
+    assert "left out: 1 reference solution and 1 sample pair; reasoner reads at" in caplog.text
 
 
 def test_texts_are_read_as_they_were_chosen(config, tokenizer, monkeypatch):

@@ -6,6 +6,7 @@ base model's first choice, so hardly any change makes it likelier.
 """
 
 import logging
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,9 +27,12 @@ from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import read_arrow, write_table
 from headsweep.tables import ANSWERS, QUESTIONS, TEXTS
+from headsweep.text import counted
 from headsweep.variants import BASE
 
 _LOG = logging.getLogger(__name__)
+
+_PAIR, _SOLUTION = "sample pair", "reference solution"
 
 _Pairs = dict[str, dict[str, tuple[int, ...]]]
 """The tokens of a right and a wrong sample, by question and kind."""
@@ -102,7 +106,7 @@ def choose_texts(
         name: of the map.
         tokenizer: the model's.
         limit: most tokens that the model reads, prompt included, if it has a limit. Reference
-            solutions beyond it are left out.
+            solutions beyond it are left out, and pairs: their prompt may have been shorter.
 
     Raises:
         TableError: a table is missing or damaged, or too few questions have texts to score.
@@ -117,32 +121,40 @@ def choose_texts(
     prompt_of = config.decodings[section.decoding]
     grader_name = config.questions[section.questions].grader_name
     texts: list[Text] = []
-    pairs = solutions = too_long = 0
+    used, too_long = Counter[str](), Counter[str]()
     for row in questions.to_dict("records"):
         question = str(row["question_id"])
         prompt = encode_prompt(tokenizer, str(row["question"]), prompt_of, grader_name)
-        if question in pair_of:
-            pairs += 1
-            pair = pair_of[question]
-            texts += [Text(question, kind, prompt, tokens) for kind, tokens in pair.items()]
-        solution = str(row["solution"]).strip() if pd.notna(row["solution"]) else ""
-        if solution:
-            tokens = tokenizer(solution, add_special_tokens=False)["input_ids"]
-            if limit is not None and len(prompt) + len(tokens) > limit:
-                too_long += 1
-                continue
-            solutions += 1
-            texts.append(Text(question, SOLUTION, prompt, tuple(tokens)))
+        solution = _solution(tokenizer, row["solution"])
+        of_question = {
+            _PAIR: pair_of.get(question, {}),
+            _SOLUTION: {SOLUTION: solution} if solution else {},
+        }
+        for what, tokens_of_kind in of_question.items():
+            members = [
+                Text(question, kind, prompt, tokens) for kind, tokens in tokens_of_kind.items()
+            ]
+            if any(limit is not None and text.length > limit for text in members):
+                too_long[what] += 1
+            elif members:
+                used[what] += 1
+                texts += members
     if too_long:
-        told = "%d reference solutions are left out: %s reads at most %d tokens"
-        _LOG.warning(told, too_long, section.model, limit)
-    if max(pairs, solutions) < FEWEST:
+        left_out = " and ".join(counted(count, what) for what, count in too_long.items())
+        _LOG.warning("left out: %s; %s reads at most %d tokens", left_out, section.model, limit)
+    if max(used[_PAIR], used[_SOLUTION]) < FEWEST:
         raise TableError(
-            f"maps.{name}: {pairs} of {len(questions)} questions have a right and a wrong sample, "
-            f"and {solutions} a reference solution; {FEWEST} of a kind are needed: draw more "
-            f"samples, raise max_new_tokens if most are cut, or take other questions"
+            f"maps.{name}: {used[_PAIR]} of {len(questions)} questions have a right and a wrong "
+            f"sample, and {used[_SOLUTION]} a reference solution; {FEWEST} of a kind are needed: "
+            f"draw more samples, raise max_new_tokens if most are cut, or take other questions"
         )
-    return Chosen(texts, len(questions), pairs, solutions)
+    return Chosen(texts, len(questions), used[_PAIR], used[_SOLUTION])
+
+
+def _solution(tokenizer: PreTrainedTokenizerBase, solution: str | None) -> tuple[int, ...]:
+    """Return the tokens of a reference solution; none if there is none."""
+    text = str(solution).strip() if pd.notna(solution) else ""
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else ()
 
 
 def _questions(config: Config, name: str) -> pd.DataFrame:

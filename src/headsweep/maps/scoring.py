@@ -35,6 +35,11 @@ class Text:
     prompt: tuple[int, ...]  # token ids
     tokens: tuple[int, ...]  # token ids, without the end of sequence
 
+    @property
+    def length(self) -> int:
+        """Number of tokens, those of the prompt included."""
+        return len(self.prompt) + len(self.tokens)
+
 
 class Score(NamedTuple):
     """What a model without a head says of one text."""
@@ -86,16 +91,15 @@ def _passes(
     begun: Drafts = {}
     tokens = 0
     for text in texts:
-        length = len(text.prompt) + len(text.tokens)
-        rows = max(1, most_tokens // length)
+        rows = max(1, most_tokens // text.length)
         for start in range(0, len(variants), rows):
             part = variants[start : start + rows]
-            if begun and (not together or tokens + len(part) * length > most_tokens):
+            if begun and (not together or tokens + len(part) * text.length > most_tokens):
                 yield begun
                 begun = {}
                 tokens = 0
             begun[_draft(text, part)] = text
-            tokens += len(part) * length
+            tokens += len(part) * text.length
     if begun:
         yield begun
 
