@@ -148,6 +148,15 @@ def test_an_engine_that_cannot_begin_is_told_in_one_line(run_config, tmp_path, m
         run(run_config, BASE)
 
 
+def test_a_job_names_no_log_that_is_not_there(run_config):
+    """An engine prints into the run whose job has started it, which may be another's."""
+    request = asked(run_config)
+    assert request.last_words == Path("results/*/logs/engine", request.log.name)
+    request.log.parent.mkdir(parents=True)
+    request.log.touch()
+    assert request.last_words == request.log
+
+
 def test_what_a_job_waits_for_goes_before_what_is_worked_ahead(run_config):
     locks = Locks(Path(paths.STORE_LOCKS))
     ahead = Schedule(work_on(run_config, "small"), HEADS, 1, locks)

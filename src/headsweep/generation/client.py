@@ -78,9 +78,16 @@ class JobRequest(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """What the engine prints, in the run whose job has started it."""
+        """What an engine prints that this job starts."""
         engine = self.engine.rpartition("-")[2]
         return Path(paths.ENGINE_LOG.format(run=self.config["run"], engine=engine))
+
+    @property
+    def last_words(self) -> Path:
+        """Where to read what the engine has printed: a job of another run may have started it."""
+        if self.log.exists():
+            return self.log
+        return Path(paths.ENGINE_LOG.format(run="*", engine=self.log.stem))
 
     def message(self) -> bytes:
         """Return the line that asks an engine.
@@ -172,7 +179,7 @@ def ask(work: "Work", variant: "Variant", cores: int) -> None:
     for _ in range(_TRIES):
         if _ask(_connect(request), request):
             return
-    raise EngineError(f"the engine dies before it answers; {request.log} says why")
+    raise EngineError(f"the engine dies before it answers; {request.last_words} says why")
 
 
 def status() -> list[dict[str, Any]]:
@@ -369,7 +376,7 @@ def _ask(connection: socket.socket, request: JobRequest) -> bool:
                 _LOG.info("%s, %s: %s", questions, decoding, progress(**said))  # of all variants
     if heard:
         raise EngineError(
-            f"the engine has died, perhaps for lack of memory; {request.log} may say why; "
+            f"the engine has died, perhaps for lack of memory; {request.last_words} may say why; "
             f"run again: what it has answered is kept"
         )
     return False
