@@ -3,10 +3,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from example_config import STUDIES, changed, config
 from headsweep.compression import arm_jobs, arm_measurements
 from headsweep.config import parse
+from headsweep.errors import ModelError
 from headsweep.generation import devices, exclusive, prepare
 from headsweep.generation.devices import Device
 from headsweep.planning.batches import arms, solvers
@@ -45,6 +47,19 @@ def test_a_model_of_several_ranks_of_vllm_is_measured_on_as_many_gpus(
     assert exclusive.with_model(planned, "big", lambda how: how["device"]) == placement
     assert held == gpus
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
+
+
+def test_what_to_do_without_memory_is_no_engines_to_stop(monkeypatch):
+    """None has the GPU: its lock is held."""
+
+    def full(_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Store, "model_folder", lambda *_: Path("big"))
+    monkeypatch.setattr(exclusive, "load_model", lambda *_, **__: None)
+    planned = config(models={"big": {"device": "cpu"}})
+    with pytest.raises(ModelError, match=r"beside the model; use dtype .* `nvidia-smi` shows"):
+        exclusive.with_model(planned, "big", full)
 
 
 class AskedError(Exception):

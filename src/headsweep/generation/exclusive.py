@@ -45,12 +45,12 @@ def gpu_held(place: str = "auto", ranks: int = 1) -> Iterator[Device]:
     Whoever holds a GPU asks no engine, which would wait for it.
     """
     device, *_ = devices(place, ranks)
-    told: set[str] = set()
+    awaited: set[str] = set()
 
     def waits(gpu: str) -> None:
-        if gpu not in told:
+        if gpu not in awaited:
             _LOG.info("waiting for GPU %s, where another model is loaded", gpu)
-            told.add(gpu)
+            awaited.add(gpu)
         ask_for_room()
 
     with held(device, waits):
@@ -83,6 +83,6 @@ def with_model(
             )
     except torch.OutOfMemoryError:
         raise ModelError(
-            "a single text does not fit in the GPU's memory beside what else is there; "
-            "run `headsweep engine stop`, and run again"
+            "a single text does not fit in the GPU's memory beside the model; use dtype bfloat16 "
+            "or device: balanced, or end what else `nvidia-smi` shows there, and run again"
         ) from None
