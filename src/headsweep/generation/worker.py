@@ -73,11 +73,11 @@ class Worker:
         """Answers that have begun, of those that are asked for; vLLM tells of none."""
         if not isinstance(self._answering, Engine):
             return {}
-        found = {
+        begun = {
             (request.variant, (request.question_id, request.sample)): tokens
             for request, tokens in self._answering.begun.items()
         }
-        return {what: tokens for what, tokens in found.items() if what in self._asked}
+        return {what: tokens for what, tokens in begun.items() if what in self._asked}
 
     def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
         """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
@@ -107,7 +107,7 @@ class Worker:
         }
         self._answering = engine = self._engine(unit.decoding)
         self._asked = requests.keys()
-        told = dict[Variant, Any]()
+        stated = dict[Variant, Any]()
         try:
             for answer in engine.run(requests.values(), unit.base, begun):
                 variant = answer.request.variant
@@ -121,8 +121,8 @@ class Worker:
                     "prompt_tokens": len(answer.request.prompt),
                 }
                 state = engine.facts
-                if variant not in told or told[variant].get("falls") != state.get("falls"):
-                    told[variant] = state
+                if variant not in stated or stated[variant].get("falls") != state.get("falls"):
+                    stated[variant] = state
                     row["engine"] = facts | state
                 yield variant, row
         finally:
@@ -149,6 +149,46 @@ def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
     return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)
 
 
+class _Parent:
+    """The engine's process, which hears from a worker: each message is a word and a value."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._one_at_a_time = threading.Lock()
+        self._told_tokens = 0
+        self._told_begun: dict[tuple[Variant, Key], Begun] = {}
+
+    def tell(self, word: str, value: object) -> None:
+        """Send a message."""
+        with self._one_at_a_time:
+            self._connection.send((word, value))
+
+    def tell_of_wait(self, gpu: str) -> None:
+        """Tell that another process has a GPU, and ask engines that are done to leave."""
+        self.tell("waits", gpu)
+        ask_for_room()
+
+    def tell_of_progress(self, worker: Worker) -> None:
+        """Tell the number of tokens, and answers that have grown or begin anew, if it is news."""
+        tokens = worker.tokens_in_progress
+        if tokens != self._told_tokens:
+            self.tell("tokens", tokens)
+            self._told_tokens = tokens
+        with self._one_at_a_time:  # so that it comes before the word that the unit is done
+            begun = worker.begun
+            told = {what: self._told_begun.get(what, _NOTHING) for what in begun}
+            news = {what: row for what, row in begun.items() if _is_news(row, told[what])}
+            if news:
+                self._connection.send(("begun", news))
+        self._told_begun = told | news
+
+    def tell_of_progress_for_ever(self, worker: Worker) -> None:
+        """Tell of progress every few seconds; a thread's function."""
+        while True:
+            time.sleep(_SECONDS_BETWEEN_COUNTS)
+            self.tell_of_progress(worker)
+
+
 def serve(connection: Connection, make: Callable[[], Worker], parent: int, device: Device) -> None:
     """Answer the units that come over a connection; the main function of a worker process.
 
@@ -165,52 +205,27 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    one_at_a_time = threading.Lock()
-
-    def tell(word: str, value: object) -> None:
-        with one_at_a_time:
-            connection.send((word, value))
-
-    def waits(gpu: str) -> None:
-        tell("waits", gpu)
-        ask_for_room()
-
-    def tell_of_begun(worker: Worker) -> None:
-        told = 0
-        kept: dict[tuple[Variant, Key], Begun] = {}
-        while True:
-            time.sleep(_SECONDS_BETWEEN_COUNTS)
-            tokens = worker.tokens_in_progress
-            if tokens != told:
-                tell("tokens", tokens)
-                told = tokens
-            with one_at_a_time:  # so that it comes before the word that the unit is done
-                begun = worker.begun
-                kept = {what: kept.get(what, _NOTHING) for what in begun}
-                news = {what: row for what, row in begun.items() if _is_news(row, kept[what])}
-                if news:
-                    connection.send(("begun", news))
-            kept |= news
-
-    with held(device, waits):
+    engine = _Parent(connection)
+    with held(device, engine.tell_of_wait):
         if device.gpus:  # loading a model may take minutes, in which it waits for nobody
-            tell("waits", "")
+            engine.tell("waits", "")
         try:
             worker = make()
         except Exception as error:
-            tell("broken", _cause(error))
+            engine.tell("broken", _cause(error))
             return
-        threading.Thread(target=tell_of_begun, args=[worker], daemon=True).start()
+        telling = engine.tell_of_progress_for_ever
+        threading.Thread(target=telling, args=[worker], daemon=True).start()
         while True:
-            tell("ready", None)
+            engine.tell("ready", None)
             if not connection.poll(_SECONDS_TO_REST):
                 give_back_memory()
             unit: Unit = connection.recv()
             try:
                 for answer in worker.run(unit):
-                    tell("answer", answer)
+                    engine.tell("answer", answer)
             except Exception as error:
-                tell("failed", _cause(error))
+                engine.tell("failed", _cause(error))
 
 
 def _is_news(begun: Begun, kept: Begun) -> bool:
