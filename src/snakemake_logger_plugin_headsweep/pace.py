@@ -149,12 +149,12 @@ class Pace:
         """Return the seconds until all is done, if each unit starts as soon as cores are free."""
         now = 0.0
         free = self._cores
-        awaited = {unit: sum(each in left for each in unit.after) for unit in left}
+        awaited = {unit: sum(before in left for before in unit.after) for unit in left}
         ready = sorted((u for u in left if not awaited[u]), key=lambda unit: not unit.running)
         followers: dict[Unit, list[Unit]] = defaultdict(list)
         for unit in left:
-            for each in unit.after:
-                followers[each].append(unit)
+            for before in unit.after:
+                followers[before].append(unit)
         ends: list[tuple[float, int, Unit]] = []
         order = count()  # units are not compared
         while ready or ends:

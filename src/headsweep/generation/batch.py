@@ -249,19 +249,19 @@ class Verifier:
             }
             ends = {drafted: chunk.end for drafted, chunk in chunks.items()}
             staying = []
-            own_choices = self._own_choices(run, chunks)
+            choices_of_rows = self._own_choices(run, chunks)
             for number, (row, drafted) in enumerate(run.pairs):
-                own = own_choices[number]
+                own_choices = choices_of_rows[number]
                 chunk = chunks[drafted]
                 draft = chunk.draft_of(drafted.text)
-                agreed = _agreed(draft, own)
-                row.margin = min([row.margin, *(gap for _, gap in own[:agreed])])
+                agreed = _agreed(draft, own_choices)
+                row.margin = min([row.margin, *(gap for _, gap in own_choices[:agreed])])
                 row.tokens += draft[:agreed]
                 row.accepted = len(row.tokens)
                 if agreed == chunk.compared:
                     staying.append(number)
                     continue
-                token, gap = own[agreed]
+                token, gap = own_choices[agreed]
                 if answer := row.append(token, gap):
                     yield answer
                 else:

@@ -349,8 +349,8 @@ class Check:
 
     def _some_logits(self, states: Sequence[Tensor]) -> Sequence[Float[Tensor, "places columns"]]:
         """Return thinned logits at some texts' places, float32."""
-        every = torch.cat([*states]).split(self._places)
-        logits = torch.cat([self._thinned(self._logits(slab)) for slab in every])
+        slabs = torch.cat([*states]).split(self._places)
+        logits = torch.cat([self._thinned(self._logits(slab)) for slab in slabs])
         return logits.split([len(of_text) for of_text in states])
 
     def _logits(self, states: Float[Tensor, "places hidden"]) -> Float[Tensor, "places vocabulary"]:

@@ -185,6 +185,6 @@ class _Step:
         capacity = self._slots.capacity
         self._fill([n % vocabulary for n in numbers], [n % capacity for n in numbers])
         for mask in self._masks.values():
-            every = torch.arange(mask.factors.numel(), device=mask.factors.device)
-            mask.factors.copy_((every % stride > 0).view_as(mask.factors))
+            places = torch.arange(mask.factors.numel(), device=mask.factors.device)
+            mask.factors.copy_((places % stride > 0).view_as(mask.factors))
         return self._slots.at(self._segments.destinations)

@@ -88,12 +88,12 @@ class RowsInProgress:
     def begun(self) -> dict[Request, Begun]:
         """What another engine needs to go on with the rows that have tokens, and `withdrawn`."""
         attempts = dict(self._attempts)
-        found = self.withdrawn
+        begun = self.withdrawn
         for request, row in [*self._rows.items()]:
             # Tokens first: their gaps are in the margin before they are in the row.
             if row.answer is None and (tokens := [*row.tokens]):
-                found[request] = Begun(tokens, row.margin, attempts.get(request, 0))
-        return found
+                begun[request] = Begun(tokens, row.margin, attempts.get(request, 0))
+        return begun
 
     @property
     def withdrawn(self) -> dict[Request, Begun]:

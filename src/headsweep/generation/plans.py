@@ -48,9 +48,9 @@ def planned(
     for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
         base = variants.pop(BASE, [])
         if drafts is not None and _verifies(prompt, base, variants, drafts):
-            every = [request for group in variants.values() for request in group]
-            begun = [[request] for request in every if in_progress.is_waiting(request)]
-            new = [request for request in every if not in_progress.is_waiting(request)]
+            pruned = [request for group in variants.values() for request in group]
+            begun = [[request] for request in pruned if in_progress.is_waiting(request)]
+            new = [request for request in pruned if not in_progress.is_waiting(request)]
             rows = [in_progress.take(request) for request in new]
             if rows and prompt in drafts:
                 drafted.append(Drafted(drafts[prompt], rows))

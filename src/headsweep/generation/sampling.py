@@ -73,9 +73,9 @@ def candidates(
     tokens (None: of all), those outside the smallest set of probability `top_p` get weight 0.
     """
     vocabulary = logits.shape[-1]
-    every = torch.arange(vocabulary, device=logits.device).expand(logits.shape)
+    token_ids = torch.arange(vocabulary, device=logits.device).expand(logits.shape)
     if not decoding.top_k and decoding.top_p >= 1:  # nothing is left out: no order is needed
-        return every, (logits.double() / decoding.temperature).softmax(-1)
+        return token_ids, (logits.double() / decoding.temperature).softmax(-1)
     best, tokens = logits.topk(min(decoding.top_k or vocabulary, vocabulary), dim=-1)
     weights = (best.double() / decoding.temperature).softmax(-1)
     if decoding.top_p < 1:
@@ -83,6 +83,6 @@ def candidates(
         before[:, 0] = -1.0  # the most probable token always stays
         weights = weights.where(before < decoding.top_p, 0.0)
     if best.shape[-1] == vocabulary:
-        return every, torch.zeros_like(weights).scatter_(-1, tokens, weights)
+        return token_ids, torch.zeros_like(weights).scatter_(-1, tokens, weights)
     tokens, order = tokens.sort(-1)
     return tokens, weights.gather(-1, order)

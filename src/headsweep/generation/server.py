@@ -226,7 +226,8 @@ class Server:
         self._drop_plans_of_others(config)
         variant = Variant.parse(message["variant"])
         keys = (model, decoding, questions)
-        planned = (each.work for batch, each in self._schedules.items() if batch[:-1] == keys)
+        schedules = self._schedules.items()
+        planned = (schedule.work for batch, schedule in schedules if batch[:-1] == keys)
         work = next(planned, None) or _checked_work(config, model, decoding, questions)
         part = planned_part(work, variant)
         if (batch := (*keys, part)) not in self._schedules:

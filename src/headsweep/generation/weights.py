@@ -168,11 +168,13 @@ def _computes_in_float32(dtype: torch.dtype, device: str) -> bool:
     if device != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     operators = torch.ops.mkldnn
-    own = {
+    has_products = {
         torch.bfloat16: operators._is_mkldnn_bf16_supported,
         torch.float16: operators._is_mkldnn_fp16_supported,
     }
-    return dtype in own and (not own[dtype]() or _is_faster_in_float32(dtype))
+    if dtype not in has_products:
+        return False
+    return not has_products[dtype]() or _is_faster_in_float32(dtype)
 
 
 @torch.inference_mode()
@@ -187,8 +189,8 @@ def _is_faster_in_float32(dtype: torch.dtype) -> bool:
             begin = time.perf_counter()
             way(states)
             seconds[way].append(time.perf_counter() - begin)
-    own, wide = (min(seconds[way]) for way in ways)
-    return wide < _CLEARLY * own
+    in_half, in_float32 = (min(seconds[way]) for way in ways)
+    return in_float32 < _CLEARLY * in_half
 
 
 def _most_rows_of_onednn(weight: Tensor, *, packed: bool) -> float:

@@ -253,8 +253,8 @@ class Work:
         Answers taken over from another draw do not tell it. Then prompts are counted, once for all
         variants, if the model is here.
         """
-        known = [row["prompt_tokens"] for row in rows if "prompt_tokens" in row]
-        if len(known) < len(rows):
+        lengths = [row["prompt_tokens"] for row in rows if "prompt_tokens" in row]
+        if len(lengths) < len(rows):
             if not variant.is_base:
                 return None
             try:
@@ -262,11 +262,11 @@ class Work:
                 folder = self._model_folder
                 from headsweep.generation.prompts import prompt_lengths  # imports transformers
 
-                known = prompt_lengths(folder, self.texts, decoding, self._grader_name)
+                lengths = prompt_lengths(folder, self.texts, decoding, self._grader_name)
             except HeadsweepError as error:
                 _LOG.info("the length of prompts is unknown: %s", error)
                 return None
-        return sum(known) / len(known)
+        return sum(lengths) / len(lengths)
 
     @property
     def _model_folder(self) -> Path:

@@ -103,14 +103,14 @@ def _table(scores: Iterable[Score]) -> pd.DataFrame:
     """Return scores as `tables.SCORES`."""
     return pd.DataFrame(
         {
-            "question_id": one.text.question_id,
-            "kind": one.text.kind,
-            "variant": str(one.variant),
-            "log_probability": one.log_probability,
-            "tokens": len(one.text.tokens),
-            "kept": one.kept,
+            "question_id": scored.text.question_id,
+            "kind": scored.text.kind,
+            "variant": str(scored.variant),
+            "log_probability": scored.log_probability,
+            "tokens": len(scored.text.tokens),
+            "kept": scored.kept,
         }
-        for one in scores
+        for scored in scores
     )
 
 
@@ -120,11 +120,11 @@ def _records(scores: Sequence[Score]) -> list[dict[str, Any]]:
     return [
         {
             "text": text,
-            "variant": str(one.variant),
-            "log_probability": one.log_probability,
-            "kept": one.kept,
+            "variant": str(scored.variant),
+            "log_probability": scored.log_probability,
+            "kept": scored.kept,
         }
-        for one in scores
+        for scored in scores
     ]
 
 
@@ -142,11 +142,11 @@ def _journaled(
         return whole
     for text in texts:
         key = _key(text)
-        found = [records.get((key, str(variant))) for variant in variants]
-        if all(found):
+        records_of_text = [records.get((key, str(variant))) for variant in variants]
+        if all(records_of_text):
             whole[text] = [
                 Score(text, variant, record["log_probability"], record["kept"])
-                for variant, record in zip(variants, found, strict=True)
+                for variant, record in zip(variants, records_of_text, strict=True)
                 if record is not None
             ]
     return whole
