@@ -43,8 +43,11 @@ def mapping(**sweeps):
     return parse(simulation.DEMO | {"maps": {"known": map_of}} | sweeps)
 
 
-def put_scores(config, strength=1.5, kinds=("right", "wrong")):
-    """Write scores in which losing one head makes texts of the first kind likelier than others."""
+def put_scores(config, strength=1.5, kinds=("right", "wrong"), noise=0.0):
+    """Write scores in which losing one head makes texts of the first kind likelier than others.
+
+    Noise in the place of heads makes them likelier by `noise`.
+    """
     draws = np.random.default_rng(2)
     *files, gradients = score_files(config, "known")
     estimates = []
@@ -56,6 +59,7 @@ def put_scores(config, strength=1.5, kinds=("right", "wrong")):
                 for kind in kinds:
                     change = draws.normal(scale=0.2) - 0.1
                     change += strength * (str(variant) == HELPS and kind == kinds[0])
+                    change += noise * (variant.kind == "noise" and kind == kinds[0])
                     change = 0.0 if variant.kind == "replay" else change
                     key = (f"q{number}", kind, str(variant))
                     rows.append((*key, -30 - number + change, 13, 9))
@@ -122,6 +126,23 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, capl
     draw(config, "map", "known")
     shown = pd.read_csv("results/simulated/figures/map_known.csv")
     assert len(shown) == 2 * 3 * (8 + 2)
+
+
+def test_a_head_that_does_no_more_than_noise_in_its_layer_is_not_said_to_help(config):
+    put_scores(config, noise=1.4)
+    write_tables(config, "known")
+    audited(config)
+    heads = pd.read_csv(Store(config).path(paths.MAP, map="known", table="heads"))
+    best = heads[heads["outcome"] == "preference"].set_index("variant").loc[HELPS]
+    assert best["adjusted"] < 0.05 and 0 < best["band_low"] < 1.4
+    verdict = of_map(config)
+    assert (verdict.mark, verdict.answer) == (
+        "–",
+        "No head's loss is shown to favour right answers",
+    )
+    layers = pd.read_csv(Store(config).path(paths.MAP, map="known", table="layers"))
+    noise = layers.set_index(["outcome", "layer"]).loc[("preference", 2), "noise"]
+    assert f"21 questions; noise in its layer: {nats(noise)}; " in str(verdict.effect)
 
 
 def test_layers_that_have_scored_other_texts_are_refused(config):

@@ -45,7 +45,8 @@ _SAID = {
     "map": [
         (rf"Best of {_N}: ", ["heads"]),
         (rf"Best of \d+: {_N} \({_N} to {_N}\) nats, {_N} q", ["best", "low", "high", "questions"]),
-        (rf"questions; {_N} matter", ["matter"]),
+        (rf"; {_N} matter", ["matter"]),
+        (rf"noise in its layer: {_N};", ["noise"]),
         (rf"likelihood {_N}\.", ["likelihood"]),
     ],
     "sampling": [

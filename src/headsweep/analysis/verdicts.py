@@ -139,8 +139,12 @@ def _map(config: Config) -> Iterator[ReportVerdict]:
         changes = preference or pruned.where(outcome=outcomes.SOLUTIONS)
         if not changes:
             continue
-        helps = changes.query(f"adjusted < {SIGNIFICANCE} and change > 0")
+        layers = Source.read(config, paths.MAP, outcomes.LAYERS, map=name, table="layers")
+        layers = layers.where(outcome=changes.first["outcome"])
+        raises = changes.query(f"adjusted < {SIGNIFICANCE} and change > 0")
+        helps = _beyond_noise(raises, layers)
         best = _largest(helps or changes)
+        noise = layers.where(layer=best.value("layer")).number("noise", "nats")
         likelihood = pruned.where(outcome=outcomes.LIKELIHOOD)
         matter = likelihood.query(f"adjusted < {SIGNIFICANCE} and change < 0")
         unit = "nats" if preference else "nats a token"
@@ -148,6 +152,8 @@ def _map(config: Config) -> Iterator[ReportVerdict]:
         of_which = "Best of {heads}" if is_best else "Best shown, of {heads}"
         asked = plural("question", best.value("n"))
         said = f"{of_which}: {{change}} {unit}, {{questions}} {asked}"
+        if raises and not helps:
+            said += "; noise in its layer: {noise}"
         said += "; {matter} matter." if likelihood else "."
         if len(config.maps) > 1:
             said = "{subject}. " + said
@@ -157,6 +163,7 @@ def _map(config: Config) -> Iterator[ReportVerdict]:
             heads=changes.number("variant", "count", "count"),
             change=Cell("change", "nats", "band_low", "band_high"),
             questions=Cell("n", "count"),
+            noise=noise,
             matter=matter.number("variant", "count", "count"),
         )
         mark = "–"
@@ -168,6 +175,20 @@ def _map(config: Config) -> Iterator[ReportVerdict]:
             does = "favours right answers" if preference else "makes reference solutions likelier"
             answer = f"{many} loss {does}"
         yield ReportVerdict("heads", mark, answer, sentence, _foretells(config, name))
+
+
+def _beyond_noise(heads: Source, layers: Source) -> Source:
+    """Return the heads of a map whose whole band is above what noise as strong does there.
+
+    What changes a model at all may lower wrong answers more than right ones; then noise in the
+    place of heads has a preference above zero, too.
+
+    Args:
+        heads: rows of one outcome.
+        layers: the layers' rows of this outcome, with their noise.
+    """
+    noise = heads.rows["layer"].map(layers.rows.set_index("layer")["noise"])
+    return heads.of(heads.rows[~(heads.rows["band_low"] <= noise)])
 
 
 def _largest(changes: Source) -> Source:

@@ -5,7 +5,9 @@ without a head, in nats a token. Texts that the model drew itself become less li
 nearly any change: for them it says how much a head matters, not whether its loss helps.
 
 **Preference**: the change of a right sample minus that of a wrong one of the same question, in
-nats. Both were drawn alike, so what any change does to both cancels.
+nats. Both were drawn alike, so what a change does to both alike cancels. A change may lower
+unlikely answers more than likely ones, and wrong ones are the less likely: so noise in the place of
+heads tells what any change as strong does.
 """
 
 from collections.abc import Hashable

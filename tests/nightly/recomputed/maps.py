@@ -30,8 +30,12 @@ def facts(run, name):
     lower = likelihood.mean() < 0
     shown = [_adjusted(likelihood, seed) < LEVEL for seed in range(_AGAIN)]
     counts = [int((of_seed & lower).sum()) for of_seed in shown]
+    noise = changes.filter(regex=f"{best[:3]}N")
     found = {
         "heads": Fact(len(heads)),
+        "noise": Fact(
+            (noise.xs("right", level="kind") - noise.xs("wrong", level="kind")).mean().mean()
+        ),
         "best": Fact(preference.mean().iloc[column]),
         "low": Fact(mean - half, luck),
         "high": Fact(mean + half, luck),
