@@ -65,7 +65,7 @@ TRAINS = pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="night
 
 @pytest.mark.parametrize(
     "account",
-    [readme.MATH, pytest.param(readme.REAL, marks=TRAINS), readme.FAMILIES],
+    [readme.MATH, pytest.param(readme.REAL, marks=TRAINS), readme.FAMILIES, readme.MAP],
     ids=lambda of: of.folder,
 )
 def test_a_run_of_the_gallery_is_redrawn_from_its_answers_as_it_stands(account, tmp_path):
@@ -79,8 +79,9 @@ def test_a_run_of_the_gallery_is_redrawn_from_its_answers_as_it_stands(account, 
     for file in (store / "questions").glob("*.parquet"):
         assert set(pd.read_parquet(file)["question"]) == {""}
     assert (run / "report.html").stat().st_size > 100_000
-    for table in (kept / "tables").rglob("*.csv"):  # of several sweeps each has a folder
-        of = account.of if table.parent.name == "tables" else table.parent.name
-        found = pd.read_csv(next(run.rglob(f"*/{of}/{table.name}")))
+    for table in (kept / "tables").rglob("*.csv"):  # of several subjects each has a folder
+        of = table.parent.relative_to(kept / "tables")
+        subject = account.of if of == Path() else of
+        found = pd.read_csv(next(run.rglob(f"{subject}/{table.name}")))
         pd.testing.assert_frame_equal(found, pd.read_csv(table), atol=1e-6)
     assert_stated(account, run)

@@ -27,9 +27,10 @@ def facts(run, name):
     around = preference - preference.mean()
     widths = [np.quantile(_largest(around, seed), 1 - LEVEL) for seed in range(_AGAIN)]
     half, luck = np.mean(widths) * error, 3 * np.std(widths, ddof=1) * error
-    lower = likelihood.mean() < 0
-    shown = [_adjusted(likelihood, seed) < LEVEL for seed in range(_AGAIN)]
-    counts = [int((of_seed & lower).sum()) for of_seed in shown]
+    lower = (likelihood.mean() < 0).to_numpy()
+    adjusted = np.mean([_adjusted(likelihood, seed) for seed in range(_AGAIN)], axis=0)[lower]
+    # How far a p-value of so many flips is from the truth, at most.
+    unsure = abs(adjusted - LEVEL) < 3 * np.sqrt(LEVEL * (1 - LEVEL) / _FLIPS)
     noise = changes.filter(regex=f"{best[:3]}N")
     found = {
         "heads": Fact(len(heads)),
@@ -40,7 +41,7 @@ def facts(run, name):
         "low": Fact(mean - half, luck),
         "high": Fact(mean + half, luck),
         "questions": Fact(len(preference)),
-        "matter": Fact(counts[0], np.ptp(counts)),
+        "matter": Fact((adjusted < LEVEL).sum(), unsure.sum()),
         "likelihood": Fact(_ranks(run, section, likelihood.mean())),
     }
     gains = _gains(run, section)
