@@ -20,7 +20,7 @@ import simulated_trials
 import simulation
 from headsweep.analysis.gains import controls
 from headsweep.analysis.published import LAYERS, head_pruning, is_printed
-from headsweep.config.schema import load
+from headsweep.config import load
 from headsweep.figures import style
 from headsweep.figures.curves import _COLORS, curves, frontier, losses, spaced
 from headsweep.figures.draw import SUFFIXES, draw_exhibit

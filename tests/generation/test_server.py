@@ -28,8 +28,9 @@ from comparing import check, same_answers
 from headsweep import cli, paths
 from headsweep.config import Sweep
 from headsweep.errors import ConfigError, EngineError
-from headsweep.generation import client, devices, journal, server, sockets, worker
+from headsweep.generation import client, devices, job_request, journal, server, sockets, worker
 from headsweep.generation.batch import DecodingBatch
+from headsweep.generation.job_request import JobRequest
 from headsweep.generation.locks import Locks
 from headsweep.generation.schedule import Schedule
 from headsweep.generation.work import Work
@@ -83,7 +84,7 @@ def of_model(values, **changed):
 def asked(values, cores=2, variant=BASE, questions="small"):
     batch = tuple(work_on(values, questions).keys.values())
     config = values.model_dump(mode="json")
-    return client.JobRequest(config, "tiny", batch, str(variant), cores, "a run")
+    return JobRequest(config, "tiny", batch, str(variant), cores, "a run")
 
 
 def connected(values):
@@ -399,7 +400,7 @@ def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_
             assert cause in [*client._messages(connection)][-1]["error"]
     with connected(served) as connection, contextlib.suppress(ConnectionError):
         for _ in range(40):
-            connection.sendall(b"x" * (client.LINE_LIMIT // 8))
+            connection.sendall(b"x" * (job_request.LINE_LIMIT // 8))
         assert connection.recv(1) == b""
     output = work_on(served).output(HEADS[0])
     output.mkdir()
@@ -413,7 +414,7 @@ def test_an_engine_outlives_killed_jobs_senseless_messages_and_tables_it_cannot_
 
 
 def test_a_config_that_no_engine_reads_is_refused_before_one_starts(run_config, monkeypatch):
-    monkeypatch.setattr(client, "LINE_LIMIT", 1000)
+    monkeypatch.setattr(job_request, "LINE_LIMIT", 1000)
     monkeypatch.setattr(client, "_connect", None)
     with pytest.raises(ConfigError, match=r"of run 'tiny' has [\d,]+ bytes as JSON, .* 1,000; div"):
         client.ask(work_on(run_config), BASE, 1)
@@ -425,7 +426,7 @@ def test_a_bug_of_the_engine_is_told_with_its_log_and_what_to_do(run_config, mon
     work = work_on(run_config)
     values = run_config.model_dump(mode="json")
     batch = tuple(work.keys.values())
-    request = client.JobRequest(values, "tiny", batch, "base", 1, "a run")
+    request = JobRequest(values, "tiny", batch, "base", 1, "a run")
     order = {**request._asdict(), "listener": 0, "idle": 1.0, "log": "results/engine.log"}
     monkeypatch.setattr(server.sys, "stdin", io.StringIO(json.dumps(order)))
     monkeypatch.setattr(server.os, "fork", lambda: 0)

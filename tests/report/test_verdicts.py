@@ -17,9 +17,10 @@ from headsweep.analysis.advice import of_selector
 from headsweep.analysis.comparisons import Comparison, Together, rival, with_rivals
 from headsweep.analysis.facts import FORMS, Sentence, Source
 from headsweep.analysis.gains import read_z
+from headsweep.analysis.map_verdicts import _ranks
 from headsweep.analysis.power_sentences import difference_seen
 from headsweep.analysis.truncation import note
-from headsweep.analysis.verdicts import _ranks, verdicts
+from headsweep.analysis.verdicts import verdicts
 from headsweep.config import parse
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title

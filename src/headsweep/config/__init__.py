@@ -15,4 +15,5 @@ from headsweep.config.questions import (
     Preset,
     Questions,
 )
-from headsweep.config.schema import EXPERIMENTS, Config, load, parse
+from headsweep.config.reading import load, parse
+from headsweep.config.schema import EXPERIMENTS, Config

@@ -18,14 +18,14 @@ import signal
 import socket
 import sys
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headsweep import paths
-from headsweep.errors import ConfigError, EngineError
+from headsweep.errors import EngineError
 from headsweep.generation import sockets
+from headsweep.generation.job_request import LINE_LIMIT, JobRequest
 
 if TYPE_CHECKING:
     from headsweep.config import Config
@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-LINE_LIMIT = 1 << 20  # longest message, in bytes
 IDLE_SECONDS = 60.0  # how long an engine waits for the next job before it leaves
 
-_OF_AN_ENGINE = ("device", "batch_size", "tensor_parallel", "graphs")
-"""Settings of a model that its key leaves out, and that an engine has for good."""
 _RUN = "HEADSWEEP_RUN"  # names the run in the environment of its jobs
 _SECONDS_BETWEEN_REPORTS = 5.0
 _SECONDS_BETWEEN_TRIES = 0.05
@@ -50,58 +47,6 @@ _FEWEST_FOR_RATE, _ENOUGH_FOR_RATE = 10, 100
 _LAST = 64
 """No time left is told for the last quarter of all answers, nor for more than the last 64: they are
 decoded together, and the longest takes as long as it takes."""
-
-
-class JobRequest(NamedTuple):
-    """What a job asks an engine for."""
-
-    config: dict[str, Any]  # the run's, as JSON holds it
-    model: str  # its name in the config
-    batch: tuple[str, ...]  # keys of model, decoding and questions
-    variant: str
-    cores: int  # CPU cores that the engine may use
-    run: str  # of the job, see `begin_run`
-
-    @property
-    def section(self) -> dict[str, Any]:
-        """The model's section of the config."""
-        section: dict[str, Any] = self.config["models"][self.model]
-        return section
-
-    @property
-    def engine(self) -> str:
-        """Names the engine: different models, settings or folders never share one."""
-        settings = [self.section[name] for name in _OF_AN_ENGINE]
-        allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
-        identity = (self.batch[0], settings, self.cores, allocation)
-        return f"{sockets.prefix()}{zlib.crc32(repr(identity).encode()):08x}"
-
-    @property
-    def log(self) -> Path:
-        """What an engine prints that this job starts."""
-        engine = self.engine.rpartition("-")[2]
-        return Path(paths.ENGINE_LOG.format(run=self.config["run"], engine=engine))
-
-    @property
-    def last_words(self) -> Path:
-        """Where to read what the engine has printed: a job of another run may have started it."""
-        if self.log.exists():
-            return self.log
-        return Path(paths.ENGINE_LOG.format(run="*", engine=self.log.stem))
-
-    def message(self) -> bytes:
-        """Return the line that asks an engine.
-
-        Raises:
-            ConfigError: the config is longer than an engine reads.
-        """
-        line = json.dumps(self._asdict()).encode() + b"\n"
-        if len(line) > LINE_LIMIT:
-            raise ConfigError(
-                f"the config of run {self.config['run']!r} has {len(line):,} bytes as JSON, of "
-                f"which an engine reads {LINE_LIMIT:,}; divide it into several configs"
-            )
-        return line
 
 
 def collect(

@@ -28,7 +28,7 @@ from headsweep import paths
 from headsweep.config import Config, Model, parse
 from headsweep.errors import EngineError, HeadsweepError, cause_of
 from headsweep.generation import journal
-from headsweep.generation.client import LINE_LIMIT
+from headsweep.generation.job_request import LINE_LIMIT
 from headsweep.generation.locks import Locks
 from headsweep.generation.schedule import Schedule, is_done, planned_part
 from headsweep.generation.sockets import check_peer

@@ -1,0 +1,112 @@
+"""The verdicts on maps of every head."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from headsweep import paths
+from headsweep.analysis.facts import SIGNIFICANCE, Cell, Sentence, Source, widened
+from headsweep.analysis.report_verdict import ReportVerdict
+from headsweep.config import Config
+from headsweep.maps import outcomes
+from headsweep.planning.titles import title
+from headsweep.text import plural
+
+
+def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
+    """Does a map show a head whose loss makes right answers more likely than wrong ones?
+
+    A map of reference solutions alone has no wrong answers: does one make the solutions likelier?
+    """
+    for name in config.maps:
+        table = Source.read(config, paths.MAP, outcomes.HEADS, map=name, table="heads")
+        pruned = table.where(kind="head")
+        preference = pruned.where(outcome=outcomes.PREFERENCE)
+        changes = preference or pruned.where(outcome=outcomes.SOLUTIONS)
+        if not changes:
+            continue
+        layers = Source.read(config, paths.MAP, outcomes.LAYERS, map=name, table="layers")
+        layers = layers.where(outcome=changes.first["outcome"])
+        raises = changes.query(f"adjusted < {SIGNIFICANCE} and change > 0")
+        helps = _beyond_noise(raises, layers)
+        best = _largest(helps or changes)
+        noise = layers.where(layer=best.value("layer")).number("noise", "nats")
+        likelihood = pruned.where(outcome=outcomes.LIKELIHOOD)
+        matter = likelihood.query(f"adjusted < {SIGNIFICANCE} and change < 0")
+        unit = "nats" if preference else "nats a token"
+        is_best = best.value("change") == _largest(changes).value("change")
+        of_which = "Best of {heads}" if is_best else "Best shown, of {heads}"
+        asked = plural("question", best.value("n"))
+        said = f"{of_which}: {{change}} {unit}, {{questions}} {asked}"
+        if raises and not helps:
+            said += "; noise in its layer: {noise}"
+        said += "; {matter} matter." if likelihood else "."
+        if len(config.maps) > 1:
+            said = "{subject}. " + said
+        sentence = best.say(
+            said,
+            subject=title(config, "maps", name),
+            heads=changes.number("variant", "count", "count"),
+            change=Cell("change", "nats", "band_low", "band_high"),
+            questions=Cell("n", "count"),
+            noise=noise,
+            matter=matter.number("variant", "count", "count"),
+        )
+        mark = "–"
+        favoured = "right answers" if preference else "reference solutions"
+        answer = f"No head's loss is shown to favour {favoured}"
+        if helps:
+            mark = "▲"
+            many = "1 head's" if len(helps) == 1 else f"{len(helps)} heads'"
+            does = "favours right answers" if preference else "makes reference solutions likelier"
+            answer = f"{many} loss {does}"
+        yield ReportVerdict("heads", mark, answer, sentence, _foretells(config, name))
+
+
+def _beyond_noise(heads: Source, layers: Source) -> Source:
+    """Return the heads of a map whose whole band is above what noise as strong does there.
+
+    What changes a model at all may lower wrong answers more than right ones; then noise in the
+    place of heads has a preference above zero, too.
+
+    Args:
+        heads: rows of one outcome.
+        layers: the layers' rows of this outcome, with their noise.
+    """
+    noise = heads.rows["layer"].map(layers.rows.set_index("layer")["noise"])
+    return heads.of(heads.rows[~(heads.rows["band_low"] <= noise)])
+
+
+def _largest(changes: Source) -> Source:
+    """Return the row of the largest change."""
+    return changes.of(changes.rows.loc[[changes.rows["change"].idxmax()]])
+
+
+def _foretells(config: Config, name: str) -> Sentence:
+    """Say whether a map's outcomes rank measured gains, on the first questions that tell."""
+    table = Source.read(config, paths.MAP, map=name, table="foretold").where(estimate="scored")
+    parts = []
+    sampled = table.where(outcome=outcomes.LIKELIHOOD)
+    looked_at = [outcomes.PREFERENCE, outcomes.LIKELIHOOD] if sampled else [outcomes.SOLUTIONS]
+    for outcome in looked_at:
+        row = table.where(outcome=outcome).query("low.notna()")
+        if row and _ranks(row, len(looked_at)):
+            correlation = Cell("correlation", "ratio")
+            parts.append(row.say("{outcome} {correlation}", correlation=correlation))
+    if parts:
+        joined = Sentence("{first}, {second}", first=parts[0], second=parts[-1])
+        return Sentence(
+            "The map ranks gains (ρ): {ranks}.", ranks=joined if len(parts) > 1 else parts[0]
+        )
+    ranked = table.query("low.notna()")
+    return Sentence("That it ranks gains is not shown." if ranked else "")
+
+
+def _ranks(row: Source, entries: int) -> bool:
+    """Return whether a rank correlation is above zero by an interval that holds for all entries.
+
+    Fisher's interval is symmetric around the inverse hyperbolic tangent of the correlation.
+    """
+    low, high = np.arctanh(np.clip([row.value("low"), row.value("high")], -1 + 1e-12, 1 - 1e-12))
+    joint_low, _ = widened(low, high, entries)
+    return bool(joint_low > 0)
