@@ -11,7 +11,7 @@ from headsweep.athena import solver as module
 from headsweep.athena.equations import NUMBER, Problem, parse
 from headsweep.athena.expressions import UNARY, Expander, Op
 from headsweep.athena.solver import lenient, load_solver, new_solver, strict
-from headsweep.config.compression import Encoder, Solver
+from headsweep.config.solvers import Encoder, Solver
 from headsweep.errors import BenchmarkError, ModelError
 from headsweep.models.learner import accuracy, move
 

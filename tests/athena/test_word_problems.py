@@ -14,7 +14,7 @@ from headsweep.athena.generated import TEMPLATES, generate
 from headsweep.athena.problems import complexity, divide, nesting, operators, read_parts, stratum
 from headsweep.athena.solver import lenient, strict
 from headsweep.config import parse as parse_config
-from headsweep.config.compression import Partition, WordProblems
+from headsweep.config.solvers import Partition, WordProblems
 from headsweep.errors import BenchmarkError
 from headsweep.planning.store import Store
 from headsweep.safe_files import write_table

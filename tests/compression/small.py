@@ -15,7 +15,7 @@ from headsweep.athena.solver import MathSolver, new_solver
 from headsweep.benchmarks.generated import corpus
 from headsweep.compression.decoder import DecoderLearner
 from headsweep.config import Decoding
-from headsweep.config.compression import Encoder, Solver
+from headsweep.config.solvers import Encoder, Solver
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import Learner
 from headsweep.models.loaded import LoadedModel

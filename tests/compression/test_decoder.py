@@ -14,7 +14,8 @@ from headsweep.compression.criteria import head_scores
 from headsweep.compression.decoder import DecoderLearner, to_answer, to_learn
 from headsweep.compression.rounds import compress
 from headsweep.config import Decoding
-from headsweep.config.compression import Compression, Distillation, Importance, Training
+from headsweep.config.compression import Compression, Distillation, Importance
+from headsweep.config.solvers import Training
 from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import copied

@@ -16,16 +16,9 @@ from headsweep.compression import rounds, training
 from headsweep.compression.footprint import parameters
 from headsweep.compression.rounds import History, Round, compress
 from headsweep.compression.training import Epoch
-from headsweep.config.compression import (
-    Compression,
-    Distillation,
-    Encoder,
-    Importance,
-    Solver,
-    Training,
-    WordProblems,
-)
+from headsweep.config.compression import Compression, Distillation, Importance
 from headsweep.config.experiments import ARMS, arm, changed
+from headsweep.config.solvers import Encoder, Solver, Training, WordProblems
 from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads, kept_heads
 from headsweep.models.learner import accuracy

@@ -19,7 +19,8 @@ from headsweep.compression import distillation
 from headsweep.compression import training as training_module
 from headsweep.compression.distillation import distilled, frozen, without_attention_dropout
 from headsweep.compression.training import TrainingCallback, task, train
-from headsweep.config.compression import Distillation, Partition, Solver, Training
+from headsweep.config.compression import Distillation
+from headsweep.config.solvers import Partition, Solver, Training
 from headsweep.errors import ModelError
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import JudgedAnswer, copied, eager_attention, shares

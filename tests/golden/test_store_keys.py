@@ -13,17 +13,9 @@ from pydantic_core import to_jsonable_python
 
 from headsweep import paths
 from headsweep.config import Decoding, Embedder, Model, Questions, load
-from headsweep.config.compression import (
-    Compression,
-    Distillation,
-    Encoder,
-    Importance,
-    Partition,
-    Solver,
-    Training,
-    WordProblems,
-)
+from headsweep.config.compression import Compression, Distillation, Importance
 from headsweep.config.questions import Columns
+from headsweep.config.solvers import Encoder, Partition, Solver, Training, WordProblems
 from headsweep.planning.batches import all_arms, batches, histories
 from headsweep.planning.keys import encoder_key, key, source_key, split_key
 from headsweep.planning.preflight import resolve

@@ -25,7 +25,7 @@ from headsweep.athena.equations import NUMBER
 from headsweep.athena.generated import generate
 from headsweep.athena.solver import new_solver
 from headsweep.config import Model
-from headsweep.config.compression import Encoder, Solver
+from headsweep.config.solvers import Encoder, Solver
 from headsweep.embeddings import embed, fetch_embedder, load_embedder
 from headsweep.errors import ModelError
 from headsweep.models.load import load_checkpoint, load_encoder, load_model

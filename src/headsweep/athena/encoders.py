@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from headsweep.config.compression import CONTEXT, Encoder
+from headsweep.config.solvers import CONTEXT, Encoder
 from headsweep.models.load import TextEncoder
 
 _SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}

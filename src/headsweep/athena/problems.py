@@ -45,7 +45,7 @@ from headsweep.athena.equations import (
 )
 from headsweep.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
 from headsweep.config import Config
-from headsweep.config.compression import MATH23K, Partition, WordProblems
+from headsweep.config.solvers import MATH23K, Partition, WordProblems
 from headsweep.errors import BenchmarkError, quoted
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record

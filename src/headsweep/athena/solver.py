@@ -33,7 +33,7 @@ from headsweep.athena.equations import NUMBER, Problem
 from headsweep.athena.expressions import Expander, Op, harvest, schedule
 from headsweep.athena.networks import Athena, Progress, SolverOutput, ThoughtHead
 from headsweep.athena.problems import complexity
-from headsweep.config.compression import Solver, Training
+from headsweep.config.solvers import Solver, Training
 from headsweep.errors import BenchmarkError, ModelError, TableError
 from headsweep.models.geometry import HeadGeometry, evaluating
 from headsweep.models.learner import WHOLE, JudgedAnswer, Terms, move

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from headsweep.compression.criteria import accuracy_drops
 from headsweep.config import Decoding, GraderName
-from headsweep.config.compression import Training
+from headsweep.config.solvers import Training
 from headsweep.errors import ModelError
 from headsweep.generation.engine import Engine
 from headsweep.generation.prompts import encode_prompt

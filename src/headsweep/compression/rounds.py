@@ -23,7 +23,8 @@ from headsweep.compression.distillation import distilled, frozen, without_attent
 from headsweep.compression.footprint import parameters
 from headsweep.compression.steps import derived_seed
 from headsweep.compression.training import Fit, Objective, TrainingCallback, task, train
-from headsweep.config.compression import NOTABLE, Compression, Training, advised, heads_at
+from headsweep.config.compression import NOTABLE, Compression, advised, heads_at
+from headsweep.config.solvers import Training
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.learner import Example, Learner, accuracy, copied
 from headsweep.models.load import check_device

@@ -27,7 +27,7 @@ from headsweep.compression.steps import (
     epoch_batches,
     loss_words,
 )
-from headsweep.config.compression import Training
+from headsweep.config.solvers import Training
 from headsweep.errors import ModelError
 from headsweep.models.learner import (
     WHOLE,

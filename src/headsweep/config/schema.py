@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from headsweep.config.compression import CONTEXT, Solver, WordProblems
 from headsweep.config.experiments import (
     Comparison,
     Frontier,
@@ -22,6 +21,7 @@ from headsweep.config.experiments import (
 from headsweep.config.maps import HeadMap
 from headsweep.config.questions import Decoding, Embedder, Model, Preset, Questions
 from headsweep.config.section import Name, Section, Seed
+from headsweep.config.solvers import CONTEXT, Solver, WordProblems
 from headsweep.variants import FAMILIES, IN_VLLM, Variant
 
 _RIVALS = ("greedy cover", "best single head", "random heads")

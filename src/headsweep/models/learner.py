@@ -19,7 +19,7 @@ from torch.nn.functional import kl_div
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from headsweep.config.compression import Training
+from headsweep.config.solvers import Training
 from headsweep.errors import ModelError
 from headsweep.models.geometry import HeadGeometry
 

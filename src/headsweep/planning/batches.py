@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from headsweep import paths
 from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep, TopHeads
-from headsweep.config.compression import Compression, Encoder
+from headsweep.config.compression import Compression
+from headsweep.config.solvers import Encoder
 from headsweep.errors import ConfigError
 from headsweep.planning.keys import digest, encoder_key, study_keys
 from headsweep.variants import BASE, FAMILIES, Pool, Variant, numeric

@@ -22,7 +22,8 @@ from functools import cache
 from typing import NamedTuple
 
 from headsweep.config import Config, Model, Questions, Study
-from headsweep.config.compression import Compression, Training, heads_at, unit_size
+from headsweep.config.compression import Compression, heads_at, unit_size
+from headsweep.config.solvers import Training
 from headsweep.errors import HeadsweepError
 from headsweep.planning.assumptions import LENGTHS
 from headsweep.planning.batches import PlannedBatch, expand

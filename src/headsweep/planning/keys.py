@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headsweep.config import Config, Study
-from headsweep.config.compression import Encoder
 from headsweep.config.section import Section
+from headsweep.config.solvers import Encoder
 from headsweep.models.source import local_folder
 
 VERSION = 2

@@ -4,7 +4,8 @@ import math
 from typing import NamedTuple
 
 from headsweep.config import Config, Study
-from headsweep.config.compression import SCORED_AT_ONCE, Compression, Training
+from headsweep.config.compression import SCORED_AT_ONCE, Compression
+from headsweep.config.solvers import Training
 from headsweep.planning.assumptions import HEAD_DIM, LENGTHS
 
 _BASE, _LARGE = 1.8e8, 4.5e8  # parameters of a solver with a base or large encoder from the hub

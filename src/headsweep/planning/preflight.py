@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from headsweep import paths
 from headsweep.benchmarks.sources import PINNED, file_revision, hub_dataset
 from headsweep.config import Config, Embedder, Model, Questions, parse
-from headsweep.config.compression import MATH23K, Encoder, WordProblems
+from headsweep.config.solvers import MATH23K, Encoder, WordProblems
 from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
 from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder

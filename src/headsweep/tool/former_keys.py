@@ -8,8 +8,9 @@ from collections.abc import Collection
 from typing import Any
 
 from headsweep.config import Config, Study
-from headsweep.config.compression import Compression, Encoder
+from headsweep.config.compression import Compression
 from headsweep.config.section import Section
+from headsweep.config.solvers import Encoder
 from headsweep.models.source import local_folder
 from headsweep.planning import batches, keys
 from headsweep.planning.keys import digest
