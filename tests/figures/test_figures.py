@@ -188,7 +188,7 @@ def test_a_map_without_an_outcome_says_so():
 def test_the_colours_of_a_map_say_that_they_end_before_its_heads_do():
     rows = [("likelihood", "head", 0, head, f"L00H{head:02}", head / 10) for head in range(12)]
     heads = pd.DataFrame(rows, columns=["outcome", "kind", "layer", "head", "variant", "change"])
-    figure = drawn(scored_map, heads.assign(adjusted=1.0, n=9))
+    figure = drawn(scored_map, heads.assign(shown=None, n=9))
     (mesh,) = figure.image.axes[0].images
     assert mesh.colorbar.extend == "both"
     assert mesh.norm.vmax == pytest.approx(0.99) == strongest(heads["change"])

@@ -143,6 +143,10 @@ def test_a_head_that_does_no_more_than_noise_in_its_layer_is_not_said_to_help(co
     layers = pd.read_csv(Store(config).path(paths.MAP, map="known", table="layers"))
     noise = layers.set_index(["outcome", "layer"]).loc[("preference", 2), "noise"]
     assert f"21 questions; noise in its layer: {nats(noise)}; " in str(verdict.effect)
+    section = Section("heads", "Which heads matter?")
+    mapped(config, section)
+    preference, _ = str(section.blocks[0].svg).split('role="group"')[1:]
+    assert "▲" not in preference, "the map says what the verdict says"
 
 
 def test_layers_that_have_scored_other_texts_are_refused(config):
@@ -198,6 +202,7 @@ def test_a_head_that_is_shown_stands_in_the_verdict_whatever_another_one_changed
     shown = table[(table["outcome"] == "preference") & (table["variant"] == HELPS)].index[0]
     noisy = table[(table["outcome"] == "preference") & (table["variant"] == "L00H00")].index[0]
     table.loc[noisy, ["change", "band_low", "band_high", "adjusted"]] = [9.0, -1.0, 19.0, 0.3]
+    assert pd.isna(table.loc[noisy, "shown"])
     write_csv(file, table)
     rewrite_checksums(file)
     effect = str(of_map(config).effect)

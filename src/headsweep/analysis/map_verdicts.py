@@ -27,18 +27,17 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
             continue
         layers = Source.read(config, paths.MAP, outcomes.LAYERS, map=name, table="layers")
         layers = layers.where(outcome=changes.first["outcome"])
-        raises = changes.query(f"adjusted < {SIGNIFICANCE} and change > 0")
-        helps = _beyond_noise(raises, layers)
+        helps = changes.where(shown=outcomes.HIGHER)
         best = _largest(helps or changes)
         noise = layers.where(layer=best.value("layer")).number("noise", "nats")
         likelihood = pruned.where(outcome=outcomes.LIKELIHOOD)
-        matter = likelihood.query(f"adjusted < {SIGNIFICANCE} and change < 0")
+        matter = likelihood.where(shown=outcomes.LOWER)
         unit = "nats" if preference else "nats a token"
         is_best = best.value("change") == _largest(changes).value("change")
         of_which = "Best of {heads}" if is_best else "Best shown, of {heads}"
         asked = plural("question", best.value("n"))
         said = f"{of_which}: {{change}} {unit}, {{questions}} {asked}"
-        if raises and not helps:
+        if not helps and changes.query(f"adjusted < {SIGNIFICANCE} and change > 0"):
             said += "; noise in its layer: {noise}"
         said += "; {matter} matter." if likelihood else "."
         if len(config.maps) > 1:
@@ -61,20 +60,6 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
             does = "favours right answers" if preference else "makes reference solutions likelier"
             answer = f"{many} loss {does}"
         yield ReportVerdict("heads", mark, answer, sentence, _foretells(config, name))
-
-
-def _beyond_noise(heads: Source, layers: Source) -> Source:
-    """Return the heads of a map whose whole band is above what noise as strong does there.
-
-    What changes a model at all may lower wrong answers more than right ones; then noise in the
-    place of heads has a preference above zero, too.
-
-    Args:
-        heads: rows of one outcome.
-        layers: the layers' rows of this outcome, with their noise.
-    """
-    noise = heads.rows["layer"].map(layers.rows.set_index("layer")["noise"])
-    return heads.of(heads.rows[~(heads.rows["band_low"] <= noise)])
 
 
 def _largest(changes: Source) -> Source:

@@ -28,7 +28,7 @@ from headsweep.figures.style import (
     VERMILLION,
     legible,
 )
-from headsweep.maps.outcomes import TITLE_OF_OUTCOME
+from headsweep.maps.outcomes import HIGHER, LOWER, TITLE_OF_OUTCOME
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import counted, percent, short, wrapped
 from headsweep.variants import Variant
@@ -199,7 +199,7 @@ def scored_map(heads: pd.DataFrame) -> Figure:
         _scored_panel(axes, of_outcome, layers, width)
         axes.set_title(f"{outcome}:\n{TITLE_OF_OUTCOME[outcome]}", fontsize=7)
         count = (of_outcome["kind"] == "head").sum()
-        shown = (of_outcome["adjusted"] < SIGNIFICANCE).sum()
+        shown = of_outcome["shown"].notna().sum()
         described.append(f"{outcome}: {shown} of {count} heads shown")
     panels[0].set_ylabel("layer")
     alt = f"Map of {len(layers)} layers of heads, by outcome. {'; '.join(described)}."
@@ -216,9 +216,9 @@ def _scored_panel(axes: Axes, rows: pd.DataFrame, layers: np.ndarray, width: int
     grid[np.searchsorted(layers, noise.index), width + 1] = noise
     limit = strongest(grid[:, :width])
     _map(axes, grid, DIVERGING, (-limit, limit), "", 0.03, extend="both")
-    for row in rows[rows["adjusted"] < SIGNIFICANCE].to_dict("records"):
+    for row in rows[rows["shown"].notna()].to_dict("records"):
         place = np.searchsorted(layers, row["layer"])
-        sign = "^" if row["change"] > 0 else "v"
+        sign = {HIGHER: "^", LOWER: "v"}[row["shown"]]
         ink = legible(DIVERGING(0.5 + row["change"] / limit / 2)[:3])
         axes.scatter(row["head"], place, s=9, marker=sign, color=ink, linewidths=0)
     step = max(1, len(layers) // 12)

@@ -39,10 +39,12 @@ _KINDS_OF_OUTCOME = {
 }
 
 HEADS = ["variant", "layer", "head", "kind", "outcome", "n", "change", "low", "high"]
-HEADS += ["band_low", "band_high", "t", "adjusted", "first_order"]
+HEADS += ["band_low", "band_high", "t", "adjusted", "shown", "first_order"]
 """Columns of the table of heads. `kind` is head or noise; `n` counts questions; the bands and
-`adjusted` are corrected over all heads of the map, and empty for noise; `first_order` is the
-estimated change."""
+`adjusted` are corrected over all heads of the map, and empty for noise; `shown` is `HIGHER` or
+`LOWER` where a test shows the change; `first_order` is the estimated change."""
+
+HIGHER, LOWER = "higher", "lower"
 
 LAYERS = ["layer", "outcome", "n", "heads", "shown", "lowest", "highest", "noise"]
 LAYERS += ["noise_low", "noise_high"]
@@ -70,6 +72,7 @@ def heads_table(scores: pd.DataFrame, estimates: pd.DataFrame, seed: int) -> pd.
             continue
         first = _paired(estimated, lengths, outcome).mean()
         tested = _tested(values, outcome, seed)
+        tested["shown"] = _shown(tested, outcome)
         parts.append(tested.assign(first_order=tested["variant"].map(first)))
     return pd.concat(parts, ignore_index=True)[HEADS] if parts else pd.DataFrame(columns=HEADS)
 
@@ -128,6 +131,26 @@ def _tested(changes: pd.DataFrame, outcome: str, seed: int) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).assign(outcome=outcome, n=len(changes))
 
 
+def _shown(tested: pd.DataFrame, outcome: str) -> pd.Series:
+    """Return `HIGHER` or `LOWER` for the heads whose change is shown, None for all others.
+
+    What changes a model at all may lower wrong answers more than right ones; then noise has a
+    preference above zero, too. So a preference is shown where its whole band is beyond that of
+    noise in its layer.
+    """
+    beyond = pd.Series(np.nan, index=tested.index)
+    if outcome == PREFERENCE:
+        noise = tested[tested["kind"] == "noise"].groupby("layer")["change"].mean()
+        beyond = tested["layer"].map(noise)
+    corrected = tested["adjusted"] < SIGNIFICANCE
+    higher = corrected & (tested["change"] > 0) & ~(tested["band_low"] <= beyond)
+    lower = corrected & (tested["change"] < 0) & ~(tested["band_high"] >= beyond)
+    shown = pd.Series(None, index=tested.index, dtype=object)
+    shown[higher] = HIGHER
+    shown[lower] = LOWER
+    return shown
+
+
 def layers_table(heads: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     """Return columns `LAYERS`: what a layer's heads do beside noise as strong, by outcome.
 
@@ -145,7 +168,7 @@ def layers_table(heads: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
                 "outcome": outcome,
                 "n": of_layer["n"].iloc[0],
                 "heads": len(of_heads),
-                "shown": int((of_heads["adjusted"] < SIGNIFICANCE).sum()),
+                "shown": int(of_heads["shown"].notna().sum()),
                 "lowest": of_heads["change"].min(),
                 "highest": of_heads["change"].max(),
                 **noise.get((outcome, layer), {}),

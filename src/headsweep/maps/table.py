@@ -12,14 +12,13 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import RESULT, TableError
 from headsweep.maps.foretold import foretold
-from headsweep.maps.outcomes import heads_table, layers_table
+from headsweep.maps.outcomes import HIGHER, LOWER, heads_table, layers_table
 from headsweep.planning.chosen_heads import BASIS, basis
 from headsweep.planning.maps import head_batches_elsewhere, score_files
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import read_table, write_csv
-from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import ACCURACY, GRADIENTS, SCORES
 
 _LOG = logging.getLogger(__name__)
@@ -62,11 +61,11 @@ def write_tables(config: Config, name: str) -> None:
 
 def _shown(heads: pd.DataFrame) -> str:
     """Say without how many heads each outcome of a map is shown to be lower, and higher."""
-    shown = heads[heads["adjusted"] < SIGNIFICANCE]
+    shown = heads[heads["shown"].notna()]
     parts = []
     for outcome, of_outcome in shown.groupby("outcome"):
-        lower = (of_outcome["change"] < 0).sum()
-        higher = (of_outcome["change"] > 0).sum()
+        lower = (of_outcome["shown"] == LOWER).sum()
+        higher = (of_outcome["shown"] == HIGHER).sum()
         directions = []
         if lower:
             directions.append(f"lower without {lower}")

@@ -6,12 +6,11 @@ from headsweep import paths
 from headsweep.analysis.facts import Sentence, Source
 from headsweep.config import Config
 from headsweep.figures.shared import strongest
-from headsweep.maps.outcomes import HEADS, LIKELIHOOD, PREFERENCE, SOLUTIONS
+from headsweep.maps.outcomes import HEADS, HIGHER, LIKELIHOOD, LOWER, PREFERENCE, SOLUTIONS
 from headsweep.planning.batches import pool
 from headsweep.planning.titles import title
 from headsweep.report.blocks import Picture, Section, ShownTable
 from headsweep.report.head_grid import STRONGEST, Head, HeadGrid, colour, placed
-from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import nats
 
 _TITLES = {
@@ -63,7 +62,7 @@ def _grid(rows: Source, name: str, limit: float, sweep_of_head: dict[str, str]) 
     for layer, heads in grid.rows:
         cells = [_cell(head, limit, sweep_of_head) for head in heads]
         lines.append(line.format(f"L{layer}", Markup("").join(cells)))
-    shown = int((rows.rows["adjusted"] < SIGNIFICANCE).sum())
+    shown = int(rows.rows["shown"].notna().sum())
     alt = f"{name}: {shown} of {len(rows)} heads are shown to change it"
     # A row of cells is 15 pixels a head wide or wider: narrower ones would wrap.
     box = Markup(
@@ -98,9 +97,7 @@ def _grid_of(rows: Source) -> HeadGrid:
 
 
 def _mark(head: Head) -> str:
-    if head["adjusted"] < SIGNIFICANCE:
-        return "▲" if head["change"] > 0 else "▼"
-    return ""
+    return {HIGHER: "▲", LOWER: "▼"}.get(head["shown"], "")
 
 
 def _explored(config: Config, model: str) -> dict[str, str]:
