@@ -171,6 +171,18 @@ def test_what_a_job_waits_for_goes_before_what_is_worked_ahead(run_config):
     assert engine._workers[0].schedule is wanted
 
 
+def test_a_worker_that_dies_before_it_is_given_work_is_told_of_as_such(run_config):
+    ours, theirs = multiprocessing.Pipe()
+    theirs.close()
+    schedule = Schedule(work_on(run_config, "small"), HEADS, 1, Locks(Path(paths.STORE_LOCKS)))
+    with socket.socket(socket.AF_UNIX) as listener, ours:
+        engine = server.Server(listener, "tiny", 1.0, "a run")
+        engine._schedules = {("small",): schedule}
+        engine._workers = [server._Worker(Mock(exitcode=-9), ours, ready=True)]
+        with pytest.raises(EngineError, match="died with status -9, perhaps for lack of memory"):
+            engine._feed()
+
+
 def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_config):
     def planned_heads(*heads):
         sweep = Sweep(model="tiny", questions="small", layers=(1,), heads=heads)

@@ -273,19 +273,17 @@ class Server:
                 if (unit := schedule.next()) is not None:
                     worker.ready = False
                     worker.schedule = schedule
-                    worker.connection.send(unit)
+                    try:
+                        worker.connection.send(unit)
+                    except ConnectionError:
+                        raise _death_of(worker) from None
                     break
 
     def _hear(self, worker: _Worker) -> None:
         try:
             word, value = worker.connection.recv()
         except (EOFError, ConnectionError):
-            worker.process.join()
-            raise EngineError(
-                f"a worker of the engine has died with status {worker.process.exitcode}, perhaps "
-                f"for lack of memory; lower batch_size or --cores, and run again: what is answered "
-                f"is kept"
-            ) from None
+            raise _death_of(worker) from None
         match word:
             case "broken":
                 raise EngineError(value)
@@ -364,6 +362,15 @@ class Server:
         for path in self._unsynced:
             journal.sync(path)
         self._unsynced.clear()
+
+
+def _death_of(worker: _Worker) -> EngineError:
+    """Return what jobs are told when a worker has closed its connection."""
+    worker.process.join()
+    return EngineError(
+        f"a worker of the engine has died with status {worker.process.exitcode}, perhaps for lack "
+        f"of memory; lower batch_size or --cores, and run again: what is answered is kept"
+    )
 
 
 def _checked_work(config: Config, model: str, decoding: str, questions: str) -> Work:
