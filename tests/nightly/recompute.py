@@ -25,7 +25,7 @@ _ENDS = ["difference", "low", "high"]
 # What begins a line, by topic; what is found in it, and the names of its numbers.
 _TOPICS = {
     "heads": r"(Best of \d+|One head): .* points, ",
-    "map": r"Best of \d+: .* nats, ",
+    "map": r"Best of \d+: .* nats(?: a token)?, ",
     "sampling": r"\d answers, ",
     "question": r"Against shuffled questions",
     "families": r"answers' tokens",
@@ -44,10 +44,12 @@ _SAID = {
     ],
     "map": [
         (rf"Best of {_N}: ", ["heads"]),
-        (rf"Best of \d+: {_N} \({_N} to {_N}\) nats, {_N} q", ["best", "low", "high", "questions"]),
+        (rf"Best of \d+: {_N} \({_N} to {_N}\) nats", ["best", "low", "high"]),
+        (rf"nats(?: a token)?, {_N} questions", ["questions"]),
         (rf"; {_N} matter", ["matter"]),
         (rf"noise in its layer: {_N};", ["noise"]),
         (rf"likelihood {_N}\.", ["likelihood"]),
+        (rf"solutions {_N}\.", ["solutions"]),
     ],
     "sampling": [
         (rf" on {_N} of {_N}\.", ["many", "entries"]),

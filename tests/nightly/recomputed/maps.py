@@ -9,52 +9,66 @@ from recomputed.run import Fact
 
 _FLIPS = 10_000
 _AGAIN = 8  # sets of so many sign patterns, whose spread is the luck of one
+_FEWEST = 6  # heads of a sweep that a map can rank
 
 
 def facts(run, name):
     """Return the numbers of the verdict on a map, by topic and name."""
     section = run.config["maps"][name]
     changes = _changes(run, name)
+    lengths = _scores(run, name).groupby(["question_id", "kind"])["tokens"].first()
+    outcomes = _outcomes(changes, lengths)
+    tested = outcomes["preference" if section["sampling"] else "solutions"]
     heads = [variant for variant in changes if "H" in variant]
-    by_kind = {kind: part.droplevel("kind") for kind, part in changes[heads].groupby("kind")}
-    preference = (by_kind["right"] - by_kind["wrong"]).dropna()
-    tokens = _scores(run, name).groupby(["question_id", "kind"])["tokens"].first()
-    lengths = tokens.xs("right", level="kind")
-    likelihood = by_kind["right"].div(lengths, axis=0).dropna()
-    best = preference.mean().idxmax()
-    column = heads.index(best)
-    mean, error = preference[best].mean(), preference[best].sem()
-    around = preference - preference.mean()
+    best = tested[heads].mean().idxmax()
+    found = {
+        "heads": Fact(len(heads)),
+        "noise": Fact(tested.filter(regex=f"{best[:3]}N").mean().mean()),
+        "best": Fact(tested[best].mean()),
+        "questions": Fact(len(tested)),
+        **_band(tested[heads], best),
+    }
+    if section["sampling"]:
+        found["matter"] = _mattering(outcomes["likelihood"][heads])
+    gains = _gains(run, section)
+    for estimate, of_texts in {"scored": changes, "first order": _estimates(run, name)}.items():
+        for outcome, values in _outcomes(of_texts, lengths).items():
+            ranking = _foretold(values.mean()[gains.index], gains)
+            if estimate == "scored":
+                found[outcome] = Fact(ranking["ρ"])
+            for column, value in ranking.items():
+                found[f"{outcome}, {estimate}, {column}"] = Fact(value)
+    return {("map", named): fact for named, fact in found.items()}
+
+
+def _outcomes(changes, lengths):
+    """Return by how much each outcome of each question changes without each head."""
+    of_kind = {kind: part.droplevel("kind") for kind, part in changes.groupby("kind")}
+    outcomes = {}
+    for outcome, kind in {"likelihood": "right", "solutions": "solution"}.items():
+        if kind in of_kind:
+            outcomes[outcome] = of_kind[kind].div(lengths.xs(kind, level="kind"), axis=0).dropna()
+    if "wrong" in of_kind:
+        outcomes["preference"] = (of_kind["right"] - of_kind["wrong"]).dropna()
+    return outcomes
+
+
+def _band(tested, best):
+    """Return the ends of a head's interval that holds for all heads together."""
+    around = tested - tested.mean()
     widths = [np.quantile(_largest(around, seed), 1 - LEVEL) for seed in range(_AGAIN)]
+    mean, error = tested[best].mean(), tested[best].sem()
     half, luck = np.mean(widths) * error, 3 * np.std(widths, ddof=1) * error
+    return {"low": Fact(mean - half, luck), "high": Fact(mean + half, luck)}
+
+
+def _mattering(likelihood):
+    """Return how many heads are shown to matter: right texts are less likely without them."""
     lower = (likelihood.mean() < 0).to_numpy()
     adjusted = np.mean([_adjusted(likelihood, seed) for seed in range(_AGAIN)], axis=0)[lower]
     # How far a p-value of so many flips is from the truth, at most.
     unsure = abs(adjusted - LEVEL) < 3 * np.sqrt(LEVEL * (1 - LEVEL) / _FLIPS)
-    noise = changes.filter(regex=f"{best[:3]}N")
-    found = {
-        "heads": Fact(len(heads)),
-        "noise": Fact(
-            (noise.xs("right", level="kind") - noise.xs("wrong", level="kind")).mean().mean()
-        ),
-        "best": Fact(preference.mean().iloc[column]),
-        "low": Fact(mean - half, luck),
-        "high": Fact(mean + half, luck),
-        "questions": Fact(len(preference)),
-        "matter": Fact((adjusted < LEVEL).sum(), unsure.sum()),
-        "likelihood": Fact(_ranks(run, section, likelihood.mean())),
-    }
-    gains = _gains(run, section)
-    for estimate, of_texts in {"scored": changes, "first order": _estimates(run, name)}.items():
-        right, wrong = (of_texts[heads].xs(kind, level="kind") for kind in ("right", "wrong"))
-        means = {
-            "likelihood": right.div(lengths, axis=0).mean(),
-            "preference": (right - wrong).mean(),
-        }
-        for outcome, change in means.items():
-            for column, value in _foretold(change[gains.index], gains).items():
-                found[f"{outcome}, {estimate}, {column}"] = Fact(value)
-    return {("map", named): fact for named, fact in found.items()}
+    return Fact((adjusted < LEVEL).sum(), unsure.sum())
 
 
 def _estimates(run, name):
@@ -128,17 +142,12 @@ def _adjusted(changes, seed):
     return np.array([(1 + (largest >= own - 1e-9).sum()) / (1 + _FLIPS) for own in observed])
 
 
-def _ranks(run, section, change):
-    """Return the rank correlation with gains on the first other questions that a sweep asked."""
-    gains = _gains(run, section)
-    return spearmanr(change[gains.index], gains).statistic
-
-
 def _gains(run, section):
     """Return the gains of heads on the first other questions that a sweep asked of the model."""
     sweeps = (
         sweep for sweep in run.config["sweeps"].values() if sweep["model"] == section["model"]
     )
-    tested = next(sweep for sweep in sweeps if sweep["questions"] != section["questions"])
+    others = (sweep for sweep in sweeps if sweep["questions"] != section["questions"])
+    tested = next(sweep for sweep in others if len(run.pool(sweep)) >= _FEWEST)
     z = run.matrix(tested["model"], tested["decoding"], tested["questions"])
     return z[run.pool(tested)].mean() - z["base"].mean()
