@@ -60,7 +60,7 @@ OWN_READERS = {
     "models/gguf_header": "GGUF files, which are foreign",
     "benchmarks/sources": "benchmarks, which are foreign",
     "recovery/texts": "texts of the user's",
-    "planning/preflight": "models and benchmarks of the user's",
+    "planning/revisions": "models and benchmarks of the user's",
     "grading/pool": "the null device",
     "grading/worker": "devices and files of the kernel",
     "cli": "a device of the kernel",
@@ -158,7 +158,7 @@ def test_only_the_room_of_the_workflow_knows_snakemake(file):
             "torch pandas pyarrow tempfile subprocess dataclasses inspect",
         ),
         (
-            "from headsweep.planning import preflight, cost, batches",
+            "from headsweep.planning import preflight, revisions, cost, batches",
             "torch transformers datasets sklearn huggingface_hub",
         ),
     ],

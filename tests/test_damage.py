@@ -13,7 +13,7 @@ from headsweep.analysis.compression_results import read_trial
 from headsweep.config import load, parse
 from headsweep.errors import HeadsweepError, TableError
 from headsweep.figures import draw
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, find_record, record_path, write_record
 from headsweep.report.page import write_report

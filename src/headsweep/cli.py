@@ -130,7 +130,8 @@ def check(configs: list[Path], *, here: bool = False) -> None:
             jobs may run on another
     """
     from headsweep.athena.problems import check_generated
-    from headsweep.planning.preflight import check_disk, lacking, preflight, resolve, unfetched
+    from headsweep.planning.preflight import check_disk, lacking, preflight, unfetched
+    from headsweep.planning.revisions import resolve
 
     resolved = resolve(_loaded(configs))
     preflight(resolved)
@@ -156,7 +157,7 @@ def plan(configs: list[Path]) -> None:
         configs: for example config/sprint.yaml; several are merged, as by --configfile
     """
     from headsweep.planning.plan import describe
-    from headsweep.planning.preflight import resolve
+    from headsweep.planning.revisions import resolve
 
     print(describe(resolve(_loaded(configs))))
 

@@ -23,7 +23,7 @@ from comparing import assert_same
 from headsweep import paths
 from headsweep.config import parse
 from headsweep.errors import TableError
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
 from headsweep.record import RECORD, checked_file, find_record, read_facts
 from mini import MINIATURE, REASONER, Snakemake, left_over

@@ -11,7 +11,7 @@ from headsweep.config import parse
 from headsweep.errors import ModelError
 from headsweep.generation import prepare
 from headsweep.models import source
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
 from headsweep.record import first_damaged_file, record_path
 from headsweep.safe_files import write_json

@@ -18,7 +18,7 @@ from headsweep.config.questions import Columns
 from headsweep.config.solvers import Encoder, Partition, Solver, Training, WordProblems
 from headsweep.planning.batches import all_arms, batches, histories
 from headsweep.planning.keys import encoder_key, key, source_key, split_key
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
 
 ROOT = Path(__file__).parents[2]

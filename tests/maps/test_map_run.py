@@ -23,7 +23,7 @@ from headsweep.planning.maps import (
     texts_key,
     unchanged,
 )
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, rewrite_checksums, write_record
 from headsweep.report.blocks import Section

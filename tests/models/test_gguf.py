@@ -15,7 +15,7 @@ from headsweep.generation.prompts import prompt_text
 from headsweep.models import gguf, source
 from headsweep.models.load import load_model
 from headsweep.planning.keys import key
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 
 
 def written(file, architecture="llama", tensors=1, **fields: int):

@@ -17,7 +17,8 @@ from headsweep.errors import ModelError
 from headsweep.models.embedder import check_embedder
 from headsweep.models.load import load_checkpoint, load_encoder, load_model
 from headsweep.models.source import check_folder, weight_files
-from headsweep.planning.preflight import preflight, resolve
+from headsweep.planning.preflight import preflight
+from headsweep.planning.revisions import resolve
 
 WIDTH, NARROW = 48, 11
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -14,7 +14,8 @@ from headsweep.config import parse
 from headsweep.errors import ConfigError
 from headsweep.planning import chosen_heads
 from headsweep.planning.batches import pool
-from headsweep.planning.preflight import preflight, resolve
+from headsweep.planning.preflight import preflight
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 

@@ -10,7 +10,7 @@ from headsweep.planning import cards
 from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.forecast import _JOB_SECONDS, Habits, Software, Speed, model_seconds
 from headsweep.planning.pilot_settings import settings_file, unpiloted, write_settings
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.rows_at_once import questions_of_unit
 from headsweep.record import Stopwatch
 from headsweep.variants import Variant

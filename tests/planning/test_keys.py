@@ -11,7 +11,7 @@ from headsweep.errors import ConfigError
 from headsweep.models.source import local_folder
 from headsweep.planning.batches import all_arms, arms, batches, find, solvers
 from headsweep.planning.keys import key, source_key, study_keys
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
 from headsweep.tables import ACCURACY, ANSWERS, GRADED
 

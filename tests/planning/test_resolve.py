@@ -22,7 +22,8 @@ from headsweep.planning import cards
 from headsweep.planning import store as store_of_run
 from headsweep.planning.batches import batches
 from headsweep.planning.maps import score_files
-from headsweep.planning.preflight import check_devices, lacking, preflight, resolve
+from headsweep.planning.preflight import check_devices, lacking, preflight
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, mark_version
 from headsweep.safe_files import write_table
 from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE

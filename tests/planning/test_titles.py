@@ -8,7 +8,7 @@ from example_config import SHIPPED, STUDIES, changed
 from headsweep import cli
 from headsweep.config import EXPERIMENTS, load, parse
 from headsweep.errors import ConfigError
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import write_config
 from headsweep.planning.titles import check_titles, title, titles
 from headsweep.workflow.session import checked

@@ -11,7 +11,7 @@ import pytest
 
 from headsweep.analysis.verdicts import verdicts
 from headsweep.config import parse
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.proof.judging import read
 from headsweep.proof.planting import EXPERTS, RUN, fill, settings
 from headsweep.proof.sabotage import SOURCE

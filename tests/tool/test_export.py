@@ -9,7 +9,7 @@ import simulation
 from headsweep import paths
 from headsweep.cli import main
 from headsweep.errors import ConfigError
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.record import RECORD, Stopwatch, checked_file, record_path, write_record
 from headsweep.safe_files import read_table, write_json
 from headsweep.tables import QUESTIONS

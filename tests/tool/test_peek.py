@@ -13,7 +13,7 @@ from headsweep.config import parse
 from headsweep.generation import journal, prepare, worker
 from headsweep.generation.locks import Locks
 from headsweep.generation.work import Work
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, mark_version
 from headsweep.record import Stopwatch
 from headsweep.safe_files import read_table, write_json

@@ -20,7 +20,7 @@ from headsweep.planning.batches import batches
 from headsweep.planning.detectable_gain import Rates
 from headsweep.planning.forecast import Software, Speed
 from headsweep.planning.pilot_settings import settings_file, unpiloted
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, check_version
 from headsweep.safe_files import read_arrow
 from headsweep.tables import ANSWERS

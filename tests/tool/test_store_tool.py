@@ -11,7 +11,7 @@ from headsweep.config import parse
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import arms, histories
 from headsweep.planning.keys import split_key
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, check_version, mark_version
 from headsweep.safe_files import atomic, write_table
 from headsweep.tables import ANSWERS, OUTCOMES

@@ -15,7 +15,7 @@ from headsweep.generation import check
 from headsweep.generation.requests import Answer
 from headsweep.planning.batches import batches
 from headsweep.planning.forecast import Speed
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
 from headsweep.tables import QUESTIONS
 from headsweep.tool import pilot

@@ -18,7 +18,7 @@ from headsweep import cli, paths
 from headsweep.config import load
 from headsweep.errors import ConfigError
 from headsweep.planning.batches import batches
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, check_version
 from headsweep.record import checked_file, read_record
 from headsweep.safe_files import read_metadata, read_table

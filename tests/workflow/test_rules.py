@@ -45,7 +45,7 @@ from headsweep.planning.cost import (
 )
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.footprint import host_megabytes
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.safe_files import write_table
 from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
 from headsweep.variants import BASE

@@ -18,7 +18,7 @@ from example_config import SHIPPED, put_data
 from headsweep.cli import parser
 from headsweep.config import parse
 from headsweep.errors import HeadsweepError
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.workflow.jobs import JOBS
 from headsweep.workflow.rules import Rules
 from mini import ROOT

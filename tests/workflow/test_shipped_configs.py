@@ -8,7 +8,7 @@ import yaml
 from example_config import SHIPPED, put_data
 from headsweep.config import load
 from headsweep.planning.batches import batches, histories
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.tool.store_files import contents
 from mini import ROOT, Snakemake, planned
 

@@ -1,6 +1,6 @@
 """What a pilot has decided for a run: what answers for each model on its card, and how.
 
-`headsweep pilot` writes it into the run's folder. `headsweep.planning.preflight.resolve` reads it
+`headsweep pilot` writes it into the run's folder. `headsweep.planning.revisions.resolve` reads it
 there, so that every command and job of the run uses the same.
 """
 

@@ -1,42 +1,27 @@
-"""Before the first job: identify every input by its content, and refuse what cannot run.
+"""Before the first job: refuse what cannot run."""
 
-A source may be missing if its revision is stated and the store holds what is made from it, so a run
-can be repeated from an archived store without models and benchmark files.
-"""
-
-import hashlib
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headsweep import paths
-from headsweep.benchmarks.sources import PINNED, file_revision, hub_dataset
-from headsweep.config import Config, Embedder, Model, Questions, parse
-from headsweep.config.solvers import MATH23K, Encoder, WordProblems
-from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
-from headsweep.models import gguf, source
-from headsweep.models.embedder import check_embedder
+from headsweep.config import Config, Embedder, Model, parse
+from headsweep.errors import BenchmarkError, ConfigError, ModelError
+from headsweep.models import source
 from headsweep.models.rope import check_rope
 from headsweep.planning.batches import batches, histories
 from headsweep.planning.cards import gpu_count
-from headsweep.planning.chosen_heads import with_chosen_heads
 from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import mapped_model, score_files
-from headsweep.planning.pilot_settings import with_piloted_settings
+from headsweep.planning.revisions import at, check_revision, local_file
 from headsweep.planning.store import Store, check_version
 from headsweep.planning.titles import check_titles
 from headsweep.safe_files import count_rows
 from headsweep.tables import EMBEDDINGS, PROBLEMS, QUESTIONS, SOURCE
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-
-_Source = Model | Embedder | Encoder | Questions | WordProblems
 
 
 class _Loaded(NamedTuple):
@@ -62,35 +47,6 @@ class _Needed(NamedTuple):
     """Those that answer, embed questions, are compressed, or score a map's texts."""
 
 
-def resolve(config: Config) -> Config:
-    """Return the config with every `revision` filled in.
-
-    Hub: the pinned commit hash. Benchmark or GGUF file: its sha256. Folder of a model or embedder:
-    its fingerprint. A stated revision stays, even if the file is gone; `preflight` compares it with
-    the files. So resolving twice changes nothing. Models whose software is not stated have what a
-    pilot of the run has chosen. Sweeps that take heads from a map or another sweep have them filled
-    in, or are left out until the run has made its table.
-
-    Raises:
-        ConfigError: something on the hub is not pinned to a commit hash.
-        BenchmarkError, ModelError: a file or folder without `revision` is missing or damaged.
-    """
-
-    def resolved(where: str, section: Any) -> Any:
-        return section.model_copy(update={"revision": _revision(where, section)})
-
-    sections: dict[str, dict[str, object]] = {
-        kind: {n: resolved(f"{kind}.{n}", entry) for n, entry in getattr(config, kind).items()}
-        for kind in ("models", "embedders", "questions", "problems")
-    }
-    sections["solvers"] = {**config.solvers}
-    for name, solver in config.solvers.items():
-        if solver.encoder.source is not None:
-            encoder = resolved(f"solvers.{name}.encoder", solver.encoder)
-            sections["solvers"][name] = solver.model_copy(update={"encoder": encoder})
-    return with_chosen_heads(with_piloted_settings(config.model_copy(update=sections)))
-
-
 def preflight(config: Config) -> None:
     """Refuse a resolved config that cannot run, as far as quick checks without torch can tell.
 
@@ -110,7 +66,7 @@ def preflight(config: Config) -> None:
         if not config.questions[name].generated:
             _check_size(config, name)
     for name in missing.embedders:
-        _check_revision(f"embedders.{name}", config.embedders[name])
+        check_revision(f"embedders.{name}", config.embedders[name])
     for loaded in missing.models:
         if loaded.model.device == "cpu":
             _check_without_gpu(loaded)
@@ -119,11 +75,11 @@ def preflight(config: Config) -> None:
     store = Store(config)
     for name, problems in config.problems.items():
         if not store.path(PROBLEMS, data=name).exists():
-            _check_revision(f"problems.{name}", problems)
+            check_revision(f"problems.{name}", problems)
     for name, study in config.compressions.items():
         if study.solver is not None and _missing(histories(config, name, paths.TEACHER)):
             where = f"solvers.{study.solver}.encoder"
-            _check_revision(where, config.solvers[study.solver].encoder)
+            check_revision(where, config.solvers[study.solver].encoder)
 
 
 def _check_results_folder(config: Config) -> None:
@@ -150,7 +106,7 @@ def _check_size(config: Config, name: str) -> None:
     """Refuse a question set larger than its split, as far as the split's size is known."""
     questions = config.questions[name]
     split = Store(config).path(SOURCE, source=name)
-    with _at(f"questions.{name}"):
+    with at(f"questions.{name}"):
         size = count_rows(split) if split.exists() else split_size(questions)
     if size is not None and (questions.n or 0) > size:
         raise BenchmarkError(
@@ -161,10 +117,10 @@ def _check_size(config: Config, name: str) -> None:
 
 def _check_model_files(where: str, model: Model) -> None:
     """Refuse local files of a model that are not what the config says, or cannot be run."""
-    folder = _check_revision(where, model)
+    folder = check_revision(where, model)
     if folder is None:
         return
-    with _at(where):
+    with at(where):
         source.check_geometry(folder, model)
         if model.backend == "headsweep" and folder.is_dir():
             check_rope(folder)  # a GGUF file states no such type
@@ -231,7 +187,7 @@ def unfetched(config: Config) -> Iterator[str]:
     store = Store(config)
     for kind, template in (("model", paths.MODEL), ("embedder", paths.EMBEDDER)):
         for name, section in getattr(config, f"{kind}s").items():
-            if section.source and _local(section) is None:
+            if section.source and local_file(section) is None:
                 folder = Path(HF_HUB_CACHE, f"models--{section.source.replace('/', '--')}")
                 cached = (folder / "snapshots").glob(_in_cache(section))
                 if not any(cached) and not store.path(template, **{kind: name}).exists():
@@ -250,90 +206,6 @@ def _in_cache(section: Model | Embedder) -> str:
         commit = "*" if is_sha256 else section.revision  # the content tells the file
         return f"{commit}/{section.gguf_file}"
     return str(section.revision)
-
-
-def _local(section: _Source) -> Path | None:
-    """Return the file or folder that an entry names; None if it is on the hub, or made here."""
-    if isinstance(section, Questions | WordProblems):
-        return Path(section.file).expanduser() if section.file else None
-    return source.local_folder(section.source) if section.source else None
-
-
-def _revision(where: str, section: _Source) -> str | None:
-    """Return the revision that identifies an entry's content; None if it is made here."""
-    revision = section.revision
-    local = _local(section)
-    advice = ""
-    if local is not None:
-        return revision or _content(where, section, local)
-    if isinstance(section, Questions | WordProblems):
-        if section.generated:
-            return None
-        named = f"datasets/{MATH23K}"
-        if isinstance(section, Questions):
-            hub = hub_dataset(section)
-            named = f"datasets/{hub.path}"
-            revision = hub.revision
-            if section.benchmark in PINNED:
-                advice = f"leave it out for the pinned {PINNED[section.benchmark].revision}"
-    elif section.source is None:
-        return None
-    else:
-        named = section.source
-        if Path(named).is_dir():
-            raise ConfigError(
-                f"{where}.source: {named!r} is a folder here but reads as a hub id; "
-                f"write './{named}', or leave that folder's parent"
-            )
-        if getattr(section, "gguf_file", None) and source.SHA256.fullmatch(revision or ""):
-            return revision
-    if not _COMMIT.fullmatch(revision or ""):
-        advice = advice or f"`git ls-remote https://huggingface.co/{named} HEAD` prints one"
-        raise ConfigError(
-            f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; {advice}"
-        )
-    return revision
-
-
-def _content(where: str, section: _Source, local: Path) -> str:
-    """Return the sha256 or fingerprint of an entry's file or folder."""
-    with _at(where):
-        if isinstance(section, Questions | WordProblems):
-            return file_revision(local)
-        if not local.is_dir() and local.suffix != gguf.SUFFIX:
-            raise ModelError(
-                f"source {section.source} is missing; put it there, or write its `revision` if "
-                f"the store holds all that is made from it"
-            )
-        fingerprint = source.fingerprint(local)
-        if not isinstance(section, Embedder):
-            return fingerprint
-        # Pooling settings are in subfolders, which a model's fingerprint leaves out.
-        digest = hashlib.sha256(fingerprint.encode())
-        for file in sorted(local.rglob("*.json")):
-            digest.update(f"\0{file.relative_to(local)}\0".encode() + file.read_bytes())
-        return digest.hexdigest()[:16]
-
-
-def _check_revision(where: str, section: _Source) -> Path | None:
-    """Compare a stated revision with the local file or folder; return its path, if there is one."""
-    local = _local(section)
-    if local is None:
-        return None
-    if (present := _content(where, section, local)) != section.revision:
-        data = isinstance(section, Questions | WordProblems)
-        kind, error = ("sha256", BenchmarkError) if data else ("fingerprint", ModelError)
-        raise error(
-            f"{where}.revision: {local} has {kind} {present}, not {section.revision}; restore it, "
-            f"or remove `revision`"
-        )
-    if isinstance(section, Embedder):
-        with _at(where):
-            check_embedder(local)
-    elif isinstance(section, Model | Encoder) and local.suffix != gguf.SUFFIX:
-        with _at(where):
-            source.check_folder(local)
-    return local
 
 
 def _check_room(needed: float, what: str, advice: str) -> None:
@@ -400,12 +272,3 @@ def _check_without_gpu(loaded: _Loaded) -> None:
         )
     if model.attention == "flash_attention_2":
         raise ModelError(f"{where}.attention: flash_attention_2 needs a GPU; use sdpa on a CPU")
-
-
-@contextmanager
-def _at(where: str) -> Iterator[None]:
-    """Prefix errors with the section of the config that they come from."""
-    try:
-        yield
-    except HeadsweepError as error:
-        raise type(error)(f"{where}: {error}") from error

@@ -16,7 +16,7 @@ from headsweep.arguments import count, seed
 from headsweep.config import load
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.planning.host import host_cores
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.proof.judging import Line, judge, read
 from headsweep.proof.planting import CONFIG, RUN, opened, plant
 from headsweep.record import read_text

@@ -20,7 +20,7 @@ from headsweep.config import Config, Decoding, parse
 from headsweep.errors import ConfigError
 from headsweep.generation import prepare
 from headsweep.planning.batches import PlannedBatch, batches
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, mark_version
 from headsweep.proof.sabotage import SOURCE, Saboteur
 from headsweep.proof.worlds import Outcomes, experts

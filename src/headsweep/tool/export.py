@@ -15,7 +15,7 @@ from headsweep.errors import ConfigError
 from headsweep.models.source import local_folder
 from headsweep.planning.batches import batches, histories, seeded_arms
 from headsweep.planning.maps import score_files
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, check_version, mark_version
 from headsweep.record import checked_file, record_path, rewrite_checksums
 from headsweep.safe_files import (

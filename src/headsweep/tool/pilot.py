@@ -34,7 +34,8 @@ from headsweep.planning.detectable_gain import ABOUT, Rates, detectable_gains
 from headsweep.planning.forecast import Habits, model_seconds
 from headsweep.planning.host import host_cores
 from headsweep.planning.pilot_settings import write_settings
-from headsweep.planning.preflight import check_devices, preflight, resolve
+from headsweep.planning.preflight import check_devices, preflight
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, read_record, versions
 from headsweep.safe_files import read_arrow, write_json

@@ -17,7 +17,7 @@ from headsweep.planning.batches import batches
 from headsweep.planning.cards import card_of
 from headsweep.planning.cost import generation_seconds
 from headsweep.planning.footprint import gpus_of, host_megabytes
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.tool.pilot import little_config, piloted_batches
 
 CORES = 8

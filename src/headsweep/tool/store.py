@@ -17,7 +17,7 @@ from headsweep.config import Config, load
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.generation.client import status
 from headsweep.generation.locks import Locks
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import check_version, other_users
 from headsweep.text import aligned, counted
 from headsweep.tool.store_files import STORE, TRASH, Held, contents, walk

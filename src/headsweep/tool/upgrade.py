@@ -26,7 +26,7 @@ from headsweep import paths
 from headsweep.config import Config, parse
 from headsweep.errors import ConfigError, HeadsweepError, TableError
 from headsweep.planning import store
-from headsweep.planning.preflight import resolve
+from headsweep.planning.revisions import resolve
 from headsweep.record import digest_of, read_facts, replace_record, rewrite_checksums
 from headsweep.safe_files import atomic, write_arrow, write_json, write_text
 from headsweep.tool import former_keys

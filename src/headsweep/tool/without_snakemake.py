@@ -33,7 +33,8 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     """
     from headsweep.generation import client
     from headsweep.planning.pilot_settings import unpiloted
-    from headsweep.planning.preflight import check_devices, preflight, resolve
+    from headsweep.planning.preflight import check_devices, preflight
+    from headsweep.planning.revisions import resolve
     from headsweep.planning.store import write_config
 
     folder = Path(out).expanduser()
@@ -116,7 +117,7 @@ def check_before_fetching(values: dict[str, Any], origin: str) -> None:
     Raises:
         HeadsweepError: a section cannot be, a file is missing, or a dataset is not pinned.
     """
-    from headsweep.planning.preflight import resolve
+    from headsweep.planning.revisions import resolve
 
     resolve(parse(values, origin))
 

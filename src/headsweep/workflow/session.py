@@ -28,7 +28,8 @@ from headsweep.planning.allocations import PROFILE, UNNAMED
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
 from headsweep.planning.pilot_settings import unpiloted
-from headsweep.planning.preflight import check_devices, preflight, resolve
+from headsweep.planning.preflight import check_devices, preflight
+from headsweep.planning.revisions import resolve
 from headsweep.planning.store import journal_files, mark_version, write_config
 from headsweep.record import read_text
 from headsweep.safe_files import count_rows, read_table
