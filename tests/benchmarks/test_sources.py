@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from headsweep.benchmarks import generated, sources
-from headsweep.benchmarks.sources import HubDataset, draw, read_source
+from headsweep.benchmarks.draws import draw
+from headsweep.benchmarks.sources import HubDataset, read_source
 from headsweep.benchmarks.templates import GSM8K
 from headsweep.benchmarks.templates_math import SUBJECTS
 from headsweep.config import Questions

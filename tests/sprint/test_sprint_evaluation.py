@@ -8,6 +8,7 @@ import pytest
 from simulated_heads import made, of_groups, options
 
 from headsweep.benchmarks import sources
+from headsweep.benchmarks.draws import draw
 from headsweep.config import Decoding, load
 from headsweep.sprint import choosing, evaluation, frontier, methods
 from headsweep.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
@@ -532,7 +533,7 @@ def test_the_demo_s_test_questions_resemble_none_that_its_selector_learns_from(n
     config = load(Path(__file__).parents[2] / "config/demo.yaml")
     selector = config.selectors[name]
     learnt, asked = (config.questions[each] for each in (selector.train, selector.test))
-    train, test = (sources.draw(sources.read_source(each), each, None) for each in (learnt, asked))
+    train, test = (draw(sources.read_source(each), each, None) for each in (learnt, asked))
     assert len(test) == asked.n
     assert (overlap(train, test)["degree"] == "none").all()
     assert (overlap(train, train)["degree"] == "same id").all()

@@ -40,7 +40,7 @@ def store_split(config: Config, questions: str) -> None:
 
 def draw_questions(config: Config, questions: str) -> None:
     """Draw a question set from its split."""
-    from headsweep.benchmarks.sources import draw
+    from headsweep.benchmarks.draws import draw
 
     stopwatch = Stopwatch()
     section = config.questions[questions]

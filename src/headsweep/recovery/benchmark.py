@@ -11,7 +11,8 @@ from jaxtyping import Bool
 from pydantic import ValidationError
 from transformers import PreTrainedModel
 
-from headsweep.benchmarks.sources import draw, read_source
+from headsweep.benchmarks.draws import draw
+from headsweep.benchmarks.sources import read_source
 from headsweep.choices import BenchmarkGrader
 from headsweep.compression.decoder import DecoderLearner, to_answer
 from headsweep.config import Decoding, Questions

@@ -18,7 +18,8 @@ from snakemake.exceptions import WorkflowError
 
 from headsweep import paths
 from headsweep.athena.problems import check_generated
-from headsweep.benchmarks.sources import draw, read_source
+from headsweep.benchmarks.draws import draw
+from headsweep.benchmarks.sources import read_source
 from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
