@@ -108,8 +108,14 @@ def points(fraction: float) -> str:
     return "0.0" if text in ("+0.0", "−0.0") else text
 
 
+def nats_a_token(change: float) -> str:
+    """Format a change of a log-probability for each token, with its sign."""
+    text = f"{change:+.4f}".replace("-", "−")
+    return "0.0000" if text in ("+0.0000", "−0.0000") else text
+
+
 def nats(change: float) -> str:
-    """Format a change of a log-probability with its sign and two significant digits or more."""
+    """Format a change of a log-probability with its sign."""
     digits = 2 if abs(change) < 10 else 1
     text = f"{change:+.{digits}f}".replace("-", "−")
     return "0.00" if text in ("+0.00", "−0.00") else text

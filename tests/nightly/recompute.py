@@ -43,6 +43,7 @@ _SAID = {
         (rf"Gains of {_N} points would likely show", ["shows"]),
     ],
     "map": [
+        (rf"- {_N} heads?'s? loss", ["shown"]),
         (rf"Best of {_N}: ", ["heads"]),
         (rf"Best of \d+: {_N} \({_N} to {_N}\) nats", ["best", "low", "high"]),
         (rf"nats(?: a token)?, {_N} questions", ["questions"]),
@@ -89,6 +90,7 @@ _SEVERAL = "heads", "compression"
 """Topics of which an account may have a line for each sweep, or each compression, in its order."""
 # Words that stand for a number.
 _MEANT = {
+    "map": [("No head's loss is shown", "shown", 0)],
     "heads": [("No head is shown to help", "shown", 0)],
     "sampling": [
         ("is not shown", "sign", 0),

@@ -29,10 +29,10 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
         layers = layers.where(outcome=changes.first["outcome"])
         helps = changes.where(shown=outcomes.HIGHER)
         best = _largest(helps or changes)
-        noise = layers.where(layer=best.value("layer")).number("noise", "nats")
+        unit = outcomes.UNIT_OF_OUTCOME[changes.first["outcome"]]
+        noise = layers.where(layer=best.value("layer")).number("noise", unit)
         likelihood = pruned.where(outcome=outcomes.LIKELIHOOD)
         matter = likelihood.where(shown=outcomes.LOWER)
-        unit = "nats" if preference else "nats a token"
         is_best = best.value("change") == _largest(changes).value("change")
         of_which = "Best of {heads}" if is_best else "Best shown, of {heads}"
         asked = plural("question", best.value("n"))
@@ -46,7 +46,7 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
             said,
             subject=title(config, "maps", name),
             heads=changes.number("variant", "count", "count"),
-            change=Cell("change", "nats", "band_low", "band_high"),
+            change=Cell("change", unit, "band_low", "band_high"),
             questions=Cell("n", "count"),
             noise=noise,
             matter=matter.number("variant", "count", "count"),

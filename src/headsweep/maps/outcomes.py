@@ -31,6 +31,7 @@ TITLE_OF_OUTCOME = {
     SOLUTIONS: "reference solutions (nats a token)",
 }
 """What each outcome is of, with its unit."""
+UNIT_OF_OUTCOME = {LIKELIHOOD: "nats a token", PREFERENCE: "nats", SOLUTIONS: "nats a token"}
 
 _KINDS_OF_OUTCOME = {
     LIKELIHOOD: (RIGHT,),

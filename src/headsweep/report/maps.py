@@ -3,15 +3,22 @@
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis.facts import Sentence, Source
+from headsweep.analysis.facts import FORMS, Sentence, Source
 from headsweep.config import Config
 from headsweep.figures.shared import strongest
-from headsweep.maps.outcomes import HEADS, HIGHER, LIKELIHOOD, LOWER, PREFERENCE, SOLUTIONS
+from headsweep.maps.outcomes import (
+    HEADS,
+    HIGHER,
+    LIKELIHOOD,
+    LOWER,
+    PREFERENCE,
+    SOLUTIONS,
+    UNIT_OF_OUTCOME,
+)
 from headsweep.planning.batches import pool
 from headsweep.planning.titles import title
 from headsweep.report.blocks import Picture, Section, ShownTable
 from headsweep.report.head_grid import STRONGEST, Head, HeadGrid, colour, placed
-from headsweep.text import nats
 
 _TITLES = {
     PREFERENCE: "Preference: right minus wrong samples, nats",
@@ -87,7 +94,8 @@ def _number(rows: Source, head: Head | None) -> Sentence:
     """Return the change without a head, with its mark; nothing for none."""
     if head is None:
         return Sentence("")
-    change = rows.of(rows.rows.loc[[head["row"]]]).number("change", "nats")
+    unit = UNIT_OF_OUTCOME[head["outcome"]]
+    change = rows.of(rows.rows.loc[[head["row"]]]).number("change", unit)
     return Sentence(f"{{change}} {_mark(head)}".rstrip(), change=change)
 
 
@@ -116,7 +124,7 @@ def _cell(head: Head | None, limit: float, sweep_of_head: dict[str, str]) -> Mar
     look = colour(head["change"] / limit * STRONGEST)
     name = str(head["variant"])
     mark = _mark(head)
-    label = f"{name}: {nats(head['change'])}"
+    label = f"{name}: {FORMS[UNIT_OF_OUTCOME[head['outcome']]](head['change'])}"
     if mark:
         label += ", shown"
     if name in sweep_of_head:

@@ -27,6 +27,7 @@ def facts(run, name):
         "best": Fact(tested[best].mean()),
         "questions": Fact(len(tested)),
         **_band(tested[heads], best),
+        "shown": _raising(tested[heads]),
     }
     if section["sampling"]:
         found["matter"] = _mattering(outcomes["likelihood"][heads])
@@ -62,10 +63,15 @@ def _band(tested, best):
     return {"low": Fact(mean - half, luck), "high": Fact(mean + half, luck)}
 
 
-def _mattering(likelihood):
-    """Return how many heads are shown to matter: right texts are less likely without them."""
-    lower = (likelihood.mean() < 0).to_numpy()
-    adjusted = np.mean([_adjusted(likelihood, seed) for seed in range(_AGAIN)], axis=0)[lower]
+def _raising(tested):
+    """Return without how many heads an outcome is shown to be higher."""
+    return _mattering(-tested)
+
+
+def _mattering(outcome):
+    """Return without how many heads an outcome is shown to be lower, as right texts' likelihood."""
+    lower = (outcome.mean() < 0).to_numpy()
+    adjusted = np.mean([_adjusted(outcome, seed) for seed in range(_AGAIN)], axis=0)[lower]
     # How far a p-value of so many flips is from the truth, at most.
     unsure = abs(adjusted - LEVEL) < 3 * np.sqrt(LEVEL * (1 - LEVEL) / _FLIPS)
     return Fact((adjusted < LEVEL).sum(), unsure.sum())
