@@ -157,9 +157,9 @@ TABLES = [
             "layer": Cell("layer", "count"),
             "outcome": Cell("outcome"),
             "heads shown": Cell("shown", "count"),
-            "lowest": Cell("lowest", "nats"),
-            "highest": Cell("highest", "nats"),
-            "noise": Cell("noise", "nats", low="noise_low", high="noise_high"),
+            "lowest": Cell("lowest", "nats a token"),
+            "highest": Cell("highest", "nats a token"),
+            "noise": Cell("noise", "nats a token", low="noise_low", high="noise_high"),
         },
         caption=(
             "{subject}. Changes in nats (preference) and nats a token, beside noise as strong as "
