@@ -93,6 +93,21 @@ def test_a_pass_holds_no_more_tokens_than_asked_and_a_single_row_at_least(monkey
     assert len(sizes) == 4 * len(VARIANTS)
 
 
+def test_a_full_pass_takes_no_other_text_and_a_text_stays_whole(monkeypatch):
+    loaded, drafts = loaded_model(build("Qwen2")), []
+    begin = scoring.SharedPass.begin
+
+    def watched(run, pairs):
+        drafts.append({drafted: len(drafted.text) + 1 for _, drafted in pairs})
+        begin(run, pairs)
+
+    monkeypatch.setattr(scoring.SharedPass, "begin", watched)
+    for enough in (1, 10**6):
+        monkeypatch.setattr(scoring, "ENOUGH_TOKENS", enough)
+        list(score(loaded, texts(), VARIANTS))
+    assert [len(begun) for begun in drafts] == [1, 1, 1, 1, 4]
+
+
 def test_logits_that_are_there_at_once_are_of_few_places(monkeypatch):
     """A model of a large vocabulary by its own modules would take gigabytes for them."""
     loaded, rows = loaded_model(build("Olmo2")), []

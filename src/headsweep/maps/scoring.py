@@ -23,7 +23,9 @@ from headsweep.models.loaded import LoadedModel
 from headsweep.variants import Variant
 
 MOST_TOKENS = 8192
-"""Tokens of all rows in one pass: enough for fast products, little enough for the memory."""
+"""Tokens of one text's rows in a pass, whose lower layers are computed once a pass."""
+ENOUGH_TOKENS = 2048
+"""Tokens of a pass to which no other text is added: more gain nothing and leave the caches."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ def score(
         texts: their tokens are at least one each.
         variants: all of one layer; ``L05R00`` is the model as it is, scored as the others are.
         decoder: the model's, if it is made already.
-        most_tokens: of all rows in a pass; a single row may have more. A model without decoder has
-            no more than its logits allow, which are there at once.
+        most_tokens: of one text's rows in a pass; a single row may have more. A model without
+            decoder has no more than its logits allow, which are there at once.
 
     Raises:
         ModelError: a layer or head is out of range.
@@ -90,11 +92,12 @@ def _passes(
     """Yield the drafts of each pass: of several texts, or a part of one text's variants."""
     begun: Drafts = {}
     tokens = 0
+    enough = min(ENOUGH_TOKENS, most_tokens)
     for text in texts:
         rows = max(1, most_tokens // text.length)
         for start in range(0, len(variants), rows):
             part = variants[start : start + rows]
-            if begun and (not together or tokens + len(part) * text.length > most_tokens):
+            if begun and (not together or tokens + len(part) * text.length > enough):
                 yield begun
                 begun = {}
                 tokens = 0
