@@ -237,6 +237,9 @@ def engine(action: Literal["status", "stop"]) -> None:
         return
     engines = status()
     for state in engines:
+        if "model" not in state:
+            print(f"process {state['process']} does not answer: it loads a model, or is stopped")
+            continue
         workers, jobs = counted(state["workers"], "worker"), counted(state["jobs"], "job")
         print(f"process {state['process']}: {state['model']}, {workers}, {jobs} waiting")
         for batch, (done, total) in state["batches"].items():

@@ -1,5 +1,6 @@
 """Scores of texts and first-order estimates, held against plain forwards on zeroed weights."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -223,6 +224,20 @@ def test_a_resumed_job_checks_its_own_scores_too(score_layer, tmp_path, monkeypa
     with pytest.raises(ModelError, match=r"^L02R00: the log-probability of a text is"):
         score_layer()
     assert len(journal.read(file)) == len(left)  # nothing of it is kept
+
+
+def test_what_is_no_number_is_refused_before_it_is_kept(score_layer, tmp_path, monkeypatch):
+    """The check sees two variants of the first text; another one may overflow."""
+
+    def overflowing(*given):
+        for number, scored in enumerate(score(*given)):
+            yield replace_probability(scored, math.nan) if number == len(HEADS) else scored
+
+    monkeypatch.setattr(job, "score", overflowing)
+    for _ in range(2):
+        with pytest.raises(ModelError, match="the model's logits are not finite in float32"):
+            score_layer()
+    assert journal.read(tmp_path / "L02.jsonl") == []
 
 
 def test_a_score_that_a_killed_job_has_left_is_not_taken_for_another_text(score_layer, tmp_path):

@@ -139,6 +139,25 @@ def test_a_run_on_a_gpu_without_a_pilot_says_so_in_one_line(gpu):
     assert [*unpiloted(planned, local=False)] == []  # which card a cluster gives is not known here
 
 
+@pytest.mark.parametrize(
+    ("visible", "seen"),
+    [
+        ("", 0),
+        ("-1", 0),
+        ("NoDevFiles", 0),
+        ("1", 1),
+        ("GPU-a, MIG-b", 2),
+        ("0,-1,1", 1),
+        ("7,8,9", 2),
+    ],
+)
+def test_gpus_are_those_that_cuda_may_see(visible, seen, gpu, monkeypatch):
+    (cards._DEVICES / "nvidia1").touch()
+    assert cards.gpu_count() == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert cards.gpu_count() == seen
+
+
 def test_without_a_gpu_nothing_is_said_but_of_a_cluster_s(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cards, "_DEVICES", tmp_path)

@@ -8,6 +8,7 @@ import pytest
 import simulation
 from headsweep import paths
 from headsweep.cli import main
+from headsweep.config import parse
 from headsweep.errors import ConfigError
 from headsweep.planning.revisions import resolve
 from headsweep.record import RECORD, Stopwatch, checked_file, record_path, write_record
@@ -44,6 +45,21 @@ def test_files_of_ones_own_are_not_overwritten(run, own):
     with pytest.raises(ConfigError, match=r"^taken holds other files .*; name a new folder$"):
         tool.export(run, folder)
     assert {file.name: file.read_text() for file in folder.iterdir()} == own
+
+
+def test_a_run_that_is_a_link_is_exported(run):
+    run.rename("elsewhere")
+    run.symlink_to(Path("elsewhere").absolute())
+    assert Path("copy/config.json") in tool.export(run, Path("copy"))
+
+
+def test_tables_of_names_with_hyphens_are_told_apart():
+    embedders = {name: {"source": "some/model"} for name in ("a", "a-b")}
+    questions = {
+        name: {"benchmark": "generated_math", "split": "test", "n": 3} for name in ("c", "b-c")
+    }
+    tables = tool._tables(parse({"run": "mine", "embedders": embedders, "questions": questions}))
+    assert sum(name.startswith("embeddings-") for name in tables) == 4
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(run, capsys):

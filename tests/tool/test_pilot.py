@@ -341,7 +341,7 @@ def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):
     Path("asked").unlink()
     for options in ([], ["--slurm"]):
         assert cli.main(["pilot", str(config), *options]) == 2
-        assert "no model of this config has heads to prune" in capsys.readouterr().err
+        assert "no model of this config answers greedily without heads" in capsys.readouterr().err
     assert not Path("asked").exists()
 
 

@@ -557,6 +557,15 @@ def test_a_target_of_gsm8k_is_the_number_behind_its_solution(told):
     pd.testing.assert_frame_equal(before["systems"], after["systems"])
 
 
+def test_a_folder_of_lm_eval_with_several_models_is_no_system(logged, capsys):
+    both = Path(logged[0]).with_name("both")
+    for number, folder in enumerate(logged):
+        shutil.copytree(folder, both / f"model-{number}")
+    assert main(["compare", str(both), logged[0], "--metric", "acc"]) == 2
+    told = capsys.readouterr().err
+    assert "both has results of several models; name a folder of one, such as" in told
+
+
 def test_folders_of_lm_eval_that_were_asked_other_questions_are_refused(logged, capsys):
     (file,) = Path(logged[1]).rglob("samples_*.jsonl")
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

@@ -168,6 +168,9 @@ def test_a_store_of_another_version_is_refused(version, advice):
     Path(paths.STORE_VERSION).write_text(f"{version}\n")
     with pytest.raises(ConfigError, match=rf"is of version {version}; .* reads 2; .*{advice}"):
         check_version()
+    if version != "1":
+        assert run("--upgrade") == 2
+        assert Path(paths.STORE_VERSION).read_text() == f"{version}\n"
 
 
 def test_equal_arms_of_two_compressions_are_needed_with_all_their_seeds():
@@ -192,6 +195,21 @@ def test_it_asks_before_it_removes(monkeypatch, capsys):
         assert OLD.exists() == stays
         assert ("nothing is moved" in capsys.readouterr().out) == stays
     asked.assert_called_with("Move 1 file, 0.0 MB to results/store/.trash? [y/N] ")
+
+
+def test_what_a_run_has_come_to_need_since_the_question_stays(monkeypatch):
+    save(config())
+    write(OLD)
+
+    def agreed(_):
+        (Path("results/short")).mkdir()
+        save(config(**SHORT))
+        write(OLD.with_name("older-01234567.parquet"))
+        return "y"
+
+    monkeypatch.setattr("builtins.input", agreed)
+    assert run("--prune") == 2
+    assert OLD.exists()
 
 
 LOCK = Path(".snakemake/locks/0.output.lock")

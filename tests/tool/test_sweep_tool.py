@@ -14,6 +14,7 @@ from headsweep import cli
 from headsweep.config import SYSTEM_PROMPT
 from headsweep.errors import ConfigError
 from headsweep.generation import client
+from headsweep.record import record_path
 from headsweep.tool import command
 from headsweep.tool.run import Run
 from headsweep.tool.without_snakemake import described_questions
@@ -74,6 +75,7 @@ def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(swept, llama
     assert run.heads()["variant"].tolist() == ["base", "L01H02", "L01H05"]
     with contextlib.chdir(swept[0] / "out"):
         assert client.status() == []  # its engine has left
+    assert not [*(swept[0] / "out/results/store/.journal").rglob("*.parquet")]
     assert z["subject"].tolist()[:4] == ["kind 0", "kind 1", "kind 2", "kind 0"]
 
 
@@ -92,6 +94,18 @@ def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
     assert [line[:6] for line in printed.splitlines() if line.startswith("L01H")] == ranked
     assert "sweep 'heads': model on questions" in repr(run)
     assert len(run.answers("L01H05")) == len(QUESTIONS)
+
+
+def test_an_answer_whose_table_was_removed_is_given_again(swept, monkeypatch):
+    folder, command = swept
+    (table,) = (folder / "out/results/store").glob("model-*/*/*/L01H05.parquet")
+    table.unlink()
+    asked, answer = [], client.run
+    monkeypatch.setattr(client, "run", lambda *names: (asked.append(str(names[4])), answer(*names)))
+    for _ in range(2):
+        assert cli.main([*command, "--heads", "2,3,5", "--out", str(folder / "out")]) == 0
+    assert asked == ["L01H05"]
+    assert record_path(table).stat().st_mtime_ns >= table.stat().st_mtime_ns
 
 
 def test_a_model_of_unequal_layers_is_swept_whole(swept, llama, tmp_path, capsys):

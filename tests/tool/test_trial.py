@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from headsweep.config import parse
-from headsweep.errors import EngineError
+from headsweep.errors import EngineError, HeadsweepError, ModelError
 from headsweep.generation import check
 from headsweep.generation.requests import Answer
 from headsweep.planning.batches import batches
@@ -93,6 +93,15 @@ def test_the_rates_of_a_trial_are_prefill_and_full_width_apart_without_start_or_
     told = trials.measure(little(dtype="bfloat16"), 1, time.time())
     assert Speed(**told["speed"]) == pytest.approx(speed)
     assert [number for number, checked in enumerate(engines) if checked] == [len(engines) // 2]
+
+
+def test_a_worker_that_cannot_measure_says_why():
+    def measured():
+        raise ModelError("the model's logits are not finite")
+
+    for workers in (1, 2):
+        with pytest.raises(HeadsweepError, match=r"^the model's logits are not finite$"):
+            trials._together(workers, measured)
 
 
 def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(little, monkeypatch):

@@ -122,16 +122,16 @@ for name in datasets.get_dataset_config_names(sys.argv[1]):
     test = ["base", "L01H00", "L01H03", "L01N00", "L01N03", "placebo01", "placebo02"]
     assert said.splitlines() == [
         "questions-test test 15 8",
-        "embeddings-tiny-test test 15 2",
+        "embeddings-tiny--test test 15 2",
         "questions-train train 20 8",
-        "embeddings-tiny-train train 20 2",
-        *(f"answers-tiny-greedy-test {variant} 15 6" for variant in test),
-        "accuracy-tiny-greedy-test test 15 10",
-        *(f"answers-tiny-greedy-train {variant} 20 6" for variant in test[:3]),
-        "accuracy-tiny-greedy-train train 20 6",
-        "answers-tiny-T0.6-test base 45 6",
-        "accuracy-tiny-T0.6-test test 15 6",
-        "answers-tiny-authors-test base 15 6",
+        "embeddings-tiny--train train 20 2",
+        *(f"answers-tiny--greedy--test {variant} 15 6" for variant in test),
+        "accuracy-tiny--greedy--test test 15 10",
+        *(f"answers-tiny--greedy--train {variant} 20 6" for variant in test[:3]),
+        "accuracy-tiny--greedy--train train 20 6",
+        "answers-tiny--T0.6--test base 45 6",
+        "accuracy-tiny--T0.6--test test 15 6",
+        "answers-tiny--authors--test base 15 6",
     ]
 
 

@@ -128,8 +128,20 @@ def ask(work: "Work", variant: "Variant", cores: int) -> None:
 
 
 def status() -> list[dict[str, Any]]:
-    """Return what each engine that runs in this folder says of itself."""
-    return [said for said in _tell_all(b'{"status":true}\n') if "error" not in said]
+    """Return what each engine that runs in this folder says of itself.
+
+    One that says nothing for ten seconds loads its model, or is stopped: its process alone is told.
+    """
+    said: list[dict[str, Any]] = []
+    for name in sockets.names():
+        if (connection := sockets.connect(name)) is None:  # it begins, or is about to end
+            continue
+        with connection, contextlib.suppress(OSError):
+            try:
+                said += _answers(connection, b'{"status":true}\n', _SECONDS_TO_STOP)
+            except TimeoutError:
+                said.append({"process": sockets.check_peer(connection)})
+    return [engine for engine in said if "error" not in engine]
 
 
 def begin_run() -> None:
@@ -205,7 +217,10 @@ def _stop(name: str, stopped: set[int]) -> bool:
 
 def ask_for_room() -> None:
     """Have the engines of this folder leave whose plan is done: memory may be short."""
-    _tell_all(b'{"make_room":true}\n', _SECONDS_TO_STOP)
+    for name in sockets.names():
+        if (connection := sockets.connect(name)) is not None:
+            with connection, contextlib.suppress(OSError):
+                _answers(connection, b'{"make_room":true}\n', _SECONDS_TO_STOP)
 
 
 def _this_run() -> str:
@@ -281,16 +296,15 @@ def _start(request: JobRequest, listener: int) -> None:
         )
 
 
-def _tell_all(message: bytes, seconds: float | None = None) -> list[dict[str, Any]]:
-    """Return what the engines of this folder say to a message, each within some seconds."""
-    answers: list[dict[str, Any]] = []
-    for name in sockets.names():
-        if (connection := sockets.connect(name)) is not None:
-            with connection, contextlib.suppress(OSError):
-                connection.settimeout(seconds)
-                connection.sendall(message)
-                answers += _messages(connection)
-    return answers
+def _answers(connection: socket.socket, message: bytes, seconds: float) -> list[dict[str, Any]]:
+    """Return what an engine says to a message.
+
+    Raises:
+        OSError: it is silent for so many seconds, or has hung up.
+    """
+    connection.settimeout(seconds)
+    connection.sendall(message)
+    return [*_messages(connection)]
 
 
 def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:

@@ -209,17 +209,16 @@ class Work:
         """
         output = self.output(variant)
         journaled = self._journaled(variant)
-        complete = journaled.answers.keys() >= set(self._wanted)
+        is_complete = journaled.answers.keys() >= set(self._wanted)
+        was_finished = self._finished_before(variant)
         # A run may have been killed between a table and its record, which the journal survives.
-        unrecorded = complete and not record_path(output).exists()
-        if self._finished_before(variant) and not unrecorded:  # maybe by a twin of the job
+        if is_complete and not (was_finished and record_path(output).exists()):
+            self._write_complete(variant, journaled, stopwatch)
+            link(output, self.finished(variant))
+        elif was_finished:  # Snakemake has removed the table, or a twin of the job has written it
             link(self.finished(variant), output)
-            journal.remove(self.journal(variant))
-            return len(self._wanted)
-        if not complete:
+        else:
             raise EngineError(f"{self.journal(variant)} has lost answers; run again")
-        self._write_complete(variant, journaled, stopwatch)
-        link(output, self.finished(variant))
         journal.remove(self.journal(variant))
         return len(self._wanted)
 

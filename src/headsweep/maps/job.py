@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -17,6 +18,7 @@ from headsweep.errors import ModelError
 from headsweep.generation import journal
 from headsweep.generation.check import in_float32
 from headsweep.generation.exclusive import with_model
+from headsweep.generation.refusals import not_finite
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.maps.gradients import estimate, log_probability
 from headsweep.maps.known_texts import read_texts
@@ -74,6 +76,7 @@ def _score_layer(
     missing = [text for text in texts if text not in kept]
     watch = Stopwatch()
     for number, new in enumerate(_by_text(loaded, missing, variants)):
+        _check_finite((scored.log_probability for scored in new), loaded)
         if number == 0:
             checks.append(check_scores(loaded, new))
         journal.append(scored, _records(new))
@@ -89,6 +92,16 @@ def _score_layer(
     }
     facts |= max(checks, key=lambda check: check["worst"])
     return _table(score for text in texts for score in kept[text]), facts
+
+
+def _check_finite(values: Iterable[float], loaded: LoadedModel) -> None:
+    """Refuse what no table holds before it is kept.
+
+    Raises:
+        ModelError: a value is not finite.
+    """
+    if not all(map(math.isfinite, values)):
+        raise not_finite(dtype_name(loaded.dtype))
 
 
 def _by_text(
@@ -132,22 +145,18 @@ def _journaled(
     file: Path, texts: Sequence[Text], variants: Sequence[Variant]
 ) -> dict[Text, list[Score]]:
     """Return the scores that a killed job has left, of texts with all of them."""
-    records = {
-        # A journal of a former version does not say which text it is of: nothing is taken from it.
-        (record.get("text"), record["variant"]): record
-        for record in journal.read(file)
-    }
+    by_text = defaultdict[str, dict[str, Any]](dict)
+    for record in journal.read(file):
+        if "text" in record:  # a former version did not say it
+            by_text[record["text"]][record["variant"]] = record
     whole: dict[Text, list[Score]] = {}
-    if not records:
-        return whole
-    for text in texts:
-        key = _key(text)
-        records_of_text = [records.get((key, str(variant))) for variant in variants]
-        if all(records_of_text):
+    for text in texts if by_text else ():
+        found = by_text.get(_key(text), {})
+        if found.keys() >= set(map(str, variants)):
+            records = [(variant, found[str(variant)]) for variant in variants]
             whole[text] = [
                 Score(text, variant, record["log_probability"], record["kept"])
-                for variant, record in zip(variants, records_of_text, strict=True)
-                if record is not None
+                for variant, record in records
             ]
     return whole
 
@@ -176,7 +185,9 @@ def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
     Raises:
         ModelError: a difference exceeds the bound.
     """
-    allowed = bound(dtype_name(loaded.dtype), len(scores[0].text.tokens))
+    dtype = dtype_name(loaded.dtype)
+    allowed = bound(dtype, len(scores[0].text.tokens))
+    advice = "" if dtype == "float32" else "use dtype float32, and "
     worst = 0.0
     of_first_text = [score for score in scores if score.text == scores[0].text]
     for checked in of_first_text[:2]:
@@ -189,7 +200,7 @@ def check_scores(loaded: LoadedModel, scores: list[Score]) -> dict[str, float]:
             raise ModelError(
                 f"{checked.variant}: the log-probability of a text is "
                 f"{checked.log_probability:.4f}, by the model's own modules {truth:.4f}; "
-                f"{allowed:.2g} is allowed; use dtype float32, and please report this"
+                f"{allowed:.2g} is allowed; {advice}please report this"
             )
     return {"bound": allowed, "worst": worst}
 
@@ -209,7 +220,7 @@ def estimate_heads(config: Config, texts: str) -> None:
 
 
 def _estimates(texts: Sequence[Text], loaded: LoadedModel) -> pd.DataFrame:
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "question_id": estimate_of_text.text.question_id,
             "kind": estimate_of_text.text.kind,
@@ -218,3 +229,5 @@ def _estimates(texts: Sequence[Text], loaded: LoadedModel) -> pd.DataFrame:
         }
         for estimate_of_text in estimate(loaded, texts)
     )
+    _check_finite(table["change"], loaded)
+    return table

@@ -11,7 +11,7 @@ from headsweep.planning.assumptions import LENGTHS
 from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.cards import ANY_CARD, ANY_CORE, card_of
 from headsweep.planning.footprint import gpus_of, host_megabytes
-from headsweep.planning.maps import mapped_model
+from headsweep.planning.maps import map_layers, mapped_model
 from headsweep.planning.memory import parameters, scoring_memory, training_memory
 
 PROFILE = Path("workflow/profiles/slurm/config.yaml")
@@ -52,7 +52,7 @@ def scoring_request(config: Config, name: str) -> Allocation:
     """Return the resources that one job requests to score a map's texts without a layer's heads."""
     model = mapped_model(config, name)
     card = card_of(model.device, local=False)
-    layers = range(model.layers)
+    layers = map_layers(config, name)
     seconds = max(cost.scoring_seconds(config, name, layer, card) for layer in layers)
     minutes = math.ceil(_START_MINUTES + 2 * seconds / 60)
     return Allocation(gpus_of(model), host_megabytes(model), minutes)

@@ -257,7 +257,10 @@ def all_arms(config: Config) -> dict[tuple[str, str, str], Arm]:
 
     Arms that only provide the heads of an arm from scratch are included.
     """
-    return {(arm.subject, arm.data, arm.key): arm for arm in reversed(_asked_arms(config))}
+    first: dict[tuple[str, str, str], Arm] = {}
+    for arm in _asked_arms(config):
+        first.setdefault((arm.subject, arm.data, arm.key), arm)
+    return first
 
 
 def seeded_arms(config: Config) -> list[tuple[Arm, int]]:
@@ -283,9 +286,12 @@ def histories(config: Config, compression: str, template: str = paths.HISTORY) -
 
 
 def solvers(config: Config) -> dict[tuple[str, str], Study]:
-    """Return the studies that start from a solver, by the keys of solver and data."""
-    with_solver = [arm for arm in all_arms(config).values() if arm.study.solver is not None]
-    return {(arm.subject, arm.data): arm.study for arm in with_solver}
+    """Return the studies that start from a solver, by the keys of solver and data: the first."""
+    first: dict[tuple[str, str], Study] = {}
+    for arm in all_arms(config).values():
+        if arm.study.solver is not None:
+            first.setdefault((arm.subject, arm.data), arm.study)
+    return first
 
 
 def encoders(config: Config) -> dict[str, Encoder]:

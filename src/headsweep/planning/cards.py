@@ -1,10 +1,12 @@
 """GPUs and CPUs: which are here, and the rates that each is assumed to reach."""
 
+import os
 import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,12 +76,24 @@ _DEVICES = Path("/dev")
 
 
 def gpu_count() -> int:
-    """Return how many GPUs of NVIDIA's this machine has, from the kernel's list."""
-    return len(list(_DEVICES.glob("nvidia[0-9]*")))
+    """Return how many GPUs of NVIDIA's a process of this machine sees, from the kernel's list.
+
+    CUDA sees those that CUDA_VISIBLE_DEVICES names, up to the first name that is none.
+    """
+    gpus = len(list(_DEVICES.glob("nvidia[0-9]*")))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return gpus
+    named = takewhile(_is_name_of_gpu, visible.split(","))
+    return min(gpus, sum(1 for _ in named))
+
+
+def _is_name_of_gpu(name: str) -> bool:
+    return name.strip().isdecimal() or name.strip().startswith(("GPU-", "MIG-"))
 
 
 def has_gpu() -> bool:
-    """Tell whether this machine has a GPU of NVIDIA's."""
+    """Tell whether a process of this machine sees a GPU of NVIDIA's."""
     return gpu_count() > 0
 
 

@@ -34,6 +34,9 @@ from headsweep.tables import (
 if TYPE_CHECKING:
     import pandas as pd
 
+FORMER_VERSION = "1"
+"""Of a store that has results and does not say its version."""
+
 _REGRADED: dict[FileKind, Table] = {GRADED: REGRADED, ACCURACY: REGRADED_ACCURACY}
 
 
@@ -43,18 +46,25 @@ def check_version(root: Path = Path()) -> None:
     Raises:
         ConfigError: one line that says what to do.
     """
-    store, file = root / paths.STORE, root / paths.STORE_VERSION
-    if file.exists():
-        version = file.read_text(encoding="utf-8").strip()
-    else:
-        held = store.iterdir() if store.is_dir() else ()
-        version = "1" if any(not entry.name.startswith(".") for entry in held) else str(VERSION)
+    version = version_of(root)
     if version == str(VERSION):
         return
     advice = "update headsweep"
-    if version == "1":
+    if version == FORMER_VERSION:
         advice = f"`headsweep store --upgrade`, given in {root.resolve()}, renames what it holds"
-    raise ConfigError(f"{store} is of version {version}; what runs here reads {VERSION}; {advice}")
+    raise ConfigError(
+        f"{root / paths.STORE} is of version {version}; what runs here reads {VERSION}; {advice}"
+    )
+
+
+def version_of(root: Path = Path()) -> str:
+    """Return what the store of a folder says of its version; an empty one is of today's."""
+    store, file = root / paths.STORE, root / paths.STORE_VERSION
+    if file.exists():
+        return file.read_text(encoding="utf-8").strip()
+    entries = store.iterdir() if store.is_dir() else ()
+    has_results = any(not entry.name.startswith(".") for entry in entries)
+    return FORMER_VERSION if has_results else str(VERSION)
 
 
 def mark_version(root: Path = Path(), *, upgraded: bool = False) -> None:

@@ -83,20 +83,26 @@ def _with_columns(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _map(**options: Any) -> None:
+    from headsweep.analysis.facts import FORMS  # slow to import
+    from headsweep.maps.outcomes import UNIT_OF_OUTCOME
+
     _end_orderly()
     table = head_map(**_with_columns(options))
     for outcome, scores in table[table["kind"] == "head"].groupby("outcome", sort=False):
         ranked = scores.sort_values("change", ascending=False, kind="stable")
-        shown = (scores["adjusted"] < SIGNIFICANCE).sum()
+        shown = scores["shown"].notna().sum()
+        unit = UNIT_OF_OUTCOME[str(outcome)]
         print(
-            f"{outcome}: {scores['n'].iloc[0]} questions; {shown} of {len(scores)} heads are shown "
-            "to change it"
+            f"{outcome}, {unit}: {scores['n'].iloc[0]} questions; {shown} of {len(scores)} heads "
+            "are shown to change it"
         )
-        print("without head   change  95% over all heads     p corrected")
+        print("without head   change  95% over all heads  p corrected")
+        said = FORMS[unit]
+        heads: list[Any] = list(ranked.itertuples())
         lines = [
-            f"{head.variant:<12}  {head.change:>+7.3f}  "
-            f"[{head.band_low:>+7.3f}, {head.band_high:>+7.3f}]  {head.adjusted:>9.4f}"
-            for head in ranked.itertuples()
+            f"{head.variant:<12}  {said(head.change):>7}  "
+            f"[{said(head.band_low):>7}, {said(head.band_high):>7}]  {head.adjusted:>11.4f}"
+            for head in heads
         ]
         print(*_best_and_worst(lines), "", sep="\n")
     out = options["out"]

@@ -90,7 +90,7 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     run = find(str(run))
     config = resolve(load(run / CONFIG))
     _check_target(folder, config.run)
-    here = run.resolve().parents[1]
+    here = run.absolute().parents[1]  # the store is found by the names above a run, even a link
     check_version(here)
     store = Store(config)
     needed = [path for batch in batches(config) for path in store.answers(batch)]
@@ -176,10 +176,10 @@ def _tables(config: Config) -> dict[str, dict[str, Path]]:
         tables[f"questions-{name}"] = {split: path(QUESTIONS, questions=name)}
         for embedder in config.embedders:
             file = path(EMBEDDINGS, embedder=embedder, questions=name)
-            tables[f"embeddings-{embedder}-{name}"] = {split: file}
+            tables[f"embeddings-{embedder}--{name}"] = {split: file}
     for batch in batches(config):
         files = map(Path, store.answers(batch))
-        which = "-".join(batch.names.values())
+        which = "--".join(batch.names.values())  # a name may have a single one
         tables[f"answers-{which}"] = dict(zip(map(str, batch.variants), files, strict=True))
         tables[f"accuracy-{which}"] = {part[batch.questions]: path(ACCURACY, **batch.names)}
     for name, sweep in config.sweeps.items():

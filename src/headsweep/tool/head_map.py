@@ -19,6 +19,7 @@ from headsweep.tool.without_snakemake import (
     check_before_fetching,
     described_model,
     described_questions,
+    limited_to,
     once,
 )
 
@@ -128,10 +129,11 @@ def head_map(
         grade(config, MODEL, SAMPLES, QUESTION_SET)
         texts = texts_key(config, MAP)
         once(store.path(TEXTS, texts=texts), write_texts, config, texts)
-        for layer in map(layer_name, map_layers(config, MAP)):
-            scores = store.path(SCORES, texts=texts, layer=layer)
-            once(scores, job.score_layer, config, texts, layer)
-        once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)
+        with limited_to(cores):
+            for layer in map(layer_name, map_layers(config, MAP)):
+                scores = store.path(SCORES, texts=texts, layer=layer)
+                once(scores, job.score_layer, config, texts, layer)
+            once(store.path(GRADIENTS, texts=texts), job.estimate_heads, config, texts)
         write_tables(config, MAP)
         draw(config, "map", MAP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())

@@ -40,9 +40,9 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
         Columns question_id, gold, correct; of `ANSWERS` question_id, sample, answer, gold.
 
     Raises:
-        TableError: the folder has no such files, several of a task, an unknown version, several
-            metrics or filters of which none is named, a number that is neither 0 nor 1, or no texts
-            to grade.
+        TableError: the folder has no such files, those of several models, several of a task, an
+            unknown version, several metrics or filters of which none is named, a number that is
+            neither 0 nor 1, or no texts to grade.
     """
     versions = set()
     parts = []
@@ -75,6 +75,11 @@ def _logs(folder: Path) -> list[tuple[Path, str, str]]:
         raise TableError(
             f"{folder} is neither a run of headsweep nor a folder of lm_eval: it has no "
             "samples_TASK_TIME.jsonl; run lm_eval with --log_samples, or give a file"
+        )
+    models = sorted({file.parent for file, _ in named})
+    if len(models) > 1:
+        raise TableError(
+            f"{folder} has results of several models; name a folder of one, such as {models[0]}"
         )
     tasks = [match["task"] for _, match in named]
     if twice := sorted({task for task in tasks if tasks.count(task) > 1}):

@@ -150,7 +150,9 @@ def piloted_batches(config: Config) -> dict[str, PlannedBatch]:
         if config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
             piloted.setdefault(batch.model, batch)
     if not piloted:
-        raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
+        raise ConfigError(
+            "no model of this config answers greedily without heads; a pilot times nothing else"
+        )
     return piloted
 
 
@@ -353,7 +355,7 @@ def _print_table(tried: Mapping[str, Tried]) -> None:
     print("prefill and decoding at full width are timed apart: tokens a second of all workers")
     print(aligned(rows, left=1))
     hours = sum(model.hours[model.backend] for model in tried.values())
-    print(f"the whole config's answers: about {duration(hours)}")
+    print(f"answers and maps of {', '.join(tried)} in the whole config: about {duration(hours)}")
 
 
 def _lines(name: str, model: Tried) -> list[str]:

@@ -59,6 +59,8 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
         print("nothing is moved")
         return
     _refuse_unknown(configs_by_run, unread, configs)  # a run may have started since
+    if _idle(contents(_configs(configs)[0])) != idle:
+        raise ConfigError("--prune: the store has changed since the question; prune again")
     move_to_trash(idle)
     print(f"moved to {TRASH}: {amount}; `headsweep store --empty-trash` removes them")
 

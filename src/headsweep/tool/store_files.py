@@ -126,16 +126,13 @@ def _taking_over(configs: Mapping[str, Config]) -> _Taken:
 
 
 def _takers(unit: _Unit, taking: _Taken) -> set[str]:
-    """Return the configs that could take over a unit's answers; none if it holds no answers."""
+    """Return the configs that could take over a unit's answers; none if it has no table of them."""
     kind, key, variant = unit
-    if kind not in ("answers", "answers, unfinished"):
+    if kind != "answers":
         return set()
-    model, decoding, questions = key.split("/")
-    table = STORE / key / f"{variant}.parquet"
-    if not table.exists():
-        table = STORE / "questions" / f"{questions}.parquet"
+    model, decoding, _ = key.split("/")
     try:
-        split = read_metadata(table).get("split", "")
+        split = read_metadata(STORE / key / f"{variant}.parquet").get("split", "")
     except TableError:
         return set()
     return taking.get((model, decoding, split, variant), set())

@@ -19,6 +19,7 @@ from headsweep.tool.without_snakemake import (
     check_before_fetching,
     described_model,
     described_questions,
+    limited_to,
     once,
 )
 
@@ -121,7 +122,8 @@ def sweep(
     with begun(config, out) as config:
         store = answer(config, cores)
         measured = store.of_sweep(SWEEP, tables.ACTIVATIONS)
-        once(measured, activations.run, config, MODEL, "greedy", QUESTION_SET)
+        with limited_to(cores):
+            once(measured, activations.run, config, MODEL, "greedy", QUESTION_SET)
         grade(config, MODEL, "greedy", QUESTION_SET)
         write_controls(config, SWEEP)
         _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())

@@ -264,7 +264,7 @@ def _together(workers: int, measured: Callable[[], Speed]) -> list[Speed]:
     """Return what so many processes measure at the same time; they share the model's memory.
 
     Raises:
-        EngineError: one of them has died.
+        EngineError: one of them has died, or cannot measure.
     """
     if workers == 1:
         return [measured()]
@@ -276,13 +276,26 @@ def _together(workers: int, measured: Callable[[], Speed]) -> list[Speed]:
         theirs.close()
         connections.append(ours)
     try:
-        return [connection.recv() for connection in connections]
+        received: list[Speed | str] = [connection.recv() for connection in connections]
     except EOFError:
         raise EngineError("a worker has died, perhaps for lack of memory; lower --cores") from None
+    speeds = [speed for speed in received if isinstance(speed, Speed)]
+    for cause in received:
+        if isinstance(cause, str):
+            raise EngineError(cause)
+    return speeds
 
 
 def _send(connection: Connection, measured: Callable[[], Speed]) -> None:
-    connection.send(measured())
+    """Send what is measured, or in one line why nothing is."""
+    try:
+        connection.send(measured())
+    except Exception as error:  # whatever a backend raises
+        connection.send(_cause(error))
+
+
+def _cause(error: Exception) -> str:
+    return str(error) if isinstance(error, HeadsweepError) else cause_of(error, 300)
 
 
 def main() -> None:
@@ -290,10 +303,8 @@ def main() -> None:
     order = json.load(sys.stdin)
     try:
         said = measure(parse(order["config"]), order["cores"], order["begun"])
-    except HeadsweepError as error:
-        said = {"error": str(error)}
     except Exception as error:  # whatever a backend raises
-        said = {"error": cause_of(error, 300)}
+        said = {"error": _cause(error)}
     print(json.dumps(said))
 
 

@@ -50,8 +50,11 @@ def upgrade(named: Iterable[Path]) -> None:
             ends with .json, as an export's, is written anew; one of your own is yours to change.
 
     Raises:
-        ConfigError: a run is under way here, or no config is known, or one cannot be read.
+        ConfigError: a run is under way here, or the store is of a later version, or no config is
+            known, or one cannot be read.
     """
+    if store.version_of() != store.FORMER_VERSION:
+        store.check_version()
     refuse_while_running("--upgrade")
     files = [*sorted(Path(paths.RESULTS).glob("*/config.json")), *named]
     if not files:

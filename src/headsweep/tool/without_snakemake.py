@@ -61,6 +61,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     With `stay`, the engine keeps running afterwards, until the caller ends its run.
     """
     from headsweep.generation import client
+    from headsweep.generation.hard_links import unlink_finished
     from headsweep.planning.batches import batches
     from headsweep.planning.host import host_cores
 
@@ -77,9 +78,29 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
             client.run(config, batch.model, batch.decoding, batch.questions, variant, usable)
             _LOG.info("%d of %d models have answered", number, len(unanswered))
     finally:
+        # Nothing here removes a job's output, as Snakemake may: one name of a table is enough.
+        unlink_finished(config, batches(config))
         if not stay:
             client.end_run()
     return store
+
+
+@contextlib.contextmanager
+def limited_to(cores: int | None) -> Iterator[None]:
+    """Let what this process computes take so many cores; by default as many as torch takes."""
+    import torch
+
+    from headsweep.planning.host import host_cores
+
+    if cores is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(cores, host_cores()))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def prepared(config: Config) -> "Store":
@@ -129,12 +150,14 @@ def described_model(
 
     Without a dtype it is bfloat16 where there is a GPU to use, else float32.
     """
+    import torch
+
     from headsweep.models import source as files
     from headsweep.planning.cards import has_gpu
 
     local = Path(source).is_dir() or files.local_folder(source)
     folder = files.fetch_model(source, revision, or_file=True)
-    gpu = has_gpu() and device != "cpu"
+    gpu = device != "cpu" and has_gpu() and torch.version.cuda is not None
     return {
         # A snapshot's folder is named by its commit.
         "source": str(folder.absolute()) if local else source,
