@@ -7,7 +7,7 @@ import json
 import re
 import textwrap
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -106,6 +106,11 @@ def points(fraction: float) -> str:
     """Format a difference of fractions in percentage points, with its sign; zero has none."""
     text = f"{100 * fraction:+.1f}".replace("-", "−")
     return "0.0" if text in ("+0.0", "−0.0") else text
+
+
+def with_interval(form: Callable[[float], str], value: float, low: float, high: float) -> str:
+    """Format a number with its interval: ``+1.0 (−2.1 to +4.1)``."""
+    return f"{form(value)} ({form(low)} to {form(high)})"
 
 
 def nats_a_token(change: float) -> str:

@@ -60,6 +60,15 @@ def output(solver, batch):
         return solver.network(batch)
 
 
+def test_a_batch_without_a_step_to_learn_is_made(solver):
+    """No constant of the equation is one of the solver's, so that no candidate is right."""
+    without, ordinary = problem("[NUM] apples ?", "5 + 7"), problem(*MIXED[0])
+    alone = solver.collate(solver.prepare([without]))
+    assert alone.targets.sum() == 0
+    together = solver.collate(solver.prepare([without, ordinary]))
+    assert len(together.targets) > len(alone.targets)
+
+
 class OneByOne:
     """The solver of the specification, for one problem, without padding, masks or batches."""
 

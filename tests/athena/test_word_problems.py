@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -225,7 +226,7 @@ def test_parts_keep_shares_and_strata_and_never_divide_a_text(copies):
     assert not texts[0] & texts[1] and not texts[0] & texts[2] and not texts[1] & texts[2]
 
 
-def test_own_folds_are_used_and_others_drawn_and_no_part_is_empty():
+def test_own_folds_are_used_and_others_drawn_and_no_part_is_empty(caplog):
     own = problems(500, "fold")
     parts = divide(own, Partition(protocol="folds", fold=3))
     assert {problem.part for problem in parts.test} == {"3"} and len(parts.test) == 100
@@ -233,6 +234,12 @@ def test_own_folds_are_used_and_others_drawn_and_no_part_is_empty():
     everything = problems(600)
     drawn = [divide(everything, Partition(protocol="folds", fold=fold)).test for fold in range(5)]
     assert sorted(int(p.problem_id) for fold in drawn for p in fold) == list(range(600))
+    (shared, *_) = own
+    assert not [record for record in caplog.records if "only in their numbers" in record.message]
+    divide(
+        [*own, replace(shared, problem_id="again", part="3")], Partition(protocol="folds", fold=3)
+    )
+    assert "1 of 101 test problems differ from others only in their numbers" in caplog.text
     with pytest.raises(BenchmarkError, match="official leaves the dev part of 7 problems empty"):
         divide(problems(7), Partition(protocol="official"))
 

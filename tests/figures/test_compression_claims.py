@@ -84,11 +84,11 @@ CASES = [
     ("alpha = 0 / alpha = 1", (BASE, MATH), alphas({0.0: -1.2, 1.0: -9}, "change"), "fails"),
     # The paper's mixtures were distilled.
     ("alpha = 0 / alpha = 1", None, alphas({0.0: -1, 1.0: -9}, "change", distilled=False), None),
-    (BETWEEN, None, alphas({0.3: 0, 0.5: 0, 0.7: 0}, "change", distilled=False), None),
-    (BETWEEN, None, alphas({0.3: 0, 0.5: 0, 0.7: -0.4}, "change"), "holds"),
-    (BETWEEN, None, alphas({0.3: 0, 0.5: 0, 0.7: -2}, "change"), "fails"),
-    (BETWEEN, None, alphas({0.3: 0, 0.5: 0, 0.7: -1.22}, "change"), OPEN),
-    (BETWEEN, None, alphas({0.3: 0, 0.5: 0, 0.7: -0.8}, "change"), OPEN),
+    (BETWEEN, (BASE, MATH), alphas({0.3: 0, 0.5: 0, 0.7: 0}, "change", distilled=False), None),
+    (BETWEEN, (BASE, MATH), alphas({0.3: 0, 0.5: 0, 0.7: -0.4}, "change"), "holds"),
+    (BETWEEN, (BASE, MATH), alphas({0.3: 0, 0.5: 0, 0.7: -2}, "change"), "fails"),
+    (BETWEEN, (BASE, MATH), alphas({0.3: 0, 0.5: 0, 0.7: -1.22}, "change"), OPEN),
+    (BETWEEN, (BASE, MATH), alphas({0.3: 0, 0.5: 0, 0.7: -0.8}, "change"), OPEN),
     (ENTROPY, None, arms({"without_entropy": -5}, "change"), "holds"),
     (ENTROPY, None, arms({"without_entropy": 5}, "change"), "fails"),
     (ENTROPY, None, arms({"without_entropy": -0.1}, "change"), OPEN),
@@ -97,7 +97,15 @@ CASES = [
     (RANDOM, None, arms(dict.fromkeys(RIVALS, -1) | {"global": 1}), "fails"),
     (RANDOM, None, arms(dict.fromkeys(RIVALS, -1) | {"global": -0.1}), OPEN),
     (RANDOM, None, arms({"random": -1}), OPEN),  # the others are not there
+    (
+        BETWEEN,
+        None,
+        alphas({0.3: 0, 0.5: 0, 0.7: -2}, "change"),
+        None,
+    ),  # 0.9 points are the paper's
     (RECURSION, None, arms({"joint_single_teacher": -0.5}), "holds"),
+    (RECURSION, None, arms({"joint_single_teacher": -0.2}, half=0.1), "holds"),
+    (RECURSION, (BASE, MATH), arms({"joint_single_teacher": -0.2}, half=0.1), "fails"),
     (RECURSION, None, arms({"joint_single_teacher": -0.2}), OPEN),
     (RECURSION, None, arms({"joint_single_teacher": 0.5}), "fails"),
     (RECURSION, None, arms({"random": 0.5}), None),
@@ -107,7 +115,7 @@ CASES = [
     (ENTROPY, None, few({"without_entropy": -5}, "change"), OPEN),
     (NORM, (BASE, MATH), few({"pruning_only": -5, "without_norm": 5}, "gap"), OPEN),
     (COMPARABLE, None, few({"without_norm": -1, "without_entropy": -1}, "change"), OPEN),
-    (BETWEEN, None, alphas({0.3: 0, 0.5: 0, 0.7: -2}, "change", np.nan), OPEN),
+    (BETWEEN, (BASE, MATH), alphas({0.3: 0, 0.5: 0, 0.7: -2}, "change", np.nan), OPEN),
     ("best alpha", None, alphas(OTHERS, half=np.nan), OPEN),
     (
         COMPLEX,

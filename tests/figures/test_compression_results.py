@@ -50,6 +50,15 @@ def warned(trial, arm):
     return list(warnings(trial, {"arm": arm} | accuracy(trial, arm) | savings(trial, arm)))
 
 
+def test_equal_outcomes_of_all_examples_have_an_interval():
+    alike = accuracy(small({"baseline": 0.5, "full": 0.5}), "full")
+    assert alike["change"] == 0
+    assert alike["change_low"] == -alike["change_high"] < -0.02
+    all_right = accuracy(small({"baseline": 0.5, "full": 1.0}), "full")
+    assert (all_right["accuracy"], all_right["high"]) == (1, 1)
+    assert 0.85 < all_right["low"] < 0.95  # Wilson's, of 40
+
+
 def test_accuracy_and_its_paired_change_are_means_over_seeds_and_examples(trial):
     keys = ["seed", "example_id"]
     rows = trial.outcomes[~trial.outcomes["quantised"]]

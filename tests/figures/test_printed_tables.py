@@ -25,7 +25,7 @@ from simulation import PUBLISHED
 HOSTILE = (
     r"\input{/etc/passwd}",
     "<script>alert(1)</script>",
-    "a | b\n# c **d** [e](f) $x^2_i$ `g`",
+    "[plane] a | b\n# c **d** [e](f) $x^2_i$ `g`",
     "100% & more ~ # { } ^ _ \" ' --",
     "Алгебра 数学 é",
 )
@@ -69,7 +69,7 @@ def published(source, layers, benchmark="math500", **more):
 def test_text_is_put_on_one_line_and_cells_are_written_as_declared_but_for_empty_columns():
     assert plain("a\x00b\u2028c\n d") == "a b c d"
     assert wrapped("Counting & Probability", 13) == "Counting &\nProbability"
-    assert latex.latex("λ_1 数") == r"\ensuremath{\lambda}\_1 [U+6570]"
+    assert latex.latex("λ_1 数") == r"\ensuremath{\lambda}\_1 {[}U+6570]"
     assert [points(each / 1e4) for each in (-4, 0, 4, -126)] == ["0.0", "0.0", "0.0", "−1.3"]
     table = pd.DataFrame(
         {"of": ["a", "<b>"], "x": [0.12, np.nan], "low": [-0.0001, np.nan], "high": [0.25, np.nan]}

@@ -109,6 +109,10 @@ CHOICES = [
     ("The answer must be C because option A is wrong", "C"),
     ("The answer must be C because option A is not possible", "C"),
     ("Option A can be eliminated. The answer is so obvious.", None),
+    *(("The answer is A or B", None), ("The answer is A, B, and C.", None), ("Answer: A/B", None)),
+    *(("The answer is A/B.", None), ("Of option A and B, the answer is B", "B")),
+    *(("The answer is B, A is wrong", "B"), ("The answer is B and A is wrong", "B")),
+    *(("The answer is C, A and B are wrong", "C"), ("The answer is B, and I am sure", "B")),
 ]
 
 

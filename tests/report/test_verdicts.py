@@ -222,14 +222,15 @@ def test_the_question_s_p_value_is_corrected_as_its_mark(config):
 
 def test_greedy_cover_is_said_to_do_better_where_that_is_shown(config):
     path = Store(config).path(paths.EMBEDDING_VALUE, selector="one")
-    for low, high, told in (
-        (0.02, 0.1, "Greedy cover does worse."),
-        (-0.1, -0.02, "Greedy cover does better."),
-        (-0.1, 0.1, "Greedy cover: no difference shown."),
+    for low, high, adjusted, told in (
+        (0.02, 0.1, 0.01, "Greedy cover does worse."),
+        (-0.1, -0.02, 0.01, "Greedy cover does better."),
+        (-0.1, 0.1, 0.4, "Greedy cover: no difference shown."),
+        (0.02, 0.1, 0.12, "Greedy cover: no difference shown."),
     ):
         table = pd.read_csv(path)
         cover = table["against"] == "greedy cover"
-        table.loc[cover, ["low", "high"]] = low, high
+        table.loc[cover, ["low", "high", "adjusted"]] = low, high, adjusted
         table.loc[~cover, ["low", "high", "p"]] = -0.1, 0.1, 1.0
         table.to_csv(path, index=False)
         rewrite_checksums(path)
@@ -432,6 +433,12 @@ def test_a_comparison_ends_in_what_to_do_with_how_many_answers_and_tokens(config
     values = config.model_dump(mode="json")
     values["selectors"] = {"one": values["selectors"]["one"] | {"versus": "T0.6"}}
     alone = parse(values)
+    values["selectors"]["one"]["versus"] = "greedy cover"
+    trained = parse(values)
+    change(config, paths.PAIRED, lead(-0.1, 0.1), selector="one")
+    together = with_rivals(trained)
+    said = str(of_selector(trained, together, together.comparisons[0]))
+    assert "what to do: greedy cover. 16 answers solve" in said
     for (low, high), wanted in ADVICE:
         change(config, paths.PAIRED, lead(low, high), selector="one")
         together = with_rivals(alone)
@@ -624,3 +631,9 @@ def test_a_scale_holds_zero_and_its_values_up_to_the_limit(values, limit):
     assert scale.low < scale.high
     # A single point lies at the start of its axis.
     assert Scale(1, 1, log=True).share(1) == Scale(7, 7).share(7) == 0
+
+
+def test_what_has_no_place_on_a_logarithmic_axis_lies_at_its_start():
+    scale = Scale.doublings([0.0, 4.0, 1.0, 16.0])
+    assert [scale.share(each) for each in (0, 1, 4, 16)] == [0, 0, 50, 100]
+    assert Scale.doublings([0.0]).share(0.0) == 0

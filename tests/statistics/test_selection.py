@@ -92,6 +92,12 @@ def test_halves_share_each_stratum_evenly():
     assert held_out.chosen.tolist() == [0, 1]
 
 
+def test_a_held_out_gain_of_nothing_is_uncertain():
+    nothing = held_out_gain(np.zeros((40, 3), np.int8), np.zeros(40, int), 20, 0)
+    assert nothing.gain == 0
+    assert nothing.low == -nothing.high < -0.02
+
+
 def test_all_swaps_give_the_p_value_that_resampling_estimates():
     heads, placebos = np.hsplit(outcomes(11, [0.1, 0.0, 0.3, 0.0, 0.0, 0.0], seed=3)[1], 2)
     gaps = []

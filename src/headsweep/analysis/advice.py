@@ -14,7 +14,7 @@ from headsweep.analysis.power_sentences import difference_seen
 from headsweep.config import Config
 from headsweep.planning.titles import title
 from headsweep.sprint.frontier import SAMPLING
-from headsweep.sprint.methods import SPRINT, sampling
+from headsweep.sprint.methods import SPRINT, is_sampling, sampling
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import CURVES
 from headsweep.text import plural
@@ -48,9 +48,10 @@ def of_selector(config: Config, together: Together, comparison: Comparison) -> S
     answers = "{n} answer solves" if n == 1 else "{n} answers solve"
     mark = together.mark(comparison)
     if mark == "–":
+        untrained = ", which needs no training" if is_sampling(rival) else ""
         those = "that of a chosen head" if n == 1 else "those of chosen heads"
         said = (
-            f"{_DO}: {{rival}}, which needs no training. {answers} {{other}} for "
+            f"{_DO}: {{rival}}{untrained}. {answers} {{other}} for "
             f"{{other_tokens}} tokens, {those} {{chosen}} for {{chosen_tokens}}: no "
             f"difference is shown; {_UNSEEN}."
         )

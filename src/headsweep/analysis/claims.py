@@ -26,7 +26,7 @@ from headsweep.analysis.facts import read_csv, rows_of
 from headsweep.analysis.judges import JUDGES, OPEN, Evidence, Judge, Judgement
 from headsweep.config import Config
 from headsweep.statistics.intervals import Estimate
-from headsweep.text import percent
+from headsweep.text import percent, with_interval
 
 COLUMNS = [
     "paper",
@@ -191,10 +191,9 @@ def _largest(rows: pd.DataFrame) -> Estimate:
 
 
 def _told(number: Estimate) -> str:
-    value = percent(number.value)
     if np.isnan(number.low):
-        return value
-    return f"{value} ({percent(number.low)} to {percent(number.high)})"
+        return percent(number.value)
+    return with_interval(percent, number.value, number.low, number.high)
 
 
 def _sides(claim: Any, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

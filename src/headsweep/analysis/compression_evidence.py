@@ -1,7 +1,5 @@
 """The evidence on the second paper's claims: its own tables and a run's, in the same columns."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
@@ -9,7 +7,7 @@ from headsweep import paths
 from headsweep.analysis.compression_judges import BASE, MATH, Compressed
 from headsweep.analysis.compression_results import METHOD
 from headsweep.analysis.facts import Source
-from headsweep.analysis.published import DATA, ENCODER_NAMES
+from headsweep.analysis.published import DATA, published_solver
 from headsweep.config import Config
 from headsweep.planning.exhibits import JUDGED_TABLES
 from headsweep.planning.titles import titles
@@ -52,8 +50,7 @@ def condition(config: Config, name: str) -> tuple[str, str] | None:
     study = config.compressions[name]
     if study.solver is None:
         return None
-    encoder = config.solver_of(study).encoder.source
-    model = ENCODER_NAMES.get(Path(encoder).name) if encoder else None
+    model = published_solver(config.solver_of(study).encoder.source)
     data = DATA.get(config.problems[study.data or ""].dataset)
     return (model, data) if model and data else None
 

@@ -18,7 +18,7 @@ from headsweep.analysis.facts import widened
 from headsweep.analysis.judges import OPEN, Judgement, sign_of
 from headsweep.config.compression import NOTABLE
 from headsweep.statistics.intervals import unpaired_difference
-from headsweep.text import percent, points
+from headsweep.text import percent, points, with_interval
 
 BASE, LARGE, MATH, ASDIV = "ATHENA-base", "ATHENA-large", "Math23k", "ASDiv-A"
 
@@ -92,7 +92,7 @@ def _told(estimate: WithInterval) -> str:
         return points(value)
     if np.isinf(low):
         return f"{points(value)} (too few examples for an interval)"
-    return f"{points(value)} ({points(low)} to {points(high)})"
+    return with_interval(points, value, low, high)
 
 
 def _difference(first: WithInterval, second: WithInterval) -> WithInterval:
@@ -184,6 +184,8 @@ def _between(compression: Compressed) -> Judgement | None:
 
     As in the paper's Table 3a, that is with distillation.
     """
+    if not compression.is_main:
+        return None
     estimates = [
         compression.estimate("table3a", "change", alpha=alpha, distilled=True)
         for alpha in (0.3, 0.5, 0.7)
@@ -244,9 +246,9 @@ def _recursion(compression: Compressed) -> Judgement | None:
     value, low, high = measured[0]
     gain = -value, -high, -low
     why = f"recursive minus single-round distillation {_told(gain)} points; 0.4 is stated"
-    if gain[2] < 0.004 - _LAST:
+    if compression.is_main and gain[2] < 0.004 - _LAST:
         return Judgement.by("fails", why, gain)
-    return Judgement.by("holds" if gain[1] > 0 else OPEN, why, gain)
+    return Judgement.by(sign_of(gain[1], gain[2]), why, gain)
 
 
 def _more_saves_more(compression: Compressed) -> Judgement | None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ import pandas as pd
 
 from headsweep import paths
 from headsweep.analysis.facts import read_csv
-from headsweep.analysis.published import DATA, ENCODER_NAMES, ENCODERS, Encoder
+from headsweep.analysis.published import DATA, ENCODERS, Encoder, published_solver
 from headsweep.config import Config, Study
 from headsweep.config.compression import Compression
 from headsweep.config.experiments import arm as arm_of
 from headsweep.planning.store import Store
 from headsweep.record import read_json
-from headsweep.statistics.intervals import SeedBootstrap
+from headsweep.statistics.intervals import SeedBootstrap, paired_interval, wilson
 from headsweep.tables import STUDY_OUTCOMES
 
 BASELINE, METHOD = "baseline", "full"
@@ -180,7 +179,7 @@ def read_trial(config: Config, compression: str) -> Trial:
     file = partial(Store(config).path, compression=compression)
     problems = config.problems.get(study.data or "")
     encoder = config.solver_of(study).encoder if study.solver is not None else None
-    papers = ENCODER_NAMES.get(Path(encoder.source).name) if encoder and encoder.source else None
+    papers = published_solver(encoder.source) if encoder else None
     shape = ENCODERS.get(papers or "")
     if encoder is not None and encoder.source is None:
         shape = Encoder(encoder.layers, encoder.width, encoder.heads, encoder.intermediate)
@@ -237,8 +236,17 @@ def compared(
         return np.nan, np.nan, np.nan
     if values.shape[1] < LEAST:
         return float(values.mean()), np.nan, np.nan
-    low, high = bootstrap(*values.shape, trial.seed).interval(values)
-    return float(values.mean()), float(low), float(high)
+    mean = float(values.mean())
+    if values.min() < values.max():
+        low, high = bootstrap(*values.shape, trial.seed).interval(values)
+        return mean, float(low), float(high)
+    # Resamples of equal outcomes do not vary, but other examples might have another outcome.
+    if isinstance(other, pd.DataFrame):
+        (low,), (high,) = paired_interval(values.mean(axis=0)[:, None])
+    else:
+        examples = np.array(values.shape[1])
+        low, high = wilson(mean * examples, examples)
+    return mean, float(low), float(high)
 
 
 @lru_cache(maxsize=8)

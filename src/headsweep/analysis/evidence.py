@@ -1,6 +1,7 @@
 """The evidence on the SPRINT paper's claims, of its tables and a run, by prompt and grading."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -47,7 +48,8 @@ def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
     base = table[table["head"].isna()][[*_CELL, "accuracy"]].rename(columns={"accuracy": "base"})
     printed = table.dropna(subset="head").merge(base, on=_CELL)
     tables_of_paper = _of_heads(printed) | {"sizes": _sizes(papers.conditions(published))}
-    evidence_of_rules = {NO_RULES: (tables_of_paper, _printed(table, config.seed))}
+    of_paper = Evidence(_printed(table, config.seed), tables_of_paper, printed=True)
+    evidence_of_rules = {NO_RULES: of_paper}
     for rules, sweeps in _sweeps(config).items():
         parts = [_cells(config, sweep, table) for sweep in sweeps]
         measured = pd.concat(parts).drop_duplicates([*_CELL, "head"])
@@ -56,14 +58,11 @@ def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
                 str(papers.published_name(model)): model.heads for model in config.models.values()
             }
             of_heads = _of_heads(measured, heads)
-            evidence_of_rules[rules] = of_heads, _measured(config, sweeps, table)
+            evidence_of_rules[rules] = Evidence(_measured(config, sweeps, table), of_heads)
     for rules, tables in _of_selectors(config).items():
-        before, excesses = evidence_of_rules.get(rules, ({}, {}))
-        evidence_of_rules[rules] = before | tables, excesses
-    return {
-        rules: Evidence(excesses, tables, printed=rules == NO_RULES)
-        for rules, (tables, excesses) in evidence_of_rules.items()
-    }
+        found = evidence_of_rules.get(rules, Evidence())
+        evidence_of_rules[rules] = replace(found, tables={**found.tables, **tables})
+    return evidence_of_rules
 
 
 def _sizes(conditions: pd.DataFrame) -> pd.DataFrame:
@@ -113,15 +112,16 @@ def _measured(
         z, variants = read_z(config, sweep)
         noise = [placebo for placebo in placebos(config, section) if placebo.kind == "noise"]
         heads_of, noise_of = by_layer(variants), by_layer(noise)
-        by_exhibit: dict[bool, list[int]] = {}
-        for layer in heads_of:
-            if layer in exhibits.index:
-                by_exhibit.setdefault(exhibits[layer] == _FIGURE, []).append(layer)
-        for is_figure, layers in by_exhibit.items():
+        printed = [layer for layer in heads_of if layer in exhibits.index]
+        of_figure = [layer for layer in printed if exhibits[layer] == _FIGURE]
+        of_tables = [layer for layer in printed if exhibits[layer] != _FIGURE]
+        for layers in filter(None, (of_tables, of_figure)):
             heads = [heads_of[layer] for layer in layers]
             others = [noise_of.get(layer, []) for layer in layers]
             fair = list(map(len, heads)) == list(map(len, others))
-            counted = of_sweep(z, heads, others if fair else [], config.seed, figure=is_figure)
+            counted = of_sweep(
+                z, heads, others if fair else [], config.seed, figure=layers is of_figure
+            )
             excesses_of_model[model] = counted | excesses_of_model.get(model, {})
     return excesses_of_model
 

@@ -22,6 +22,7 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     '"': r"\textquotedblright{}",
     "-": "{-}",  # no ligature
+    "[": "{[}",  # no option of a line break before it
     "−": r"\ensuremath{-}",
     "λ": r"\ensuremath{\lambda}",
     "…": r"\ldots{}",

@@ -66,6 +66,12 @@ ENCODER_NAMES = {
 }
 """Encoders of the published solvers, by the last part of their name on the hub."""
 
+
+def published_solver(encoder: str | None) -> str | None:
+    """Return the published solver that has an encoder, by hub id or folder, if there is one."""
+    return ENCODER_NAMES.get(Path(encoder).name) if encoder else None
+
+
 LEGIBLE = 0.5
 """Smallest share of legible heads for a (subject, layer) pair to count."""
 

@@ -188,7 +188,7 @@ def _question(config: Config) -> Iterator[ReportVerdict]:
         "▼": "Greedy cover does better.",
         "–": "Greedy cover: no difference shown.",
     }
-    fixed = cover[reported.entry].jointly(together.tests).direction("low", "high")
+    fixed = cover[reported.entry].jointly(together.tests).direction("low", "high", "adjusted")
     told = unless_shown(mark, reported.row, Sentence(ends[fixed]), tests=together.tests)
     yield ReportVerdict("question", mark, answer, said, told)
 

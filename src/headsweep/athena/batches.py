@@ -133,9 +133,11 @@ def collate(examples: Sequence[TokenizedProblem], pad_token_id: int) -> ProblemB
     first_number = starts([len(example.places) for example in examples])
 
     def over_batch(local: Int[np.ndarray, " items"]) -> Int[np.ndarray, " items"]:
-        place = thoughts[np.where(op > Op.CONSTANT, local + first_thought[owner], 0)]
-        place = np.where(op == Op.NUMBER, local + first_number[owner], place)
-        return np.where(op == Op.CONSTANT, local, place)
+        place = local.copy()  # a constant has one number in all problems
+        is_number, is_thought = op == Op.NUMBER, op > Op.CONSTANT
+        place[is_number] += first_number[owner[is_number]]
+        place[is_thought] = thoughts[(local + first_thought[owner])[is_thought]]
+        return place
 
     left, right = over_batch(left), over_batch(right)
     answers = np.zeros(len(thoughts), dtype=np.float32)

@@ -4,7 +4,8 @@ Problems come from a local file, from the hub, or are generated. A row that cann
 out and reported with the reason; a file that is not such a dataset is an error.
 
 A stratum is a complexity and a set of operators; random parts keep the shares of the strata.
-Problems with the same masked text differ only in their numbers, so they always share a part.
+Problems with the same masked text differ only in their numbers, so random parts keep them together.
+Official parts and a file's own folds are taken as they are; how many texts they share is told.
 
 Sources: Math23k, Wang et al., Deep Neural Solver for Math Word Problems, EMNLP 2017: Chinese, with
 equations over the values of the numbers. ASDiv-A, Miao et al., A Diverse Corpus for Evaluating and
@@ -178,6 +179,14 @@ def divide(problems: Sequence[Problem], partition: Partition) -> Parts:
                 f"protocol {partition.protocol} leaves the {name} part of {len(problems)} "
                 f"problems empty; use another protocol or more problems"
             )
+    learnt = {problem.text for problem in chain(parts.train, parts.dev)}
+    if known := sum(problem.text in learnt for problem in parts.test):
+        _LOG.warning(
+            "%d of %d test problems differ from others only in their numbers: the parts of the "
+            "dataset share their texts",
+            known,
+            len(parts.test),
+        )
     return parts
 
 

@@ -154,7 +154,8 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     for words, dashes, _ in _OUTCOMES.values():
         left.plot([], [], color=INK, linestyle=dashes, linewidth=1.2, label=words)
     left.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.985), ncols=2)
-    low, high = ordered["answers"].min(), ordered["answers"].max()
+    above = ordered["answers"][ordered["answers"] > 0]  # empty answers have no place on the axis
+    low, high = (above.min(), above.max()) if len(above) else (1.0, 1.0)
     powers = 2.0 ** np.arange(np.ceil(np.log2(low) - 0.1), np.floor(np.log2(high)) + 1)
     _log_axis(left, powers.tolist(), (low, high), "tokens (1: one answer of the base model)")
     left.set_ylabel("questions (%)")

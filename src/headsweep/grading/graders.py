@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from headsweep.grading.notation import closing_brace, final_number, number, unwrapped
 
-VERSION = 3
+VERSION = 4
 """Of the rules. It is raised where an answer may get another verdict or another form: it is a param
 of the workflow's rules `grade`, `regrade` and `compare_prompts`, so that finished sweeps grade
 again. What is in the store stays: a map's texts and a compression's training and outcomes keep the
@@ -75,6 +75,10 @@ _STATED = re.compile(
     # "option A is wrong" states none.
     (?! [*_$})]*+ \s++ (?: (?:is|are)\s++ (?:not|wrong|incorrect|false|invalid) | isn't | cannot
         | can't | can\s++be\s++(?:eliminated|excluded|ruled) ) \b )
+    # "A or B" and "A, B and C" are no choice; "B, and A is wrong" is one.
+    (?! [*_$})]*+ (?: \s*+,\s*+ \(?(?-i:[A-Z])\)?(?![^\W_]) )*+
+        \s*+ (?:,\s*+)?+ (?:/|(?:and|or)\b) \s*+ \(?+ (?-i:[A-HJ-Z]) (?![^\W_]) \)?+
+        (?! \s++ (?:is|are|was|were|cannot|can't|isn't)\b ) )
     """,
     re.IGNORECASE | re.VERBOSE,
 )

@@ -20,7 +20,7 @@ from headsweep.models.timing import seconds_of
 from headsweep.recovery.benchmark import Right, accuracies
 from headsweep.recovery.texts import Piece
 from headsweep.statistics.intervals import Estimate, ratio_of_sums
-from headsweep.text import percent, percentage, points
+from headsweep.text import percent, percentage, points, with_interval
 
 _PROMPT, _ANSWER, _TURNS = 16, 32, 3
 _BATCHES = (1, 8)
@@ -103,7 +103,7 @@ def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list
 
 def _as_number(value: Mapping[str, float]) -> str:
     estimate = Estimate(**value)
-    return f"{estimate.value:.4g} ({estimate.low:.4g} to {estimate.high:.4g})"
+    return with_interval("{:.4g}".format, estimate.value, estimate.low, estimate.high)
 
 
 def _as_share(value: Mapping[str, float]) -> str:
@@ -113,7 +113,7 @@ def _as_share(value: Mapping[str, float]) -> str:
 
 def _as_points(value: Mapping[str, float]) -> str:
     gain = Estimate(**value)
-    return f"{points(gain.value)} ({points(gain.low)} to {points(gain.high)})"
+    return with_interval(points, gain.value, gain.low, gain.high)
 
 
 _ROWS: dict[str, tuple[str, Callable[..., str]]] = {

@@ -72,7 +72,7 @@ def told_of_pairs(pairs: Source) -> Sentence:
     if mark != pairs.direction(_MARKS.low, _MARKS.high):  # the test alone does not show it
         said = said.removesuffix(".") + ", p = {p}."
     if not math.isnan(pairs.value("shows")):
-        said += " These questions show differences from {shows} points on."
+        said += " Differences of {shows} points would likely show."
     return pairs.say(
         said,
         difference=DIFFERENCE,

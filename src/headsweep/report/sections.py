@@ -94,7 +94,7 @@ def first_figure(config: Config, selector: str) -> dict[str, Markup]:
     charts = {}
     for axis, column in (("answers", "n"), ("tokens", "tokens")):
         x = pd.concat([curve[column] for curve in curves.values()])
-        chart = Chart(Scale(x.min(), x.max(), log=True), y, 300, alt, ("{:.0f}", "{:.0f}"))
+        chart = Chart(Scale.doublings(x), y, 300, alt, ("{:.0f}", "{:.0f}"))
         for label, value in levels.items():
             chart.level(value, f"{label} {value:.1f}")
         for place, (label, curve) in enumerate(curves.items()):
@@ -207,7 +207,7 @@ def _family_charts(config: Config, frontier: str, frontier_title: str) -> list[P
     curves = curves.query("order == 'ordered'")
     by_family = curves.groupby("family", sort=False)
     looks = family_looks(map(str, family_titles))
-    x = Scale(curves["answers"].min(), curves["answers"].max(), log=True)
+    x = Scale.doublings(curves["answers"])
     pictures = []
     for outcome, axis_title in _OUTCOMES.items():
         share = 100 * curves[outcome]

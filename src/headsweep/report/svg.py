@@ -37,11 +37,18 @@ class Scale:
             low -= space
         return cls(low, high)
 
+    @classmethod
+    def doublings(cls, values: Iterable[float]) -> "Scale":
+        """Return a logarithmic scale that covers some values; others than positive ones lie low."""
+        above = [value for value in values if value > 0] or [1.0]
+        return cls(min(above), max(above), log=True)
+
     def share(self, value: float) -> float:
         """Return the position of a value in percent of the axis."""
         place = math.log if self.log else float
         low, high = place(self.low), place(self.high)
-        share = 100 * (place(value) - low) / (high - low or 1)
+        within = max(value, self.low) if self.log else value
+        share = 100 * (place(within) - low) / (high - low or 1)
         return round(min(100.0, max(0.0, share)), 2)
 
     def ticks(self) -> list[float]:

@@ -10,7 +10,7 @@ from headsweep.config import Config, Questions
 from headsweep.models.source import local_folder
 from headsweep.sprint.evaluation import SHOWN_N
 from headsweep.sprint.validation import likeness
-from headsweep.text import points
+from headsweep.text import points, with_interval
 
 _CARD = """\
 ---
@@ -108,8 +108,8 @@ def _leads(paired: pd.DataFrame) -> str:
 
 
 def _interval(row: Mapping[Hashable, Any], suffix: str) -> str:
-    value, low, high = (points(row[f"{name}{suffix}"]) for name in ("difference", "low", "high"))
-    return f"{value} ({low} to {high})"
+    value, low, high = (row[f"{name}{suffix}"] for name in ("difference", "low", "high"))
+    return with_interval(points, value, low, high)
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -150,7 +150,10 @@ def held_out_gain(
     values = held_out / measured
     gain = float(values.mean())
     follows /= 2 * splits
-    variance = values.var(ddof=1) / questions + max(0.0, float((follows * follows.T).sum()))
+    of_questions = values.var(ddof=1) / questions
+    if np.ptp(values) == 0:  # nothing varied here, but a gained and a lost question might have come
+        of_questions = 2 / (questions + 2) ** 2
+    variance = of_questions + max(0.0, float((follows * follows.T).sum()))
     margin = float(half_width(np.sqrt(variance), questions - 1))
     low = max(gain - margin, -1.0)
     high = min(gain + margin, 1.0)
