@@ -396,6 +396,13 @@ def test_a_pilot_asks_no_more_questions_than_a_file_has_and_draws_them_without_c
         assert (asked.n, asked.sampling, asked.embedder) == (count, "first", None)
 
 
+def test_a_pilot_asks_of_every_stratum_where_the_config_does():
+    drawn = {"benchmark": "math500", "split": "test", "n": 60, "sampling": "stratified"}
+    config = parse(VALUES | {"questions": {"test": drawn}})
+    little = pilot.little_config(config, pilot.piloted_batches(config)["tiny"])
+    assert (little.questions["test"].n, little.questions["test"].sampling) == (20, "stratified")
+
+
 @pytest.mark.parametrize("device", ["cpu", "auto"])
 def test_an_allocation_has_time_for_each_trial_of_a_model(device):
     planned = parse({**VALUES, "models": {"tiny": {**REASONER, "device": device}}})

@@ -167,8 +167,10 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
     The heads are the first and the last of the batch, or of the model if the batch has none.
     """
     questions = config.questions[batch.questions]
-    few = {"n": min(_PILOT_QUESTIONS, question_count(questions)), "sampling": "first"}
-    few |= {name: Questions.model_fields[name].default for name in ("embedder", "clusters")}
+    few: dict[str, Any] = {"n": min(_PILOT_QUESTIONS, question_count(questions))}
+    if questions.sampling != "stratified":  # few of each stratum are like all; clusters take long
+        few["sampling"] = "first"
+        few |= {name: Questions.model_fields[name].default for name in ("embedder", "clusters")}
     model = config.models[batch.model]
     last = model.layers - 1
     of_model = [Variant(0, 0), Variant(last, model.heads_in(last)[-1])]
