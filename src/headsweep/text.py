@@ -104,8 +104,13 @@ def counted(count: int, noun: str) -> str:
 
 def points(fraction: float) -> str:
     """Format a difference of fractions in percentage points, with its sign; zero has none."""
-    text = f"{100 * fraction:+.1f}".replace("-", "−")
-    return "0.0" if text in ("+0.0", "−0.0") else text
+    return _signed(100 * fraction, 1)
+
+
+def _signed(number: float, digits: int) -> str:
+    """Format a number with so many decimals and its sign; what rounds to zero has none."""
+    text = f"{number:+.{digits}f}".replace("-", "−")
+    return text if text.strip("+−0.") else text[1:]
 
 
 def with_interval(form: Callable[[float], str], value: float, low: float, high: float) -> str:
@@ -115,15 +120,12 @@ def with_interval(form: Callable[[float], str], value: float, low: float, high: 
 
 def nats_a_token(change: float) -> str:
     """Format a change of a log-probability for each token, with its sign."""
-    text = f"{change:+.4f}".replace("-", "−")
-    return "0.0000" if text in ("+0.0000", "−0.0000") else text
+    return _signed(change, 4)
 
 
 def nats(change: float) -> str:
     """Format a change of a log-probability with its sign."""
-    digits = 2 if abs(change) < 10 else 1
-    text = f"{change:+.{digits}f}".replace("-", "−")
-    return "0.00" if text in ("+0.00", "−0.00") else text
+    return _signed(change, 2 if abs(change) < 10 else 1)
 
 
 def parameters(billions: float) -> str:

@@ -14,15 +14,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-from headsweep import paths
 from headsweep.config import Config, Questions, load, parse
 from headsweep.errors import ConfigError, EngineError
 from headsweep.generation import client
@@ -37,74 +34,27 @@ from headsweep.planning.pilot_settings import write_settings
 from headsweep.planning.preflight import check_devices, preflight
 from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, read_record, versions
-from headsweep.safe_files import read_arrow, write_json
+from headsweep.record import Stopwatch, read_record
+from headsweep.safe_files import read_arrow
 from headsweep.tables import ANSWERS
-from headsweep.text import aligned, duration
+from headsweep.text import aligned
+from headsweep.tool.pilot_findings import (
+    CAPTURED,
+    HEADS,
+    PLAIN,
+    QUESTIONS,
+    Answered,
+    Tried,
+    print_table,
+    remarks,
+    write_bundle,
+)
 from headsweep.tool.trial import Trial, attempt
 from headsweep.tool.without_snakemake import answer, prepared
 from headsweep.variants import BASE, Variant
 
-_PILOT_QUESTIONS = 20
-_PILOT_HEADS = 2
-
 _MEBIBYTE = 1 << 20
-_TITLES = ("answers", "tokens", "cut", "rows", "prefill/s", "decoded/s", "GB", "whole config")
 _ENGINE = "headsweep"  # what answers unless something else is faster
-_PLAIN, _CAPTURED = "flash", "flash in graphs"
-"""How the engine says that it decodes on a GPU: step by step, or by captured steps."""
-
-
-class Answered(NamedTuple):
-    """A model's answers to a pilot's questions."""
-
-    tables: list[list[dict[str, Any]]]
-    """Rows as in `tables.ANSWERS`: the base model's, then each head's."""
-    record: dict[str, Any]
-    gigabytes: float
-    """In use while they were made."""
-    rates: Rates
-
-
-class Tried(NamedTuple):
-    """What was found of one model."""
-
-    trials: dict[str, Trial]
-    """Of software that works, by its name."""
-    dropped: dict[str, str]
-    """Causes, by the name of software that does not; of captured steps by "graphs"."""
-    hours: dict[str, float]
-    """That the whole config would take, by software."""
-    answered: Answered
-
-    @property
-    def backend(self) -> str:
-        """The software that answers soonest."""
-        return min(self.hours, key=lambda name: self.hours[name])
-
-    @property
-    def decided(self) -> dict[str, str]:
-        """What goes into the run's settings: see `planning.pilot_settings.DECIDED`."""
-        captured = self.trials[self.backend].facts.get("path") == _CAPTURED
-        return {"backend": self.backend, "graphs": "auto" if captured else "off"}
-
-    @property
-    def cells(self) -> list[str]:
-        """A row of the table, below `_TITLES`."""
-        software = self.trials[self.backend].software
-        rows = [row for table in self.answered.tables for row in table]
-        tokens = sum(len(row["token_ids"]) for row in rows)
-        cut = sum(row["stop_reason"] == "length" for row in rows)
-        return [
-            f"{len(rows)}",
-            f"{tokens:,}",
-            f"{cut}",
-            f"{software.speed.rows}",
-            f"{software.workers * software.speed.prefill:,.0f}",
-            f"{software.workers * software.speed.decode:,.0f}",
-            f"{self.answered.gigabytes:.1f}",
-            duration(self.hours[self.backend]),
-        ]
 
 
 def show(config: Path, cores: int | None) -> None:
@@ -125,14 +75,14 @@ def show(config: Path, cores: int | None) -> None:
         if on_gpu(whole, name) and is_stated and whole.models[name].graphs == "off":
             dropped["graphs"] = "the config states 'off'"
         tried[name] = _try(whole, batch, candidates, dropped, usable, tries_graphs=not is_stated)
-    _print_table(tried)
+    print_table(tried)
     for name, model in tried.items():
-        for line in _lines(name, model):
+        for line in remarks(name, model):
             print(line)
     decided = {name: model.decided for name, model in tried.items() if on_gpu(whole, name)}
     if decided:
         print(f"what answers in the run: {write_settings(whole, decided, stopwatch)}")
-    print(f"for a report of a fault: {_write_bundle(tried)}")
+    print(f"for a report of a fault: {write_bundle(tried)}")
     rates = {name: model.answered.rates for name, model in tried.items()}
     if seen := detectable_gains(whole, rates):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
@@ -167,7 +117,7 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
     The heads are the first and the last of the batch, or of the model if the batch has none.
     """
     questions = config.questions[batch.questions]
-    few: dict[str, Any] = {"n": min(_PILOT_QUESTIONS, question_count(questions))}
+    few: dict[str, Any] = {"n": min(QUESTIONS, question_count(questions))}
     if questions.sampling != "stratified":  # few of each stratum are like all; clusters take long
         few["sampling"] = "first"
         few |= {name: Questions.model_fields[name].default for name in ("embedder", "clusters")}
@@ -175,7 +125,7 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
     last = model.layers - 1
     of_model = [Variant(0, 0), Variant(last, model.heads_in(last)[-1])]
     heads = [variant for variant in batch.variants if variant.kind == "head"] or of_model
-    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:_PILOT_HEADS]
+    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
     sweeps = {
         str(head): {**batch.names, "layers": [head.layer], "heads": [head.head]} for head in chosen
     }
@@ -247,7 +197,7 @@ def _try(
             failed[backend] = str(error)
     if not trials:
         causes = "; ".join(failed.values())
-        file = _write_bundle({}, {batch.model: {**dropped, **failed}})
+        file = write_bundle({}, {batch.model: {**dropped, **failed}})
         raise ConfigError(
             f"models.{batch.model}: nothing answers here: {causes}; please report this with {file}"
         )
@@ -268,13 +218,13 @@ def _faster(config: Config, plain: Trial, cores: int) -> tuple[Trial, str | None
     Besides, return why captured steps are left out. They have a process of their own: what breaks
     in one may spoil the GPU for the rest of it.
     """
-    if plain.facts.get("path") != _PLAIN:  # only flash attention is captured
+    if plain.facts.get("path") != PLAIN:  # only flash attention is captured
         return plain, None
     try:
         tried = attempt(config, cores)
     except EngineError as error:
         return plain, str(error)
-    if tried.facts.get("path") != _CAPTURED:
+    if tried.facts.get("path") != CAPTURED:
         return plain, "; ".join(tried.facts.get("falls", ["they were not used"]))
     before, after = plain.software.speed.decode, tried.software.speed.decode
     if after <= before:
@@ -348,69 +298,3 @@ def _gigabytes_in_use(*, of_gpus: bool) -> float:
         except (OSError, IndexError):  # it has ended
             continue
     return total / 1e9
-
-
-def _print_table(tried: Mapping[str, Tried]) -> None:
-    rows = [["model", *_TITLES], *([name, *model.cells] for name, model in tried.items())]
-    asked = f"base and {_PILOT_HEADS} heads of each model on up to {_PILOT_QUESTIONS} questions"
-    print(f"{asked}, by the run's own engine")
-    print("prefill and decoding at full width are timed apart: tokens a second of all workers")
-    print(aligned(rows, left=1))
-    hours = sum(model.hours[model.backend] for model in tried.values())
-    print(f"answers and maps of {', '.join(tried)} in the whole config: about {duration(hours)}")
-
-
-def _lines(name: str, model: Tried) -> list[str]:
-    """Say what a model's engine is like, and what else was tried."""
-    facts = model.trials[model.backend].facts
-    checks = [f"{key} {facts[key]}" for key in ("path", "check", "falls") if facts.get(key)]
-    lines = [f"{name}: {model.backend} ran on {', '.join([facts['device'], *checks])}"]
-    if len(model.hours) > 1:
-        compared = (f"{backend} {duration(hours)}" for backend, hours in model.hours.items())
-        lines.append(f"{name}: the whole config by {', by '.join(compared)}")
-    lines += [f"{name}: {other} is left out: {why}" for other, why in model.dropped.items()]
-    return lines
-
-
-def _write_bundle(
-    tried: Mapping[str, Tried], failed: Mapping[str, Mapping[str, str]] = MappingProxyType({})
-) -> Path:
-    """Write what a report of a fault needs: cards, versions, checks and rates; return the file.
-
-    `failed` has the causes by software of each model that nothing answers for.
-    """
-    file = Path(paths.RESULTS, "pilot", "bundle.json")
-    told = ("device", "backend", "path", "batch_size", "check", "falls")
-    cards = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv")
-    trials = {}
-    for name, model in tried.items():
-        trials[name] = {
-            backend: {**facts, "workers": software.workers, **software.speed._asdict()}
-            for backend, (software, facts) in model.trials.items()
-        }
-    write_json(
-        file,
-        {
-            "cards": cards.splitlines(),
-            "versions": versions() | _vllm_version(),
-            "trials": trials,
-            "dropped": {**failed, **{name: model.dropped for name, model in tried.items()}},
-            "engines": {
-                name: {
-                    key: model.answered.record[key] for key in told if key in model.answered.record
-                }
-                for name, model in tried.items()
-            },
-            "rates": {
-                name: dict(zip(_TITLES, model.cells, strict=True)) for name, model in tried.items()
-            },
-        },
-    )
-    return file
-
-
-def _vllm_version() -> dict[str, str]:
-    """Return vLLM's version by its name, if it is installed."""
-    with suppress(PackageNotFoundError):
-        return {"vllm": version("vllm")}
-    return {}
