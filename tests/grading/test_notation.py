@@ -109,6 +109,7 @@ CHOICES = [
     ("The answer must be C because option A is wrong", "C"),
     ("The answer must be C because option A is not possible", "C"),
     ("Option A can be eliminated. The answer is so obvious.", None),
+    *(("Both (A) and (B) fit", None), ("(A) / (C)", None), ("I left (A) or (B): it is (C)", "C")),
     *(("The answer is A or B", None), ("The answer is A, B, and C.", None), ("Answer: A/B", None)),
     *(("The answer is A/B.", None), ("Of option A and B, the answer is B", "B")),
     *(("The answer is B, A is wrong", "B"), ("The answer is B and A is wrong", "B")),

@@ -92,8 +92,9 @@ def test_a_cpu_s_job_asks_for_what_the_engine_s_shares_of_the_memory_need(billio
         for dtype in ("bfloat16", "float32")
     )
     copied = 4 * billions  # GB in float32
-    assert copied < _COPIED_SHARE * footprint.host_megabytes(half) / 1e3
-    megabytes = footprint.host_megabytes(single)
+    beside = 4000
+    assert copied < _COPIED_SHARE * (beside + footprint.host_megabytes(half, cards.ANY_CORE)) / 1e3
+    megabytes = beside + footprint.host_megabytes(single, cards.ANY_CORE)
     assert 1e3 * 2 * copied + cpu_memory(megabytes, 1) < megabytes
 
 
@@ -112,6 +113,24 @@ def test_a_map_s_jobs_ask_for_memory_of_the_dtype_in_which_they_score(device, dt
     assert allocations.scoring_request(planned, "solutions").megabytes == megabytes
     if dtype is None:
         assert allocations.generation_request(planned, batches(planned)[0]).megabytes == megabytes
+
+
+@pytest.mark.parametrize(("gpus", "a_gigabyte"), [(0, 6000), (1, 2500)])
+def test_here_jobs_ask_for_what_a_model_takes_on_this_machine(gpus, a_gigabyte, monkeypatch):
+    monkeypatch.setattr(cards, "gpu_count", lambda: gpus)
+    planned = config(
+        models={"big": {"device": "auto", "dtype": "bfloat16"}},
+        maps={"solutions": {"model": "big", "questions": "train"}},
+        embedders={"mean": {"model": "big"}},
+    )
+    weights = 2 * planned.models["big"].billions
+    here = [
+        allocations.scoring_request(planned, "solutions", local=True),
+        allocations.generation_request(planned, batches(planned)[0], local=True),
+    ]
+    assert [request.held for request in here] == [int(a_gigabyte * weights)] * 2
+    embedded = allocations.embedding_request(planned, "mean", "test", local=True)
+    assert embedded.held == int((2500 if gpus else 2700) * 2 * weights)  # in float32
 
 
 def test_a_map_s_jobs_ask_for_the_time_of_the_layer_that_takes_longest():

@@ -188,6 +188,70 @@ def test_a_job_asks_for_more_at_each_attempt(rules, config):
         assert third == [first.gpus, 3 * first.megabytes, 3 * first.minutes]
 
 
+def test_here_a_job_asks_for_the_memory_that_it_is_expected_to_hold(config):
+    here = Rules(config, 3, {}, local=True)
+    batch = find_batch(config, *BATCH.values())
+    full = arms(config, "words")[1]
+    arm = SimpleNamespace(**full.wildcards, seed="0")
+    training = training_request(config, config.compressions["words"], full.settings)
+    for resources, job, megabytes in (
+        (
+            here.resources.generation,
+            wildcards(here, **BATCH),
+            generation_request(config, batch, local=True).held,
+        ),
+        (here.resources.training, arm, training.held),
+        (here.resources.drawing, wildcards(here, questions="test"), 0),
+    ):
+        assert resources["mem_mb"](job, 1) == megabytes
+    assert training.held == training.megabytes - 8000 > 0
+
+
+HOLDING = """
+from headsweep.planning.host import host_memory
+from headsweep.workflow import session
+
+session.limit_memory(workflow)
+
+
+rule all:
+    input:
+        "alone/a", "alone/b"
+
+
+rule together:
+    input:
+        "beside/a", "beside/b"
+
+
+rule alone:
+    output:
+        "alone/{name}"
+    resources:
+        mem_mb=int(0.6e-6 * host_memory())
+    shell:
+        "mkdir held && sleep 0.2 && rmdir held && touch {output}"
+
+
+rule beside:
+    output:
+        "beside/{name}"
+    resources:
+        mem_mb=int(0.6e-6 * host_memory())
+    shell:
+        "touch {wildcards.name}; until [ -e a ] && [ -e b ]; do sleep 0.1; done; touch {output}"
+"""
+"""Jobs that fail where two run at once; and jobs that end where two do."""
+
+
+def test_jobs_that_the_memory_does_not_hold_together_wait_unless_told_otherwise(tmp_path):
+    (tmp_path / "Snakefile").write_text(HOLDING, encoding="utf-8")
+    options = {"cwd": tmp_path, "check": True, "capture_output": True, "timeout": 240}
+    command = [sys.executable, "-m", "snakemake", "--cores", "2"]
+    subprocess.run(command, **options)
+    subprocess.run([*command, "--resources", "mem_mb=1000000000", "--", "together"], **options)
+
+
 @pytest.mark.parametrize("device", ["auto", "cpu"])
 def test_to_embed_by_a_model_a_job_asks_for_the_model_in_float32(device, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -198,7 +262,8 @@ def test_to_embed_by_a_model_a_job_asks_for_the_model_in_float32(device, tmp_pat
     job = wildcards(rules, embedder="mean", questions="test")
     wide = config.models["big"].model_copy(update={"dtype": "float32"})
     assert rules.resources.embedding["gpu"](job) == (device == "auto")
-    assert rules.resources.embedding["mem_mb"](job, 1) == host_megabytes(wide) > 8000
+    loaded = host_megabytes(wide, card_of(device, local=False))
+    assert rules.resources.embedding["mem_mb"](job, 1) == 4000 + loaded > 8000
     # 12,000 problems of 120 tokens, of which 40 are drawn: on one core they take hours.
     drawn = changed(values, "questions/train", TRAINED_ON | {"n": 40})
     rules = Rules(resolve(parse(changed(drawn, "models/big/device", device))), 3, {})

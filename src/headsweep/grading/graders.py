@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from headsweep.grading.notation import closing_brace, final_number, number, unwrapped
 
-VERSION = 4
+VERSION = 5
 """Of the rules. It is raised where an answer may get another verdict or another form: it is a param
 of the workflow's rules `grade`, `regrade` and `compare_prompts`, so that finished sweeps grade
 again. What is in the store stays: a map's texts and a compression's training and outcomes keep the
@@ -82,7 +82,7 @@ _STATED = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_IN_BRACKETS = re.compile(r"\(([A-Z])\)")
+_IN_BRACKETS = re.compile(r"\(([A-Z])\)(?P<others>(?:\s*+(?:/|and\b|or\b)\s*+\([A-Z]\))++)?+")
 
 
 def value_or_text(answer: str) -> str:
@@ -214,8 +214,14 @@ def chosen_letter(text: str) -> str | None:
     if boxed is not None:
         match = _BOXED_LETTER.match(boxed) or last_match(_STATED, boxed)
     else:
-        match = last_match(_STATED, text) or last_match(_IN_BRACKETS, text) or _LETTER.match(text)
+        match = last_match(_STATED, text) or _in_brackets(text) or _LETTER.match(text)
     return match[1].upper() if match else None
+
+
+def _in_brackets(text: str) -> re.Match[str] | None:
+    """Return the last letter in brackets, unless it is one of several that are named together."""
+    match = last_match(_IN_BRACKETS, text)
+    return match if match and match["others"] is None else None
 
 
 def same_text(answer: str, gold: str) -> bool:

@@ -63,15 +63,18 @@ class Rules:
         config: resolved.
         cores: those that Snakemake may use, None if unknown.
         groups: Snakemake's names of job groups, to which `layer` adds.
+        local: jobs run on this machine, and not on a cluster.
     """
 
-    def __init__(self, config: Config, cores: int | None, groups: dict[str, str]) -> None:
+    def __init__(
+        self, config: Config, cores: int | None, groups: dict[str, str], *, local: bool = False
+    ) -> None:
         self.config = config
         self.store = Store(config)
         self.files = RunFiles(config)
         self._lookup = WildcardLookup(config, self.store)
         self.batches = self._lookup.batches
-        self.resources = Resources(self._lookup, cores or 1)
+        self.resources = Resources(self._lookup, cores or 1, local=local)
         self._cores = cores or 1
         self._groups = groups
         self._problem_keys = sorted(self.store.key("data", name) for name in config.problems)

@@ -28,6 +28,7 @@ from headsweep.generation.work import Work
 from headsweep.planning.allocations import PROFILE, UNNAMED
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
+from headsweep.planning.host import host_memory
 from headsweep.planning.pilot_settings import unpiloted
 from headsweep.planning.preflight import check_devices, preflight
 from headsweep.planning.revisions import resolve
@@ -87,6 +88,20 @@ def cores(workflow: Any) -> int | None:
     if cores == 0:
         raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
     return cores
+
+
+def runs_here(workflow: Any) -> bool:
+    """Tell whether this process starts all jobs on this machine; those of a cluster do not."""
+    return bool(workflow.is_main_process and workflow.local_exec)
+
+
+def limit_memory(workflow: Any) -> None:
+    """Have Snakemake start jobs here only as this machine's memory holds their models together.
+
+    `--resources mem_mb=...` on the command line stays in force.
+    """
+    if runs_here(workflow) and workflow.global_resources.get("mem_mb").value is None:
+        workflow.register_resource("mem_mb", host_memory() // 10**6)
 
 
 def keep_handlers(workflow: Any) -> None:
