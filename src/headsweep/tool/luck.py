@@ -21,6 +21,7 @@ from headsweep.text import percent, percentage, plural, points
 PUBLISHED = Path("config/published")
 """Where the published tables are, below the repository's root."""
 _MOST = 1_000_000  # questions; the distribution has an entry for each
+_MOST_TRIES = 10**15
 _MOST_CHANGED = 0.5
 """Coins change half of what they decide."""
 
@@ -63,6 +64,8 @@ def lucky(
     """
     if n > _MOST:
         raise ConfigError(f"--n {n:,} is more than {_MOST:,}; give at most so many questions")
+    if k > _MOST_TRIES:
+        raise ConfigError(f"--k has {len(str(k))} digits; give at most {_MOST_TRIES:,} tries")
     for name, share in (("base", base), ("best", best)):
         if share is not None and not 0 <= share <= 1:
             raise ConfigError(f"--{name} {share:g} is no share; give one from 0 to 1, as in 0.68")
