@@ -514,6 +514,19 @@ def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served):
     assert len(engines()) == 6
 
 
+def test_an_idle_engine_leaves_for_a_large_model_though_its_plan_is_not_done(served):
+    run(served, BASE)  # nobody asks for the other questions of its config
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(run, served, HEADS[0], "large")
+        wait_until(lambda: client.status()[0]["jobs"] == 1)
+        client.ask_idle_engines_to_leave()
+        assert waiting.result() is None  # it stays for whom it has
+    client.ask_for_room()
+    assert len(engines()) == 3
+    client.ask_idle_engines_to_leave()
+    wait_until(lambda: not engines())
+
+
 def test_engines_of_two_models_wait_for_each_other_on_one_gpu(
     served, tmp_path, monkeypatch, caplog
 ):

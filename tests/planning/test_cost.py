@@ -92,9 +92,8 @@ def test_a_cpu_s_job_asks_for_what_the_engine_s_shares_of_the_memory_need(billio
         for dtype in ("bfloat16", "float32")
     )
     copied = 4 * billions  # GB in float32
-    beside = 4000
-    assert copied < _COPIED_SHARE * (beside + footprint.host_megabytes(half, cards.ANY_CORE)) / 1e3
-    megabytes = beside + footprint.host_megabytes(single, cards.ANY_CORE)
+    assert copied < _COPIED_SHARE * footprint.host_megabytes(half) / 1e3
+    megabytes = footprint.host_megabytes(single)
     assert 1e3 * 2 * copied + cpu_memory(megabytes, 1) < megabytes
 
 
@@ -115,22 +114,21 @@ def test_a_map_s_jobs_ask_for_memory_of_the_dtype_in_which_they_score(device, dt
         assert allocations.generation_request(planned, batches(planned)[0]).megabytes == megabytes
 
 
-@pytest.mark.parametrize(("gpus", "a_gigabyte"), [(0, 6000), (1, 2500)])
-def test_here_jobs_ask_for_what_a_model_takes_on_this_machine(gpus, a_gigabyte, monkeypatch):
+@pytest.mark.parametrize(
+    ("cores", "gigabytes", "gpus", "threads"),
+    [(2, 24, 0, 2), (2, 48, 0, 1), (8, 24, 0, 8), (8, 48, 0, 4), (64, 200, 0, 6), (8, 24, 1, 1)],
+)
+def test_scorings_here_share_the_cores_as_the_memory_holds_their_models(
+    cores, gigabytes, gpus, threads, monkeypatch
+):
     monkeypatch.setattr(cards, "gpu_count", lambda: gpus)
+    monkeypatch.setattr(allocations, "host_memory", lambda: gigabytes * 10**9)
+    mapped = {"model": "big", "questions": "train", "dtype": "float32"}
     planned = config(
-        models={"big": {"device": "auto", "dtype": "bfloat16"}},
-        maps={"solutions": {"model": "big", "questions": "train"}},
-        embedders={"mean": {"model": "big"}},
+        models={"big": {"billions": 1.8, "device": "auto"}}, maps={"solutions": mapped}
     )
-    weights = 2 * planned.models["big"].billions
-    here = [
-        allocations.scoring_request(planned, "solutions", local=True),
-        allocations.generation_request(planned, batches(planned)[0], local=True),
-    ]
-    assert [request.held for request in here] == [int(a_gigabyte * weights)] * 2
-    embedded = allocations.embedding_request(planned, "mean", "test", local=True)
-    assert embedded.held == int((2500 if gpus else 2700) * 2 * weights)  # in float32
+    # 2.7 times 7.2 GB: 1, 2 or 10 of them.
+    assert allocations.scoring_threads(planned, "solutions", cores) == threads
 
 
 def test_a_map_s_jobs_ask_for_the_time_of_the_layer_that_takes_longest():

@@ -95,7 +95,7 @@ def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys, monkeyp
         ("--k 3 --n 2000000 --base 0.5", "--n 2,000,000 is more than 1,000,000"),
         (
             f"--k {10**330} --n 10 --base 0.5",
-            "--k has 331 digits; give at most 1,000,000,000,000,000",
+            "--k has 331 digits; give at most 10,000,000,000",
         ),
         ("--k 3 --n 10 --base 0.9 --changed 0.3", "--changed 0.3 is not from 0 to 0.2"),
     ],

@@ -45,6 +45,7 @@ from headsweep.planning.cost import (
 )
 from headsweep.planning.exhibits import find_exhibit
 from headsweep.planning.footprint import host_megabytes
+from headsweep.planning.maps import texts_key
 from headsweep.planning.revisions import resolve
 from headsweep.safe_files import write_table
 from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
@@ -128,6 +129,40 @@ def test_the_executor_asks_for_gpus_as_a_pilot_does_and_for_the_card_of_the_prof
     assert set_gres_string(SimpleNamespace(resources=resources)) == " --gpus=h100:2"
 
 
+@pytest.mark.parametrize(
+    ("options", "here"),
+    [
+        (["--cores", "2"], True),
+        (["--jobs", "2"], True),
+        (["--cores", "2", "--dry-run"], True),
+        (["--executor", "slurm", "--jobs", "3", "--dry-run"], False),
+    ],
+)
+def test_whether_jobs_run_here_is_known_while_the_snakefile_is_read(options, here, tmp_path):
+    telling = """
+from headsweep.workflow import session
+
+Path("told").write_text(str(session.runs_here(workflow)))
+
+
+rule all:
+"""
+    (tmp_path / "Snakefile").write_text(telling, encoding="utf-8")
+    command = [sys.executable, "-m", "snakemake", *options]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "told").read_text(encoding="utf-8") == str(here)
+
+
+def test_scorings_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mapped = {"own": {"model": "tiny", "questions": "train"}}
+    config = resolve(parse(changed(VALUES, "maps", mapped)))
+    monkeypatch.setattr("headsweep.planning.allocations.host_memory", lambda: 1)
+    job = SimpleNamespace(texts=texts_key(config, "own"), layer="L02")
+    assert Rules(config, 3, {}).scoring_threads(job) == 3
+    assert Rules(config, 3, {}, local=False).scoring_threads(job) == 1
+
+
 def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config):
     batch = find_batch(config, *BATCH.values())
     rules = Rules(config, 8, {})
@@ -188,70 +223,6 @@ def test_a_job_asks_for_more_at_each_attempt(rules, config):
         assert third == [first.gpus, 3 * first.megabytes, 3 * first.minutes]
 
 
-def test_here_a_job_asks_for_the_memory_that_it_is_expected_to_hold(config):
-    here = Rules(config, 3, {}, local=True)
-    batch = find_batch(config, *BATCH.values())
-    full = arms(config, "words")[1]
-    arm = SimpleNamespace(**full.wildcards, seed="0")
-    training = training_request(config, config.compressions["words"], full.settings)
-    for resources, job, megabytes in (
-        (
-            here.resources.generation,
-            wildcards(here, **BATCH),
-            generation_request(config, batch, local=True).held,
-        ),
-        (here.resources.training, arm, training.held),
-        (here.resources.drawing, wildcards(here, questions="test"), 0),
-    ):
-        assert resources["mem_mb"](job, 1) == megabytes
-    assert training.held == training.megabytes - 8000 > 0
-
-
-HOLDING = """
-from headsweep.planning.host import host_memory
-from headsweep.workflow import session
-
-session.limit_memory(workflow)
-
-
-rule all:
-    input:
-        "alone/a", "alone/b"
-
-
-rule together:
-    input:
-        "beside/a", "beside/b"
-
-
-rule alone:
-    output:
-        "alone/{name}"
-    resources:
-        mem_mb=int(0.6e-6 * host_memory())
-    shell:
-        "mkdir held && sleep 0.2 && rmdir held && touch {output}"
-
-
-rule beside:
-    output:
-        "beside/{name}"
-    resources:
-        mem_mb=int(0.6e-6 * host_memory())
-    shell:
-        "touch {wildcards.name}; until [ -e a ] && [ -e b ]; do sleep 0.1; done; touch {output}"
-"""
-"""Jobs that fail where two run at once; and jobs that end where two do."""
-
-
-def test_jobs_that_the_memory_does_not_hold_together_wait_unless_told_otherwise(tmp_path):
-    (tmp_path / "Snakefile").write_text(HOLDING, encoding="utf-8")
-    options = {"cwd": tmp_path, "check": True, "capture_output": True, "timeout": 240}
-    command = [sys.executable, "-m", "snakemake", "--cores", "2"]
-    subprocess.run(command, **options)
-    subprocess.run([*command, "--resources", "mem_mb=1000000000", "--", "together"], **options)
-
-
 @pytest.mark.parametrize("device", ["auto", "cpu"])
 def test_to_embed_by_a_model_a_job_asks_for_the_model_in_float32(device, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -262,8 +233,7 @@ def test_to_embed_by_a_model_a_job_asks_for_the_model_in_float32(device, tmp_pat
     job = wildcards(rules, embedder="mean", questions="test")
     wide = config.models["big"].model_copy(update={"dtype": "float32"})
     assert rules.resources.embedding["gpu"](job) == (device == "auto")
-    loaded = host_megabytes(wide, card_of(device, local=False))
-    assert rules.resources.embedding["mem_mb"](job, 1) == 4000 + loaded > 8000
+    assert rules.resources.embedding["mem_mb"](job, 1) == host_megabytes(wide) > 8000
     # 12,000 problems of 120 tokens, of which 40 are drawn: on one core they take hours.
     drawn = changed(values, "questions/train", TRAINED_ON | {"n": 40})
     rules = Rules(resolve(parse(changed(drawn, "models/big/device", device))), 3, {})

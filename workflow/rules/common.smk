@@ -33,7 +33,6 @@ CONFIG = session.checked(config, workflow.configfiles, look=workflow.is_main_pro
 RULES = Rules(CONFIG, CORES, workflow.parent_groupids, local=session.runs_here(workflow))
 of_run = RULES.store.fill
 shell.prefix(session.shell_prefix(CONFIG.run))
-session.limit_memory(workflow)
 session.plan_behind_reruns()
 
 

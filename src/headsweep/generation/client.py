@@ -217,10 +217,22 @@ def _stop(name: str, stopped: set[int]) -> bool:
 
 def ask_for_room() -> None:
     """Have the engines of this folder leave whose plan is done: memory may be short."""
+    _tell_engines("make_room")
+
+
+def ask_idle_engines_to_leave() -> None:
+    """Have the engines of this folder leave that no job waits for; return when they have.
+
+    What is answered stays in their journals.
+    """
+    _tell_engines("leave_if_idle")
+
+
+def _tell_engines(word: str) -> None:
     for name in sockets.names():
         if (connection := sockets.connect(name)) is not None:
             with connection, contextlib.suppress(OSError):
-                _answers(connection, b'{"make_room":true}\n', _SECONDS_TO_STOP)
+                _answers(connection, f'{{"{word}":true}}\n'.encode(), _SECONDS_TO_STOP)
 
 
 def _this_run() -> str:

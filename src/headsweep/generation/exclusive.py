@@ -10,10 +10,13 @@ import torch
 
 from headsweep.config import Config, Model
 from headsweep.errors import ModelError
-from headsweep.generation.client import ask_for_room
+from headsweep.generation.client import ask_for_room, ask_idle_engines_to_leave
 from headsweep.generation.devices import Device, devices, held, visible_devices
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
+from headsweep.planning.cards import card_of
+from headsweep.planning.footprint import cpu_megabytes, is_gpu
+from headsweep.planning.host import host_memory
 from headsweep.planning.store import Store
 
 _LOG = logging.getLogger(__name__)
@@ -62,6 +65,8 @@ def with_model(
 ) -> _T:
     """Load a model, and return what is measured on it; the model is gone afterwards.
 
+    If the main memory does not hold it twice, idle engines leave first.
+
     Args:
         config: resolved.
         name: of the model in the config.
@@ -75,6 +80,9 @@ def with_model(
     section = config.models[name]
     folder = str(Store(config).model_folder(name))
     dtype = dtype or section.dtype
+    loaded = section.model_copy(update={"dtype": dtype})
+    if not is_gpu(card_of(section.device)) and 2 * 10**6 * cpu_megabytes(loaded) > host_memory():
+        ask_idle_engines_to_leave()
     try:
         with placed(section) as place:
             # No name holds the model: it is gone when its device is given back.

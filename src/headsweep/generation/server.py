@@ -205,6 +205,8 @@ class Server:
                 )
             elif message.keys() == {"make_room"}:
                 self._leaving = is_done(self._model, self._schedules)
+            elif message.keys() == {"leave_if_idle"}:
+                self._leaving = all(waiting.schedule is None for waiting in self._jobs)
             elif message.keys() == {"ended"}:
                 self._end_run(job, message["ended"])
             else:

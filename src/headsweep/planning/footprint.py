@@ -11,6 +11,7 @@ from headsweep.planning.host import host_cores
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 _ANSWER = 1000  # tokens of the answers that a model's memory is stated for
 
+_BESIDE = 4000  # MB of a job, beside what its model takes
 _LOADED = 2500  # MB a GB of weights that go through main memory to a GPU
 _REARRANGED = 2700  # the same on a CPU, where a copy and a quarter of the whole come on top
 _WIDENED = 6000
@@ -99,13 +100,17 @@ def gigabytes_of(model: Model, card: Card) -> float:
     return (copies * weights + workers * decoded_rows(model, _ANSWER, card) * answer) / 1e9
 
 
-def host_megabytes(model: Model, card: Card) -> int:
-    """Return the MB of main memory that a model takes where it is computed on a card.
+def host_megabytes(model: Model) -> int:
+    """Return the MB of main memory that a job with a model asks for.
 
-    Weights are loaded through it. A model on a CPU stays in it, with a copy of the weights, and
-    keys and values take a quarter of the memory.
+    Weights are loaded through it; a model on a CPU stays in it.
     """
-    per_gigabyte = _LOADED
-    if not is_gpu(card):
-        per_gigabyte = _WIDENED if model.dtype != "float32" else _REARRANGED
+    if model.device == "cpu":
+        return _BESIDE + cpu_megabytes(model)
+    return int(_BESIDE + _LOADED * weight_bytes(model) / 1e9)
+
+
+def cpu_megabytes(model: Model) -> int:
+    """Return the MB that a model takes on a CPU: its weights, a copy of them, keys and values."""
+    per_gigabyte = _REARRANGED if model.dtype == "float32" else _WIDENED
     return int(per_gigabyte * weight_bytes(model) / 1e9)

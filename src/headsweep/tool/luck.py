@@ -21,7 +21,7 @@ from headsweep.text import percent, percentage, plural, points
 PUBLISHED = Path("config/published")
 """Where the published tables are, below the repository's root."""
 _MOST = 1_000_000  # questions; the distribution has an entry for each
-_MOST_TRIES = 10**15
+_MOST_TRIES = 10**10  # of more, chances next to 1 are rounded too much
 _MOST_CHANGED = 0.5
 """Coins change half of what they decide."""
 

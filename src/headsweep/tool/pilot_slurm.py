@@ -24,7 +24,7 @@ CORES = 8
 """That an allocation has."""
 _START_MINUTES, _LEAST_MINUTES = 10, 15
 """Of an allocation: for loading a model and its engine's check, and what is asked at least."""
-_BESIDE = 4000  # MB of main memory, beside what its largest model takes
+_LEAST_MEGABYTES = 4000
 _TRIAL_MINUTES = 5
 """For software to load a model, and to be timed."""
 _ON_A_GPU = 3  # trials there: the engine, its steps captured as graphs, and vLLM
@@ -64,8 +64,7 @@ def submit(file: Path) -> None:
         raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
     models = [config.models[batch.model] for batch in batches(config)]
     gpus = max(map(gpus_of, models), default=0)
-    sizes = [host_megabytes(model, card_of(model.device, local=False)) for model in models]
-    megabytes = _BESIDE + max(sizes, default=0)
+    megabytes = max([_LEAST_MEGABYTES, *map(host_megabytes, models)])
     log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)  # a former pilot's says nothing of this one

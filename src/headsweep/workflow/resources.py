@@ -1,4 +1,4 @@
-"""What jobs ask for, and how long they are expected to take.
+"""What jobs ask a cluster for, and how long they are expected to take.
 
 Snakemake's own objects (wildcards, jobs) are untyped.
 """
@@ -25,37 +25,20 @@ class Resources:
     Args:
         lookup: of the wildcards of its jobs.
         cores: those that Snakemake may use, 1 if unknown.
-        local: jobs run on this machine. They ask for the memory that they are expected to hold;
-            from a cluster, which kills a job that takes more, for some more.
     """
 
-    def __init__(self, lookup: WildcardLookup, cores: int, *, local: bool) -> None:
+    def __init__(self, lookup: WildcardLookup, cores: int) -> None:
         self._lookup = lookup
         self._config = lookup.config
         self._cores = cores
-        self._local = local
         # Of generation, by group of jobs.
         self._allocations = dict[tuple[str, ...], allocations.Allocation]()
-        self.generation = self._scaled(self._generation_request)
-        self.scoring = self._scaled(self._scoring_request)
-        self.embedding = self._scaled(self._embedding_request)
-        self.drawing = self._scaled(self._drawing_request)
-        self.training = self._scaled(self._training_request)
-        self.quantisation = self._scaled(self._quantised_request)
-        self.quantisation |= {"runtime": self._quantised_minutes}
-
-    def _scaled(self, request: Callable[[Any], allocations.Allocation]) -> Functions:
-        """Return a rule's resources, given what its job asks for: more at each attempt."""
-
-        def megabytes(wildcards: Any, attempt: int) -> int:
-            asked = request(wildcards)
-            return attempt * (asked.held if self._local else asked.megabytes)
-
-        return {
-            "gpu": lambda wildcards: request(wildcards).gpus,
-            "mem_mb": megabytes,
-            "runtime": lambda wildcards, attempt: attempt * request(wildcards).minutes,
-        }
+        self.generation = _scaled(self._generation_request)
+        self.scoring = _scaled(self._scoring_request)
+        self.embedding = _scaled(self._embedding_request)
+        self.drawing = _scaled(self._drawing_request)
+        self.training = _scaled(self._training_request)
+        self.quantisation = _scaled(self._quantised_request) | {"runtime": self._quantised_minutes}
 
     def planned(
         self, job: Any, after: Iterable[Any], *, local: bool = True
@@ -119,7 +102,7 @@ class Resources:
         """
         batch = self._lookup.batch(wildcards)
         if not hasattr(wildcards, "variant"):
-            return allocations.generation_request(self._config, batch, local=self._local)
+            return allocations.generation_request(self._config, batch)
         group = batch.groups[Variant.parse(wildcards.variant)]
         named = (*batch.names.values(), group)
         if named not in self._allocations:
@@ -129,23 +112,23 @@ class Resources:
                 if batch.groups[variant] == group and not Path(file).exists():
                     left += 1
             self._allocations[named] = allocations.generation_request(
-                self._config, batch, max(1, left), local=self._local
+                self._config, batch, max(1, left)
             )
         return self._allocations[named]
 
     def _scoring_request(self, wildcards: Any) -> allocations.Allocation:
         name, _ = find_map(self._config, wildcards.texts)
-        return allocations.scoring_request(self._config, name, local=self._local)
+        return allocations.scoring_request(self._config, name)
 
     def _embedding_request(self, wildcards: Any) -> allocations.Allocation:
         store = self._lookup.store
         embedder = store.name("embedder", wildcards.embedder)
         questions = store.name("questions", wildcards.questions)
-        return allocations.embedding_request(self._config, embedder, questions, local=self._local)
+        return allocations.embedding_request(self._config, embedder, questions)
 
     def _drawing_request(self, wildcards: Any) -> allocations.Allocation:
         name = self._lookup.store.name("questions", wildcards.questions)
-        return allocations.drawing_request(self._config, name, local=self._local)
+        return allocations.drawing_request(self._config, name)
 
     def _training_request(self, wildcards: Any) -> allocations.Allocation:
         study, settings = self._lookup.trained(wildcards)
@@ -158,3 +141,12 @@ class Resources:
     def _quantised_minutes(self, wildcards: Any, attempt: int, threads: int = 1) -> int:
         study, _ = self._lookup.trained(wildcards)
         return attempt * allocations.quantised_request(self._config, study, threads).minutes
+
+
+def _scaled(request: Callable[[Any], allocations.Allocation]) -> Functions:
+    """Return a rule's resources, given what its job asks for: more at each attempt."""
+    return {
+        "gpu": lambda wildcards: request(wildcards).gpus,
+        "mem_mb": lambda wildcards, attempt: attempt * request(wildcards).megabytes,
+        "runtime": lambda wildcards, attempt: attempt * request(wildcards).minutes,
+    }

@@ -15,6 +15,7 @@ from snakemake.io import report
 from headsweep import paths
 from headsweep.config import EXPERIMENTS, Config, Preset
 from headsweep.planning import cost
+from headsweep.planning.allocations import scoring_threads
 from headsweep.planning.batches import PlannedBatch, arms, at_home, encoders
 from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.planning.keys import digest, encoder_key
@@ -67,15 +68,16 @@ class Rules:
     """
 
     def __init__(
-        self, config: Config, cores: int | None, groups: dict[str, str], *, local: bool = False
+        self, config: Config, cores: int | None, groups: dict[str, str], *, local: bool = True
     ) -> None:
         self.config = config
         self.store = Store(config)
         self.files = RunFiles(config)
         self._lookup = WildcardLookup(config, self.store)
         self.batches = self._lookup.batches
-        self.resources = Resources(self._lookup, cores or 1, local=local)
+        self.resources = Resources(self._lookup, cores or 1)
         self._cores = cores or 1
+        self._local = local
         self._groups = groups
         self._problem_keys = sorted(self.store.key("data", name) for name in config.problems)
 
@@ -297,6 +299,14 @@ class Rules:
         """
         _, section = find_map(self.config, wildcards.texts)
         return self._base_answers(section.model, section.sampling, section.questions)
+
+    def scoring_threads(self, wildcards: Any) -> int:
+        """Return the threads of a job that scores texts of a map.
+
+        Snakemake starts no more jobs than have threads, so the memory holds all that run at once.
+        """
+        name, _ = find_map(self.config, wildcards.texts)
+        return scoring_threads(self.config, name, self._cores) if self._local else 1
 
     def scores_of_map(self, wildcards: Any) -> list[str]:
         """Return a map's scores, a file a layer, and its first-order estimates."""

@@ -28,7 +28,6 @@ from headsweep.generation.work import Work
 from headsweep.planning.allocations import PROFILE, UNNAMED
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
-from headsweep.planning.host import host_memory
 from headsweep.planning.pilot_settings import unpiloted
 from headsweep.planning.preflight import check_devices, preflight
 from headsweep.planning.revisions import resolve
@@ -91,17 +90,11 @@ def cores(workflow: Any) -> int | None:
 
 
 def runs_here(workflow: Any) -> bool:
-    """Tell whether this process starts all jobs on this machine; those of a cluster do not."""
-    return bool(workflow.is_main_process and workflow.local_exec)
+    """Tell whether jobs run on this machine; on a cluster a number of jobs at once is stated.
 
-
-def limit_memory(workflow: Any) -> None:
-    """Have Snakemake start jobs here only as this machine's memory holds their models together.
-
-    `--resources mem_mb=...` on the command line stays in force.
+    While it reads the Snakefile, Snakemake has not yet set what its `local_exec` tells.
     """
-    if runs_here(workflow) and workflow.global_resources.get("mem_mb").value is None:
-        workflow.register_resource("mem_mb", host_memory() // 10**6)
+    return bool(workflow.is_main_process and workflow.resource_settings.nodes is None)
 
 
 def keep_handlers(workflow: Any) -> None:
