@@ -133,6 +133,7 @@ def pretended_gpu(tmp_path, monkeypatch):
     devices.mkdir()
     (devices / "nvidia0").touch()
     monkeypatch.setattr(cards, "_DEVICES", devices)
+    monkeypatch.setattr("headsweep.planning.preflight.usable_gpu_count", lambda: 1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()

@@ -13,6 +13,7 @@ STORE = "results/store"
 STORE_VERSION = "results/store/version"
 STORE_USERS = "results/store/.users"  # the results folders that share it by a link
 STORE_LOCKS = "results/store/.locks"  # see headsweep.generation.locks
+RUN_LOCK = "results/.lock"  # likewise, of a run without Snakemake
 MODEL = "results/store/models/{model}/model.json"
 CHECKPOINT = "results/store/models/{model}/checkpoint"
 EMBEDDER = "results/store/embedders/{embedder}.json"

@@ -147,6 +147,7 @@ def test_more_ranks_than_gpus_are_refused_before_the_first_job(run_config, tmp_p
         (tmp_path / f"nvidia{number}").touch()
     monkeypatch.setattr("headsweep.planning.cards._DEVICES", tmp_path)
     monkeypatch.setattr("headsweep.planning.preflight.find_spec", lambda name: name)
+    monkeypatch.setattr("headsweep.planning.preflight.usable_gpu_count", lambda: 2)
     monkeypatch.setattr("shutil.which", lambda name: None)
     values = run_config.model_dump(mode="json")
     values["models"]["tiny"] |= {"backend": "vllm", "device": "auto", "tensor_parallel": 2}

@@ -272,6 +272,33 @@ def test_a_map_s_model_is_looked_at_before_the_first_job_until_its_scores_are_th
 
 
 @pytest.mark.parametrize(
+    ("usable", "device", "refused"),
+    [
+        (0, "auto", True),
+        (0, "cuda", True),
+        (0, "cpu", False),
+        (1, "auto", False),
+        (None, "auto", False),  # it did not say
+    ],
+)
+def test_a_gpu_that_pytorch_cannot_use_is_told_before_the_first_job(
+    usable, device, refused, tmp_path, monkeypatch
+):
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(cards, "_DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("headsweep.planning.preflight.usable_gpu_count", lambda: usable)
+    errors = [*lacking(resolve(config(models={"big": {"device": device}})))]
+    assert len(errors) == refused
+    message = rf"models.big.device: {device}, but .* no GPU .*cuda12\.txt .*or write device: cpu"
+    assert all(re.match(message, str(error)) for error in errors)
+
+
+def test_how_many_gpus_pytorch_can_use_another_process_looks():
+    assert cards.usable_gpu_count() == torch.cuda.device_count()
+
+
+@pytest.mark.parametrize(
     ("model", "dtype", "said"),
     [
         ({"device": "cuda"}, None, r"models.big.device: 'cuda', but there is no GPU"),

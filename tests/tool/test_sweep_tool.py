@@ -3,6 +3,8 @@
 import contextlib
 import csv
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -183,6 +185,30 @@ def test_prompts_that_are_too_long_are_all_named_before_the_first_answer(swept, 
     said = capsys.readouterr().err
     assert re.search(r"prompts of 2 questions have \d+ tokens or more, .*: 000020, 000021", said)
     assert not [*(tmp_path / "out/results/store").rglob("*.jsonl")]
+
+
+TAKING = """
+import sys
+from pathlib import Path
+from headsweep.generation.locks import Locks
+locks = Locks(Path(sys.argv[1]))
+print(locks.take("sweep"), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_sweep_in_a_folder_is_refused_while_the_first_is_at_work(swept, tmp_path, capsys):
+    _, words = swept
+    lock = tmp_path / "out/results/.lock"
+    taking = [sys.executable, "-c", TAKING, str(lock)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(taking, text=True, **pipes) as other:
+        assert other.stdout.readline() == "True\n"
+        assert cli.main([*words, "--out", str(tmp_path / "out")]) == 2
+        (line,) = capsys.readouterr().err.splitlines()[-1:]
+        assert re.search("another `headsweep sweep` works there; wait for its end", line)
+        assert not (tmp_path / "out/results/sweep").exists()
+        other.communicate()
 
 
 def test_answers_that_were_cut_are_told(swept, tmp_path, capsys):

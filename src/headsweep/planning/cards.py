@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -95,6 +96,15 @@ def _is_name_of_gpu(name: str) -> bool:
 def has_gpu() -> bool:
     """Tell whether a process of this machine sees a GPU of NVIDIA's."""
     return gpu_count() > 0
+
+
+def usable_gpu_count() -> int | None:
+    """Return how many GPUs the installed PyTorch can use; None if it does not say in ten seconds.
+
+    Another process looks: importing torch takes long.
+    """
+    said = output_of(sys.executable, "-c", "import torch; print(torch.cuda.device_count())")
+    return int(said) if said.isdecimal() else None
 
 
 def gpu_names() -> list[str]:

@@ -14,7 +14,7 @@ from headsweep.errors import BenchmarkError, ConfigError, ModelError
 from headsweep.models import source
 from headsweep.models.rope import check_rope
 from headsweep.planning.batches import batches, histories
-from headsweep.planning.cards import gpu_count
+from headsweep.planning.cards import gpu_count, usable_gpu_count
 from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import mapped_model, score_files
 from headsweep.planning.revisions import at, check_revision, local_file
@@ -161,7 +161,16 @@ def lacking(config: Config) -> Iterator[ModelError]:
     On a login node that is no fault of the config: its jobs run elsewhere.
     """
     gpus = gpu_count()
-    for loaded in _needed(config).models:
+    needed = _needed(config).models
+    placed = [loaded.name for loaded in needed if loaded.model.device != "cpu"]
+    if gpus and placed and usable_gpu_count() == 0:
+        yield ModelError(
+            f"models.{placed[0]}.device: {config.models[placed[0]].device}, but the installed "
+            f"PyTorch can use no GPU of this machine; `headsweep doctor` tells its build and the "
+            f"driver: install envs/cuda.txt, or envs/cuda12.txt for a driver below 580; or write "
+            f"device: cpu"
+        )
+    for loaded in needed:
         name, model = loaded.name, loaded.model
         if loaded.by_backend and model.backend == "vllm" and find_spec("vllm") is None:
             yield ModelError(

@@ -29,9 +29,10 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     """Enter the folder of results; yield the config resolved, checked, and written there.
 
     Raises:
-        HeadsweepError: the config asks for what is not there.
+        HeadsweepError: the config asks for what is not there, or another process works there.
     """
     from headsweep.generation import client
+    from headsweep.generation.locks import Locks
     from headsweep.planning.pilot_settings import unpiloted
     from headsweep.planning.preflight import check_devices, preflight
     from headsweep.planning.revisions import resolve
@@ -48,11 +49,20 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
         config = resolve(config)
         preflight(config)
         check_devices(config)
+        locks = Locks(Path(paths.RUN_LOCK))
+        if not locks.take(config.run):
+            raise ConfigError(
+                f"--out {out}: another `headsweep {config.run}` works there; wait for its end, or "
+                f"name another folder"
+            )
         for line in unpiloted(config):
             _LOG.warning(line)
         write_config(config)
         client.begin_run()
-        yield config
+        try:
+            yield config
+        finally:
+            del locks  # an error's traceback would keep the file open, and its lock held
 
 
 def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":
