@@ -40,7 +40,6 @@ OWN_READERS = {
     "compression/checkpoint": "states of trainings, which hold a checksum",
     "generation/journal": "journals, whose lines hold a checksum each",
     "generation/client": "a run's config and model names; the engine computes the keys again",
-    "workflow/session": "journals, to count answers for a line of the plan",
     "planning/store": "the store's version and users, which are not results",
     "config/files": "configs: users' own, and those of runs, compared with their records",
     "tool/upgrade": "files of version 1, whose checksum has another name",

@@ -55,13 +55,13 @@ class Visible:
 
     def write(self, text: str) -> int:
         """Write text, and return its length."""
-        with _told():
+        with _refused_in_one_line():
             self._stream.write(visible(text))
         return len(text)
 
     def flush(self) -> None:
         """Write what is buffered."""
-        with _told():
+        with _refused_in_one_line():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -69,7 +69,7 @@ class Visible:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _refused_in_one_line() -> Iterator[None]:
     """Say in one line that standard output cannot be written."""
     try:
         yield

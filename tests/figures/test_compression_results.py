@@ -9,8 +9,6 @@ import simulated_trials
 import simulation
 from headsweep.analysis.compression_results import (
     AGAINST_TRAINED,
-    BASELINE,
-    METHOD,
     TEST_TIME,
     accuracy,
     mixtures_of,
@@ -20,7 +18,7 @@ from headsweep.analysis.compression_results import (
 )
 from headsweep.analysis.compressions import COLUMNS, knee, tables, warnings
 from headsweep.analysis.published import conditions
-from headsweep.config.experiments import ARMS
+from headsweep.config.experiments import ARMS, BASELINE, METHOD
 from headsweep.planning.store import Store
 from headsweep.statistics.intervals import SeedBootstrap
 from headsweep.text import percentage, points

@@ -16,7 +16,7 @@ from headsweep.config import Decoding, Embedder, Model, Questions, load
 from headsweep.config.compression import Compression, Distillation, Importance
 from headsweep.config.questions import Columns
 from headsweep.config.solvers import Encoder, Partition, Solver, Training, WordProblems
-from headsweep.planning.batches import all_arms, batches, histories
+from headsweep.planning.batches import all_arms, arm_files, batches
 from headsweep.planning.keys import encoder_key, key, source_key, split_key
 from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
@@ -49,7 +49,7 @@ def keys(file: Path) -> dict[str, list[str]]:
     found["solvers"] = {
         file
         for name, study in config.compressions.items()
-        for file in histories(config, name, paths.TEACHER)
+        for file in arm_files(config, name, paths.TEACHER)
         if study.solver
     }
     found["arms"] = {"/".join(arm) for arm in all_arms(config)}

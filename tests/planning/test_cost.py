@@ -78,7 +78,7 @@ def test_ranks_share_products_and_layers_that_are_spread_take_turns():
         planned = config(models={"big": {**SEVENTY, **spread, "batch_size": 50}})
         seconds[name] = cost.generation_seconds(planned, batch, card)
     assert seconds["layers"] == seconds["alone"]
-    launches = 500 * 64 / 50 * 80 * card.launch  # of 500 answers of 64 tokens
+    launches = 500 * 64 / 50 * 80 * card.launch_seconds  # of 500 answers of 64 tokens
     expected = (seconds["alone"] - launches) / 4 + launches
     assert seconds["ranks"] == pytest.approx(expected)
 
@@ -319,7 +319,7 @@ def test_a_cpu_decodes_as_many_rows_as_its_memory_allows_and_few_take_longer_eac
         other = planned.model_copy(update={"models": {"big": sized}})
         return cost.generation_seconds(other, batch, card)
 
-    fast = cards.ANY_CORE._replace(bandwidth=1e15, launch=0.0)
+    fast = cards.ANY_CORE._replace(bandwidth=1e15, launch_seconds=0.0)
     assert seconds(35, fast) / seconds(128, fast) == pytest.approx(1.43, abs=0.03)
     # There a step of few rows takes no longer a row, but for what all rows share.
     assert cost._slowed(model, 35, cards.CARDS["H100"]) == 1.0
@@ -329,8 +329,14 @@ def test_a_cpu_decodes_as_many_rows_as_its_memory_allows_and_few_take_longer_eac
     ("flags", "half", "light", "heavy", "reading"),
     [
         ("avx2 fma", cards._WITHOUT_AVX512, 1.0, 1.0, 8.0),
-        ("avx2 avx512f", cards._WITHOUT_BF16, cards._LIGHT, cards._HEAVY, 30.0),
-        ("avx2 avx512f avx512_bf16", cards._WITH_BF16, cards._LIGHT, cards._HEAVY, 30.0),
+        ("avx2 avx512f", cards._WITHOUT_BF16, cards._SPEEDUP_LIGHT, cards._SPEEDUP_HEAVY, 30.0),
+        (
+            "avx2 avx512f avx512_bf16",
+            cards._WITH_BF16,
+            cards._SPEEDUP_LIGHT,
+            cards._SPEEDUP_HEAVY,
+            30.0,
+        ),
     ],
 )
 def test_what_a_processor_lacks_decides_rates_of_its_products(
@@ -338,7 +344,8 @@ def test_what_a_processor_lacks_decides_rates_of_its_products(
 ):
     monkeypatch.setattr(cards, "_cpu_flags", lambda: {*flags.split()})
     card = cards.this_cpu.__wrapped__()
-    assert (card.half, card.light, card.heavy, card.reading) == (half, light, heavy, reading)
+    speedups = (card.speedup_light, card.speedup_heavy)
+    assert (card.half, *speedups, card.reading_rows) == (half, light, heavy, reading)
 
 
 def test_a_gpu_decodes_as_many_rows_as_fit_and_its_hours_are_marked():
@@ -389,7 +396,7 @@ def test_a_map_s_texts_are_counted_with_each_layer_s_rows_from_that_layer_on():
     assert first == pytest.approx((1 + 16) * a_pass)
     assert last == pytest.approx((1 + 16 / 4) * a_pass)
     gradients = cost.gradient_seconds(planned, "pairs", card)
-    assert gradients == pytest.approx(2 * (a_pass + 120 * 28 * card.launch))
+    assert gradients == pytest.approx(2 * (a_pass + 120 * 28 * card.launch_seconds))
     assert cost.map_seconds(planned, "pairs", card) == pytest.approx(first + last + gradients)
     minutes = allocations.scoring_request(planned, "pairs").minutes
     assert minutes == pytest.approx(5 + 2 * (1 + 16) * 120 * 670 * 3e9 / 1.56e14 / 60, abs=1)

@@ -9,7 +9,7 @@ from example_config import STUDIES, VALUES, changed
 from headsweep import cli, paths
 from headsweep.config import parse
 from headsweep.errors import ConfigError
-from headsweep.planning.batches import arms, histories
+from headsweep.planning.batches import arm_files, arms
 from headsweep.planning.keys import split_key
 from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, check_version, mark_version
@@ -176,8 +176,8 @@ def test_a_store_of_another_version_is_refused(version, advice):
 def test_equal_arms_of_two_compressions_are_needed_with_all_their_seeds():
     both = {name: {**STUDIES["compressions"]["words"], "seeds": seeds} for name, seeds in SEEDS}
     made = config(compressions=both)
-    needed = {file for name, _ in SEEDS for file in histories(made, name)}
-    needed |= {file for name, _ in SEEDS for file in histories(made, name, paths.TEACHER)}
+    needed = {file for name, _ in SEEDS for file in arm_files(made, name)}
+    needed |= {file for name, _ in SEEDS for file in arm_files(made, name, paths.TEACHER)}
     assert needed < set(map(str, files_of(made)))
     assert len(needed) == 5 * (4 + 1)  # seeds; arms, and the solver that they start from
 

@@ -52,7 +52,7 @@ from headsweep.tables import ANSWERS, PROBLEMS, QUESTIONS, SOURCE
 from headsweep.variants import BASE
 from headsweep.workflow import session
 from headsweep.workflow.rules import Rules
-from headsweep.workflow.session import bring_to_present, held, shell_prefix
+from headsweep.workflow.session import bring_to_present, describe_store, shell_prefix
 from mini import MINIATURE, ROOT
 
 
@@ -319,7 +319,7 @@ def test_the_time_left_counts_a_map_s_jobs(config):
     config = parse(changed(STUDIES, "maps/own", mapped))
     rules = Rules(config, 3, {})
     card = card_of("auto")
-    texts = rules.values["texts"][0]
+    texts = rules.wildcard_values["texts"][0]
     for layer in (0, 4):
         scored = job("score", 8, SimpleNamespace(texts=texts, layer=f"L0{layer}"))
         expected = 3 * scoring_seconds(config, "own", layer, card)
@@ -350,7 +350,7 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
     total = 7 * (336 + 1) + 7 * 16 + 7 + 50 * (336 + 1)
     found = 7 + 50 + 2 + 7  # one table of each set, two records of one journal, all of another
     parts = f"{found:,} of {total:,} answers ({total - found:,} to generate), 1 of 2 models"
-    assert held(rules) == f"In the store: {parts}, 1 of 20 trained arms"
+    assert describe_store(rules) == f"In the store: {parts}, 1 of 20 trained arms"
 
 
 @pytest.mark.parametrize("drawn", [True, False])
@@ -387,7 +387,7 @@ def test_answers_to_another_draw_that_will_be_taken_over_are_in_the_store(
     total = 8 * sum(len(batch.variants) for batch in rules.batches)
     found = 6 + 7
     expected = f"In the store: {found} of {total} answers ({total - found} to generate)"
-    assert held(rules) == f"{expected}, 0 of 1 models"
+    assert describe_store(rules) == f"{expected}, 0 of 1 models"
 
 
 def test_a_name_is_no_pattern():

@@ -7,7 +7,7 @@ import yaml
 
 from example_config import SHIPPED, put_data
 from headsweep.config import load
-from headsweep.planning.batches import batches, histories
+from headsweep.planning.batches import arm_files, batches
 from headsweep.planning.revisions import resolve
 from headsweep.tool.store_files import contents
 from mini import ROOT, Snakemake, planned
@@ -51,7 +51,7 @@ def test_a_shipped_config_can_be_planned_and_asks_for_every_stored_file(
     loaded = resolve(loaded)  # without sweeps whose heads another one has still to choose
     counts = planned(planning(config.stem))
     assert counts.get("generate", 0) == sum(len(batch.variants) for batch in batches(loaded))
-    trained = {file for name in loaded.compressions for file in histories(loaded, name)}
+    trained = {file for name in loaded.compressions for file in arm_files(loaded, name)}
     assert counts.get("compress", 0) == len(trained)
     assert counts["report_page"] == 1
 

@@ -162,7 +162,9 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> Jud
             why = counted
         case _:
             number = largest
-            why = f"{_told(largest)} at most; {counted}" if len(rows) > 1 else _told(largest)
+            why = _estimate_text(largest)
+            if len(rows) > 1:
+                why += f" at most; {counted}"
     lacking = ", ".join(sorted(wanted - set(rows["of"])))
     if lacking and needed == 1 and word != "fails":
         return Judgement.by(OPEN, f"nothing on {lacking}; {why}", number)
@@ -190,7 +192,7 @@ def _largest(rows: pd.DataFrame) -> Estimate:
     return Estimate(row["value"], row["low"], row["high"])
 
 
-def _told(number: Estimate) -> str:
+def _estimate_text(number: Estimate) -> str:
     if np.isnan(number.low):
         return percent(number.value)
     return with_interval(percent, number.value, number.low, number.high)

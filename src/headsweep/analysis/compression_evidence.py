@@ -5,10 +5,10 @@ import pandas as pd
 
 from headsweep import paths
 from headsweep.analysis.compression_judges import BASE, MATH, Compressed
-from headsweep.analysis.compression_results import METHOD
 from headsweep.analysis.facts import Source
 from headsweep.analysis.published import DATA, published_solver
 from headsweep.config import Config
+from headsweep.config.experiments import METHOD
 from headsweep.planning.exhibits import JUDGED_TABLES
 from headsweep.planning.titles import titles
 

@@ -17,6 +17,7 @@ import pandas as pd
 from headsweep.analysis.facts import widened
 from headsweep.analysis.judges import OPEN, Judgement, sign_of
 from headsweep.config.compression import NOTABLE
+from headsweep.config.experiments import METHOD
 from headsweep.statistics.intervals import unpaired_difference
 from headsweep.text import percent, points, with_interval
 
@@ -86,7 +87,7 @@ def judged(judge: Judge, compressions: Sequence[Compressed]) -> Judgement | None
     return only._replace(word=word, why=why)
 
 
-def _told(estimate: WithInterval) -> str:
+def _estimate_text(estimate: WithInterval) -> str:
     value, low, high = estimate
     if low == high:
         return points(value)
@@ -137,9 +138,8 @@ def _changes(
         measured = {name: numbers for name, numbers in estimates.items() if numbers is not None}
         if not measured:
             return None
-        why = (
-            ", ".join(f"{name} {_told(numbers)}" for name, numbers in measured.items()) + " points"
-        )
+        texts = [f"{name} {_estimate_text(numbers)}" for name, numbers in measured.items()]
+        why = f"{', '.join(texts)} points"
         number = next(iter(measured.values())) if len(measured) == 1 else None
         joint = dict(zip(measured, _jointly(measured.values()), strict=True))
 
@@ -172,7 +172,7 @@ def _best_alpha(compression: Compressed) -> Judgement | None:
     if not gaps or 0.5 not in alphas:
         return None
     best = max(gaps, key=lambda alpha: gaps[alpha][0])
-    why = f"the best other alpha, {best:g}, against 0.5: {_told(gaps[best])} points"
+    why = f"the best other alpha, {best:g}, against 0.5: {_estimate_text(gaps[best])} points"
     if any(low > 0 for _, low, _ in _jointly(gaps.values())):
         return Judgement.by("fails", why, gaps[best])
     worse = all(high < 0 for *_, high in gaps.values())
@@ -194,7 +194,8 @@ def _between(compression: Compressed) -> Judgement | None:
     if len(measured) < len(estimates):
         return None
     least = min(measured)
-    why = f"at least {_told(least)} points against the unpruned solver; above −0.9 is stated"
+    why = f"at least {_estimate_text(least)} points against the unpruned solver; "
+    why += "above −0.9 is stated"
     if any(high <= -0.009 for *_, high in _jointly(measured)):
         return Judgement.by("fails", why, least)
     above = all(low > -0.009 for _, low, _ in measured)
@@ -208,7 +209,7 @@ def _by_complexity(compression: Compressed) -> Judgement | None:
     )
     if low is None or high is None:
         return None
-    why = f"simple {_told(low)}, complex {_told(high)} points"
+    why = f"simple {_estimate_text(low)}, complex {_estimate_text(high)} points"
     if compression.is_main and not (_holds(low, -0.003) and _holds(high, -0.007)):
         return Judgement("fails", why)
     more = _difference(low, high)
@@ -225,7 +226,7 @@ def _comparable(compression: Compressed) -> Judgement | None:
         return None
     # The arms answer the same problems: taken as independent, the interval is too wide.
     apart = _difference(entropy, norm)
-    why = f"norm alone minus entropy alone {_told(apart)} points; comparable: within "
+    why = f"norm alone minus entropy alone {_estimate_text(apart)} points; comparable: within "
     why += f"{100 * NOTABLE:g}"
     if apart[1] > -NOTABLE and apart[2] < NOTABLE:
         return Judgement.by("holds", why, apart)
@@ -245,7 +246,7 @@ def _recursion(compression: Compressed) -> Judgement | None:
         return None
     value, low, high = measured[0]
     gain = -value, -high, -low
-    why = f"recursive minus single-round distillation {_told(gain)} points; 0.4 is stated"
+    why = f"recursive minus single-round distillation {_estimate_text(gain)} points; 0.4 is stated"
     if compression.is_main and gain[2] < 0.004 - _LAST:
         return Judgement.by("fails", why, gain)
     return Judgement.by(sign_of(gain[1], gain[2]), why, gain)
@@ -314,7 +315,7 @@ def _stated(
     if changed is None:
         return None
     if change is not None:
-        parts.append(f"accuracy {_told(changed)} points")
+        parts.append(f"accuracy {_estimate_text(changed)} points")
         _, low, high = changed
         shown = low == high or low > 0 or high < 0
         words.append("fails" if not _holds(changed, change) else "holds" if shown else OPEN)
@@ -337,7 +338,7 @@ def _overall(compression: Compressed) -> Judgement | None:
     if not compression.is_main:
         return None
     cuts = {"parameters_removed": 0.16, "faster_large": 0.22, "weight_removed": 0.12}
-    return _stated(compression, "table4", {"arm": "full", "ratio": 0.25}, _METHOD_CHANGE, cuts)
+    return _stated(compression, "table4", {"arm": METHOD, "ratio": 0.25}, _METHOD_CHANGE, cuts)
 
 
 JUDGES: Mapping[str, Judge] = {

@@ -13,14 +13,12 @@ from headsweep.analysis.facts import read_csv
 from headsweep.analysis.published import DATA, ENCODERS, Encoder, published_solver
 from headsweep.config import Config, Study
 from headsweep.config.compression import Compression
+from headsweep.config.experiments import BASELINE
 from headsweep.config.experiments import arm as arm_of
 from headsweep.planning.store import Store
 from headsweep.record import read_json
 from headsweep.statistics.intervals import SeedBootstrap, paired_interval, wilson
 from headsweep.tables import STUDY_OUTCOMES
-
-BASELINE, METHOD = "baseline", "full"
-"""The arm without pruning, and the arm of which the others are variations."""
 
 TRAINED_ON = "trained_on"
 """The arm that makes as many steps as the method with all heads: what pruning is held against."""
@@ -265,7 +263,10 @@ def savings(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
     left = history["rounds"][-1]["heads"] if history["rounds"] else history["heads"]
     removed = history["heads"] - left
     columns = {"heads_removed": removed, "heads": history["heads"]}
-    rows = rows[rows["tokens"].isin(rows["tokens"].head(1))].sort_values("batch")
+    if rows.empty:
+        return columns
+    first_length = rows["tokens"].iloc[0]
+    rows = rows[rows["tokens"] == first_length].sort_values("batch")
     of_arm, of_baseline = (
         rows[(rows["arm"] == name) & (rows["quantised"] == bits)]
         for name, bits in ((arm, quantised), (BASELINE, False))
@@ -278,8 +279,8 @@ def savings(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
         ratio = of_baseline["seconds"].iloc[place] / of_arm["seconds"].iloc[place]
         columns |= {f"faster_{size}": ratio - 1, f"saved_{size}": 1 - 1 / ratio}
     if trial.encoder is not None:
-        held = removed * trial.encoder.head_parameters
-        columns["parameters_at_most"] = held / unpruned["parameters"]
+        removed_parameters = removed * trial.encoder.head_parameters
+        columns["parameters_at_most"] = removed_parameters / unpruned["parameters"]
     return {
         **columns,
         "parameters_removed": cut["parameters"],

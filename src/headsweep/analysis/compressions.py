@@ -13,9 +13,7 @@ import pandas as pd
 
 from headsweep.analysis.compression_results import (
     ARM_ACCURACY,
-    BASELINE,
     LEAST,
-    METHOD,
     SAVINGS,
     TEST_TIME,
     Trial,
@@ -29,7 +27,7 @@ from headsweep.analysis.compression_results import (
 )
 from headsweep.analysis.facts import rows_of
 from headsweep.config.compression import NOTABLE, advised, is_narrow
-from headsweep.config.experiments import ARMS
+from headsweep.config.experiments import ARMS, BASELINE, METHOD
 from headsweep.statistics import TAILS
 from headsweep.text import percent, points
 
@@ -191,7 +189,7 @@ class _TrialTables:
         }
         arms = [arm for arm in (METHOD, *changes) if arm in self._tested] if changes else []
         rows = self._measured.loc[arms]
-        told = [_told(changes.get(arm, {})) for arm in rows.index]
+        told = [_settings_text(changes.get(arm, {})) for arm in rows.index]
         return self._with_gap(rows.assign(changed=told), METHOD)
 
     def _knee(self) -> pd.DataFrame:
@@ -231,12 +229,15 @@ def _measured(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]
     return {**told, **accuracy(trial, arm, quantised), **savings(trial, arm, quantised)}
 
 
-def _told(changes: Mapping[str, Any], path: str = "") -> str:
+def _settings_text(changes: Mapping[str, Any], path: str = "") -> str:
     """Return changed settings as text: ``importance.alpha: 0.3``."""
-    return "; ".join(
-        _told(value, f"{path}{key}.") if isinstance(value, Mapping) else f"{path}{key}: {value}"
-        for key, value in changes.items()
-    )
+    texts = []
+    for key, value in changes.items():
+        if isinstance(value, Mapping):
+            texts.append(_settings_text(value, f"{path}{key}."))
+        else:
+            texts.append(f"{path}{key}: {value}")
+    return "; ".join(texts)
 
 
 def knee(trial: Trial) -> dict[str, float]:

@@ -115,13 +115,13 @@ def _measured(
         printed = [layer for layer in heads_of if layer in exhibits.index]
         of_figure = [layer for layer in printed if exhibits[layer] == _FIGURE]
         of_tables = [layer for layer in printed if exhibits[layer] != _FIGURE]
-        for layers in filter(None, (of_tables, of_figure)):
+        for layers, in_figure in ((of_tables, False), (of_figure, True)):
+            if not layers:
+                continue
             heads = [heads_of[layer] for layer in layers]
             others = [noise_of.get(layer, []) for layer in layers]
             fair = list(map(len, heads)) == list(map(len, others))
-            counted = of_sweep(
-                z, heads, others if fair else [], config.seed, figure=layers is of_figure
-            )
+            counted = of_sweep(z, heads, others if fair else [], config.seed, figure=in_figure)
             excesses_of_model[model] = counted | excesses_of_model.get(model, {})
     return excesses_of_model
 

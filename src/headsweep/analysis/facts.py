@@ -46,6 +46,11 @@ changes of log-probabilities, of a text and for each token; counts; three digits
 ratios."""
 
 
+def p_template(p: float) -> str:
+    """Return the template of a p-value ``{p}``, whose text begins with ``<`` if it is so small."""
+    return "p {p}" if p < LEAST_P else "p = {p}"
+
+
 def widened(low: Any, high: Any, entries: int, freedom: Any = np.inf) -> tuple[Any, Any]:
     """Return 95% intervals, numbers or columns, widened to hold for so many entries at once.
 

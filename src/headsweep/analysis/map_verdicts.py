@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from headsweep import paths
-from headsweep.analysis.facts import SIGNIFICANCE, Cell, Sentence, Source, widened
+from headsweep.analysis.facts import Cell, Sentence, Source, widened
 from headsweep.analysis.report_verdict import ReportVerdict
 from headsweep.config import Config
 from headsweep.maps import outcomes
 from headsweep.planning.titles import title
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import plural
 
 

@@ -79,10 +79,6 @@ _RESAMPLES = 4000
 _TOLERANCE = 1e-9  # of gains, which are quotients of whole numbers
 
 _PUBLISHED = ["published_n", "published_correct", "published", "exhibit"]
-BESIDE = [*_PUBLISHED, "difference", "difference_low", "difference_high"]
-"""Columns of published numbers beside a cell, null where none is legible: questions, right answers,
-accuracy and place; and the measured accuracy minus the published one, with its interval."""
-
 _NUMBERS = {
     "baseline_accuracy_pct": "published_baseline",
     "accuracy_pct": "published_accuracy",
@@ -319,7 +315,10 @@ def is_printed(config: Config, sweep: str) -> bool:
 
 
 def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Return a sweep's `headsweep.analysis.gains.cells` with published numbers: columns `BESIDE`.
+    """Return a sweep's `headsweep.analysis.gains.cells` with published numbers.
+
+    Columns are added that are null where no number is legible: questions, right answers, accuracy
+    and place as published; and the measured accuracy minus the published one, with its interval.
 
     The paper prints No Prune for each layer; its number is given only if all layers agree.
 

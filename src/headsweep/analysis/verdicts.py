@@ -16,24 +16,20 @@ from headsweep.analysis.comparisons import (
     with_joint_interval,
     with_rivals,
 )
-from headsweep.analysis.compression_results import ARM_ACCURACY, METHOD, causal_arm, control
-from headsweep.analysis.facts import (
-    LEAST_P,
-    SIGNIFICANCE,
-    Cell,
-    Sentence,
-    Source,
-)
+from headsweep.analysis.compression_results import ARM_ACCURACY, causal_arm, control
+from headsweep.analysis.facts import Cell, Sentence, Source, p_template
 from headsweep.analysis.gains import HEADS, shown
 from headsweep.analysis.map_verdicts import map_verdicts
 from headsweep.analysis.power_sentences import seen, unless_shown
 from headsweep.analysis.report_verdict import ReportVerdict
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
+from headsweep.config.experiments import METHOD
 from headsweep.planning.titles import title
 from headsweep.sprint import evaluation, methods
 from headsweep.sprint.evaluation import MEAN
 from headsweep.sprint.methods import COVER, SPRINT
+from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import plural
 from headsweep.variants import BASE
 
@@ -102,7 +98,7 @@ def _left_open(best: Source, pruned: Source) -> Sentence:
     """Say which gains are unlikely, where no head is shown to help, and which would show."""
     told = "Gains above {bound} are unlikely. {seen}"
     if best.value("band_low") > 0:  # the exact test may ask for more than the interval
-        told = "Over all heads p = {p}. {seen}"
+        told = f"Over all heads {p_template(best.value('adjusted'))}. {{seen}}"
     bound = pruned.number("band_high", "points", "max")
     p = best.number("adjusted", "p")
     return Sentence(told, bound=bound, seen=seen(pruned), p=p)
@@ -116,7 +112,7 @@ def _sampling(config: Config) -> Iterator[ReportVerdict]:
     rivals = [comparison.row.first["method"] for comparison in together.comparisons]
     sampled = all(map(methods.is_sampling, rivals))
     other = "sampling" if sampled else "the other method"
-    mark, answer = _told(
+    mark, answer = _joint_answer(
         together,
         f"Choosing heads is not shown to beat {other}",
         f"Choosing heads beats {other}",
@@ -169,7 +165,7 @@ def _question(config: Config) -> Iterator[ReportVerdict]:
     if not shuffled:
         return
     together = Together(shuffled)
-    mark, answer = _told(
+    mark, answer = _joint_answer(
         together,
         "The question is not shown to matter",
         "Knowing the question helps",
@@ -177,9 +173,8 @@ def _question(config: Config) -> Iterator[ReportVerdict]:
     )
     reported = together.reported
     p = together.p(reported)
-    chance = "p {p}" if p.value < LEAST_P else "p = {p}"  # the first says "< 0.001"
     said = reported.row.jointly(together.tests).say(
-        f"Against shuffled questions: {{difference}} points, {chance}.",
+        f"Against shuffled questions: {{difference}} points, {p_template(p.value)}.",
         difference=_DIFFERENCE,
         p=p,
     )
@@ -293,7 +288,7 @@ def _published(config: Config) -> Iterator[ReportVerdict]:
     yield ReportVerdict("published", "▲" if many else "!", answer, said, Sentence(so))
 
 
-def _told(together: Together, nothing: str, better: str, worse: str) -> tuple[str, str]:
+def _joint_answer(together: Together, nothing: str, better: str, worse: str) -> tuple[str, str]:
     """Return what several entries' comparisons show together: mark and answer."""
     marks = together.marks
     wins, losses = marks.count("▲"), marks.count("▼")

@@ -15,6 +15,7 @@ from headsweep.compression import footprint
 from headsweep.compression.arm_jobs import learner_of, test_part
 from headsweep.config import Config
 from headsweep.config.compression import is_narrow
+from headsweep.config.experiments import BASELINE, METHOD
 from headsweep.generation.exclusive import gpu_held
 from headsweep.models.geometry import find_heads
 from headsweep.models.learner import Learner, quantised
@@ -25,7 +26,7 @@ from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import write_csv
 from headsweep.statistics.intervals import half_width
 
-_PAIR = (("baseline", False), ("full", False))  # of whose times the report speaks
+_PAIR = ((BASELINE, False), (METHOD, False))  # of whose times the report speaks
 _WARM_UPS = 3  # before a pass is timed
 _TEST_TURNS = 4  # the whole test takes far longer than a pass
 _MORE_SECONDS = 10  # for further turns of the pair

@@ -206,8 +206,11 @@ class Comparison(Section):
 _NO_TEACHER: Mapping[str, Any] = {"distillation": {"teacher": "none"}}
 _ONE_SHOT: Mapping[str, Any] = {"schedule": "one_shot", "smallest": None, "largest_loss": None}
 
+BASELINE, METHOD = "baseline", "full"
+"""The arm without pruning, and the arm of which the others are variations."""
+
 ARMS: Mapping[str, Mapping[str, Any]] = {
-    "baseline": {"ratio": 0.0, "start": 0.0, "rounds": 0, "scratch": False},
+    BASELINE: {"ratio": 0.0, "start": 0.0, "rounds": 0, "scratch": False},
     "pruning_only": _NO_TEACHER,
     "without_entropy": {**_NO_TEACHER, "importance": {"alpha": 1.0}},
     "without_norm": {**_NO_TEACHER, "importance": {"alpha": 0.0}},
@@ -217,7 +220,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "global": _ONE_SHOT,
     "attention_visualisation": {**_ONE_SHOT, "importance": {"criterion": "attention"}},
     "distillation_only": {"ratio": 0.0, "start": 0.0},
-    "full": {},
+    METHOD: {},
     "joint_single_teacher": {"distillation": {"teacher": "original"}},
     "small_from_scratch": {**_NO_TEACHER, "scratch": True},
     "trained_on": {**_NO_TEACHER, "ratio": 0.0, "start": 0.0},
@@ -259,7 +262,7 @@ class Study(Section):
     """With `model`: name under `decodings`; greedy."""
     method: Compression = Compression()
     """The settings of arm `full`, which the other arms change."""
-    arms: Annotated[tuple[str, ...], DISTINCT] = ("baseline", "pruning_only", "full")
+    arms: Annotated[tuple[str, ...], DISTINCT] = (BASELINE, "pruning_only", METHOD)
     """Arms of the ablation: baseline, pruning_only, without_entropy, without_norm,
     response_distillation, feature_distillation, random, global, attention_visualisation,
     distillation_only, full, joint_single_teacher, small_from_scratch, trained_on."""
@@ -294,7 +297,7 @@ class Study(Section):
 
     def _varied(self, name: str) -> Compression:
         changes = {key: value for key, value in self.variations[name].items() if key != "of"}
-        return changed(arm(self.variations[name].get("of", "full"), self.method), changes)
+        return changed(arm(self.variations[name].get("of", METHOD), self.method), changes)
 
     @model_validator(mode="after")
     def _one_subject(self) -> "Study":
@@ -344,7 +347,7 @@ class Study(Section):
     def _check_variation(self, name: str, changes: Mapping[str, Any]) -> None:
         """Refuse a variation that is called as an arm, or whose settings do not fit together."""
         where = f"variations.{name}"
-        varied_arm = changes.get("of", "full")
+        varied_arm = changes.get("of", METHOD)
         there = ", ".join(ARMS)
         if name in ARMS:
             raise ValueError(f"{where} is an arm's name; call it anything but {there}")

@@ -13,8 +13,9 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.optimize import isotonic_regression
 
 from headsweep.analysis.comparisons import TESTED_AT_BUDGET
-from headsweep.analysis.compression_results import METHOD, Trial
+from headsweep.analysis.compression_results import Trial
 from headsweep.analysis.facts import rows_of
+from headsweep.config.experiments import METHOD
 from headsweep.figures.draw import Figure, empty
 from headsweep.figures.shared import Hue, family_looks
 from headsweep.figures.style import (

@@ -4,7 +4,7 @@ In float32 on a CPU a trial is enough (`Decoder.of`). Elsewhere code may run tha
 before, and half precision rounds so much that mistakes hide. There two things are checked:
 
 - The logits of the first tokens of some first rows, or of the first new ones where a row goes on
-  from tokens of another engine. The truth are the logits that the modules
+  from tokens of another engine. They are compared with the truth: the logits that the modules
   compute in float32. The fast path may be off by little more than the modules are in the model's
   own type. A pruned row must also lie nearer to the truth of its variant than to that of the base
   model: a wrong head shows nowhere else.

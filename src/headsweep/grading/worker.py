@@ -1,4 +1,6 @@
-"""The process that grades: ``python -m headsweep.grading.worker STEP FAMILY PRESET LIMITS``.
+"""The process that grades: ``python -m headsweep.grading.worker``.
+
+Its arguments are STEP GRADER PRESET CPU_SECONDS WALL_SECONDS MEMORY_MIB.
 
 It loads what the step needs once and forks: the child works; the parent waits for its end and forks
 the next, which starts in the same state. Children are numbered from 0. A child ignores its input up

@@ -1,4 +1,4 @@
-"""The two outcomes of a map, paired over questions, with tests over all of its heads.
+"""The outcomes of a map, paired over questions, with tests over all of its heads.
 
 **Likelihood**: by how much the log-probability of right samples, or of reference solutions, changes
 without a head, in nats a token. Texts that the model drew itself become less likely under

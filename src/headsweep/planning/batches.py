@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from headsweep import paths
 from headsweep.config import Config, Frontier, Layers, Selector, Study, Sweep, TopHeads
 from headsweep.config.compression import Compression
+from headsweep.config.experiments import METHOD
 from headsweep.config.solvers import Encoder
 from headsweep.errors import ConfigError
 from headsweep.planning.keys import digest, encoder_key, study_keys
@@ -230,7 +231,7 @@ class Arm:
             for name, settings in self.study.settings.items()
             if settings.decisive() == pruned.decisive()
         ]
-        return replace(self, name=same_arms[0] if same_arms else "full", settings=pruned)
+        return replace(self, name=same_arms[0] if same_arms else METHOD, settings=pruned)
 
     def answered(self, config: Config) -> PlannedBatch:
         """Return the answers to its training questions that a model's arm needs.
@@ -279,8 +280,8 @@ def _asked_arms(config: Config) -> list[Arm]:
     return declared + [layout for layout in layouts if layout is not None]
 
 
-def histories(config: Config, compression: str, template: str = paths.HISTORY) -> list[str]:
-    """Return the files that mark the arms of a compression as done, one per arm and seed."""
+def arm_files(config: Config, compression: str, template: str = paths.HISTORY) -> list[str]:
+    """Return a file of every arm and seed of a compression; histories mark arms as done."""
     seeds = config.compressions[compression].seeds
     return [arm.file(template, seed) for arm in arms(config, compression) for seed in seeds]
 

@@ -25,19 +25,19 @@ class Card(NamedTuple):
     """Operations a second in half-precision products (CPU: single precision)."""
     half: float = 1.0
     """How many times as fast products are in half precision as `flops`."""
-    light: float = 1.0
+    speedup_light: float = 1.0
     """How many times as fast as `flops` the engine's products with weights are."""
-    heavy: float = 1.0
+    speedup_heavy: float = 1.0
     """The same where a layer has more than `rows_at_once.HEAVY` weights."""
-    reading: float = 30.0
-    """Rows that a CPU computes in the time of reading the weights, which each product does: one of
-    r rows takes as long as r and these would at the rate of very many. Fitted to products with
+    reading_rows: float = 30.0
+    """A CPU reads a layer's weights in the time in which it computes so many rows. A product of r
+    rows takes as long as r + reading_rows rows at the rate of very many. Fitted to products with
     1536 × 8960 weights."""
-    launch: float = 2.3e-4
+    launch_seconds: float = 2.3e-4
     """Seconds that the host takes to launch a layer's kernels in each step: some 20 of 12 µs."""
     training: float = 0.13
     """Fraction of `flops` that training reaches."""
-    training_launch: float = 0.2
+    training_launch_seconds: float = 0.2
     """Seconds to launch the kernels of a training step."""
 
 
@@ -56,7 +56,7 @@ GB, bandwidth in TB/s, dense bfloat16 products in TFLOP/s; 60% and 50% of the pe
 
 ANY_CARD = CARDS["A100 80 GB"]
 """Assumed for jobs on a cluster, which may get any card."""
-ANY_CORE = Card(0, 1e10, 3e10, launch=3e-5, training=0.7, training_launch=0.05)
+ANY_CORE = Card(0, 1e10, 3e10, launch_seconds=3e-5, training=0.7, training_launch_seconds=0.05)
 """One CPU core, likewise."""
 
 CPU_SHARE = 0.7
@@ -64,9 +64,9 @@ CPU_SHARE = 0.7
 _WITH_BF16, _WITHOUT_BF16, _WITHOUT_AVX512 = 2.0, 0.5, 0.93
 """Rate of products in half precision over single, on a CPU that has bfloat16, on one without, and
 on one without AVX-512 either, where the engine computes in float32 and rounds."""
-_READING_WITHOUT_AVX512 = 8.0  # 16, 35, 64 and 128 rows: 48, 64, 70, 73 GFLOP/s of 76
+_READING_ROWS_WITHOUT_AVX512 = 8.0  # 16, 35, 64 and 128 rows: 48, 64, 70, 73 GFLOP/s of 76
 
-_LIGHT, _HEAVY = 1.4, 2.1
+_SPEEDUP_LIGHT, _SPEEDUP_HEAVY = 1.4, 2.1
 """Of the engine's products on a CPU over the assumed rate: the library that packs weights is faster
 than NumPy's, the more so the larger they are. Fitted to random Llamas of 13, 108 and 111 million
 weights in 10, 6 and 30 layers, in CPU seconds of one thread, on a CPU with AVX-512. Without it
@@ -129,10 +129,10 @@ def this_cpu() -> Card:
     card = ANY_CORE._replace(gigabytes=host_memory() / 1e9, bandwidth=2e10, flops=flops)
     flags = _cpu_flags()
     if "avx512f" not in flags:
-        return card._replace(half=_WITHOUT_AVX512, reading=_READING_WITHOUT_AVX512)
+        return card._replace(half=_WITHOUT_AVX512, reading_rows=_READING_ROWS_WITHOUT_AVX512)
     has_bf16 = not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
     half = _WITH_BF16 if has_bf16 else _WITHOUT_BF16
-    return card._replace(half=half, light=_LIGHT, heavy=_HEAVY)
+    return card._replace(half=half, speedup_light=_SPEEDUP_LIGHT, speedup_heavy=_SPEEDUP_HEAVY)
 
 
 def this_core() -> Card:

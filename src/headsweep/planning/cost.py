@@ -158,7 +158,7 @@ def generation_seconds(config: Config, batch: PlannedBatch, card: Card) -> float
     token_in_step = token_in_prompt * _slowed(model, together, card)
     step = max(together * token_in_step, weight_bytes(model) / bandwidth)
     step += together * token_bytes(model) * (prompt + length / 2) / bandwidth
-    step += model.layers * card.launch
+    step += model.layers * card.launch_seconds
     questions = question_count(config.questions[batch.questions])  # samples share a prompt's pass
     passes = questions * (1 + _SHARE_OF_LAYERS * (len(batch.variants) - 1))
     return passes * prompt * token_in_prompt + answers * length / together * step
@@ -168,7 +168,7 @@ def _slowed(model: Model, together: int, card: Card) -> float:
     """Return how many times as long a token's products take as among as many rows as usual."""
     if is_gpu(card):
         return 1.0
-    return (1 + card.reading / together) / (1 + card.reading / usual_cpu_rows(model))
+    return (1 + card.reading_rows / together) / (1 + card.reading_rows / usual_cpu_rows(model))
 
 
 def scored_texts(config: Config, name: str) -> Texts:
@@ -212,7 +212,7 @@ def gradient_seconds(config: Config, name: str, card: Card) -> float:
     """
     model = mapped_model(config, name)
     texts = scored_texts(config, name)
-    seconds = texts.tokens * token_seconds(model, card) + model.layers * card.launch
+    seconds = texts.tokens * token_seconds(model, card) + model.layers * card.launch_seconds
     return 2 * texts.number * seconds
 
 
@@ -279,7 +279,7 @@ def _text_seconds(config: Config, study: Study, card: Card) -> float:
 def _fit_seconds(config: Config, study: Study, training: Training, card: Card) -> float:
     """Return the seconds that a card takes to train a solver or an arm."""
     texts, _ = _training_part(config, study)
-    launches = math.ceil(texts / training.batch_size) * card.training_launch
+    launches = math.ceil(texts / training.batch_size) * card.training_launch_seconds
     products = _PASSES * texts * _text_seconds(config, study, card)
     return training.epochs * _DEVELOPMENT * (launches + products)
 
@@ -334,7 +334,7 @@ def _scoring_passes(config: Config, study: Study, settings: Compression) -> int:
 def token_seconds(model: Model, card: Card) -> float:
     """Return the seconds of a token's products with all weights, among many tokens."""
     rate = card.flops * (card.half if model.dtype != "float32" else 1.0)
-    rate *= card.heavy if is_heavy(model) else card.light
+    rate *= card.speedup_heavy if is_heavy(model) else card.speedup_light
     return 2e9 * model.billions / rate
 
 

@@ -13,7 +13,7 @@ from headsweep.config import Config, Embedder, Model, parse
 from headsweep.errors import BenchmarkError, ConfigError, ModelError
 from headsweep.models import source
 from headsweep.models.rope import check_rope
-from headsweep.planning.batches import batches, histories
+from headsweep.planning.batches import arm_files, batches
 from headsweep.planning.cards import gpu_count, usable_gpu_count
 from headsweep.planning.cost import generation_cost, split_size, training_cost
 from headsweep.planning.maps import mapped_model, score_files
@@ -77,7 +77,7 @@ def preflight(config: Config) -> None:
         if not store.path(PROBLEMS, data=name).exists():
             check_revision(f"problems.{name}", problems)
     for name, study in config.compressions.items():
-        if study.solver is not None and _missing(histories(config, name, paths.TEACHER)):
+        if study.solver is not None and _missing(arm_files(config, name, paths.TEACHER)):
             where = f"solvers.{study.solver}.encoder"
             check_revision(where, config.solvers[study.solver].encoder)
 
@@ -148,7 +148,7 @@ def check_disk(config: Config) -> None:
         ConfigError: one line that says how much is needed and free.
     """
     needed = sum(
-        training_cost(config, name).disk_gigabytes * _missing(histories(config, name))
+        training_cost(config, name).disk_gigabytes * _missing(arm_files(config, name))
         for name in config.compressions
     )
     advice = "make room, name fewer arms or seeds, or run on another disk"
@@ -250,7 +250,7 @@ def _needed(config: Config) -> _Needed:
     models = {config.embedders[name].model for name in embedders if name}
     models |= {batch.model for batch in batches(config) if _missing(store.answers(batch))}
     for name, study in config.compressions.items():
-        if _missing(histories(config, name)):
+        if _missing(arm_files(config, name)):
             models.add(study.model)
     loaded = [
         _Loaded(name, config.models[name], f"models.{name}.dtype")

@@ -8,7 +8,6 @@ import numpy as np
 from headsweep import paths
 from headsweep.analysis.compression_results import (
     ARM_ACCURACY,
-    METHOD,
     TRAINED_ON,
     causal_arm,
     control,
@@ -16,6 +15,7 @@ from headsweep.analysis.compression_results import (
 from headsweep.analysis.facts import Cell, Columns, Sentence, Source
 from headsweep.config import Config, Study
 from headsweep.config.compression import NOTABLE
+from headsweep.config.experiments import METHOD
 from headsweep.planning.titles import title
 from headsweep.report.blocks import Block, Picture, Section, marks
 from headsweep.report.declarations import Marks

@@ -22,10 +22,11 @@ import pandas as pd
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis.compression_results import METHOD, read_trial
+from headsweep.analysis.compression_results import read_trial
 from headsweep.analysis.facts import Source, rows_of
 from headsweep.analysis.gains import GAINS, HEADS, cells, read_z, shown
 from headsweep.config import Config
+from headsweep.config.experiments import METHOD
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title
 from headsweep.safe_files import read_table

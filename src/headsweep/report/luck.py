@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from headsweep import __version__
-from headsweep.analysis.facts import FORMS, LEAST_P
+from headsweep.analysis.facts import FORMS, p_template
 from headsweep.analysis.published import SIZES, audit, head_pruning
 from headsweep.report.explorer import script
 from headsweep.report.page import asset, render
@@ -40,8 +40,7 @@ def luck_page(published: Path | None) -> str:
 
 def p_value(p: float) -> str:
     """Return a p-value in words: ``p = 0.753``, ``p < 0.001``."""
-    text = FORMS["p"](p)
-    return f"p {text}" if p < LEAST_P else f"p = {text}"
+    return p_template(p).format(p=FORMS["p"](p))
 
 
 def published_tables(cells: pd.DataFrame) -> list[dict[str, str]]:

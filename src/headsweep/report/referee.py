@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from headsweep import __version__
-from headsweep.analysis.facts import LEAST_P, Cell, Sentence, Source
+from headsweep.analysis.facts import Cell, Sentence, Source, p_template
 from headsweep.report.blocks import Block, Section, marks, table
 from headsweep.report.declarations import DIFFERENCE, difference_marks
 from headsweep.report.page import render
@@ -70,7 +70,7 @@ def told_of_pairs(pairs: Source) -> Sentence:
         "–": "{second} and {first} are not shown to differ: {difference} points.",
     }[mark]
     if mark != pairs.direction(_MARKS.low, _MARKS.high):  # the test alone does not show it
-        said = said.removesuffix(".") + ", p = {p}."
+        said = f"{said.removesuffix('.')}, {p_template(pairs.value('holm'))}."
     if not math.isnan(pairs.value("shows")):
         said += " Differences of {shows} points would likely show."
     return pairs.say(
@@ -84,7 +84,7 @@ def told_of_pairs(pairs: Source) -> Sentence:
 def told_of_best(best: Source) -> Sentence:
     """Say whether the best of several is more than lucky, from the table ``best``."""
     said = "{best} gains {gain} points over {baseline}, the most of {others}. "
-    none_gains = "p {p}" if best.value("p") < LEAST_P else "p = {p}"
+    none_gains = p_template(best.value("p"))
     if best.number("by_chance"):
         said += "The best of so many would gain {by_chance} points by chance alone (that none of "
         said += f"them gains: {none_gains})."

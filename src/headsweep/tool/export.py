@@ -13,7 +13,7 @@ from headsweep import paths
 from headsweep.config import Config, load
 from headsweep.errors import ConfigError
 from headsweep.models.source import local_folder
-from headsweep.planning.batches import batches, histories, seeded_arms
+from headsweep.planning.batches import arm_files, batches, seeded_arms
 from headsweep.planning.maps import score_files
 from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, check_version, mark_version
@@ -94,7 +94,7 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     check_version(here)
     store = Store(config)
     needed = [path for batch in batches(config) for path in store.answers(batch)]
-    needed += [path for name in config.compressions for path in histories(config, name)]
+    needed += [path for name in config.compressions for path in arm_files(config, name)]
     needed += [path for name in config.maps for path in score_files(config, name)]
     missing = [path for path in needed if not (here / path).exists()]
     if missing:

@@ -84,7 +84,7 @@ class Rules:
     # What every rule may use.
 
     @cached_property
-    def values(self) -> dict[str, list[str]]:
+    def wildcard_values(self) -> dict[str, list[str]]:
         """The values of each wildcard that stands for a name or a key."""
         config = self.config
         experiments = {
@@ -121,7 +121,7 @@ class Rules:
         """The allowed values of each wildcard, as a regular expression."""
         either = {
             wildcard: "|".join(map(re.escape, values)) or "none"
-            for wildcard, values in self.values.items()
+            for wildcard, values in self.wildcard_values.items()
         }
         return {"variant": pattern(), "seed": r"\d+", **either}
 
@@ -133,13 +133,13 @@ class Rules:
         """Return a digest of the config; of a section or entry without what only the page shows."""
         if not keys:
             return digest(self.config.model_dump(mode="json"))
-        part: Any = self._values
+        part: Any = self._deciding_values
         for key in keys:
             part = part[key]
         return digest(part)
 
     @cached_property
-    def _values(self) -> dict[str, Any]:
+    def _deciding_values(self) -> dict[str, Any]:
         shown_only = {"__all__": {"title", "versus"}}
         sections = ("models", "questions", "problems", *EXPERIMENTS)
         return self.config.model_dump(mode="json", exclude=dict.fromkeys(sections, shown_only))

@@ -9,7 +9,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from headsweep.config import Config, load
 from headsweep.config import parse as parse_config
 from headsweep.config.files import read_values
 from headsweep.errors import ConfigError, HeadsweepError, TableError
+from headsweep.generation import journal
 from headsweep.generation.work import Work
 from headsweep.planning.allocations import PROFILE, UNNAMED
 from headsweep.planning.batches import seeded_arms
@@ -31,10 +33,11 @@ from headsweep.planning.cost import question_count
 from headsweep.planning.pilot_settings import unpiloted
 from headsweep.planning.preflight import check_devices, preflight
 from headsweep.planning.revisions import resolve
-from headsweep.planning.store import journal_files, mark_version, write_config
+from headsweep.planning.store import mark_version, write_config
 from headsweep.record import read_text
 from headsweep.safe_files import count_rows, read_table
-from headsweep.tables import ANSWERS, QUESTIONS, SOURCE
+from headsweep.tables import QUESTIONS, SOURCE
+from headsweep.variants import Variant
 from headsweep.workflow.rules import Rules
 
 
@@ -154,7 +157,7 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     write_config(config)
     for line in unpiloted(config, local=local):
         logger.warning(line)
-    logger.info(held(rules))
+    logger.info(describe_store(rules))
     dag = workflow.dag
     jobs = {
         job.jobid: rules.resources.planned(job, dag.dependencies[job], local=local)
@@ -191,7 +194,7 @@ def planned_answers(workflow: Any) -> list[Path]:
     return [Path(job.output[0]) for job in jobs if job.rule.name == "generate"]
 
 
-def held(rules: Rules) -> str:
+def describe_store(rules: Rules) -> str:
     """Say how much of what a config needs is in the store already, in one line.
 
     Whole answers in journals count, and those to other draws from the same split, which jobs take
@@ -203,28 +206,14 @@ def held(rules: Rules) -> str:
     path = rules.store.path
     for batch in rules.batches:
         work = Work(config, **batch.names)
-        ids: set[str] | None = None
         try:
             questions = count_rows(path(QUESTIONS, questions=batch.questions))
         except TableError:  # not drawn yet; or damaged, as its first reader says
             questions = question_count(config.questions[batch.questions])
         answers = questions * config.decodings[batch.decoding].samples
         total += answers * len(batch.variants)
-        for variant in batch.variants:
-            if path(ANSWERS, variant=variant, **batch.names).exists():
-                stored += answers
-                continue
-            if elsewhere := work.answered_elsewhere(variant):
-                if ids is None:
-                    ids = _question_ids(rules, batch.questions)
-                answered = elsewhere | work.journaled(variant)
-                stored += sum(question in ids for question, _ in answered)
-                continue
-            records = 0
-            for file in journal_files(path(paths.JOURNAL, variant=variant, **batch.names)):
-                with contextlib.suppress(FileNotFoundError):  # it has just become a table
-                    records += file.read_bytes().count(b'"stop_reason":')  # one in each that ended
-            stored += min(answers, records)
+        ids = cache(partial(_question_ids, rules, batch.questions))
+        stored += sum(_stored_answers(work, variant, answers, ids) for variant in batch.variants)
     models = [path(paths.MODEL, model=name).exists() for name in config.models]
     every = seeded_arms(config)
     compressed = [Path(arm.file(paths.HISTORY, seed)).exists() for arm, seed in every]
@@ -234,6 +223,21 @@ def held(rules: Rules) -> str:
         f"{sum(compressed)} of {len(compressed)} trained arms" if compressed else "",
     ]
     return f"In the store: {', '.join(filter(None, parts)) or 'nothing is needed'}"
+
+
+def _stored_answers(
+    work: Work, variant: Variant, answers: int, question_ids: Callable[[], set[str]]
+) -> int:
+    """Return how many of a variant's answers are in the store; `answers` is all of them.
+
+    `question_ids` is called only if the variant has answered other draws from the split.
+    """
+    if work.output(variant).exists():
+        return answers
+    if elsewhere := work.answered_elsewhere(variant):
+        ids = question_ids()
+        return sum(question in ids for question, _ in elsewhere | work.journaled(variant))
+    return min(answers, journal.count_ended(work.journal(variant)))
 
 
 def _question_ids(rules: Rules, questions: str) -> set[str]:
