@@ -52,6 +52,9 @@ def idioms(tree):
                 parts = [part for condition in node.ifs for part in ast.walk(condition)]
                 if any(isinstance(part, ast.NamedExpr) for part in parts):
                     yield node.ifs[0].lineno, "a name bound in a comprehension's condition"
+            case ast.For(iter=ast.IfExp(body=body, orelse=orelse)):
+                if any(isinstance(part, ast.Tuple | ast.List) for part in (body, orelse)):
+                    yield node.lineno, "a loop over nothing in place of a condition"
             case ast.Assign(targets=[ast.Tuple()], value=ast.Tuple(elts=[first, *others])):
                 if any(shape(other) != shape(first) for other in others):
                     yield node.lineno, "several assignments in one, whose values are no pair"
@@ -92,6 +95,7 @@ def test_a_module_says_what_it_does_in_plain_lines(file):
         "both[: base in tested]",
         "{name: own for name in names if (own := table[name])}",
         "tested, method = trial.settings, trial.study.method",
+        "for name in names if names else (): pass",
     ],
 )
 def test_each_idiom_is_found(line):
@@ -108,6 +112,7 @@ def test_each_idiom_is_found(line):
         "blanks = [None] * 4",
         "def f(x, *more): return g(x, *more)",
         "rows = [row for row in rows if row]",
+        "for name in first if first else second: pass",
     ],
 )
 def test_what_is_plain_passes(line):

@@ -61,10 +61,11 @@ def _commands(
 ) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield the full name of each command that has no subcommands, and the command."""
     below = [a.choices for a in command._actions if isinstance(a, argparse._SubParsersAction)]
-    for subcommand, subparser in below[0].items() if below else ():
-        yield from _commands(f"{name} {subcommand}", subparser)
     if not below:
         yield name, command
+        return
+    for subcommand, subparser in below[0].items():
+        yield from _commands(f"{name} {subcommand}", subparser)
 
 
 def _command(name: str, command: argparse.ArgumentParser) -> str:

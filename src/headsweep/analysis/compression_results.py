@@ -148,8 +148,10 @@ def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
     and else from `pruning_only`.
     """
     method = trial.study.method if distilled else arm_of("pruning_only", trial.study.method)
+    if method.importance.criterion != "mixed":
+        return {}
     arm_of_alpha = {}
-    for name, settings in trial.settings.items() if method.importance.criterion == "mixed" else ():
+    for name, settings in trial.settings.items():
         middle = settings.importance.model_copy(update={"alpha": method.importance.alpha})
         if settings.model_copy(update={"importance": middle}).decisive() == method.decisive():
             arm_of_alpha[settings.importance.alpha] = name

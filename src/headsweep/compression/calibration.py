@@ -184,7 +184,9 @@ class _Sums:
     ) -> Float[Tensor, "batch heads queries keys"] | None:
         """Return the attention weights in the output of an attention module, if they are there."""
         texts, tokens = self.valid.shape
-        for part in output if isinstance(output, tuple) else ():
+        if not isinstance(output, tuple):
+            return None
+        for part in output:
             if getattr(part, "shape", ())[:3] == (texts, layer.query_heads, tokens):
                 return part
         return None

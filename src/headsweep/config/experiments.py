@@ -360,7 +360,9 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _a_model_learns_from_itself(self) -> "Study":
-        for name, settings in self.settings.items() if self.model is not None else ():
+        if self.model is None:
+            return self
+        for name, settings in self.settings.items():
             if settings.scratch:
                 raise ValueError(f"{name}: a model has no recipe from scratch; leave it out")
             if settings.training.patience is not None or settings.largest_loss is not None:

@@ -86,8 +86,9 @@ def _copy(folder: Path, to: Path) -> None:
 
     Modes are not copied: a package may be installed read-only, but its copy is replaced again.
     """
-    for path in (to, *to.rglob("*")) if to.exists() else ():
-        path.chmod(0o700)
+    if to.exists():
+        for path in (to, *to.rglob("*")):
+            path.chmod(0o700)
     shutil.rmtree(to, ignore_errors=True)
     with atomic(to, folder=True) as made:
         for file in folder.iterdir():

@@ -115,7 +115,9 @@ def _holders(inodes: Iterable[str]) -> dict[str, list[int]]:
     """Return the processes of this user that hold each of some sockets, by the sockets' inodes."""
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     holders = dict[str, list[int]]()
-    for folder in Path("/proc").glob("[0-9]*") if wanted else ():
+    if not wanted:
+        return holders
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # others' processes, and those that end
             if folder.stat().st_uid != os.getuid():
                 continue

@@ -150,7 +150,9 @@ def _journaled(
         if "text" in record:  # a former version did not say it
             by_text[record["text"]][record["variant"]] = record
     whole: dict[Text, list[Score]] = {}
-    for text in texts if by_text else ():
+    if not by_text:
+        return whole
+    for text in texts:
         found = by_text.get(_key(text), {})
         if found.keys() >= set(map(str, variants)):
             records = [(variant, found[str(variant)]) for variant in variants]

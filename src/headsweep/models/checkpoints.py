@@ -129,8 +129,9 @@ def save_pruned(
             model.save_pretrained(made)
         finally:
             model.config = config_before
-        for file in tokenizer_files(tokenizer) if tokenizer else []:
-            shutil.copyfile(file, made / file.name)
+        if tokenizer:
+            for file in tokenizer_files(tokenizer):
+                shutil.copyfile(file, made / file.name)
         gone = {str(head) for head in pruning.removed} if form == "zeroed" else set()
         kept = {
             str(layer.index): [

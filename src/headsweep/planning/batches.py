@@ -176,7 +176,9 @@ def _requests(config: Config) -> Iterator[tuple[_Names, list[Variant]]]:
         for decoding in comparison.decodings:
             yield (comparison.model, decoding, comparison.questions), []
     for name, study in config.compressions.items():
-        for arm in arms(config, name) if study.model is not None else ():
+        if study.model is None:
+            continue
+        for arm in arms(config, name):
             batch = arm.answered(config)
             yield (batch.model, batch.decoding, batch.questions), [*batch.variants]
 

@@ -262,7 +262,9 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
         blocks_by_heading.setdefault(heading, []).append(
             ShownTable(titles, rows, caption, source.file)
         )
-    for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
+    for exhibit in COMPRESSION_TABLES:
+        if exhibit == "cost" or not config.compressions:  # costs stand elsewhere
+            continue
         name = exhibit.replace("table", "Table ").capitalize()
         for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):
             columns = {"compression": Cell("title"), **PRINTED}

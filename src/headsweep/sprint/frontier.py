@@ -213,8 +213,10 @@ def complement(families: Sequence[Family], curves: Mapping[str, Scores], n: int)
     decide which is better; `curves` are ordered. Columns `COMPLEMENT`.
     """
     n -= n % 2
+    if not n:
+        return pd.DataFrame(columns=COMPLEMENT)
     rows = []
-    for pair in combinations(families, 2) if n else ():
+    for pair in combinations(families, 2):
         missed = [1 - curves[family.name]["pass_at_n"][:, n // 2 - 1] for family in pair]
         both = 1 - missed[0] * missed[1]
         better = max(pair, key=lambda family: worth(family, n)).name

@@ -173,7 +173,7 @@ def _version(file: Path, time: str) -> str:
 def _chosen(file: Path, what: str, wanted: str | None, there: Any) -> str:
     """Return the first that is there of the metrics or filters asked for, or the only one."""
     names = list(map(str, there))
-    for name in wanted.split(",") if wanted else []:
+    for name in (wanted or "").split(","):
         if name.strip() in names:
             return name.strip()
     if wanted is None and len(names) == 1:

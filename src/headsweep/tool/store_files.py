@@ -217,7 +217,9 @@ def files_below(folder: Path) -> Iterator[Path]:
     if folder != STORE:
         yield from walk(folder)
         return
-    for entry in sorted(STORE.iterdir()) if STORE.is_dir() else ():
+    if not STORE.is_dir():
+        return
+    for entry in sorted(STORE.iterdir()):
         if entry not in _OF_STORE:
             yield from walk(entry) if entry.is_dir() else [entry]
 

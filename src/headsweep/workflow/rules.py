@@ -423,7 +423,8 @@ class Rules:
             if exhibit.per not in kinds:
                 continue
             subject = sweep if exhibit.per in ("sweep", "layer") else f"{{{exhibit.per}}}"
-            for layer in self.files.layers(sweep) if exhibit.per == "layer" else [0]:
+            layers = self.files.layers(sweep) if exhibit.per == "layer" else [0]
+            for layer in layers:
                 label = exhibit.title.format(of=subject, layer=layer)
                 stem = exhibit.template(self.config.run, subject, layer).removesuffix("{suffix}")
                 files += [f"{stem}{suffix}" for suffix in ("pdf", "svg", "csv", "json")]

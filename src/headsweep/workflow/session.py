@@ -53,12 +53,12 @@ def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Conf
         WorkflowError: the config cannot run; one line.
     """
     try:
-        for file in map(Path, files if look else ()):
+        if not look:
+            return load(Path(paths.CONFIG.format(run=parse_config(values).run)))
+        for file in map(Path, files):
             if file.is_file():  # not a pipe, which can be read only once
                 read_values(file)
         stated = parse_config(values)
-        if not look:
-            return load(Path(paths.CONFIG.format(run=stated.run)))
         resolved = resolve(stated)
         preflight(resolved)
         check_generated(resolved)
