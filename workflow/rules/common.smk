@@ -30,7 +30,9 @@ gc.set_threshold(100_000)
 
 CORES = session.cores(workflow)
 CONFIG = session.checked(config, workflow.configfiles, look=workflow.is_main_process)
-RULES = Rules(CONFIG, CORES, workflow.parent_groupids, local=session.runs_here(workflow))
+RULES = Rules(
+    CONFIG, CORES, workflow.parent_groupids, local=session.runs_here(workflow)
+)
 of_run = RULES.store.fill
 shell.prefix(session.shell_prefix(CONFIG.run))
 session.plan_behind_reruns()
