@@ -303,7 +303,7 @@ class Rules:
     def scoring_threads(self, wildcards: Any) -> int:
         """Return the threads of a job that scores texts of a map.
 
-        Snakemake starts no more jobs than have threads, so the memory holds all that run at once.
+        Jobs that run at once have no more threads than there are cores, so the memory holds them.
         """
         name, _ = find_map(self.config, wildcards.texts)
         return scoring_threads(self.config, name, self._cores) if self._local else 1
