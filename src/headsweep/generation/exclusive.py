@@ -14,8 +14,8 @@ from headsweep.generation.client import ask_for_room, ask_idle_engines_to_leave
 from headsweep.generation.devices import Device, devices, held, visible_devices
 from headsweep.models.load import load_model
 from headsweep.models.loaded import LoadedModel
-from headsweep.planning.cards import card_of
-from headsweep.planning.footprint import cpu_megabytes, is_gpu
+from headsweep.planning.cards import is_on_gpu
+from headsweep.planning.footprint import cpu_megabytes
 from headsweep.planning.host import host_memory
 from headsweep.planning.store import Store
 
@@ -81,7 +81,7 @@ def with_model(
     folder = str(Store(config).model_folder(name))
     dtype = dtype or section.dtype
     loaded = section.model_copy(update={"dtype": dtype})
-    if not is_gpu(card_of(section.device)) and 2 * 10**6 * cpu_megabytes(loaded) > host_memory():
+    if not is_on_gpu(section.device) and 2 * 10**6 * cpu_megabytes(loaded) > host_memory():
         ask_idle_engines_to_leave()
     try:
         with placed(section) as place:

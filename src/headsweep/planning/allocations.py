@@ -9,8 +9,8 @@ from headsweep.config.compression import Compression
 from headsweep.planning import cost
 from headsweep.planning.assumptions import LENGTHS
 from headsweep.planning.batches import PlannedBatch
-from headsweep.planning.cards import ANY_CARD, ANY_CORE, card_of
-from headsweep.planning.footprint import cpu_megabytes, gpus_of, host_megabytes, is_gpu
+from headsweep.planning.cards import ANY_CARD, ANY_CORE, card_of, is_on_gpu
+from headsweep.planning.footprint import cpu_megabytes, gpus_of, host_megabytes
 from headsweep.planning.host import host_memory
 from headsweep.planning.maps import map_layers, mapped_model
 from headsweep.planning.memory import parameters, scoring_memory, training_memory
@@ -65,7 +65,7 @@ def scoring_threads(config: Config, name: str, cores: int) -> int:
     As many jobs run at once as this machine's memory holds their models. On a GPU each has one.
     """
     model = mapped_model(config, name)
-    if is_gpu(card_of(model.device)):
+    if is_on_gpu(model.device):
         return 1
     fitting = host_memory() // max(1, 10**6 * cpu_megabytes(model))
     return cores // min(cores, max(1, fitting))

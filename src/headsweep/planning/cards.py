@@ -98,6 +98,11 @@ def has_gpu() -> bool:
     return gpu_count() > 0
 
 
+def is_on_gpu(device: str) -> bool:
+    """Tell whether a model of this `device` is computed on a GPU of this machine."""
+    return device != "cpu" and has_gpu()
+
+
 def usable_gpu_count() -> int | None:
     """Return how many GPUs the installed PyTorch can use; None if it does not say in ten seconds.
 
@@ -168,4 +173,4 @@ def card_of(device: str, *, local: bool = True) -> Card:
     """Return the card assumed for a model's `device`, on this machine or on a cluster."""
     if not local:
         return ANY_CORE if device == "cpu" else ANY_CARD
-    return ANY_CARD if device != "cpu" and has_gpu() else this_cpu()
+    return ANY_CARD if is_on_gpu(device) else this_cpu()

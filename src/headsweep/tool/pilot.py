@@ -25,7 +25,7 @@ from headsweep.errors import ConfigError, EngineError
 from headsweep.generation import client
 from headsweep.grading.matrix import grade_batch
 from headsweep.planning.batches import PlannedBatch, batches
-from headsweep.planning.cards import card_of, has_gpu, output_of
+from headsweep.planning.cards import card_of, is_on_gpu, output_of
 from headsweep.planning.cost import generation_seconds, map_seconds, question_count
 from headsweep.planning.detectable_gain import ABOUT, Rates, detectable_gains
 from headsweep.planning.forecast import Habits, model_seconds
@@ -108,7 +108,7 @@ def piloted_batches(config: Config) -> dict[str, PlannedBatch]:
 
 def on_gpu(config: Config, name: str) -> bool:
     """Tell whether a model of a config answers on a GPU of this machine."""
-    return config.models[name].device != "cpu" and has_gpu()
+    return is_on_gpu(config.models[name].device)
 
 
 def little_config(config: Config, batch: PlannedBatch) -> Config:
