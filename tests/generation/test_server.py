@@ -515,14 +515,23 @@ def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served):
 
 
 def test_an_idle_engine_leaves_for_a_large_model_though_its_plan_is_not_done(served):
-    run(served, BASE)  # nobody asks for the other questions of its config
+    unasked = served.sweeps["some"].model_copy(update={"questions": "other"})
+    planned = served.model_copy(update={"sweeps": {**served.sweeps, "unasked": unasked}})
+    run(planned, BASE)
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(run, served, HEADS[0], "large")
-        wait_until(lambda: client.status()[0]["jobs"] == 1)
-        client.ask_idle_engines_to_leave()
+        for process in engines()[1:]:
+            process.suspend()
+        waiting = pool.submit(run, planned, HEADS[0], "large")
+        try:
+            wait_until(lambda: client.status()[0]["jobs"] == 1)
+            client.ask_idle_engines_to_leave()
+        finally:  # or the pool would wait for ever
+            for process in engines()[1:]:
+                process.resume()
         assert waiting.result() is None  # it stays for whom it has
+    wait_until(lambda: not any(work_on(planned).unanswered(variant) for variant in HEADS))
     client.ask_for_room()
-    assert len(engines()) == 3
+    assert len(engines()) == 3  # nobody has asked for `unasked`
     client.ask_idle_engines_to_leave()
     wait_until(lambda: not engines())
 
