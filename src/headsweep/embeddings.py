@@ -31,7 +31,8 @@ _LOG = logging.getLogger(__name__)
 _DOWNLOADED = ["*.json", "*.safetensors", "*.model", "*.txt"]
 _OTHER_FORMATS = ["onnx/*", "openvino/*"]
 _SAFE = {"trust_remote_code": False}
-_REPORT_EVERY = 1024  # questions
+_REPORT_EVERY = 256  # questions
+_BATCH_TOKENS = 4096  # with padding
 
 
 def fetch_embedder(source: str, revision: str | None = None) -> Path:
@@ -77,10 +78,9 @@ class MeanOfTokens:
         self, texts: list[str], batch_size: int, show_progress_bar: bool = False
     ) -> np.ndarray:
         """Return float32 [texts, embedding_dim]; texts of similar length share a batch."""
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]), reverse=True)
+        lengths = [len(ids) for ids in self.tokenizer(texts, truncation=True)["input_ids"]]
         vectors = np.empty((len(texts), self.get_embedding_dimension()), dtype=np.float32)
-        for start in range(0, len(order), batch_size):
-            places = order[start : start + batch_size]
+        for places in _batches(lengths, batch_size):
             own_texts = [texts[place] for place in places]
             read = self.tokenizer(own_texts, padding=True, truncation=True, return_tensors="pt")
             read = read.to(self._model.device)
@@ -90,6 +90,21 @@ class MeanOfTokens:
             means = (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
             vectors[places] = means.cpu().numpy()
         return vectors
+
+
+def _batches(lengths: list[int], batch_size: int) -> list[list[int]]:
+    """Return batches of texts of such lengths, longest first, by their places.
+
+    A batch is padded to its longest text, so one long text must not share it with many short ones.
+    """
+    batches: list[list[int]] = []
+    longest = 0
+    for place in sorted(range(len(lengths)), key=lambda place: lengths[place], reverse=True):
+        if not batches or len(batches[-1]) >= min(batch_size, max(1, _BATCH_TOKENS // longest)):
+            batches.append([])
+            longest = max(1, lengths[place])
+        batches[-1].append(place)
+    return batches
 
 
 def load_embedder(folder: str | Path) -> Embedder:

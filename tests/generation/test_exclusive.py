@@ -1,11 +1,13 @@
 import os
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
 
 from example_config import STUDIES, changed, config
+from headsweep import embeddings
 from headsweep.compression import arm_jobs, arm_measurements
 from headsweep.config import parse
 from headsweep.errors import ModelError
@@ -60,6 +62,36 @@ def test_what_to_do_without_memory_is_no_engines_to_stop(monkeypatch):
     planned = config(models={"big": {"device": "cpu"}})
     with pytest.raises(ModelError, match=r"beside the model; use dtype .* `nvidia-smi` shows"):
         exclusive.with_model(planned, "big", full)
+
+
+@pytest.mark.parametrize(("gigabytes", "asked"), [(30, 1), (40, 0)])
+@pytest.mark.parametrize(
+    "job",
+    [
+        lambda planned: exclusive.with_model(planned, "big", lambda _: None, "float32"),
+        lambda planned: prepare.embed_questions(planned, "own", "test"),
+    ],
+)
+def test_idle_engines_leave_for_a_model_that_the_memory_does_not_hold_twice(
+    gigabytes, asked, job, monkeypatch
+):
+    """In float32 it takes 2.7 times 6 GB."""
+
+    def loads(*_, **__):
+        raise ModelError("it begins to load")
+
+    told = Mock()
+    monkeypatch.setattr(exclusive, "ask_idle_engines_to_leave", told)
+    monkeypatch.setattr(exclusive, "host_memory", lambda: gigabytes * 10**9)
+    monkeypatch.setattr(exclusive, "load_model", loads)
+    monkeypatch.setattr(embeddings, "load_embedder", loads)
+    for method in ("model_folder", "embedder_folder", "read"):
+        monkeypatch.setattr(Store, method, MagicMock())
+    embedders = {"own": {"source": None, "revision": None, "model": "big"}}
+    planned = config(models={"big": {"billions": 1.5, "device": "cpu"}}, embedders=embedders)
+    with pytest.raises(ModelError, match="begins to load"):
+        job(planned)
+    assert told.call_count == asked
 
 
 class AskedError(Exception):

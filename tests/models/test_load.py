@@ -396,6 +396,26 @@ def test_a_plain_decoder_embeds_as_sentence_transformers_would(decoder):
             np.testing.assert_allclose(vectors[place], hidden[0].mean(dim=0), atol=2e-5)
 
 
+def test_a_long_question_is_not_what_many_short_ones_are_padded_to(decoder, monkeypatch):
+    texts = ["short one", "far too long " * 30, *["short"] * 5, "middling " * 7]
+    expected = embed(load_embedder(decoder), texts)
+    monkeypatch.setattr("headsweep.embeddings._BATCH_TOKENS", 100)
+    embedder = load_embedder(decoder)
+    padded = []
+
+    def reads(own_texts, **options):
+        read = tokenizer(own_texts, **options)
+        if options.get("padding"):
+            padded.append(tuple(read["input_ids"].shape))
+        return read
+
+    tokenizer, embedder.tokenizer = embedder.tokenizer, reads
+    np.testing.assert_allclose(embed(embedder, texts), expected, atol=1e-5)
+    assert padded[0] == (1, 64)
+    assert all(rows * columns <= 100 for rows, columns in padded)
+    assert sum(rows for rows, _ in padded) == len(texts) > len(padded)
+
+
 def test_an_embedder_that_cannot_be_fetched_or_is_incomplete_is_refused(decoder, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nonexistent")
     absent, hub = "./no/such/folder", "sentence-transformers/all-MiniLM-L6-v2"

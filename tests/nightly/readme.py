@@ -7,7 +7,6 @@ of a run, and its Pass@N, its families, what is right by subject, or what a map 
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,8 +30,11 @@ class Account(NamedTuple):
 
     name: str  # of the run in the comments
     folder: str  # of the gallery
-    of: str  # the sweep, and the selector, frontier or map of the same name
-    table: Callable[["Account", Path], pd.DataFrame]  # given the run's folder
+    # Names in the run's config; each that is given has a table in the account.
+    sweep: str = ""
+    selector: str = ""
+    frontier: str = ""
+    map: str = ""
     sizes: tuple[int, ...] = ()  # the columns of Pass@N
 
     def text(self, run):
@@ -40,11 +42,23 @@ class Account(NamedTuple):
         found = headsweep.load(run).findings
         if self.folder:  # the papers' own gains are the same in every run
             found = [line for line in found if not line.startswith("Published")]
-        alike = run / f"sprint/{self.of}/overlap.csv"
-        if alike.exists():
-            found = [*found, likeness(pd.read_csv(alike))]
+        if self.selector:
+            alike = pd.read_csv(run / f"sprint/{self.selector}/overlap.csv")
+            found = [*found, likeness(alike)]
         told = "\n".join(f"- {line}" for line in found)
-        return f"{told}\n\n{self.table(self, run).to_markdown(floatfmt='.1f', missingval='–')}"
+        tables = [t.to_markdown(floatfmt=".1f", missingval="–") for t in self.tables(run)]
+        return "\n\n".join([told, *tables])
+
+    def tables(self, run):
+        """Yield the account's tables, from a run's folder."""
+        if self.sweep:
+            yield by_subject(run, self.sweep)
+        if self.selector:
+            yield pass_at_n(run, self.selector, self.sizes)
+        if self.frontier:
+            yield of_families(run, self.frontier, self.sizes)
+        if self.map:
+            yield foretold(run, self.map)
 
     def stated(self, instead=None):
         """Return what README has of it; put the account of a run in its place, if one is given."""
@@ -57,28 +71,27 @@ class Account(NamedTuple):
         return stated.strip()
 
 
-def pass_at_n(account, run):
+def pass_at_n(run, selector, sizes):
     """Return how many percent of the questions are solved by any of N answers, by method."""
-    curves = pd.read_parquet(run / f"sprint/{account.of}/pass_at_n.parquet")
-    wide = curves.pivot(index="method", columns="n", values="pass_at_n")[[*account.sizes]]
+    curves = pd.read_parquet(run / f"sprint/{selector}/pass_at_n.parquet")
+    wide = curves.pivot(index="method", columns="n", values="pass_at_n")[[*sizes]]
     return 100 * wide.reindex(_METHODS).dropna().rename_axis("Pass@N, %")
 
 
-def of_families(account, run):
+def of_families(run, frontier, sizes):
     """Return what a frontier's families cost, and what percent any of N members solves."""
-    sizes = [*account.sizes]
-    folder = run / f"frontier/{account.of}"
+    folder = run / f"frontier/{frontier}"
     families = pd.read_csv(folder / "families.csv", index_col="family")
     curves = pd.read_csv(folder / "curves.csv").query("order == 'ordered'")
-    shares = 100 * curves.pivot(index="family", columns="n", values="pass")[sizes]
+    shares = 100 * curves.pivot(index="family", columns="n", values="pass")[[*sizes]]
     families[["no_answer", "accuracy"]] *= 100
     table = families.join(shares).set_index("title").rename_axis("family")
     return table[[*_FAMILIES, *sizes]].rename(columns=_FAMILIES)
 
 
-def foretold(account, run):
+def foretold(run, map_name):
     """Return how well a map and its first-order estimate rank the gains that a sweep measured."""
-    table = pd.read_csv(run / f"maps/{account.of}/foretold.csv")
+    table = pd.read_csv(run / f"maps/{map_name}/foretold.csv")
     (top,) = table["top"].unique()
     table["map"] = table["outcome"] + ", " + table["estimate"]
     table[["best_found", "best_gain"]] *= 100
@@ -88,13 +101,12 @@ def foretold(account, run):
     return table.set_index("map")[[*called]].rename(columns=called).rename_axis("ranks gains")
 
 
-def by_subject(account, run):
+def by_subject(run, sweep):
     """Return how many percent are right: of the whole model, a head less, with noise, as printed.
 
     The printed ones are those of the layer in the paper's table of the model that stands beside;
     one head of another model is no measure of this one's, so a sweep of one head has none of heads.
     """
-    sweep = account.of
     z = headsweep.load(run).z(sweep).drop(columns=["question_id", "level"])
     right = 100 * z.groupby("subject").mean()
     right.loc["Overall"] = 100 * z.drop(columns="subject").mean()
@@ -117,11 +129,13 @@ def by_subject(account, run):
     return table.astype({"questions": int}).astype(object).where(table.notna(), None)
 
 
-MATH = Account("MATH-500 run", "qwen2.5-coder-1.5b-math500", "primary", by_subject)
-DEMO = Account("demo", "", "math", pass_at_n, (1, 2, 4, 8))
-REAL = Account("real model", "qwen2.5-coder-0.5b", "asdiv", pass_at_n, (1, 2, 3, 4))
-FAMILIES = Account("frontier", f"{REAL.folder}-families", "asdiv", of_families, (1, 2, 4, 8))
-MAP = Account("map", f"{REAL.folder}-map", "asdiv", foretold)
+MATH = Account(
+    "MATH-500 run", "qwen2.5-coder-1.5b-math500", sweep="primary", selector="math", sizes=(1, 2, 4)
+)
+DEMO = Account("demo", "", selector="math", sizes=(1, 2, 4, 8))
+REAL = Account("real model", "qwen2.5-coder-0.5b", selector="asdiv", sizes=(1, 2, 3, 4))
+FAMILIES = Account("frontier", f"{REAL.folder}-families", frontier="asdiv", sizes=(1, 2, 4, 8))
+MAP = Account("map", f"{REAL.folder}-map", map="asdiv")
 
 
 def pictures(of, run):

@@ -12,6 +12,7 @@ shortlist's size, the order of a family's members, and prompts' lengths are the 
 import re
 import sys
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,7 +134,7 @@ def compare(account, facts):
     """Return how many numbers of an account were compared, and a line for each that differs.
 
     Args:
-        account: Markdown of findings, and of a table of Pass@N, families, subjects or a map.
+        account: Markdown of findings, and of tables of Pass@N, families, subjects or a map.
         facts: what `recomputed` returns.
     """
     said = [*stated(account)]
@@ -150,25 +151,25 @@ def _wrong(said, facts):
     return f"{what}, the answers give {value:.4g}" + (f" ± {luck:.2g}" if luck else "")
 
 
-def recomputed(folder, of):
+def recomputed(folder, sweep="", selector=""):
     """Return `recomputed.run.Fact`s of a run's folder by topic and name.
 
     Args:
         folder: the run's.
-        of: name of the sweep, and of the selector, whose table the account has; None if it has
-            that of families or of a map.
+        sweep: whose table by subject the account has, if any.
+        selector: whose Pass@N it has, if any.
     """
     run, facts = Run(folder), published.facts()
     for frontier in run.config["frontiers"]:
         facts |= families.facts(run, frontier)
-    for number, sweep in enumerate(run.config["sweeps"], start=1):
-        facts |= heads.facts(run, sweep, f"heads {number}")
+    for number, name in enumerate(run.config["sweeps"], start=1):
+        facts |= heads.facts(run, name, f"heads {number}")
     for name in run.config.get("maps", {}):
         facts |= maps.facts(run, name)
-    if of in run.config["selectors"]:
-        facts |= selectors.facts(run, of) | published.likeness(run, of)
-    elif of is not None:
-        facts |= heads.by_subject(run, of)
+    if selector:
+        facts |= selectors.facts(run, selector) | published.likeness(run, selector)
+    if sweep:
+        facts |= heads.by_subject(run, sweep)
     return facts | compressions.facts(run)
 
 
@@ -192,16 +193,22 @@ def stated(account):
         for words, name, value in _MEANT.get(kind, ()):
             if words in line:
                 yield Stated(topic, name, value, 0.0)
-    rows = [line.strip("|").split("|") for line in lines if line.startswith("|")]
-    (title, *columns), _, *rows = [[cell.strip() for cell in row] for row in rows]
+    for is_table, group in groupby(lines, lambda line: line.startswith("|")):
+        if is_table:
+            yield from _cells([*group])
+
+
+def _cells(lines):
+    """Yield the numbers of a table."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    (title, *columns), _, *rows = rows
     topic = {"family": "families", "right, %": "subjects", "ranks gains": "map"}.get(
         title, "Pass@N"
     )
     for name, *cells in rows:
         for column, cell in zip(columns, cells, strict=True):
-            if cell == "–":
-                continue
-            yield _number(topic, f"{name}, {column}", cell)
+            if cell != "–":
+                yield _number(topic, f"{name}, {column}", cell)
 
 
 def _number(topic, name, text):
@@ -212,6 +219,6 @@ def _number(topic, name, text):
 if __name__ == "__main__":
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     demo = readme.partition("<!-- From the demo's tables")[2].partition("<!-- End of")[0]
-    compared, differing = compare(demo, recomputed(sys.argv[1], "math"))
+    compared, differing = compare(demo, recomputed(sys.argv[1], selector="math"))
     print(*differing, f"{compared} numbers compared, {len(differing)} differ", sep="\n")
     sys.exit(bool(differing))

@@ -163,6 +163,21 @@ def test_scorings_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypa
     assert Rules(config, 3, {}, local=False).scoring_threads(job) == 1
 
 
+def test_embeddings_by_a_model_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = changed(VALUES, "embedders/own", {"model": "tiny"})
+    drawn = VALUES["questions"]["train"] | {"sampling": "clusters", "embedder": "own"}
+    config = resolve(parse(changed(values, "questions/train", drawn)))
+    monkeypatch.setattr("headsweep.planning.allocations.host_memory", lambda: 1)
+    rules = Rules(config, 3, {})
+    for embedder, threads in (("own", 3), ("minilm", 1)):
+        assert rules.embedding_threads(wildcards(rules, embedder=embedder)) == threads
+    for questions, threads in (("train", 3), ("test", 1)):
+        assert rules.drawing_threads(wildcards(rules, questions=questions)) == threads
+    elsewhere = Rules(config, 3, {}, local=False)
+    assert elsewhere.embedding_threads(wildcards(elsewhere, embedder="own")) == 1
+
+
 def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config):
     batch = find_batch(config, *BATCH.values())
     rules = Rules(config, 8, {})

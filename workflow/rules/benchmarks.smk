@@ -25,6 +25,7 @@ rule questions:
     log:
         RULES.log("questions/{questions}"),
     priority: PRIORITY["inputs"]
+    threads: RULES.drawing_threads
     resources:
         **RULES.resources.drawing,
     shell:
@@ -52,6 +53,7 @@ rule embed:
     log:
         RULES.log("embed/{embedder}/{questions}"),
     priority: PRIORITY["answers"]
+    threads: RULES.embedding_threads
     resources:
         **RULES.resources.embedding,
     shell:

@@ -60,6 +60,12 @@ def gpu_held(place: str = "auto", ranks: int = 1) -> Iterator[Device]:
         yield device
 
 
+def make_room(model: Model) -> None:
+    """Have idle engines leave before a model is loaded that the main memory does not hold twice."""
+    if not is_on_gpu(model.device) and 2 * 10**6 * cpu_megabytes(model) > host_memory():
+        ask_idle_engines_to_leave()
+
+
 def with_model(
     config: Config, name: str, measure: Callable[[LoadedModel], _T], dtype: str | None = None
 ) -> _T:
@@ -81,8 +87,7 @@ def with_model(
     folder = str(Store(config).model_folder(name))
     dtype = dtype or section.dtype
     loaded = section.model_copy(update={"dtype": dtype})
-    if not is_on_gpu(section.device) and 2 * 10**6 * cpu_megabytes(loaded) > host_memory():
-        ask_idle_engines_to_leave()
+    make_room(loaded)
     try:
         with placed(section) as place:
             # No name holds the model: it is gone when its device is given back.

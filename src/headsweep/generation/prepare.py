@@ -13,6 +13,7 @@ import pandas as pd
 from headsweep import paths
 from headsweep.config import Config
 from headsweep.models.source import BUILTIN
+from headsweep.planning.allocations import embedding_model
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, checked_file, peak_resident, write_record
@@ -137,9 +138,11 @@ class _Embedded(NamedTuple):
 def _embed(config: Config, embedder: str, rows: pd.DataFrame) -> _Embedded:
     before, importing = peak_resident(), Stopwatch()
     from headsweep.embeddings import embed, load_embedder
-    from headsweep.generation.exclusive import gpu_held
+    from headsweep.generation.exclusive import gpu_held, make_room
 
     seconds = importing.seconds
+    if (model := embedding_model(config, embedder)) is not None:
+        make_room(model)
     with gpu_held():
         embedding = Stopwatch()
         folder = Store(config).embedder_folder(embedder)

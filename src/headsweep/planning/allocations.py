@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from headsweep.config import Config, Questions, Study
+from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression
 from headsweep.planning import cost
 from headsweep.planning.assumptions import LENGTHS
@@ -60,11 +60,30 @@ def scoring_request(config: Config, name: str) -> Allocation:
 
 
 def scoring_threads(config: Config, name: str, cores: int) -> int:
-    """Return the threads of a job here that scores a map's texts: its share of so many cores.
+    """Return the threads of a job here that scores a map's texts (see `_shared_threads`)."""
+    return _shared_threads(mapped_model(config, name), cores)
+
+
+def embedding_threads(config: Config, embedder: str, cores: int) -> int:
+    """Return the threads of a job here that embeds questions (see `_shared_threads`).
+
+    An embedder of the hub is taken to be small: one.
+    """
+    model = embedding_model(config, embedder)
+    return 1 if model is None else _shared_threads(model, cores)
+
+
+def embedding_model(config: Config, embedder: str) -> Model | None:
+    """Return a model of the config as it is loaded to embed; None for an embedder of the hub."""
+    name = config.embedders[embedder].model
+    return None if name is None else config.models[name].model_copy(update={"dtype": "float32"})
+
+
+def _shared_threads(model: Model, cores: int) -> int:
+    """Return the threads of a job here that loads a model: its share of so many cores.
 
     As many jobs run at once as this machine's memory holds their models. On a GPU each has one.
     """
-    model = mapped_model(config, name)
     if is_on_gpu(model.device):
         return 1
     fitting = host_memory() // max(1, 10**6 * cpu_megabytes(model))
@@ -92,14 +111,13 @@ def _embedding_request(
     config: Config, embedder: str, questions: Questions, texts: int
 ) -> Allocation:
     """Return the resources to embed so many texts; an embedder of the hub is taken to be small."""
-    name = config.embedders[embedder].model
-    if name is None:
+    model = embedding_model(config, embedder)
+    if model is None:
         return SMALL_JOB
-    wide = config.models[name].model_copy(update={"dtype": "float32"})
     tokens, _ = LENGTHS[questions.benchmark]
-    seconds = texts * tokens * cost.token_seconds(wide, card_of(wide.device, local=False))
+    seconds = texts * tokens * cost.token_seconds(model, card_of(model.device, local=False))
     minutes = max(SMALL_JOB.minutes, math.ceil(_START_MINUTES + 2 * seconds / 60))
-    return Allocation(gpus_of(wide), host_megabytes(wide), minutes)
+    return Allocation(gpus_of(model), host_megabytes(model), minutes)
 
 
 def training_request(

@@ -15,7 +15,7 @@ from snakemake.io import report
 from headsweep import paths
 from headsweep.config import EXPERIMENTS, Config, Preset
 from headsweep.planning import cost
-from headsweep.planning.allocations import scoring_threads
+from headsweep.planning.allocations import embedding_threads, scoring_threads
 from headsweep.planning.batches import PlannedBatch, arms, at_home, encoders
 from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.planning.keys import digest, encoder_key
@@ -193,6 +193,23 @@ class Rules:
         name = self.store.name("questions", wildcards.questions)
         embedder = self.config.questions[name].embedder
         return [self.store.fill(paths.EMBEDDER, embedder=embedder)] if embedder else []
+
+    def drawing_threads(self, wildcards: Any) -> int:
+        """Return the threads of a job that draws a question set; see `embedding_threads`."""
+        name = self.store.name("questions", wildcards.questions)
+        return self._threads_to_embed(self.config.questions[name].embedder)
+
+    def embedding_threads(self, wildcards: Any) -> int:
+        """Return the threads of a job that embeds a question set.
+
+        Jobs that run at once have no more threads than there are cores, so the memory holds them.
+        """
+        return self._threads_to_embed(self.store.name("embedder", wildcards.embedder))
+
+    def _threads_to_embed(self, embedder: str | None) -> int:
+        if embedder is None or not self._local:
+            return 1
+        return embedding_threads(self.config, embedder, self._cores)
 
     def model_of_embedder(self, wildcards: Any) -> list[str]:
         """Return the model that an embedder uses; none for a fetched embedder."""
