@@ -42,6 +42,7 @@ _SAID = {
         (rf", {_N} questions; {_N} hurt", ["questions", "hurt"]),
         (rf"Gains above {_N} are unlikely", ["bound"]),
         (rf"Gains of {_N} points would likely show", ["shows"]),
+        (rf"Answers cut at {_N} tokens may make it: {_N} without", ["limit", "uncut"]),
     ],
     "map": [
         (rf"- {_N} heads?'s? loss", ["shown"]),

@@ -42,8 +42,20 @@ def facts(run, sweep, topic):
         "hurt": Fact(len(hurts), (passed & (high.abs() < luck)).sum()),
         "bound": Fact(100 * high[bound], 100 * luck[bound]),
         "shows": Fact(100 * np.median(least)),
+        "limit": Fact(run.config["decodings"][section["decoding"]]["max_new_tokens"]),
+        "uncut": Fact(100 * _uncut_gain(run, section, best)),
     }
     return {(topic, name): fact for name, fact in found.items()}
+
+
+def _uncut_gain(run, section, head):
+    """Return a head's gain without what is gained or lost by an answer that was cut."""
+    graded = run.table("graded", section["model"], section["decoding"], section["questions"])
+    right = graded.pivot(index="question_id", columns="variant", values="correct")
+    stopped = graded.pivot(index="question_id", columns="variant", values="stop_reason")
+    gained = right[head].eq(1) & right["base"].eq(0) & stopped["base"].ne("length")
+    lost = right[head].eq(0) & right["base"].eq(1) & stopped[head].ne("length")
+    return gained.mean() - lost.mean()
 
 
 def by_subject(run, sweep):
