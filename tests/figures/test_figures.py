@@ -229,6 +229,12 @@ def test_principal_components_are_those_of_scikit_learn_up_to_sign():
     )
     assert found["layer"].dropna().tolist() == [1, 1, 1]
     assert found.loc["q7", "solved"] == 0.25
+    assert [text.get_text() for text in figure.image.axes[0].texts] == ["0", "1", "2"]
+    other = points.assign(vector=list(vectors)).replace(
+        {"name": {NAMES[1]: "L09H05", NAMES[2]: "base"}}
+    )
+    (axes, *_) = drawn(space, other, pd.Series(dtype=float)).image.axes
+    assert [text.get_text() for text in axes.texts] == ["9", "base", "1"]
     narrow = points.assign(vector=[[x] for x in vectors[:, 0]])
     assert (drawn(space, narrow, pd.Series(dtype=float)).data["y"] == 0).all()
 

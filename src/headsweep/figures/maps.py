@@ -31,7 +31,7 @@ from headsweep.figures.style import (
 from headsweep.maps.outcomes import HIGHER, LOWER, TITLE_OF_OUTCOME
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import counted, percent, short, wrapped
-from headsweep.variants import Variant
+from headsweep.variants import BASE, Variant
 
 _LETTERS = 14  # of a column's title, an inch of all columns
 _FEW_GROUPS, _FEW_VARIANTS = 3, 64  # the most that fit into one column
@@ -254,8 +254,11 @@ def space(points: pd.DataFrame, solved: pd.Series) -> Figure:
     dots = axes.scatter(questions["x"], questions["y"], c=shares, vmin=0, vmax=100, **look)
     _bar(axes, dots, "heads that solve the question (%)", pad=0.02)
     axes.scatter(heads["x"], heads["y"], s=14, marker="D", color=VERMILLION, linewidths=0)
-    for x, y, layer in heads[["x", "y", "layer"]].itertuples(index=False):
-        label = "base" if pd.isna(layer) else str(layer)
+    has_layers = heads["layer"].nunique() > 1
+    for name, x, y in heads[["name", "x", "y"]].itertuples(index=False):
+        variant = Variant.parse(name)
+        label = str(variant.layer if has_layers else variant.head)
+        label = "base" if variant == BASE else label
         axes.annotate(label, (x, y), xytext=(3, 1), textcoords="offset points", fontsize=6.5)
     axes.set_xlabel(f"first axis ({percent(kept[0])} of the variance)")
     axes.set_ylabel(f"second axis ({percent(kept[1])} of the variance)")
