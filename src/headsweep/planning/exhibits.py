@@ -160,10 +160,10 @@ EXHIBITS: tuple[Exhibit, ...] = (
         section="question",
         title="{of}: where heads and questions lie",
         caption=(
-            "Test questions (dots, n = {questions}) and heads (diamonds with their layer, n = "
-            "{heads}) in the selector's space, on two principal components ({kept} of the "
-            "variance). The selector ranks heads by nearness in all dimensions. No interval, no "
-            "test."
+            "Test questions (dots, n = {questions}) and heads (diamonds with their layer, or their "
+            "number if all share one, n = {heads}) in the selector's space, on two principal "
+            "components ({kept} of the variance). The selector ranks heads by nearness in all "
+            "dimensions. No interval, no test."
         ),
     ),
     Exhibit(
