@@ -159,8 +159,8 @@ def test_scorings_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypa
     config = resolve(parse(changed(VALUES, "maps", mapped)))
     monkeypatch.setattr("headsweep.planning.allocations.host_memory", lambda: 1)
     job = SimpleNamespace(texts=texts_key(config, "own"), layer="L02")
-    assert Rules(config, 3, {}).scoring_threads(job) == 3
-    assert Rules(config, 3, {}, local=False).scoring_threads(job) == 1
+    assert Rules(config, 3, {}).resources.scoring_threads(job) == 3
+    assert Rules(config, 3, {}, local=False).resources.scoring_threads(job) == 1
 
 
 def test_embeddings_by_a_model_have_threads_here_and_one_each_on_a_cluster(tmp_path, monkeypatch):
@@ -171,11 +171,11 @@ def test_embeddings_by_a_model_have_threads_here_and_one_each_on_a_cluster(tmp_p
     monkeypatch.setattr("headsweep.planning.allocations.host_memory", lambda: 1)
     rules = Rules(config, 3, {})
     for embedder, threads in (("own", 3), ("minilm", 1)):
-        assert rules.embedding_threads(wildcards(rules, embedder=embedder)) == threads
+        assert rules.resources.embedding_threads(wildcards(rules, embedder=embedder)) == threads
     for questions, threads in (("train", 3), ("test", 1)):
-        assert rules.drawing_threads(wildcards(rules, questions=questions)) == threads
+        assert rules.resources.drawing_threads(wildcards(rules, questions=questions)) == threads
     elsewhere = Rules(config, 3, {}, local=False)
-    assert elsewhere.embedding_threads(wildcards(elsewhere, embedder="own")) == 1
+    assert elsewhere.resources.embedding_threads(wildcards(elsewhere, embedder="own")) == 1
 
 
 def test_jobs_of_a_group_ask_for_one_start_together_however_many_are_left(config):
@@ -301,7 +301,7 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
     assert (name, waits) == ("generate", [7, 5])
     batch = find_batch(config, *BATCH.values())
     assert seconds == 3 * generation_seconds(config, batch, card_of("auto"))
-    of_cluster = rules.resources.planned(generate, [], local=False)[2]
+    of_cluster = Rules(config, 3, {}, local=False).resources.planned(generate, [])[2]
     assert of_cluster == generation_seconds(config, batch, ANY_CARD)
     other = job("generate", 4, generate.wildcards)
     assert unit == rules.resources.planned(other, [])[1] != "3"
@@ -497,7 +497,7 @@ def test_a_run_on_a_gpu_that_no_pilot_has_tried_says_so_before_its_jobs(
         monkeypatch.setattr(session, checked, lambda *_: None)
     monkeypatch.setattr(session, "unpiloted", lambda config, local: [f"{config.run}, {local}"])
     dag = SimpleNamespace(needrun_jobs=list)
-    workflow = Mock(dag=dag, local_exec=True)
+    workflow = Mock(dag=dag)
     workflow.scheduler.job_rate_limiter = None
     with caplog.at_level(logging.INFO):
         session.begin(Rules(config, 2, {}), workflow, logging.getLogger("run"))
@@ -513,9 +513,9 @@ def test_jobs_are_not_submitted_to_a_partition_that_nobody_has_named(config, mon
     needed.resources, needed.is_local = named, False
     at_home = job("all", 2)
     at_home.resources, at_home.is_local = {"slurm_partition": UNNAMED}, True
-    workflow = Mock(dag=SimpleNamespace(needrun_jobs=lambda: [needed, at_home]), local_exec=False)
+    workflow = Mock(dag=SimpleNamespace(needrun_jobs=lambda: [needed, at_home]))
     with pytest.raises(ConfigError, match=f"^slurm_account: '{UNNAMED}'.* {PROFILE}$"):
-        session.begin(Rules(config, 2, {}), workflow, logging.getLogger("run"))
+        session.begin(Rules(config, 2, {}, local=False), workflow, logging.getLogger("run"))
     assert not Path(paths.RESULTS).exists()
     shipped = yaml.safe_load((ROOT / PROFILE).read_text(encoding="utf-8"))["default-resources"]
     assert [shipped["slurm_partition"], shipped["slurm_account"]] == [UNNAMED] * 2

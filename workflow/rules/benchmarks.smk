@@ -25,7 +25,7 @@ rule questions:
     log:
         RULES.log("questions/{questions}"),
     priority: PRIORITY["inputs"]
-    threads: RULES.drawing_threads
+    threads: RULES.resources.drawing_threads
     resources:
         **RULES.resources.drawing,
     shell:
@@ -53,7 +53,7 @@ rule embed:
     log:
         RULES.log("embed/{embedder}/{questions}"),
     priority: PRIORITY["answers"]
-    threads: RULES.embedding_threads
+    threads: RULES.resources.embedding_threads
     resources:
         **RULES.resources.embedding,
     shell:

@@ -25,7 +25,7 @@ rule score:
     log:
         RULES.log("score/{texts}/{layer}"),
     priority: PRIORITY["answers"]
-    threads: RULES.scoring_threads
+    threads: RULES.resources.scoring_threads
     resources:
         **RULES.resources.scoring,
     shell:
@@ -42,7 +42,7 @@ rule gradients:
     log:
         RULES.log("gradients/{texts}"),
     priority: PRIORITY["answers"]
-    threads: RULES.scoring_threads
+    threads: RULES.resources.scoring_threads
     resources:
         **RULES.resources.scoring,
     shell:

@@ -1,4 +1,4 @@
-"""What jobs ask a cluster for, and how long they are expected to take.
+"""What jobs ask for, of a cluster and of this machine, and how long they are expected to take.
 
 Snakemake's own objects (wildcards, jobs) are untyped.
 """
@@ -25,12 +25,14 @@ class Resources:
     Args:
         lookup: of the wildcards of its jobs.
         cores: those that Snakemake may use, 1 if unknown.
+        local: jobs run on this machine, and not on a cluster.
     """
 
-    def __init__(self, lookup: WildcardLookup, cores: int) -> None:
+    def __init__(self, lookup: WildcardLookup, cores: int, *, local: bool) -> None:
         self._lookup = lookup
         self._config = lookup.config
         self._cores = cores
+        self._local = local
         # Of generation, by group of jobs.
         self._allocations = dict[tuple[str, ...], allocations.Allocation]()
         self.generation = _scaled(self._generation_request)
@@ -40,21 +42,19 @@ class Resources:
         self.training = _scaled(self._training_request)
         self.quantisation = _scaled(self._quantised_request) | {"runtime": self._quantised_minutes}
 
-    def planned(
-        self, job: Any, after: Iterable[Any], *, local: bool = True
-    ) -> tuple[str, str, float, list[int]]:
+    def planned(self, job: Any, after: Iterable[Any]) -> tuple[str, str, float, list[int]]:
         """Return what `snakemake_logger_plugin_headsweep.pace` estimates the time left from.
 
-        `after` are the jobs that the job waits for; if not `local`, jobs run on a cluster.
+        `after` are the jobs that the job waits for.
         """
         name = job.rule.name
         unit = str(job.jobid)
         if name == "generate":
             batch = self._lookup.batch(job.wildcards)
             unit = str(self._lookup.store.keys(**batch.names))
-        return name, unit, self._seconds(job, local=local), [other.jobid for other in after]
+        return name, unit, self._seconds(job), [other.jobid for other in after]
 
-    def _seconds(self, job: Any, *, local: bool) -> float:
+    def _seconds(self, job: Any) -> float:
         """Return the core seconds that a job is expected to take; of one that has all cores alone,
         the seconds of all. On a cluster, where cores are unknown, they count as one.
 
@@ -62,6 +62,7 @@ class Resources:
         """
         config = self._config
         wildcards = job.wildcards
+        local = self._local
         cores = self._cores if local else 1
         match job.rule.name:
             case "generate":
@@ -77,7 +78,7 @@ class Resources:
                 return cores * cost.scoring_seconds(config, name, layer, card)
             case "teacher" | "compress":
                 study, settings = self._lookup.trained(wildcards)
-                card = self._card_of_training(study, local=local)
+                card = self._card_of_training(study)
                 seconds = cost.training_seconds(config, study, settings, card)
                 return seconds * (cores if is_gpu(card) else 1)  # one at a time holds the GPU
             case "quantise":
@@ -89,11 +90,33 @@ class Resources:
                 return cores * cost.measuring_seconds(config, study, card)
         return 0.0
 
-    def _card_of_training(self, study: Study, *, local: bool) -> Card:
+    def _card_of_training(self, study: Study) -> Card:
         """Return the card of a training job: a GPU, or one core, for it has one thread."""
         device = "auto" if allocations.trains_on_gpu(self._config, study) else "cpu"
-        card = card_of(device, local=local)
-        return this_core() if local and not is_gpu(card) else card
+        card = card_of(device, local=self._local)
+        return this_core() if self._local and not is_gpu(card) else card
+
+    def drawing_threads(self, wildcards: Any) -> int:
+        """Return the threads of a job that draws a question set; see `embedding_threads`."""
+        name = self._lookup.store.name("questions", wildcards.questions)
+        return self._threads_to_embed(self._config.questions[name].embedder)
+
+    def embedding_threads(self, wildcards: Any) -> int:
+        """Return the threads of a job that embeds a question set.
+
+        Jobs that run at once have no more threads than there are cores, so the memory holds them.
+        """
+        return self._threads_to_embed(self._lookup.store.name("embedder", wildcards.embedder))
+
+    def _threads_to_embed(self, embedder: str | None) -> int:
+        if embedder is None or not self._local:
+            return 1
+        return allocations.embedding_threads(self._config, embedder, self._cores)
+
+    def scoring_threads(self, wildcards: Any) -> int:
+        """Return the threads of a job that scores texts of a map; see `embedding_threads`."""
+        name, _ = find_map(self._config, wildcards.texts)
+        return allocations.scoring_threads(self._config, name, self._cores) if self._local else 1
 
     def _generation_request(self, wildcards: Any) -> allocations.Allocation:
         """Return what a job asks for; the jobs of its group that are left share a start.

@@ -15,7 +15,6 @@ from snakemake.io import report
 from headsweep import paths
 from headsweep.config import EXPERIMENTS, Config, Preset
 from headsweep.planning import cost
-from headsweep.planning.allocations import embedding_threads, scoring_threads
 from headsweep.planning.batches import PlannedBatch, arms, at_home, encoders
 from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.planning.keys import digest, encoder_key
@@ -75,9 +74,9 @@ class Rules:
         self.files = RunFiles(config)
         self._lookup = WildcardLookup(config, self.store)
         self.batches = self._lookup.batches
-        self.resources = Resources(self._lookup, cores or 1)
+        self.local = local
+        self.resources = Resources(self._lookup, cores or 1, local=local)
         self._cores = cores or 1
-        self._local = local
         self._groups = groups
         self._problem_keys = sorted(self.store.key("data", name) for name in config.problems)
 
@@ -194,23 +193,6 @@ class Rules:
         embedder = self.config.questions[name].embedder
         return [self.store.fill(paths.EMBEDDER, embedder=embedder)] if embedder else []
 
-    def drawing_threads(self, wildcards: Any) -> int:
-        """Return the threads of a job that draws a question set; see `embedding_threads`."""
-        name = self.store.name("questions", wildcards.questions)
-        return self._threads_to_embed(self.config.questions[name].embedder)
-
-    def embedding_threads(self, wildcards: Any) -> int:
-        """Return the threads of a job that embeds a question set.
-
-        Jobs that run at once have no more threads than there are cores, so the memory holds them.
-        """
-        return self._threads_to_embed(self.store.name("embedder", wildcards.embedder))
-
-    def _threads_to_embed(self, embedder: str | None) -> int:
-        if embedder is None or not self._local:
-            return 1
-        return embedding_threads(self.config, embedder, self._cores)
-
     def model_of_embedder(self, wildcards: Any) -> list[str]:
         """Return the model that an embedder uses; none for a fetched embedder."""
         model = self.config.embedders[self.store.name("embedder", wildcards.embedder)].model
@@ -316,14 +298,6 @@ class Rules:
         """
         _, section = find_map(self.config, wildcards.texts)
         return self._base_answers(section.model, section.sampling, section.questions)
-
-    def scoring_threads(self, wildcards: Any) -> int:
-        """Return the threads of a job that scores texts of a map.
-
-        Jobs that run at once have no more threads than there are cores, so the memory holds them.
-        """
-        name, _ = find_map(self.config, wildcards.texts)
-        return scoring_threads(self.config, name, self._cores) if self._local else 1
 
     def scores_of_map(self, wildcards: Any) -> list[str]:
         """Return a map's scores, a file a layer, and its first-order estimates."""

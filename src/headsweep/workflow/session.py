@@ -146,8 +146,7 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
         workflow.scheduler.job_rate_limiter = None
     config = rules.config
     check_devices(config)
-    local = bool(workflow.local_exec)
-    if not local:
+    if not rules.local:
         _check_named(workflow)
     if ahead := bring_to_present(Path(paths.RESULTS)):
         logger.warning(
@@ -155,15 +154,14 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
         )
     mark_version()
     write_config(config)
-    for line in unpiloted(config, local=local):
+    for line in unpiloted(config, local=rules.local):
         logger.warning(line)
     logger.info(describe_store(rules))
     dag = workflow.dag
     jobs = {
-        job.jobid: rules.resources.planned(job, dag.dependencies[job], local=local)
-        for job in dag.needrun_jobs()
+        job.jobid: rules.resources.planned(job, dag.dependencies[job]) for job in dag.needrun_jobs()
     }
-    cores = workflow.resource_settings.cores or 1 if local else 1  # a cluster's are unknown
+    cores = workflow.resource_settings.cores or 1 if rules.local else 1  # a cluster's are unknown
     logger.info("", extra={"planned": jobs, "cores": cores})
 
 
