@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-import simulated_trials
+import simulated_studies
 from headsweep import paths
 from headsweep.analysis import jobs
 from headsweep.config import parse
@@ -66,7 +66,7 @@ def whole():
     frontiers = {"math": {**families, "sampling": ["T0.6"], "scales": {"weights": [20]}}}
     data = {"dataset": "asdiv_a", "file": "asdiv_a.jsonl", "partition": {"protocol": "folds"}}
     problems, solvers = {"asdiv_a": data}, {"tiny": {"profile": "tiny"}}
-    compressions = {trial.name: trial.study for trial in simulated_trials.trials()}
+    compressions = {results.name: results.study for results in simulated_studies.all_results()}
     parts = {"problems": problems, "solvers": solvers, "compressions": compressions}
     return parse(DEMO | parts | {"run": "whole", "frontiers": frontiers})
 
@@ -82,7 +82,7 @@ def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):
         both, columns = ("default", "authors"), ["n", "accuracy", "differ_from_default"]
         compared = numbers(product(["greedy", "authors"], both), ["decoding", "grading"], columns)
         write_csv(store.path(paths.COMPARISON, comparison=name), compared)
-    simulated_trials.fill(store)
+    simulated_studies.fill(store)
 
 
 def record():

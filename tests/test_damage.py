@@ -9,7 +9,7 @@ import headsweep
 import simulation
 from damage import damaged
 from headsweep import paths
-from headsweep.analysis.compression_results import read_trial
+from headsweep.analysis.compression_results import read_results
 from headsweep.config import load, parse
 from headsweep.errors import HeadsweepError, TableError
 from headsweep.figures import draw
@@ -70,8 +70,8 @@ def drawn(config):
     draw.draw(config, "frontier", "math")
 
 
-def trial(config):
-    read_trial(config, "asdiv")
+def compressed(config):
+    read_results(config, "asdiv")
 
 
 def exported(config):
@@ -103,10 +103,10 @@ READ = {
     f"{RUN}/sprint/math/selector.safetensors": [run(lambda found: found.selector()), exported],
     f"{RUN}/frontier/math/curves.csv": [page, drawn],
     f"{RUN}/frontier/math/families.csv.run.json": [page],
-    f"{RUN}/compression/asdiv/histories.json": [again, trial],
+    f"{RUN}/compression/asdiv/histories.json": [again, compressed],
     f"{RUN}/compression/asdiv/measurements.csv": [
         again,
-        trial,
+        compressed,
     ],
     f"{RUN}/figures/heatmap_demo_L00.svg": [page],
     f"{RUN}/figures/heatmap_demo_L00.json": [page],

@@ -211,10 +211,10 @@ def compare(
         if out:
             runs.write(tables, out)
         return
-    from headsweep.tool.referee import Rules
+    from headsweep.tool.referee import ReadingRules
     from headsweep.tool.referee_output import show
 
-    show(systems, Rules(grader, final, metric, metric_filter), common, out)
+    show(systems, ReadingRules(grader, final, metric, metric_filter), common, out)
 
 
 def engine(action: Literal["status", "stop"]) -> None:

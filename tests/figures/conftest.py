@@ -1,6 +1,6 @@
 import pytest
 
-import simulated_trials
+import simulated_studies
 import simulation
 from headsweep.analysis.compressions import tables
 from headsweep.analysis.published import conditions
@@ -9,11 +9,11 @@ from headsweep.analysis.published import conditions
 @pytest.fixture(scope="session")
 def made():
     """Return the tables of two solvers on Math23k, the second larger and with one seed."""
-    least = simulated_trials.study(
+    least = simulated_studies.study(
         solver="big", arms=["baseline", "full"], variations={}, seeds=[3], int8=[]
     )
-    second = simulated_trials.trial(least, name="second", examples=53, papers_data="Math23k")
+    second = simulated_studies.results(least, name="second", examples=53, papers_data="Math23k")
     for history in second.histories["baseline"].values():
         history["parameters"] *= 3
-    first = simulated_trials.trial(papers_data="Math23k")
+    first = simulated_studies.results(papers_data="Math23k")
     return tables([first, second], conditions(simulation.PUBLISHED))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import simulated_trials
+import simulated_studies
 import simulation
 from headsweep.analysis import compression_judges, jobs
 from headsweep.analysis.claims import UNMEASURED, claims
@@ -184,8 +184,8 @@ def test_a_run_s_own_compressions_are_judged_and_what_it_lacks_is_counted(tmp_pa
     monkeypatch.chdir(tmp_path)
     gone = {key: {} for key in ("sweeps", "selectors", "frontiers", "comparisons")}
     config = simulation.whole().model_copy(update=gone)
-    for each in simulated_trials.trials():
-        simulated_trials.write(Store(config), each)
+    for each in simulated_studies.all_results():
+        simulated_studies.write(Store(config), each)
     jobs.write_compression_tables(config, simulation.PUBLISHED)
     # A solver of its own on ASDiv-A is not the paper's.
     assert [each.condition for each in of_run(config)] == [None, None]

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import simulated_trials
+import simulated_studies
 import simulation
 from headsweep.analysis.compression_results import (
     AGAINST_TRAINED,
@@ -13,7 +13,7 @@ from headsweep.analysis.compression_results import (
     accuracy,
     mixtures_of,
     ratios_of,
-    read_trial,
+    read_results,
     savings,
 )
 from headsweep.analysis.compressions import COLUMNS, knee, tables, warnings
@@ -29,23 +29,23 @@ RATIOS = {f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 40, 50)}
 
 
 @pytest.fixture(scope="module")
-def trial():
-    return replace(simulated_trials.trial(of_seed=0.05), seed=7)  # not the default
+def results():
+    return replace(simulated_studies.results(of_seed=0.05), seed=7)  # not the default
 
 
 def small(shares, *, variations=RATIOS, examples=40):
-    """Return a trial of two seeds in which each arm solves the first examples, a share of all."""
+    """Return results of two seeds in which each arm solves the first examples, a share of all."""
     variations = {name: own for name, own in variations.items() if name in shares}
     arms = [name for name in shares if name not in variations]
-    own = simulated_trials.study(arms=arms, variations=variations, seeds=[4, 7], int8=[])
-    found = simulated_trials.trial(own, examples=examples)
+    own = simulated_studies.study(arms=arms, variations=variations, seeds=[4, 7], int8=[])
+    found = simulated_studies.results(own, examples=examples)
     number = found.outcomes["example_id"].str[-3:].astype(int)
     found.outcomes["strict"] = number < examples * found.outcomes["arm"].map(shares)
     return found
 
 
-def warned(trial, arm):
-    return list(warnings(trial, {"arm": arm} | accuracy(trial, arm) | savings(trial, arm)))
+def warned(results, arm):
+    return list(warnings(results, {"arm": arm} | accuracy(results, arm) | savings(results, arm)))
 
 
 def test_equal_outcomes_of_all_examples_have_an_interval():
@@ -57,61 +57,61 @@ def test_equal_outcomes_of_all_examples_have_an_interval():
     assert 0.85 < all_right["low"] < 0.95  # Wilson's, of 40
 
 
-def test_accuracy_and_its_paired_change_are_means_over_seeds_and_examples(trial):
+def test_accuracy_and_its_paired_change_are_means_over_seeds_and_examples(results):
     keys = ["seed", "example_id"]
-    rows = trial.outcomes[~trial.outcomes["quantised"]]
+    rows = results.outcomes[~results.outcomes["quantised"]]
     pruned, base = (rows[rows["arm"] == arm].set_index(keys) for arm in ("full", "baseline"))
     by_seed = pruned.groupby("seed")["strict"].mean()
     gone = (pruned["strict"].astype(float) - base["strict"]).unstack("example_id").to_numpy()
-    ends = SeedBootstrap(3, 240, 2000, trial.seed).interval(gone)
+    ends = SeedBootstrap(3, 240, 2000, results.seed).interval(gone)
     wanted = {"n": 240, "seeds": 3, "accuracy": by_seed.mean(), "sd": by_seed.std()}
     wanted |= {"lenient": pruned["lenient"].mean(), "change": gone.mean()}
     wanted |= {"change_low": ends[0], "change_high": ends[1]}
-    found = accuracy(trial, "full")
+    found = accuracy(results, "full")
     assert found.pop("low") < found["accuracy"] < found.pop("high")
     longer = rows[rows["arm"] == "trained_on"].set_index(keys)
     trained = (pruned["strict"].astype(float) - longer["strict"]).unstack("example_id").to_numpy()
-    ends = SeedBootstrap(3, 240, 2000, trial.seed).interval(trained)
+    ends = SeedBootstrap(3, 240, 2000, results.seed).interval(trained)
     wanted |= {"change_trained": trained.mean()}
     wanted |= {"change_trained_low": ends[0], "change_trained_high": ends[1]}
     assert found == pytest.approx(wanted)
-    assert np.isnan(accuracy(trial, "baseline")["change"])
-    assert np.isnan(accuracy(trial, "trained_on")["change_trained"])
-    eight = trial.outcomes.query("arm == 'baseline' and quantised")["strict"].mean()
-    quantised = accuracy(trial, "baseline", quantised=True)
+    assert np.isnan(accuracy(results, "baseline")["change"])
+    assert np.isnan(accuracy(results, "trained_on")["change_trained"])
+    eight = results.outcomes.query("arm == 'baseline' and quantised")["strict"].mean()
+    quantised = accuracy(results, "baseline", quantised=True)
     assert quantised["accuracy"] == pytest.approx(eight)
     assert not np.isnan(quantised["change"])
     # Arms are compared where both were tested.
-    rows = trial.outcomes.query("arm != 'full' or seed != 1")
-    assert accuracy(replace(trial, outcomes=rows), "full")["change"] == pytest.approx(
+    rows = results.outcomes.query("arm != 'full' or seed != 1")
+    assert accuracy(replace(results, outcomes=rows), "full")["change"] == pytest.approx(
         gone[[0, 2]].mean()
     )
 
 
-def test_savings_state_a_speed_up_both_ways_and_hold_it_against_arithmetic(trial):
-    found = savings(trial, "full")
+def test_savings_state_a_speed_up_both_ways_and_hold_it_against_arithmetic(results):
+    found = savings(results, "full")
     for faster, saved in (("faster_small", "saved_small"), ("faster_large", "saved_large")):
         assert (1 + found[faster]) * (1 - found[saved]) == pytest.approx(1)
         assert 0 < found[faster] < found["speedup_at_most"]
     held = 6 * (4 * 128 * 16 + 3 * 16)  # k (4 d d_h + 3 d_h)
-    share = held / simulated_trials.PARAMETERS
+    share = held / simulated_studies.PARAMETERS
     wanted = {"heads_removed": 6, "heads": 24, "parameters_at_most": share}
-    wanted |= {"parameters_removed": share, "whole_removed": held / simulated_trials.WHOLE}
+    wanted |= {"parameters_removed": share, "whole_removed": held / simulated_studies.WHOLE}
     wanted |= {"flops_removed": 0.06, "peak_removed": 240_000 / 30_000_000}
     assert {name: found[name] for name in wanted} == pytest.approx(wanted)
-    assert savings(trial, "full", quantised=True)["weight_removed"] > 0.6
-    part = replace(trial, measurements=trial.measurements.query("arm == 'baseline'"))
+    assert savings(results, "full", quantised=True)["weight_removed"] > 0.6
+    part = replace(results, measurements=results.measurements.query("arm == 'baseline'"))
     assert savings(part, "full")["heads_removed"] == 6
     assert "faster_large" not in savings(part, "full")
 
 
-def test_families_of_arms_differ_in_one_setting(trial):
+def test_families_of_arms_differ_in_one_setting(results):
     ratios = {ratio / 100: f"ratio_{ratio}" for ratio in (10, 20, 25, 30, 40, 60)}
-    assert list(ratios_of(trial).items()) == list((ratios | {0.25: "full"}).items())
+    assert list(ratios_of(results).items()) == list((ratios | {0.25: "full"}).items())
     mixed = ["alpha_00", "alpha_03", "full", "alpha_07", "alpha_010"]
-    assert list(mixtures_of(trial, distilled=True).values()) == mixed
+    assert list(mixtures_of(results, distilled=True).values()) == mixed
     plain = ["without_norm", "plain_alpha_03", "pruning_only", "plain_alpha_07", "without_entropy"]
-    assert list(mixtures_of(trial, distilled=False).values()) == plain
+    assert list(mixtures_of(results, distilled=False).values()) == plain
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_arm_that_lost_no_head_is_not_told_to_prune_less():
     }
 
 
-def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(trial):
+def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(results):
     (text,) = warned(small({"baseline": 0.5, "full": 0.45}), "full")
     assert "−5.0 points against the original (" in text and "look at alpha" in text
     # Accuracy is spoken of as in the verdict: against as many steps with all heads.
@@ -179,7 +179,7 @@ def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(trial):
     (text,) = warned(slow, "full")
     gone = "6 of 24 heads are gone, and 8.2% of the encoder's parameters"
     assert "1.08 of the original's time (1.04 to 1.12)" in text and gone in text
-    (text,) = [each for each in warned(trial, "random") if "seed" in each]
+    (text,) = [each for each in warned(results, "random") if "seed" in each]
     assert text.startswith("seed 1, 2: the loss rose in round 2")
     for history in slow.histories["full"].values():
         history["warnings"] = ["accuracy fell by 3.0 points; look at alpha, or lower the ratio"]
@@ -188,12 +188,12 @@ def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(trial):
 
 def test_trials_are_read_as_they_were_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config, wanted = simulation.whole(), simulated_trials.trial()
-    simulated_trials.write(Store(config), wanted)
-    trial = read_trial(config, "asdiv")
-    pd.testing.assert_frame_equal(trial.outcomes[wanted.outcomes.columns], wanted.outcomes, False)
+    config, wanted = simulation.whole(), simulated_studies.results()
+    simulated_studies.write(Store(config), wanted)
+    results = read_results(config, "asdiv")
+    pd.testing.assert_frame_equal(results.outcomes[wanted.outcomes.columns], wanted.outcomes, False)
     for name in ("histories", "encoder", "papers_data", "papers_model"):
-        assert getattr(trial, name) == getattr(wanted, name)
+        assert getattr(results, name) == getattr(wanted, name)
 
 
 def test_variations_stand_against_the_method():
@@ -213,9 +213,9 @@ def test_variations_stand_against_the_method():
     assert table["gap"].tolist()[1:] == pytest.approx([-0.25, 0.25])
 
 
-def test_speed_is_told_at_every_length_and_batch(trial):
-    table = tables([trial], conditions(PUBLISHED))["speed"]
-    rows = trial.measurements
+def test_speed_is_told_at_every_length_and_batch(results):
+    table = tables([results], conditions(PUBLISHED))["speed"]
+    rows = results.measurements
     assert len(table) == len(rows) and set(table["tokens"]) == {40, 512}
     keys = ["arm", "quantised", "tokens", "batch"]
     seconds = rows.set_index(keys)["seconds"]
@@ -290,8 +290,8 @@ def test_strata_and_arms_come_in_the_paper_s_order_and_costs_count_all_rounds_an
 
 
 def test_a_run_with_one_arm_has_some_tables():
-    own = simulated_trials.study(arms=["pruning_only"], variations={}, seeds=[5], int8=[])
-    found = tables([simulated_trials.trial(own, examples=31)], conditions(PUBLISHED))
+    own = simulated_studies.study(arms=["pruning_only"], variations={}, seeds=[5], int8=[])
+    found = tables([simulated_studies.results(own, examples=31)], conditions(PUBLISHED))
     assert {name for name, table in found.items() if len(table)} == {"table4", "speed", "cost"}
     assert found["table4"]["change"].isna().all()
 

@@ -16,7 +16,7 @@ from fontTools.ttLib import TTFont
 from matplotlib.colors import rgb_to_hsv, to_rgb, to_rgba
 from sklearn.decomposition import PCA
 
-import simulated_trials
+import simulated_studies
 import simulation
 from headsweep.analysis.gains import controls
 from headsweep.analysis.published import LAYERS, head_pruning, is_printed
@@ -157,8 +157,8 @@ def test_equal_gains_no_levels_and_a_single_head_are_drawn_and_names_are_no_form
     alt = drawn(heatmap, z, alone, layer=4).alt
     assert "1 head." in alt and alt.count("head 2 ") == 1
     assert "One head" in drawn(agreement, z, alone).alt
-    losing = simulated_trials.study(arms=["baseline"], variations={}, int8=[])
-    assert drawn(losses, simulated_trials.trial(losing, examples=30)).alt.startswith(EMPTY)
+    losing = simulated_studies.study(arms=["baseline"], variations={}, int8=[])
+    assert drawn(losses, simulated_studies.results(losing, examples=30)).alt.startswith(EMPTY)
 
 
 def test_a_single_level_is_told_of_once(z):
@@ -282,8 +282,8 @@ def test_where_the_paper_prints_a_sweep_figure_2_has_one_violin_for_each_of_its_
 
 
 def test_losses_count_steps_over_all_rounds():
-    trial = simulated_trials.trial()
-    figure = drawn(losses, trial)
+    results = simulated_studies.results()
+    figure = drawn(losses, results)
     task = figure.data[(figure.data["part"] == "task") & (figure.data["seed"] == 0)]
     assert list(task["step"]) == list(range(20, 241, 20))
     assert set(figure.data["part"]) == {"task", "response", "feature"}

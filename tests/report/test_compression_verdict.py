@@ -7,7 +7,7 @@ from functools import cache
 import pandas as pd
 import pytest
 
-import simulated_trials
+import simulated_studies
 import simulation
 from headsweep import paths
 from headsweep.analysis import jobs
@@ -28,22 +28,22 @@ def written(examples, lone):
 
     There are further ones, of so many examples each, without training as long.
     """
-    made = [simulated_trials.trial(_study(), name="model", examples=examples)]
+    made = [simulated_studies.results(_study(), name="model", examples=examples)]
     for place, size in enumerate(lone):
         arms = {"arms": ["baseline", "full"], "title": f"Alone {place}"}
-        made.append(simulated_trials.trial(_study(**arms), name=f"alone{place}", examples=size))
+        made.append(simulated_studies.results(_study(**arms), name=f"alone{place}", examples=size))
     gone = {key: {} for key in ("sweeps", "selectors", "frontiers", "comparisons")}
-    studies = {trial.name: trial.study for trial in made}
+    studies = {results.name: results.study for results in made}
     config = simulation.whole().model_copy(update=gone | {"compressions": studies})
-    for trial in made:
-        simulated_trials.write(Store(config), trial)
+    for results in made:
+        simulated_studies.write(Store(config), results)
     jobs.write_compression_tables(config, simulation.PUBLISHED)
     jobs.write_audit(config, simulation.PUBLISHED)
     return config
 
 
 def _study(**changes):
-    return simulated_trials.study(**OF_MODEL | changes)
+    return simulated_studies.study(**OF_MODEL | changes)
 
 
 @pytest.fixture(scope="module")

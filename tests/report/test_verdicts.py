@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binom, norm, t
 
-import simulated_trials
+import simulated_studies
 import simulation
 from headsweep import paths
 from headsweep.analysis import jobs
@@ -517,15 +517,15 @@ CAUSAL = {"by.loss-1": {"importance": {"criterion": "causal"}}}
 
 def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    solver = simulated_trials.trial(name="solver", examples=101)
+    solver = simulated_studies.results(name="solver", examples=101)
     ratios = {f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 20, 30)}
-    own = simulated_trials.study(**OF_MODEL, variations=ratios | CAUSAL)
-    model = simulated_trials.trial(own, name="model", examples=97)
+    own = simulated_studies.study(**OF_MODEL, variations=ratios | CAUSAL)
+    model = simulated_studies.results(own, name="model", examples=97)
     studies = {each.name: each.study for each in (solver, model)}
     gone = {key: {} for key in ("sweeps", "selectors", "frontiers", "comparisons")}
     config = simulation.whole().model_copy(update=gone | {"compressions": studies})
     for each in (solver, model):
-        simulated_trials.write(Store(config), each)
+        simulated_studies.write(Store(config), each)
     jobs.write_compression_tables(config, simulation.PUBLISHED)
     jobs.write_audit(config, simulation.PUBLISHED)
     first, second, _ = verdicts(config)
@@ -565,13 +565,15 @@ def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
 
 def test_scores_taken_once_are_told_of_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    own = simulated_trials.study(**OF_MODEL, variations=CAUSAL)
-    trials = [simulated_trials.trial(own, name=name, examples=97) for name in ("first", "second")]
+    own = simulated_studies.study(**OF_MODEL, variations=CAUSAL)
+    studies = [
+        simulated_studies.results(own, name=name, examples=97) for name in ("first", "second")
+    ]
     config = simulation.whole().model_copy(
-        update={"compressions": {trial.name: trial.study.model_copy() for trial in trials}}
+        update={"compressions": {results.name: results.study.model_copy() for results in studies}}
     )
-    for trial in trials:
-        simulated_trials.write(Store(config), trial)
+    for results in studies:
+        simulated_studies.write(Store(config), results)
     jobs.write_compression_tables(config, simulation.PUBLISHED)
     compression(config, section := Section("compression", ""))
     assert [str(lead).startswith("Causal scores") for lead in section.lead] == [False, False, True]

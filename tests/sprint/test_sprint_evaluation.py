@@ -14,7 +14,7 @@ from headsweep.sprint import choosing, evaluation, frontier, methods
 from headsweep.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
 from headsweep.sprint.evaluation import MEAN, SHUFFLED, compared, families, paired, shuffle
 from headsweep.sprint.experiment import costs_of
-from headsweep.sprint.frontier import Family, choose, curve
+from headsweep.sprint.frontier import AnsweredFamily, choose, curve
 from headsweep.sprint.rankers import Shortlist, greedy_cover
 from headsweep.sprint.scores import Answers, drawn, mean_over, ordered
 from headsweep.sprint.validation import LIKENESS, Reading, likeness, overlap, readings
@@ -341,7 +341,7 @@ def test_the_table_holds_rules_against_oracle_and_majority():
 def family(seed, name="head", scale="", test=100):
     members = [f"m{n}" for n in range(POOL)]
     asked = made(11, POOL, seed), made(QUESTIONS, POOL, seed + test)
-    return Family(name, scale, members, *asked)
+    return AnsweredFamily(name, scale, members, *asked)
 
 
 @pytest.mark.parametrize("name", ["head", "sampling"])
@@ -396,7 +396,7 @@ def simulated(draw, better=0.0):
         group = np.where(correct, 0, draw.choice([-1, 1, 2, 3], correct.shape))
         tokens = draw.integers(20, 60, correct.shape)
         both = Answers(correct, group, tokens, np.ones(tokens.shape), 0.0 * tokens)
-        own = Family(name, "", list("abcdefgh"), both, both)
+        own = AnsweredFamily(name, "", list("abcdefgh"), both, both)
         curves[name] = curve(own, 5.0, 8, by_order=False)
     return curves
 

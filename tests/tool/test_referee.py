@@ -19,7 +19,7 @@ from headsweep.cli import main
 from headsweep.errors import ConfigError, TableError
 from headsweep.grading import pool
 from headsweep.report.referee import told_of_best, told_of_pairs
-from headsweep.tool.referee import Rules, named, read_answers
+from headsweep.tool.referee import ReadingRules, named, read_answers
 from processes import python
 
 LOGS = Path(__file__).with_name("lm_eval")
@@ -94,7 +94,7 @@ def test_votes_are_one_whether_answers_are_graded_before_or_here(tmp_path):
     file, out = tmp_path / "mine.csv", tmp_path / "graded.csv"
     pd.DataFrame(rows).to_csv(file, index=False)
     assert main(["grade", str(file), "--out", str(out)]) == 0
-    here, before = (read_answers(str(each), Rules())[0] for each in (file, out))
+    here, before = (read_answers(str(each), ReadingRules())[0] for each in (file, out))
     pd.testing.assert_frame_equal(here, before)
     assert here["label"].nunique() == 3  # 1/2, 3 and x
 
@@ -332,7 +332,7 @@ def test_whole_numbers_of_a_parquet_file_stay_whole_where_others_are_missing(tmp
     file = tmp_path / "mine.parquet"
     rows = {"id": [1, 2, 3], "answer": pd.array([12, None, 7], "Int64"), "gold": ["12", "5", "7"]}
     pd.DataFrame(rows).to_parquet(file)
-    answers = read_answers(str(file), Rules("exact", final=True)).answers
+    answers = read_answers(str(file), ReadingRules("exact", final=True)).answers
     assert answers["correct"].tolist() == [True, False, True]
 
 
@@ -340,7 +340,7 @@ def test_a_single_question_is_told_in_the_singular(tmp_path):
     (tmp_path / "mine.csv").write_text("id,correct\n1,1\n")
     assert (
         "csv, 1 question, right or wrong as given"
-        in read_answers(str(tmp_path / "mine.csv"), Rules()).told
+        in read_answers(str(tmp_path / "mine.csv"), ReadingRules()).told
     )
 
 
@@ -639,7 +639,7 @@ def test_rows_that_do_not_say_their_metric_are_refused(change, message, tmp_path
     (tmp_path / f"samples_sums_{time}.jsonl").write_text(lines)
     (tmp_path / f"results_{time}.json").write_text('{"lm_eval_version": "0.4.9"}')
     with pytest.raises(TableError, match=message):
-        read_answers(str(tmp_path), Rules())
+        read_answers(str(tmp_path), ReadingRules())
 
 
 @pytest.mark.parametrize("version", ["0.4.9.1", "0.4.9.2", "0.4.10.dev0"])

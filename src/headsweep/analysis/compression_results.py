@@ -10,7 +10,7 @@ import pandas as pd
 
 from headsweep import paths
 from headsweep.analysis.facts import read_csv
-from headsweep.analysis.published import DATA, ENCODERS, Encoder, published_solver
+from headsweep.analysis.published import DATA, ENCODERS, EncoderShape, published_solver
 from headsweep.config import Config, Study
 from headsweep.config.compression import Compression
 from headsweep.config.experiments import BASELINE
@@ -89,7 +89,7 @@ def control(row: Mapping[str, Any] | pd.Series) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class StudyResults:
     """One compression of a run with all its results."""
 
     name: str
@@ -106,7 +106,7 @@ class Trial:
     """The data's name in the paper, if the paper uses it."""
     papers_model: str | None = None
     """The solver's name in the paper, if it has the paper's encoder."""
-    encoder: Encoder | None = None
+    encoder: EncoderShape | None = None
     """The encoder's shape, if known."""
 
     @cached_property
@@ -132,26 +132,26 @@ class Trial:
         return history_of_seed[min(history_of_seed, key=self.study.seeds.index)]
 
 
-def ratios_of(trial: Trial) -> dict[float, str]:
+def ratios_of(results: StudyResults) -> dict[float, str]:
     """Return the arms that differ from the method only in their ratio, in ascending order."""
-    method = trial.study.method
+    method = results.study.method
     arm_of_ratio = {
         settings.ratio: name
-        for name, settings in trial.settings.items()
+        for name, settings in results.settings.items()
         if settings.model_copy(update={"ratio": method.ratio}).decisive() == method.decisive()
     }
     return {ratio: arm_of_ratio[ratio] for ratio in sorted(arm_of_ratio) if ratio > 0}
 
 
-def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
+def mixtures_of(results: StudyResults, *, distilled: bool) -> dict[float, str]:
     """Return the arms that differ only in alpha, in ascending order, from the method if `distilled`
     and else from `pruning_only`.
     """
-    method = trial.study.method if distilled else arm_of("pruning_only", trial.study.method)
+    method = results.study.method if distilled else arm_of("pruning_only", results.study.method)
     if method.importance.criterion != "mixed":
         return {}
     arm_of_alpha = {}
-    for name, settings in trial.settings.items():
+    for name, settings in results.settings.items():
         middle = settings.importance.model_copy(update={"alpha": method.importance.alpha})
         if settings.model_copy(update={"importance": middle}).decisive() == method.decisive():
             arm_of_alpha[settings.importance.alpha] = name
@@ -169,7 +169,7 @@ def causal_arm(study: Study) -> str | None:
     return next(alike, None)
 
 
-def read_trial(config: Config, compression: str) -> Trial:
+def read_results(config: Config, compression: str) -> StudyResults:
     """Read a compression of a run.
 
     Raises:
@@ -182,8 +182,8 @@ def read_trial(config: Config, compression: str) -> Trial:
     papers = published_solver(encoder.source) if encoder else None
     shape = ENCODERS.get(papers or "")
     if encoder is not None and encoder.source is None:
-        shape = Encoder(encoder.layers, encoder.width, encoder.heads, encoder.intermediate)
-    return Trial(
+        shape = EncoderShape(encoder.layers, encoder.width, encoder.heads, encoder.intermediate)
+    return StudyResults(
         name=compression,
         study=study,
         outcomes=Store(config).read(STUDY_OUTCOMES, compression=compression),
@@ -200,17 +200,17 @@ def read_trial(config: Config, compression: str) -> Trial:
 
 
 def accuracy(
-    trial: Trial, arm: str, quantised: bool = False, stratum: str | None = None
+    results: StudyResults, arm: str, quantised: bool = False, stratum: str | None = None
 ) -> dict[str, Any]:
     """Return the columns `ARM_ACCURACY` of an arm, compared with the unquantised baseline."""
-    right = trial.right(arm, quantised, stratum)
+    right = results.right(arm, quantised, stratum)
     seeds, examples = right.shape
-    mean, low, high = compared(trial, right)
+    mean, low, high = compared(results, right)
 
     def against(other: str) -> tuple[float, float, float]:
         if arm == other and not quantised:
             return np.nan, np.nan, np.nan
-        return compared(trial, right, trial.right(other, stratum=stratum))
+        return compared(results, right, results.right(other, stratum=stratum))
 
     return {
         "n": examples,
@@ -219,14 +219,14 @@ def accuracy(
         "sd": right.mean(axis=1).std(),
         "low": low,
         "high": high,
-        "lenient": trial.tested(arm, quantised, stratum)["lenient"].mean(),
+        "lenient": results.tested(arm, quantised, stratum)["lenient"].mean(),
         **dict(zip(CHANGE, against(BASELINE), strict=True)),
         **dict(zip(AGAINST_TRAINED, against(TRAINED_ON), strict=True)),
     }
 
 
 def compared(
-    trial: Trial, right: pd.DataFrame, other: pd.DataFrame | float = 0.0
+    results: StudyResults, right: pd.DataFrame, other: pd.DataFrame | float = 0.0
 ) -> tuple[float, float, float]:
     """Return the mean of [seeds, examples] outcomes, or of their differences to others over common
     cells, and its 95% interval; NaN of none, and for the interval of fewer than `LEAST` examples.
@@ -238,7 +238,7 @@ def compared(
         return float(values.mean()), np.nan, np.nan
     mean = float(values.mean())
     if values.min() < values.max():
-        low, high = bootstrap(*values.shape, trial.seed).interval(values)
+        low, high = bootstrap(*values.shape, results.seed).interval(values)
         return mean, float(low), float(high)
     # Resamples of equal outcomes do not vary, but other examples might have another outcome.
     if isinstance(other, pd.DataFrame):
@@ -255,13 +255,13 @@ def bootstrap(seeds: int, examples: int, seed: int) -> SeedBootstrap:
     return SeedBootstrap(seeds, examples, _RESAMPLES, seed)
 
 
-def savings(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
+def savings(results: StudyResults, arm: str, quantised: bool = False) -> dict[str, Any]:
     """Return the columns `SAVINGS` of an arm, but for those that were not measured.
 
     If several text lengths were measured, the first one counts.
     """
-    history = trial.first_history(arm)
-    rows = trial.measurements
+    history = results.first_history(arm)
+    rows = results.measurements
     left = history["rounds"][-1]["heads"] if history["rounds"] else history["heads"]
     removed = history["heads"] - left
     columns = {"heads_removed": removed, "heads": history["heads"]}
@@ -280,8 +280,8 @@ def savings(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
     for size, place in (("small", 0), ("large", -1)):
         ratio = of_baseline["seconds"].iloc[place] / of_arm["seconds"].iloc[place]
         columns |= {f"faster_{size}": ratio - 1, f"saved_{size}": 1 - 1 / ratio}
-    if trial.encoder is not None:
-        removed_parameters = removed * trial.encoder.head_parameters
+    if results.encoder is not None:
+        removed_parameters = removed * results.encoder.head_parameters
         columns["parameters_at_most"] = removed_parameters / unpruned["parameters"]
     return {
         **columns,

@@ -16,7 +16,7 @@ from headsweep.analysis.compression_results import (
     LEAST,
     SAVINGS,
     TEST_TIME,
-    Trial,
+    StudyResults,
     accuracy,
     bootstrap,
     compared,
@@ -66,22 +66,25 @@ and FLOPs against the unpruned model at the same length and batch. ``cost``: mea
 hours of the device for all."""
 
 
-def tables(trials: Sequence[Trial], conditions: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def tables(studies: Sequence[StudyResults], conditions: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return every table of a run's compressions by name, with `COLUMNS`; some may have no rows.
 
     The paper's numbers are those of `headsweep.analysis.published.conditions`.
     """
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in COLUMNS}
-    names = [(t.study.data or t.study.test, t.study.solver or t.study.model) for t in trials]
+    names = [
+        (results.study.data or results.study.test, results.study.solver or results.study.model)
+        for results in studies
+    ]
     sizes = defaultdict[str | None, dict[str | None, int]](dict)  # of unpruned solvers, by data
-    for trial, (data, subject) in zip(trials, names, strict=True):
-        history = trial.first_history(next(iter(trial.settings)))
+    for results, (data, subject) in zip(studies, names, strict=True):
+        history = results.first_history(next(iter(results.settings)))
         sizes[data][subject] = history["parameters"]
-    for trial, (data, subject) in zip(trials, names, strict=True):
+    for results, (data, subject) in zip(studies, names, strict=True):
         # Of two solvers, the larger one stands beside the paper's larger one.
         larger = len(sizes[data]) == 2 and sizes[data][subject] > min(sizes[data].values())
-        subject_columns = {"compression": trial.name, "subject": subject, "data": data}
-        for name, table in _TrialTables(trial, conditions, larger=larger).by_name().items():
+        subject_columns = {"compression": results.name, "subject": subject, "data": data}
+        for name, table in _StudyTables(results, conditions, larger=larger).by_name().items():
             if len(table):
                 parts[name].append(table.assign(**subject_columns).reindex(columns=COLUMNS[name]))
     return {
@@ -90,25 +93,25 @@ def tables(trials: Sequence[Trial], conditions: pd.DataFrame) -> dict[str, pd.Da
     }
 
 
-class _TrialTables:
+class _StudyTables:
     """The rows of each table about one compression.
 
     `conditions` are the paper's numbers; `larger` says that another solver was trained on the same
     data and is smaller.
     """
 
-    def __init__(self, trial: Trial, conditions: pd.DataFrame, *, larger: bool) -> None:
-        self._trial = trial
-        self._tested = trial.settings
-        self._ratios = list(ratios_of(trial).values())
-        self._of_data = conditions[conditions["data"] == trial.papers_data]
-        same_ratio = np.isclose(self._of_data["ratio"], trial.study.method.ratio)
+    def __init__(self, results: StudyResults, conditions: pd.DataFrame, *, larger: bool) -> None:
+        self._results = results
+        self._tested = results.settings
+        self._ratios = list(ratios_of(results).values())
+        self._of_data = conditions[conditions["data"] == results.papers_data]
+        same_ratio = np.isclose(self._of_data["ratio"], results.study.method.ratio)
         self._of_ratio = self._of_data[same_ratio]
-        self._papers_model = trial.papers_model or "ATHENA-base"
+        self._papers_model = results.papers_model or "ATHENA-base"
         self._papers_size = self._papers_model
-        if larger and not trial.papers_model:
+        if larger and not results.papers_model:
             self._papers_size = "ATHENA-large"
-        measured = pd.DataFrame([_measured(trial, arm) for arm in self._tested])
+        measured = pd.DataFrame([_measured(results, arm) for arm in self._tested])
         self._measured = measured.set_index("arm", drop=False)
         self._nothing = self._measured.head(0)
 
@@ -127,7 +130,7 @@ class _TrialTables:
             "knee": self._knee(),
             "quantisation": self._quantisation(),
             "speed": self._speed(),
-            "cost": pd.DataFrame([_cost(self._trial, row) for row in rows_of(self._measured)]),
+            "cost": pd.DataFrame([_cost(self._results, row) for row in rows_of(self._measured)]),
         }
 
     def _of_model(self, arms: list[str], model: str) -> pd.DataFrame:
@@ -144,16 +147,16 @@ class _TrialTables:
         """Add each arm's accuracy minus that of another arm, which has none to itself."""
         gaps = []
         for arm in rows["arm"]:
-            others = self._trial.right("" if arm == other else other)
-            gaps.append(compared(self._trial, self._trial.right(arm), others))
+            others = self._results.right("" if arm == other else other)
+            gaps.append(compared(self._results, self._results.right(arm), others))
         return rows.join(pd.DataFrame(gaps, rows.index, _GAP))
 
     def _mixtures(self, *, distilled: bool) -> pd.DataFrame:
         """Return the arms of other alphas, each against the method's own."""
-        arm_of_alpha = mixtures_of(self._trial, distilled=distilled)
+        arm_of_alpha = mixtures_of(self._results, distilled=distilled)
         if len(arm_of_alpha) < 2:
             return self._nothing
-        middle = self._trial.study.method.importance.alpha
+        middle = self._results.study.method.importance.alpha
         rows = self._measured.loc[list(arm_of_alpha.values())]
         rows = rows.assign(alpha=list(arm_of_alpha), distilled=distilled, against=middle)
         rows = self._of_kind("alpha" if distilled else "arm", rows)
@@ -161,14 +164,14 @@ class _TrialTables:
 
     def _strata(self) -> pd.DataFrame:
         """Return the method's accuracy by stratum, in the paper's order, and over all."""
-        present = set(self._trial.outcomes["stratum"])
+        present = set(self._results.outcomes["stratum"])
         papers = ["low", "medium", "high"]
         names = [name for name in papers if name in present] + sorted(present - set(papers))
         rows = []
         for name in [*names, "all"]:
             stratum = None if name == "all" else name
-            base = accuracy(self._trial, BASELINE, stratum=stratum)["accuracy"]
-            of_method = accuracy(self._trial, METHOD, stratum=stratum)
+            base = accuracy(self._results, BASELINE, stratum=stratum)["accuracy"]
+            of_method = accuracy(self._results, METHOD, stratum=stratum)
             rows.append({"arm": METHOD, "stratum": name, "baseline": base, **of_method})
         return self._of_kind("stratum", pd.DataFrame(rows))
 
@@ -181,10 +184,10 @@ class _TrialTables:
         """Return variations that are neither a ratio nor a mixture, against the method."""
         elsewhere = set(self._ratios)
         for distilled in (True, False):
-            elsewhere.update(mixtures_of(self._trial, distilled=distilled).values())
+            elsewhere.update(mixtures_of(self._results, distilled=distilled).values())
         changes = {
             arm: changed
-            for arm, changed in self._trial.study.variations.items()
+            for arm, changed in self._results.study.variations.items()
             if arm not in elsewhere
         }
         arms = [arm for arm in (METHOD, *changes) if arm in self._tested] if changes else []
@@ -194,22 +197,22 @@ class _TrialTables:
 
     def _knee(self) -> pd.DataFrame:
         """Return the ratios with the one at which the method breaks down, if that is known."""
-        broken = knee(self._trial)
+        broken = knee(self._results)
         return self._measured.loc[self._ratios if broken else []].assign(**broken)
 
     def _quantisation(self) -> pd.DataFrame:
         """Return the arms that were also tested with 8-bit weights, both ways."""
         rows = [
-            _measured(self._trial, arm, quantised)
-            for arm in self._trial.study.int8
+            _measured(self._results, arm, quantised)
+            for arm in self._results.study.int8
             for quantised in (False, True)
-            if not self._trial.tested(arm, quantised).empty
+            if not self._results.tested(arm, quantised).empty
         ]
         return pd.DataFrame(rows)
 
     def _speed(self) -> pd.DataFrame:
         """Return the measured passes, with their time and FLOPs against the unpruned model's."""
-        rows = self._trial.measurements
+        rows = self._results.measurements
         unpruned = rows[(rows["arm"] == BASELINE) & ~rows["quantised"]]
         keys = ["tokens", "batch"]
         timed = rows.merge(unpruned[[*keys, "seconds", "flops"]], "left", keys, suffixes=("", "_0"))
@@ -223,10 +226,10 @@ def _beside(rows: pd.DataFrame, paper: pd.DataFrame, on: str) -> pd.DataFrame:
     return rows.join(printed.set_axis(rows.index))
 
 
-def _measured(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
+def _measured(results: StudyResults, arm: str, quantised: bool = False) -> dict[str, Any]:
     """Return an arm's accuracy and savings."""
-    told = {"arm": arm, "ratio": trial.settings[arm].ratio, "quantised": quantised}
-    return {**told, **accuracy(trial, arm, quantised), **savings(trial, arm, quantised)}
+    told = {"arm": arm, "ratio": results.settings[arm].ratio, "quantised": quantised}
+    return {**told, **accuracy(results, arm, quantised), **savings(results, arm, quantised)}
 
 
 def _settings_text(changes: Mapping[str, Any], path: str = "") -> str:
@@ -240,30 +243,30 @@ def _settings_text(changes: Mapping[str, Any], path: str = "") -> str:
     return "; ".join(texts)
 
 
-def knee(trial: Trial) -> dict[str, float]:
+def knee(results: StudyResults) -> dict[str, float]:
     """Return where the method breaks down; empty without a baseline, two ratios and enough examples
     for an interval.
     """
-    arm_of_ratio = ratios_of(trial)
-    if len(arm_of_ratio) < 2 or BASELINE not in trial.settings:
+    arm_of_ratio = ratios_of(results)
+    if len(arm_of_ratio) < 2 or BASELINE not in results.settings:
         return {}
     ratios = np.array(list(arm_of_ratio))
-    base = trial.right(BASELINE)
+    base = results.right(BASELINE)
     if base.shape[1] < LEAST:
         return {}
     changes = np.stack(
-        [(trial.right(arm) - base).to_numpy() for arm in arm_of_ratio.values()], axis=-1
+        [(results.right(arm) - base).to_numpy() for arm in arm_of_ratio.values()], axis=-1
     )
     seeds, examples, _ = changes.shape
-    resampled = bootstrap(seeds, examples, trial.seed)
+    resampled = bootstrap(seeds, examples, results.seed)
     kept = np.where(resampled.means(changes) >= -NOTABLE, ratios, 0).max(axis=-1)
     low, high = np.quantile(kept, TAILS, method="nearest")
     reached = np.where(changes.mean(axis=(0, 1)) >= -NOTABLE, ratios, 0).max()
     return {"knee": float(reached), "knee_low": float(low), "knee_high": float(high)}
 
 
-def _cost(trial: Trial, measured: Any) -> dict[str, Any]:
-    runs = trial.histories[measured.arm].values()
+def _cost(results: StudyResults, measured: Any) -> dict[str, Any]:
+    runs = results.histories[measured.arm].values()
     rounds, seconds = [run["rounds"] for run in runs], [run["seconds"] for run in runs]
     return {
         "arm": measured.arm,
@@ -278,11 +281,11 @@ def _cost(trial: Trial, measured: Any) -> dict[str, Any]:
         "tokens": np.mean([run["tokens"] for run in runs]),
         "seconds": np.mean(seconds),
         "device_hours": sum(seconds) / 3600,
-        "warned": "; ".join(warnings(trial, measured._asdict())),
+        "warned": "; ".join(warnings(results, measured._asdict())),
     }
 
 
-def warnings(trial: Trial, measured: Mapping[str, Any]) -> Iterator[str]:
+def warnings(results: StudyResults, measured: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a user should look at in an arm: lost accuracy, lost time, unstable training.
 
     Accuracy and time are spoken of as in the verdict: against the same control, and where the
@@ -294,7 +297,7 @@ def warnings(trial: Trial, measured: Mapping[str, Any]) -> Iterator[str]:
         interval = f"95% interval {points(low)} to {points(high)}"
         about = f"{measured['n']} examples" if measured["n"] < LEAST else interval
         advice = advised(
-            measured["heads_removed"], trial.settings[measured["arm"]].importance.criterion
+            measured["heads_removed"], results.settings[measured["arm"]].importance.criterion
         )
         yield f"accuracy changed by {points(change)} points against {beside} ({about}); {advice}"
     time, least, most = (measured.get(name, np.nan) for name in TEST_TIME)
@@ -305,7 +308,7 @@ def warnings(trial: Trial, measured: Mapping[str, Any]) -> Iterator[str]:
             f"gone, and {percent(measured['parameters_removed'])} of the encoder's parameters"
         )
     seeds = defaultdict(list)
-    for seed, history in trial.histories[measured["arm"]].items():
+    for seed, history in results.histories[measured["arm"]].items():
         for warning in history["warnings"]:
             if not warning.startswith("accuracy fell"):  # of the development part: see above
                 seeds[warning].append(seed)

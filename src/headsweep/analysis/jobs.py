@@ -10,7 +10,7 @@ from headsweep import paths
 from headsweep.analysis import latex, paper_differences
 from headsweep.analysis.changes import changes, failures
 from headsweep.analysis.claims import claims
-from headsweep.analysis.compression_results import read_trial
+from headsweep.analysis.compression_results import read_results
 from headsweep.analysis.compressions import tables
 from headsweep.analysis.facts import record
 from headsweep.analysis.gains import cells, controls, cut_cells, read_z
@@ -95,8 +95,8 @@ def write_compression_tables(config: Config, published: Path) -> None:
     """Write Tables 1-4 of the second paper as CSV and LaTeX; knee, quantisation and cost as CSV."""
     stopwatch = Stopwatch()
     made = []
-    trials = [read_trial(config, name) for name in config.compressions]
-    for name, table in tables(trials, conditions(published)).items():
+    studies = [read_results(config, name) for name in config.compressions]
+    for name, table in tables(studies, conditions(published)).items():
         file = Store(config).path(paths.COMPRESSION_TABLE, exhibit=name, suffix="csv")
         made.append(write_csv(file, table, 6))
         if name in PRINTED_TABLES:

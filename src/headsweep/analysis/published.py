@@ -96,7 +96,7 @@ def content(folder: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Encoder:
+class EncoderShape:
     """The geometry of an encoder with learned positions."""
 
     layers: int
@@ -132,8 +132,8 @@ class Encoder:
 
 
 ENCODERS = {
-    "ATHENA-base": Encoder(layers=12, width=768, heads=12, inner=3072),
-    "ATHENA-large": Encoder(layers=24, width=1024, heads=16, inner=4096),
+    "ATHENA-base": EncoderShape(layers=12, width=768, heads=12, inner=3072),
+    "ATHENA-large": EncoderShape(layers=24, width=1024, heads=16, inner=4096),
 }
 """RoBERTa-base and RoBERTa-large, the encoders of the published solvers."""
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.optimize import isotonic_regression
 
 from headsweep.analysis.comparisons import TESTED_AT_BUDGET
-from headsweep.analysis.compression_results import Trial
+from headsweep.analysis.compression_results import StudyResults
 from headsweep.analysis.facts import rows_of
 from headsweep.config.experiments import METHOD
 from headsweep.figures.draw import Figure, empty
@@ -272,18 +272,18 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def losses(trial: Trial) -> Figure:
+def losses(results: StudyResults) -> Figure:
     """Draw each part of the loss and the number of heads left over the steps of all rounds.
 
     The arm drawn is the method's, or else the first that was trained.
     """
-    arms = sorted(trial.settings, key=lambda arm: arm != METHOD)
-    trained = [arm for arm in arms if trial.first_history(arm)["rounds"]]
+    arms = sorted(results.settings, key=lambda arm: arm != METHOD)
+    trained = [arm for arm in arms if results.first_history(arm)["rounds"]]
     if not trained:
-        return empty(f"No arm of {short(trial.name)} was trained.")
+        return empty(f"No arm of {short(results.name)} was trained.")
     arm = trained[0]
-    data = pd.concat([_epochs(trial, arm, seed) for seed in trial.histories[arm]])
-    steps, heads = _removals(trial, arm)
+    data = pd.concat([_epochs(results, arm, seed) for seed in results.histories[arm]])
+    steps, heads = _removals(results, arm)
     image = Image(figsize=(TWO_COLUMNS, 3.3))
     upper, lower = image.subplots(2, 1, sharex=True, height_ratios=(2.2, 1))
     first = data["seed"].iloc[0]
@@ -317,11 +317,11 @@ def losses(trial: Trial) -> Figure:
     return Figure(image, alt, data, facts | {"n": len(data) // len(described)})
 
 
-def _epochs(trial: Trial, arm: str, seed: int) -> pd.DataFrame:
+def _epochs(results: StudyResults, arm: str, seed: int) -> pd.DataFrame:
     """Return the losses of one seed, means over epochs, by optimiser step over all rounds."""
     rows = []
     done = 0
-    for number, pruning_round in enumerate(trial.histories[arm][seed]["rounds"], start=1):
+    for number, pruning_round in enumerate(results.histories[arm][seed]["rounds"], start=1):
         for epoch in pruning_round["epochs"]:
             step = done + epoch["steps"]
             for part, loss in epoch["losses"].items():
@@ -330,9 +330,9 @@ def _epochs(trial: Trial, arm: str, seed: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["seed", "round", "step", "part", "loss", "heads"])
 
 
-def _removals(trial: Trial, arm: str) -> tuple[list[int], list[int]]:
+def _removals(results: StudyResults, arm: str) -> tuple[list[int], list[int]]:
     """Return the steps at which heads were removed and the heads left from then on; first seed."""
-    history = trial.first_history(arm)
+    history = results.first_history(arm)
     rounds = history["rounds"]
     gone = [
         (removal["step"], len(removal["heads"]))

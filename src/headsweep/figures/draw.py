@@ -16,7 +16,7 @@ import matplotlib.style
 import pandas as pd
 from matplotlib.figure import Figure as Image
 
-from headsweep.analysis.compression_results import read_trial
+from headsweep.analysis.compression_results import read_results
 from headsweep.analysis.facts import read_csv, record
 from headsweep.analysis.gains import GAINS, read_z
 from headsweep.analysis.published import is_printed
@@ -94,7 +94,7 @@ READERS: Mapping[str, Callable[..., Needs]] = {
     "curves": _curves,
     "map": lambda config, _, files: (read_csv(files[0], MAPPED),),
     "points": _points,
-    "trial": lambda config, compression, _: (read_trial(config, compression),),
+    "results": lambda config, compression, _: (read_results(config, compression),),
     "frontier": lambda config, _, files: tuple(map(read_csv, files)),
 }
 """Readers of a figure's data by `Exhibit.needs`: functions of the config, the name of the

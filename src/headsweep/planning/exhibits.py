@@ -17,7 +17,7 @@ from headsweep.tables import ACCURACY, CURVES, POSITIONS, STUDY_OUTCOMES, FileKi
 Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "frontier"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
 
-Need = Literal["gains", "accuracy", "curves", "map", "points", "trial", "frontier"]
+Need = Literal["gains", "accuracy", "curves", "map", "points", "results", "frontier"]
 """The kinds of data that figures are drawn from."""
 Section = Literal["luck", "sampling", "question", "compression", "printed", ""]
 """Where the page shows a figure: in a collapsed section, among the papers' figures ("printed"), or
@@ -183,7 +183,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     Exhibit(
         name="losses",
         per="compression",
-        needs="trial",
+        needs="results",
         draw="figures.curves:losses",
         section="compression",
         title="{of}: losses and heads",
@@ -256,7 +256,7 @@ class RunFiles:
                     questions=selector.test,
                 )
                 return [fill(POSITIONS, selector=name), z]
-            case "trial":
+            case "results":
                 return self.study_files(name)
             case "frontier":
                 tables = ("curves", "paired", "families")

@@ -22,7 +22,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis.compression_results import read_trial
+from headsweep.analysis.compression_results import read_results
 from headsweep.analysis.facts import Source, rows_of
 from headsweep.analysis.gains import GAINS, HEADS, cells, read_z, shown
 from headsweep.config import Config
@@ -185,7 +185,7 @@ def _removed(config: Config, model: str) -> set[str]:
     heads: set[str] = set()
     for name, study in config.compressions.items():
         if study.model == model and METHOD in study.arms:
-            rounds = read_trial(config, name).first_history(METHOD)["rounds"]
+            rounds = read_results(config, name).first_history(METHOD)["rounds"]
             heads.update(
                 head
                 for pruning_round in rounds

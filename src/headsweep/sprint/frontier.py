@@ -72,7 +72,7 @@ SAMPLING = "sampling"
 """The family that all others are held against: samples of the base model. They have no order."""
 
 
-class Family(NamedTuple):
+class AnsweredFamily(NamedTuple):
     """A family at one scale, with a column of answers for each member."""
 
     name: str
@@ -83,7 +83,7 @@ class Family(NamedTuple):
     test: Answers
 
 
-def worth(family: Family, max_n: int) -> float:
+def worth(family: AnsweredFamily, max_n: int) -> float:
     """Return what a scale is chosen by: Pass@N on training questions, mean over N.
 
     Members are drawn, so that no order is chosen with it.
@@ -91,7 +91,7 @@ def worth(family: Family, max_n: int) -> float:
     return float(pass_at_n_drawn(family.train.correct, max_n).mean())
 
 
-def choose(scales: Sequence[Family], max_n: int) -> Family:
+def choose(scales: Sequence[AnsweredFamily], max_n: int) -> AnsweredFamily:
     """Choose a family's scale on training questions, and order its members by their greedy cover.
 
     Ties go to the first scale.
@@ -105,7 +105,7 @@ def choose(scales: Sequence[Family], max_n: int) -> Family:
     return best._replace(members=members, train=train, test=test)
 
 
-def curve(family: Family, prompts: float, max_n: int, *, by_order: bool) -> Scores:
+def curve(family: AnsweredFamily, prompts: float, max_n: int, *, by_order: bool) -> Scores:
     """Return a family's scores on the test questions for N = 1 to `max_n`, or all members.
 
     Members come in their order, or are drawn. The tokens of a prompt, in the mean `prompts`, are
@@ -206,7 +206,9 @@ def differences(
     return table.loc[table["unreached"] <= UNREACHED, DIFFERENCES].reset_index(drop=True)
 
 
-def complement(families: Sequence[Family], curves: Mapping[str, Scores], n: int) -> pd.DataFrame:
+def complement(
+    families: Sequence[AnsweredFamily], curves: Mapping[str, Scores], n: int
+) -> pd.DataFrame:
     """Return what two families at half of N answers each solve beyond N of the better.
 
     An odd N is rounded down; with one answer there are no halves, and no rows. Training questions

@@ -19,7 +19,7 @@ from headsweep.sprint.experiment import GradedAnswers
 from headsweep.sprint.frontier import (
     SAMPLING,
     SCORE_OF_OUTCOME,
-    Family,
+    AnsweredFamily,
     choose,
     complement,
     curve,
@@ -126,7 +126,7 @@ def _paired(
 
 
 def _scales(
-    tried: Sequence[Sequence[Family]], families: Sequence[Family], max_n: int
+    tried: Sequence[Sequence[AnsweredFamily]], families: Sequence[AnsweredFamily], max_n: int
 ) -> pd.DataFrame:
     """Return what each family's scale was chosen from."""
     rows = []
@@ -145,8 +145,8 @@ def _scales(
 
 
 def _families(
-    tried: Sequence[Sequence[Family]],
-    families: Sequence[Family],
+    tried: Sequence[Sequence[AnsweredFamily]],
+    families: Sequence[AnsweredFamily],
     curves: Mapping[str, Scores],
     titles: Mapping[str, str],
 ) -> pd.DataFrame:
@@ -172,10 +172,10 @@ def _families(
     return pd.DataFrame(rows)
 
 
-def _candidates(config: Config, frontier: str, graded: GradedAnswers) -> list[list[Family]]:
+def _candidates(config: Config, frontier: str, graded: GradedAnswers) -> list[list[AnsweredFamily]]:
     """Return the scales of each family; the samples of the base model come last."""
     options = config.frontiers[frontier]
-    scales_of_family = defaultdict[str, list[Family]](list)
+    scales_of_family = defaultdict[str, list[AnsweredFamily]](list)
     question_sets = (options.train, options.test)
     for (kind, number), variants in family_members(config, options).items():
         names = list(map(str, variants))
@@ -183,18 +183,18 @@ def _candidates(config: Config, frontier: str, graded: GradedAnswers) -> list[li
         train, test = (
             graded.of(options.decoding, questions, names, samples=1) for questions in question_sets
         )
-        scales_of_family[kind].append(Family(kind, scale, names, train, test))
+        scales_of_family[kind].append(AnsweredFamily(kind, scale, names, train, test))
     for decoding in options.sampling:
         names = [f"{decoding}, sample {number}" for number in range(options.members)]
         base = [str(BASE)]
         train, test = (
             graded.of(decoding, questions, base, samples=len(names)) for questions in question_sets
         )
-        scales_of_family[SAMPLING].append(Family(SAMPLING, decoding, names, train, test))
+        scales_of_family[SAMPLING].append(AnsweredFamily(SAMPLING, decoding, names, train, test))
     return list(scales_of_family.values())
 
 
-def _members(family: Family, base: Answers) -> pd.DataFrame:
+def _members(family: AnsweredFamily, base: Answers) -> pd.DataFrame:
     train, test = family.train, family.test
     sampled = family.name == SAMPLING  # labels of equal answers hold within one decoding
     same = (test.group == base.group) & (test.group >= 0)

@@ -35,7 +35,7 @@ Tables = dict[str, pd.DataFrame]
 
 
 @dataclass(frozen=True)
-class Rules:
+class ReadingRules:
     """How tables are read: how answers are graded, and which of lm_eval's numbers counts."""
 
     grader: GraderName = "math"
@@ -72,7 +72,7 @@ def compare(
         ConfigError: there are fewer than two systems, or their questions differ.
         TableError: a table cannot be read, or does not say what is right.
     """
-    rules = Rules(grader, final, metric, metric_filter)
+    rules = ReadingRules(grader, final, metric, metric_filter)
     read = {
         name: answers_of(frame, name, rules)
         if isinstance(frame, pd.DataFrame)
@@ -115,7 +115,7 @@ def is_lm_eval(given: str) -> bool:
     return is_foreign(given) and Path(given).is_dir()
 
 
-def read_answers(given: str, rules: Rules) -> Read:
+def read_answers(given: str, rules: ReadingRules) -> Read:
     """Read the answers of a file, an lm_eval folder or a run of headsweep.
 
     Raises:
@@ -148,7 +148,7 @@ def read_answers(given: str, rules: Rules) -> Read:
     return Read(answers, said, graded)
 
 
-def answers_of(table: pd.DataFrame, origin: object, rules: Rules) -> pd.DataFrame:
+def answers_of(table: pd.DataFrame, origin: object, rules: ReadingRules) -> pd.DataFrame:
     """Return the answers of a table, graded if need be, as `read_answers`.
 
     Raises:

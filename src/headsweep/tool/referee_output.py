@@ -14,7 +14,7 @@ from headsweep.safe_files import check_writable, write_csv, written_to
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import short
 from headsweep.tool.referee import (
-    Rules,
+    ReadingRules,
     Tables,
     compared,
     is_lm_eval,
@@ -41,7 +41,7 @@ _NOTES = (
 )
 
 
-def show(systems: list[str], rules: Rules, common: bool, out: Path | None) -> None:
+def show(systems: list[str], rules: ReadingRules, common: bool, out: Path | None) -> None:
     """Read, compare, print, and write to a folder, if one is given.
 
     Raises:
@@ -64,7 +64,7 @@ def show(systems: list[str], rules: Rules, common: bool, out: Path | None) -> No
         lines.append(read.told)
         graded = graded or read.graded
     if not graded:
-        given_rules = {"--grader": rules.grader != Rules.grader, "--final": rules.final}
+        given_rules = {"--grader": rules.grader != ReadingRules.grader, "--final": rules.final}
         refuse_ignored(given_rules, "all systems say themselves what is right")
     compared_answers = matched(answers, common)
     most = max(table["question_id"].nunique() for table in answers.values())

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis.compression_results import MEASUREMENT_COLUMNS, Trial
-from headsweep.analysis.published import Encoder
+from headsweep.analysis.compression_results import MEASUREMENT_COLUMNS, StudyResults
+from headsweep.analysis.published import EncoderShape
 from headsweep.config import Study
 from headsweep.config.experiments import ARMS
 from headsweep.safe_files import write_csv, write_json, write_table
@@ -23,7 +23,7 @@ VARIATIONS = {
 }
 LAYERS, HEADS = 3, 8
 ALL = LAYERS * HEADS
-ENCODER = Encoder(layers=LAYERS, width=128, heads=HEADS, inner=256)
+ENCODER = EncoderShape(layers=LAYERS, width=128, heads=HEADS, inner=256)
 PARAMETERS, WHOLE = 600_123, 1_600_579  # of the encoder; with the thought head
 
 
@@ -33,10 +33,10 @@ def study(**changes):
     return Study.model_validate(values | changes)
 
 
-def trial(of=None, *, name="asdiv", examples=240, of_seed=0.01, papers_data="ASDiv-A"):
+def results(of=None, *, name="asdiv", examples=240, of_seed=0.01, papers_data="ASDiv-A"):
     """Return a simulated compression; each arm is a little worse than the one before."""
     own = of or study()
-    return Trial(
+    return StudyResults(
         name=name,
         study=own,
         outcomes=_outcomes(own, examples, of_seed),
@@ -123,14 +123,14 @@ def _measurements(own):
     return table.assign(test_time=ratio, test_time_low=0.97 * ratio, test_time_high=1.02 * ratio)
 
 
-def trials():
+def all_results():
     changes = {"title": "ASDiv-A, one seed", "arms": ["baseline", "full"], "variations": {}}
     least = study(**changes, seeds=[3], int8=[])
-    return [trial(), trial(least, name="lone", examples=53)]
+    return [results(), results(least, name="lone", examples=53)]
 
 
 def fill(store):
-    for one in trials():
+    for one in all_results():
         if one.name in store.config.compressions:
             write(store, one)
 
