@@ -179,6 +179,17 @@ def test_a_gain_that_passes_the_corrected_test_only_with_cut_answers_is_doubtful
     assert not alone["cut_decides"].any()
 
 
+def test_a_gain_that_is_not_told_from_zero_is_not_cut_answers_doing():
+    differences = np.zeros((60, 1), int)
+    differences[:5] = 1
+    differences[5:8] = -1
+    of_base = np.zeros((60, 1), bool)
+    of_base[:4] = True  # four of the gains
+    table = truncation.without_truncated(differences, of_base, np.zeros((60, 1), bool), 1.0)
+    assert table["uncut_gain"].tolist() == pytest.approx([-2 / 60])
+    assert not table["cut_decides"].any()
+
+
 def test_a_gain_whose_band_over_all_heads_reaches_zero_without_cut_answers_is_doubtful():
     differences = np.zeros((200, 2), int)
     differences[:20, 0] = 1

@@ -21,8 +21,8 @@ NOTABLE_SHARE = 0.02
 
 UNCUT = ["uncut_gain", "uncut_low", "uncut_high", "cut_decides"]
 """Columns: a head's gain without the changed questions whose wrong answer was cut, with its 95%
-interval; whether that turns its sign, brings its interval over zero, or keeps it from passing what
-is corrected over all heads (`headsweep.analysis.joint_tests.passes`)."""
+interval; whether only those questions keep its interval above zero, or let it pass what is
+corrected over all heads (`headsweep.analysis.joint_tests.passes`)."""
 
 
 def truncated_answers(
@@ -54,19 +54,16 @@ def without_truncated(
     gained_by_cut = (differences > 0) & of_base
     lost_by_cut = (differences < 0) & of_heads
     kept = np.where(gained_by_cut | lost_by_cut, 0, differences)
-    kept_gain = kept.mean(axis=0)
     low, _ = paired_interval(differences)
     kept_low, kept_high = paired_interval(kept)
-    gained = differences.mean(axis=0) > 0
-    turns_sign = kept_gain <= 0
     covers_zero = (low > 0) & (kept_low <= 0)
     fails_test = passes(tested(differences, wider), 1) & ~passes(tested(kept, wider), 1)
     return pd.DataFrame(
         {
-            "uncut_gain": kept_gain,
+            "uncut_gain": kept.mean(axis=0),
             "uncut_low": kept_low,
             "uncut_high": kept_high,
-            "cut_decides": gained & (turns_sign | covers_zero | fails_test),
+            "cut_decides": covers_zero | fails_test,
         }
     )
 
