@@ -7,7 +7,7 @@ nearly any change: for them it says how much a head matters, not whether its los
 **Preference**: the change of a right sample minus that of a wrong one of the same question, in
 nats. Both were drawn alike, so what a change does to both alike cancels. A change may lower
 unlikely answers more than likely ones, and wrong ones are the less likely: so noise in the place of
-heads tells what any change as strong does.
+heads tells what any change as strong does, and heads are tested against it, too.
 """
 
 from collections.abc import Hashable
@@ -73,7 +73,8 @@ def heads_table(scores: pd.DataFrame, estimates: pd.DataFrame, seed: int) -> pd.
             continue
         first = _paired(estimated, lengths, outcome).mean()
         tested = _tested(values, outcome, seed)
-        tested["shown"] = _shown(tested, outcome)
+        against = _against_noise(values, seed) if outcome == PREFERENCE else pd.DataFrame()
+        tested["shown"] = _shown(tested, against)
         parts.append(tested.assign(first_order=tested["variant"].map(first)))
     return pd.concat(parts, ignore_index=True)[HEADS] if parts else pd.DataFrame(columns=HEADS)
 
@@ -132,24 +133,42 @@ def _tested(changes: pd.DataFrame, outcome: str, seed: int) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).assign(outcome=outcome, n=len(changes))
 
 
-def _shown(tested: pd.DataFrame, outcome: str) -> pd.Series:
+def _against_noise(changes: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Return the test of each head's change minus the mean of its layer's noise, paired, by name.
+
+    It is corrected over all heads of layers that have noise; other heads have no row.
+    """
+    variants = {str(name): Variant.parse(str(name)) for name in changes}
+    noise: dict[int | None, list[str]] = {}
+    for name, variant in variants.items():
+        if variant.kind == "noise":
+            noise.setdefault(variant.layer, []).append(name)
+    differences = pd.DataFrame(
+        {
+            name: changes[name] - changes[noise[variant.layer]].mean(axis=1)
+            for name, variant in variants.items()
+            if variant.kind == "head" and variant.layer in noise
+        }
+    )
+    if differences.empty:
+        return differences
+    tested = joint_means(differences.to_numpy(float), RESAMPLES, seed)
+    return tested.set_index(differences.columns)
+
+
+def _shown(tested: pd.DataFrame, against_noise: pd.DataFrame) -> pd.Series:
     """Return `HIGHER` or `LOWER` for the heads whose change is shown, None for all others.
 
     What changes a model at all may lower wrong answers more than right ones; then noise has a
-    preference above zero, too. So a preference is shown where its whole band is beyond that of
-    noise in its layer.
+    preference above zero, too. So a preference is shown where it differs both from zero and from
+    that of noise in its layer.
     """
-    beyond = pd.Series(np.nan, index=tested.index)
-    if outcome == PREFERENCE:
-        noise = tested[tested["kind"] == "noise"].groupby("layer")["change"].mean()
-        beyond = tested["layer"].map(noise)
-    corrected = tested["adjusted"] < SIGNIFICANCE
-    higher = corrected & (tested["change"] > 0) & ~(tested["band_low"] <= beyond)
-    lower = corrected & (tested["change"] < 0) & ~(tested["band_high"] >= beyond)
-    shown = pd.Series(None, index=tested.index, dtype=object)
-    shown[higher] = HIGHER
-    shown[lower] = LOWER
-    return shown
+    sign = np.sign(tested["change"]).where(tested["adjusted"] < SIGNIFICANCE, 0)
+    if len(against_noise):
+        differs = against_noise["adjusted"] < SIGNIFICANCE
+        beyond = np.sign(against_noise["change"]).where(differs, 0)
+        sign = sign.where(sign == tested["variant"].map(beyond).fillna(sign), 0)
+    return sign.map({1: HIGHER, -1: LOWER}).astype(object).where(sign != 0, None)
 
 
 def layers_table(heads: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
