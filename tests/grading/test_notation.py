@@ -83,6 +83,9 @@ def test_the_last_number_of_a_text_may_be_a_ratio_or_have_a_true_minus_sign():
     found = [(text, gold, right("numeric", text, gold)) for text, gold, _ in NUMERIC_PROSE]
     assert found == NUMERIC_PROSE
     assert last_ratio("of 1,000/4") == "1000/4"
+    assert last_ratio("a speed of 3.0e8 m/s.") == "3.0e8"
+    assert last_ratio("a mass of -2.5E\u22123 kg") == "-2.5E-3"
+    assert last_ratio("1e6x is no power") == "6"
     assert last_number("of 1,000/4") == "4"  # as SPRINT's authors have it
 
 
@@ -114,6 +117,13 @@ CHOICES = [
     *(("The answer is A/B.", None), ("Of option A and B, the answer is B", "B")),
     *(("The answer is B, A is wrong", "B"), ("The answer is B and A is wrong", "B")),
     *(("The answer is C, A and B are wrong", "C"), ("The answer is B, and I am sure", "B")),
+    ("The correct answer is B. Option A describes mitosis, while option C refers to meiosis.", "B"),
+    ("The answer is (B). Choice D would require more energy.", "B"),
+    ("**Answer: B**\n\nOption A only applies to gases.", "B"),
+    *(("So the answer is I believe (C).", "C"), ("The answer is: I'd say (C)", "C")),
+    ("The answer is A. No: option C is correct, and option D is larger.", "C"),
+    ("The right choice is D. Option A is smaller.", "D"),
+    *(("The answer is I.", "I"), ("Option A is small. Option B is large.", "B")),
 ]
 
 

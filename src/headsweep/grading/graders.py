@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from headsweep.grading.notation import closing_brace, final_number, number, unwrapped
 
-VERSION = 5
+VERSION = 6
 """Of the rules. It is raised where an answer may get another verdict or another form: it is a param
 of the workflow's rules `grade`, `regrade` and `compare_prompts`, so that finished sweeps grade
 again. What is in the store stays: a map's texts and a compression's training and outcomes keep the
@@ -44,7 +44,7 @@ _RATIO = re.compile(
     rf"""(?:(?<![\w)])[-\u2212])?(?:
         (?<![\w^.])(?P<whole>\d++(?:,\d{{3}})*+) (?:[ ]{_POSITIVE}[ ]?/[ ]?{_POSITIVE}
             | [ ]?{_LATEX_RATIO})
-        | {_POSITIVE}(?:[ ]?/[ ]?{_POSITIVE})?
+        | {_POSITIVE}(?:[eE][-+\u2212]?\d{{1,3}}(?!\w)|[ ]?/[ ]?{_POSITIVE})?
         | {_LATEX_RATIO} )""",
     re.VERBOSE,
 )
@@ -64,10 +64,13 @@ _BOXED_LETTER = re.compile(
 )
 _STATED = re.compile(
     r"""
-    \b(?:answer|option|choice)\b [\s*_]*+ (?:(?:is|must\ be|should\ be|has\ to\ be)\b)?+
+    (?: (?P<answer> \banswer | \b(?:correct|right|best) \s++ (?:option|choice) )
+        | \b(?:option|choice) ) \b [\s*_]*+ (?:(?:is|must\ be|should\ be|has\ to\ be)\b)?+
     [\s*_]*+ (?:(?:therefore|thus|hence|then|clearly|indeed|so)\b)?+ [\s:*_$]*+
     (?:\\(?:text|textbf|mathrm)\{)?+ \(?+
-    (
+    # "the answer is I believe (C)"
+    (?! I (?: ['\u2019] | \s++ (?:believe|think|guess|suppose|am|get|got|chose|would|will) \b ) )
+    (?P<letter>
         (?-i:[A-Z]) (?![^\W_])
         # "the answer is a prime": a small letter may be a word, unless its clause ends with it.
         | [a-z] (?= [*_$}).,;]++ (?:\s|\Z) | [^\S\n]*+ (?:\n|\Z) )
@@ -79,6 +82,8 @@ _STATED = re.compile(
     (?! [*_$})]*+ (?: \s*+,\s*+ \(?(?-i:[A-Z])\)?(?![^\W_]) )*+
         \s*+ (?:,\s*+)?+ (?:/|(?:and|or)\b) \s*+ \(?+ (?-i:[A-HJ-Z]) (?![^\W_]) \)?+
         (?! \s++ (?:is|are|was|were|cannot|can't|isn't)\b ) )
+    (?: (?= [*_$})]*+ \s++ is \s++ (?:the\s++)?+ (?:correct|right|best|answer) \b )
+        (?P<correct>) )?+
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -212,10 +217,26 @@ def chosen_letter(text: str) -> str | None:
     """
     boxed = last_boxed(text)
     if boxed is not None:
-        match = _BOXED_LETTER.match(boxed) or last_match(_STATED, boxed)
-    else:
-        match = last_match(_STATED, text) or _in_brackets(text) or _LETTER.match(text)
+        match = _BOXED_LETTER.match(boxed)
+        return match[1].upper() if match else _stated(boxed)
+    if stated := _stated(text):
+        return stated
+    match = _in_brackets(text) or _LETTER.match(text)
     return match[1].upper() if match else None
+
+
+def _stated(text: str) -> str | None:
+    """Return the letter that a text states last as its answer, else the option it names last.
+
+    What is said of other options behind the answer ("option A describes ...") does not count.
+    """
+    named = None
+    answer = None
+    for match in _STATED.finditer(text):
+        named = match["letter"].upper()
+        if match["answer"] is not None or match["correct"] is not None:
+            answer = named
+    return answer or named
 
 
 def _in_brackets(text: str) -> re.Match[str] | None:
