@@ -254,8 +254,7 @@ def test_failures_say_how_a_head_fails(found, z, tmp_path):
     assert table.loc["base", "loops":].drop("tokens").isna().all()
     whole = graded(z).assign(stop_reason="eos")
     ruined = failures(found["heads"], whole, gone, ACTIVATIONS).set_index("variant").loc["L04H02"]
-    assert ruined[["mode", "mode_share"]].tolist() == ["no answer", 1]
-    assert pd.isna(ruined["loops"])
+    assert ruined[["loops", "mode", "mode_share"]].isna().all()  # they may all be loops
 
 
 def test_cells_are_counted_and_tested_in_every_group_as_scipy_does(z):

@@ -69,6 +69,22 @@ def test_a_folder_that_cannot_be_made_is_one_line(run, capsys):
     assert "FOLDER file/handed-on cannot be written (Not a directory); name another folder" in line
 
 
+def test_an_export_that_is_killed_before_its_readme_goes_on(run, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    for function in ("mark_version", "_card"):
+        with monkeypatch.context() as patch:
+            patch.setattr(tool, function, killed)
+            with pytest.raises(KeyboardInterrupt):
+                tool.export(run, Path("begun"))
+        Path("begun/.config.json.0123456789ab.tmp").touch()
+    assert tool.export(run, Path("begun"))
+    Path("begun/README.md").unlink()
+    with pytest.raises(ConfigError, match="holds other files"):
+        tool.export(run, Path("begun"))
+
+
 def test_a_killed_export_goes_on_and_a_read_only_store_gives_files_that_may_be_replaced(
     run, monkeypatch
 ):

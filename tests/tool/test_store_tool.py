@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from itertools import chain
 from pathlib import Path
 from unittest.mock import Mock
@@ -195,6 +197,26 @@ def test_it_asks_before_it_removes(monkeypatch, capsys):
         assert OLD.exists() == stays
         assert ("nothing is moved" in capsys.readouterr().out) == stays
     asked.assert_called_with("Move 1 file, 0.0 MB to results/store/.trash? [y/N] ")
+
+
+def test_files_stay_while_a_map_or_sweep_without_snakemake_is_under_way(capsys):
+    write(OLD)
+    save(config())
+    begun = f"""
+from pathlib import Path
+from headsweep.generation.locks import Locks
+locks = Locks(Path({paths.RUN_LOCK!r}))
+print(locks.take("map"), flush=True)
+input()
+"""
+    command = [sys.executable, "-c", begun]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"True\n"
+        assert run("--prune", "--yes") == 2
+        assert "`headsweep map` is under way here" in capsys.readouterr().err
+        assert OLD.exists()
+    assert run("--prune", "--yes") == 0
+    assert not OLD.exists()
 
 
 def test_what_a_run_has_come_to_need_since_the_question_stays(monkeypatch):

@@ -22,7 +22,7 @@ from headsweep.analysis import compression_judges
 from headsweep.analysis import published as papers
 from headsweep.analysis.compression_evidence import of_run, printed
 from headsweep.analysis.evidence import NO_RULES, Rules, evidence
-from headsweep.analysis.facts import read_csv, rows_of
+from headsweep.analysis.facts import read_csv, rows_of, widened
 from headsweep.analysis.judges import JUDGES, OPEN, Evidence, Judge, Judgement
 from headsweep.config import Config
 from headsweep.statistics.intervals import Estimate
@@ -203,19 +203,22 @@ def _sides(claim: Any, rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
     A printed number may differ from the stated one by the tolerance; a measured one's interval must
     contain it, and if it also contains zero, an effect is neither shown nor excluded. What is at
-    most the stated number has its whole interval there.
+    most the stated number has its whole interval there. One row refutes the claim, so the intervals
+    that contradict it hold for all rows at once.
     """
     low = rows["low"]
     high = rows["high"]
+    measured = int((~rows["exact"]).sum())
+    least, most = widened(low, high, max(1, measured))
     stated = claim.stated / 100
     slack = 0.0 if pd.isna(claim.tolerance) else claim.tolerance / 100
     match claim.kind:
         case "states":
             within = np.where(rows["exact"], slack, 0)
-            refuted = (stated < low - within) | (stated > high + within)
+            refuted = (stated < least - within) | (stated > most + within)
             return ~refuted & (rows["exact"] | (low > 0) | (high < 0)), refuted
         case "at most":
-            return high <= stated, low > stated
+            return high <= stated, least > stated
         case "share":
             return low > -slack, high <= -slack
         case _:  # the N of the largest lead, and the lead

@@ -210,7 +210,8 @@ def _by_complexity(compression: Compressed) -> Judgement | None:
     if low is None or high is None:
         return None
     why = f"simple {_estimate_text(low)}, complex {_estimate_text(high)} points"
-    if compression.is_main and not (_holds(low, -0.003) and _holds(high, -0.007)):
+    of_simple, of_complex = _jointly([low, high])
+    if compression.is_main and not (_holds(of_simple, -0.003) and _holds(of_complex, -0.007)):
         return Judgement("fails", why)
     more = _difference(low, high)
     return Judgement.by(sign_of(-more[2], -more[1]), why, more)

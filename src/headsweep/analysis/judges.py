@@ -106,10 +106,11 @@ def _more_often(counted: str, told: str, stated: float) -> Judge:
             return None
         whole = _pooled(excess_of_model)
         why = f"{percent(whole.of_heads)} {told}; taken: at least {percent(stated)}, and more than "
-        why += f"{whole.against} {_shown(whole)}"
+        why += f"{whole.against}, which it exceeds by {_shown(whole)}"
         # A measured share varies by as much as without an effect.
+        certain = whole.of_heads - (0 if evidence.printed else whole.value - whole.low)
         possible = whole.of_heads + (0 if evidence.printed else whole.high - whole.value)
-        holds = whole.of_heads >= stated and whole.low > 0
+        holds = certain >= stated and whole.low > 0
         word = "holds" if holds else "fails" if possible < stated else OPEN
         return Judgement(word, why, whole.value, whole.low, whole.high)
 

@@ -20,6 +20,7 @@ from headsweep.planning.store import Store, check_version, mark_version
 from headsweep.record import checked_file, record_path, rewrite_checksums
 from headsweep.safe_files import (
     atomic,
+    is_temporary,
     read_metadata,
     read_table,
     write_json,
@@ -39,6 +40,9 @@ from headsweep.tool.store_files import files_of
 
 _NOT_NEEDED = ("models", "sources", "problems", "encoders", "solvers", "texts", ".journal")
 """Folders of the store that no table or figure is made from."""
+
+_FIRST = {"config.json", paths.STORE_VERSION}
+"""Files that an export writes before its README."""
 
 _TITLE = """\
 # {run}
@@ -102,10 +106,10 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
             f"{missing[0]} and {len(missing) - 1} more files are missing; run "
             f"{config.run!r} to its end first"
         )
-    mark_version(folder)
     tables = _tables(config)
     # First: an export that is killed is known as one, and goes on.
     write_json(folder / "config.json", config.model_dump(mode="json"))
+    mark_version(folder)
     write_text(folder / "README.md", _card(config, tables, folder))
     stored = [path for path in files_of(config) if path.parts[2] not in _NOT_NEEDED]
     listed = [file for files in tables.values() for file in files.values()]
@@ -152,18 +156,30 @@ def _copy_without_texts(source: Path, target: Path) -> None:
 
 
 def _check_target(folder: Path, run: str) -> None:
-    """Raise a ConfigError unless a folder is missing, empty or an earlier export of a run."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    """Raise a ConfigError unless a folder is missing, empty or an earlier export of a run.
+
+    One that was killed at once may have no README yet, and then has no more than `_FIRST`.
+    """
+    if not folder.exists():
         return
     try:
-        card = (folder / "README.md").read_text(encoding="utf-8")
-        if load(folder / "config.json").run == run and _TITLE.format(run=run) in card:
+        held = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if _kept(file)}
+        if not held:
             return
+        if load(folder / "config.json").run == run:
+            if held <= _FIRST:
+                return
+            if _TITLE.format(run=run) in (folder / "README.md").read_text(encoding="utf-8"):
+                return
     except (OSError, ValueError, ConfigError):  # no export's
         pass
     raise ConfigError(
         f"{folder} holds other files than an earlier export of {run!r}; name a new folder"
     )
+
+
+def _kept(file: Path) -> bool:
+    return not file.is_dir() and not is_temporary(file.name)
 
 
 def _tables(config: Config) -> dict[str, dict[str, Path]]:

@@ -135,6 +135,10 @@ def refuse_while_running(option: str) -> None:
             f"{option}: an engine answers into this store, perhaps on another host; wait for its "
             f"run, or end it there with `headsweep engine stop`"
         )
+    if Path(paths.RUN_LOCK).exists() and Locks(Path(paths.RUN_LOCK)).are_held():
+        raise ConfigError(
+            f"{option}: a `headsweep sweep` or `headsweep map` is under way here; wait for it"
+        )
     if any(_LOCKS.glob("*")):
         raise ConfigError(
             f"{option}: {_LOCKS} says that a run is under way here; wait for it, or, if it was "
