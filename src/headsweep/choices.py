@@ -6,3 +6,10 @@ BenchmarkGrader = Literal["math", "numeric", "choice", "exact"]
 """Graders that a benchmark of one's own may name; see `headsweep.grading.graders`."""
 GraderName = Literal[BenchmarkGrader, "gsm8k"]
 """All graders: GSM8K's own questions have one more."""
+GRADERS_VERSION = 6
+"""Of the graders' rules. It is raised where an answer may get another verdict or another form.
+
+It is a param of the workflow's rules `grade`, `regrade` and `compare_prompts`, so that finished
+sweeps grade again. What is in the store stays: a map's texts and a compression's training and
+outcomes keep the verdicts they were made with.
+"""

@@ -194,4 +194,4 @@ def test_rules_that_grade_run_again_where_the_graders_change():
     rules = re.split(r"^rule ", SWEEP.read_text(encoding="utf-8"), flags=re.MULTILINE)
     grading = [rule for rule in rules if re.search("job (?:re)?grade |job compare-prompts", rule)]
     assert len(grading) == 3
-    assert all("graders=graders.VERSION" in rule for rule in grading)
+    assert all("graders=choices.GRADERS_VERSION" in rule for rule in grading)

@@ -13,11 +13,10 @@
 import gc
 from pathlib import Path
 
-from headsweep import paths, tables
+from headsweep import choices, paths, tables
 from headsweep.analysis import paper_differences, published
 from headsweep.generation.client import begin_run, end_run
 from headsweep.generation.hard_links import link_finished, unlink_finished
-from headsweep.grading import graders
 from headsweep.planning import exhibits
 from headsweep.planning.chosen_heads import basis
 from headsweep.planning.titles import title, titles

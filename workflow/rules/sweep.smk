@@ -52,7 +52,7 @@ rule grade:
     threads: RULES.judges
     params:
         grading=CONFIG.grading,
-        graders=graders.VERSION,
+        graders=choices.GRADERS_VERSION,
     shell:
         "headsweep job grade --log {log:q} --model {wildcards.model:q}"
         " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
@@ -71,7 +71,7 @@ rule regrade:
     priority: PRIORITY["answers"]
     threads: RULES.judges
     params:
-        graders=graders.VERSION,
+        graders=choices.GRADERS_VERSION,
     shell:
         "headsweep job regrade --log {log:q} --model {wildcards.model:q}"
         " --decoding {wildcards.decoding:q} --questions {wildcards.questions:q}"
@@ -88,7 +88,7 @@ rule compare_prompts:
         RULES.log("compare_prompts/{comparison}"),
     params:
         settings=lambda wildcards: RULES.settings("comparisons", wildcards.comparison),
-        graders=graders.VERSION,
+        graders=choices.GRADERS_VERSION,
     shell:
         "headsweep job compare-prompts --log {log:q}"
         " --comparison {wildcards.comparison:q}"

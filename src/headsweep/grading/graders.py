@@ -1,7 +1,8 @@
 r"""Graders: how to extract a benchmark's answer from a text, and when it is right.
 
-To add a grader, add an entry to `GRADERS` and its name to `BenchmarkGrader` in `choices.py`. All of
-its functions must expect hostile text: they take time linear in its length, and never evaluate it.
+To add a grader, add an entry to `GRADERS` and its name to `BenchmarkGrader` in `choices.py`; to
+change one, raise `GRADERS_VERSION` there. All of its functions must expect hostile text: they take
+time linear in its length, and never evaluate it.
 `pool`'s workers call them, within limits; other processes call only `canonical` and `shortcut`. A
 pattern here is linear however it is applied: what repeats gives nothing back (``++``) where
 something else could take it, and the pattern of a whole text begins with ``\A``.
@@ -18,12 +19,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from headsweep.grading.notation import closing_brace, final_number, number, unwrapped
-
-VERSION = 6
-"""Of the rules. It is raised where an answer may get another verdict or another form: it is a param
-of the workflow's rules `grade`, `regrade` and `compare_prompts`, so that finished sweeps grade
-again. What is in the store stays: a map's texts and a compression's training and outcomes keep the
-verdicts they were made with."""
 
 Judge = Callable[[str, str], bool]
 """Takes an answer and the gold answer, in this order; the order can matter."""

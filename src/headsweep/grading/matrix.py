@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from headsweep import paths, safe_files, tables
+from headsweep.choices import GRADERS_VERSION
 from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
 from headsweep.grading.distinct import grade_texts
-from headsweep.grading.graders import VERSION
 from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
@@ -129,7 +129,7 @@ def grade(
     batch = find_batch(config, model, decoding, questions)
     store = Store(config)
     rows, _, graded = grade_batch(config, batch, rules)
-    facts = {**store.keys(**batch.names), "grading": rules, "graders": VERSION}
+    facts = {**store.keys(**batch.names), "grading": rules, "graders": GRADERS_VERSION}
     noted = facts | {"verdicts": graded["verdict"].value_counts().sort_index().to_dict()}
     matrix = accuracy_matrix(graded, rows)
     for table, regraded, content in (

@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 from headsweep import paths
+from headsweep.choices import GRADERS_VERSION
 from headsweep.config import Config, Sweep, TopHeads
 from headsweep.errors import ConfigError, TableError
 from headsweep.planning.batches import expand, pool
@@ -76,6 +77,7 @@ def basis(config: Config, section: str, name: str) -> str:
         "n": config.questions[sweep.questions].n,
         "decoding": key(config, "decodings", sweep.decoding),
         "grading": config.grading_of(name),
+        "graders": GRADERS_VERSION,
         "heads": [str(variant) for variant in pool(config, sweep)],
     }
     return digest(facts)
