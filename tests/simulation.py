@@ -79,7 +79,7 @@ def fill(config, *, subjects=SUBJECTS, text="so \\boxed{7}"):
     for name in config.selectors:
         _fill_selector(config, partial(store.path, selector=name), config.selectors[name])
     for name in config.comparisons:
-        both, columns = ("default", "authors"), ["n", "accuracy", "differ_from_default"]
+        both, columns = ("default", "authors"), ["n", "accuracy", "differ_from_first"]
         compared = numbers(product(["greedy", "authors"], both), ["decoding", "grading"], columns)
         write_csv(store.path(paths.COMPARISON, comparison=name), compared)
     simulated_studies.fill(store)

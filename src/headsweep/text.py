@@ -128,6 +128,11 @@ def nats(change: float) -> str:
     return _signed(change, 2 if abs(change) < 10 else 1)
 
 
+def correlation(value: float) -> str:
+    """Format a correlation with its sign."""
+    return _signed(value, 2)
+
+
 def parameters(billions: float) -> str:
     """Format a number of parameters with two significant digits or more: 1.5B, 0.63B, 1.1M."""
     number, unit = (billions, "B") if billions >= 0.1 else (1000 * billions, "M")

@@ -23,7 +23,7 @@ from headsweep.record import Stopwatch, read_bytes, write_record
 from headsweep.safe_files import unreadable
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import FileKind, Table
-from headsweep.text import nats, nats_a_token, percent, percentage, plain, points
+from headsweep.text import correlation, nats, nats_a_token, percent, percentage, plain, points
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,14 +36,15 @@ FORMS: dict[str, Callable[[float], str]] = {
     "points": points,
     "nats": nats,
     "nats a token": nats_a_token,
+    "correlation": correlation,
     "count": lambda value: f"{value:,.0f}",
     "plain": lambda value: f"{value:.3g}",
     "p": lambda value: f"< {LEAST_P}" if value < LEAST_P else f"{value:.3f}",
     "ratio": lambda value: f"{value:.2f}",
 }
 """Formats of numbers: fractions as percent, as percent without the sign, and as percentage points;
-changes of log-probabilities, of a text and for each token; counts; three digits; p-values;
-ratios."""
+changes of log-probabilities, of a text and for each token; correlations; counts; three digits;
+p-values; ratios."""
 
 
 def p_template(p: float) -> str:

@@ -177,7 +177,7 @@ def compare_prompts(config: Config, comparison: str) -> None:
                 "accuracy": correct.mean(),
                 "no_answer": graded["answer"].isna().sum(),
                 "truncated": (graded["stop_reason"] == "length").sum(),
-                "differ_from_default": (correct != reference).sum(),
+                "differ_from_first": (correct != reference).sum(),
             }
         )
     output = Store(config).path(paths.COMPARISON, comparison=comparison)

@@ -15,10 +15,10 @@ FORETOLD = ["questions", "decoding", "title", "n", "outcome", "estimate", "heads
 FORETOLD += ["low", "high", "top", "best_hits", "worst_hits", "by_chance"]
 FORETOLD += ["best_gain", "best_found"]
 """Columns of the table. `estimate` is scored or first order; `top` is a quarter of the heads, and
-the hits count how many of the truly best (worst) so many are among the map's best (worst). Where
-heads are tied for the last places, each counts with its share of them. `by_chance` is the count
-that luck gives. `best_found` is the largest gain among the map's best, ties included, `best_gain`
-that among all heads, as fractions of the `n` questions."""
+the hits count how many of the so many that measured best (worst) are among the map's best
+(worst). Where heads are tied for the last places, each counts with its share of them. `by_chance`
+is the count that luck gives. `best_found` is the largest gain among the map's best, ties included,
+`best_gain` that among all heads, as fractions of the `n` questions."""
 
 _FEWEST = 6  # heads, below which a rank correlation says nothing
 

@@ -90,10 +90,10 @@ EXHIBITS: tuple[Exhibit, ...] = (
         section="luck",
         title="Gain by difficulty",
         caption=(
-            "Accuracy without a head minus the base model's, by MATH level. Dots: each layer's "
-            "best head, chosen on one half of the questions and measured on the other, with 95% "
-            "interval. Lines: medians of layers. Dotted: the most that errors leave. No test. n "
-            "= {n} questions."
+            "Accuracy without a head minus the base model's, by level. Dots: each layer's best head, "
+            "chosen on half the questions and measured on the other, with 95% interval. Lines: "
+            "medians of layers. Dotted: the most that errors leave. No test. n = {n} questions, "
+            "summed over sweeps."
         ),
     ),
     Exhibit(
@@ -120,8 +120,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
         caption=(
             "Rows: heads pruned. Colour: difference to the base model (No Prune) in the column; "
             "bold: best head, ties included. Triangles: false discovery rate q < 0.05, exact "
-            "McNemar test, Benjamini-Hochberg over all {heads} heads. No interval. n = {n}; each "
-            "subject's is above."
+            "McNemar test, Benjamini-Hochberg over all {heads} heads, and over subjects. No "
+            "interval. n = {n}; each subject's is above."
         ),
     ),
     Exhibit(

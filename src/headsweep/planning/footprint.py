@@ -91,7 +91,7 @@ def gigabytes_of(model: Model, card: Card) -> float:
     """
     weights = weight_bytes(model)
     answer = _ANSWER * token_bytes(model)
-    if is_gpu(card):
+    if is_gpu(card):  # stated for a CPU's rows: where memory is left, more are decoded at once
         cached = (model.batch_size or rows_at_once.CPU_ROWS) * answer
         return (weights + cached) / max(1, gpus_of(model, card)) / 1e9
     widened = model.dtype != "float32" and card.half < 1

@@ -120,7 +120,7 @@ TABLES = [
             "grading": Cell("grading"),
             "n": Cell("n", "count"),
             "right (%)": Cell("accuracy", "part"),
-            "verdicts that differ": Cell("differ_from_default", "count"),
+            "verdicts unlike the first row's": Cell("differ_from_first", "count"),
         },
         caption="{subject}.",
     ),
@@ -134,7 +134,7 @@ TABLES = [
             "outcome": Cell("outcome"),
             "estimate": Cell("estimate"),
             "heads": Cell("heads", "count"),
-            "rank correlation": Cell("correlation", "nats", low="low", high="high"),
+            "rank correlation": Cell("correlation", "correlation", low="low", high="high"),
             "of the best": Cell("best_hits", "plain"),
             "of the worst": Cell("worst_hits", "plain"),
             "by luck": Cell("by_chance", "ratio"),
@@ -144,7 +144,7 @@ TABLES = [
         },
         caption=(
             "{subject}. The map's outcomes against measured gains: rank correlation with 95% "
-            "interval, and how many of the truly best and worst heads are in the map's top "
+            "interval, and how many of the heads that measured best and worst are in the map's top "
             "quarter, and in its last. First order: one backward pass."
         ),
     ),

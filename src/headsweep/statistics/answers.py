@@ -24,16 +24,18 @@ NO_ANSWER = -1
 
 Right = Bool[np.ndarray, "questions answers"]
 Groups = Int[np.ndarray, "questions answers"]
+Values = Int[np.ndarray, "questions answers"] | Float[np.ndarray, "questions answers"]
 PerN = Float[np.ndarray, "questions max_n"]
 
 
-def largest_ordered(value: Right | Groups, max_n: int) -> PerN:
+def largest_ordered(value: Right | Values, max_n: int) -> PerN:
     """Return the largest value, such as a length, of the first N answers."""
     return extend(np.maximum.accumulate(value, axis=1).astype(float), max_n)
 
 
-pass_at_n_ordered = largest_ordered
-"""1 where one of the first N answers is right, else 0."""
+def pass_at_n_ordered(correct: Right, max_n: int) -> PerN:
+    """Return 1 where one of the first N answers is right, else 0."""
+    return largest_ordered(correct, max_n)
 
 
 def pass_at_n_drawn(correct: Right, max_n: int) -> PerN:
@@ -128,7 +130,7 @@ def agreement_drawn(group: Groups, max_n: int) -> PerN:
     return share
 
 
-def largest_drawn(value: Groups, max_n: int) -> PerN:
+def largest_drawn(value: Values, max_n: int) -> PerN:
     """Return the expected largest value of N answers drawn without replacement.
 
     Of sorted values v_1 ≤ ... ≤ v_n, all draws are among the first k with probability

@@ -89,7 +89,7 @@ class Solved(NamedTuple):
 
     question: str
     candidates: list[Candidate]
-    """The chosen one first, then by votes."""
+    """The chosen one first, then by a verifier's score, or without one by votes."""
     agreement: float | None
     """Share of pairs of heads that gave equal answers; None for a single head."""
     base: str | None

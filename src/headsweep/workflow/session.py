@@ -161,7 +161,7 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     jobs = {
         job.jobid: rules.resources.planned(job, dag.dependencies[job]) for job in dag.needrun_jobs()
     }
-    cores = workflow.resource_settings.cores or 1 if rules.local else 1  # a cluster's are unknown
+    cores = (workflow.resource_settings.cores or 1) if rules.local else 1  # a cluster's are unknown
     logger.info("", extra={"planned": jobs, "cores": cores})
 
 
