@@ -90,10 +90,10 @@ EXHIBITS: tuple[Exhibit, ...] = (
         section="luck",
         title="Gain by difficulty",
         caption=(
-            "Accuracy without a head minus the base model's, by level. Dots: each layer's best head, "
-            "chosen on half the questions and measured on the other, with 95% interval. Lines: "
-            "medians of layers. Dotted: the most that errors leave. No test. n = {n} questions, "
-            "summed over sweeps."
+            "Accuracy without a head minus the base model's, by level. Dots: each layer's best "
+            "head, chosen on half the questions and measured on the other, with 95% interval. "
+            "Lines: medians of layers. Dotted: the most that errors leave. No test. n = {n} "
+            "questions, summed over sweeps."
         ),
     ),
     Exhibit(
