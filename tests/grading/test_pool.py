@@ -13,12 +13,12 @@ import pytest
 
 from headsweep.errors import GradingError
 from headsweep.grading import process
-from headsweep.grading.pool import Judgement, Limits, judge_pairs
+from headsweep.grading.pool import JudgedPair, Limits, judge_pairs
 from processes import alive, wait_until
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20, memory_mib=256)
-RIGHT, WRONG = Judgement("judged", True), Judgement("judged", False)
-TIMEOUT = Judgement("timeout", False)
+RIGHT, WRONG = JudgedPair("judged", True), JudgedPair("judged", False)
+TIMEOUT = JudgedPair("timeout", False)
 
 
 def test_results_do_not_depend_on_the_number_of_workers_or_on_the_order():

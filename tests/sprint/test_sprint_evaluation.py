@@ -17,7 +17,7 @@ from headsweep.sprint.experiment import costs_of
 from headsweep.sprint.frontier import AnsweredFamily, choose, curve
 from headsweep.sprint.rankers import Shortlist, greedy_cover
 from headsweep.sprint.scores import Answers, drawn, mean_over, ordered
-from headsweep.sprint.validation import LIKENESS, Reading, likeness, overlap, readings
+from headsweep.sprint.validation import LIKENESS, LossReading, likeness, overlap, readings
 from headsweep.statistics.intervals import Bootstrap, holm, simultaneous
 from headsweep.variants import Variant
 
@@ -237,7 +237,7 @@ def test_the_worth_of_the_question_has_the_means_of_both_methods(known, scores):
 
 def test_readings_are_held_against_no_diversity_and_embedders_against_the_chosen_one(answers):
     asked = options(geometry=["sphere", "ball"], diversity=[0.1, 0.0], embedder=["e", "f"])
-    named = readings(asked, Reading("ball", 0.1, "e"))
+    named = readings(asked, LossReading("ball", 0.1, "e"))
     assert {name: reading.against for name, reading in named.items()} == {
         "sphere, λ = 0.1, e": "sphere, λ = 0, e",
         "sphere, λ = 0, e": "",

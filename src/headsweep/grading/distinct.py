@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence, Set
 
 from headsweep.grading.graders import canonical, shortcut
 from headsweep.grading.pool import (
-    Judgement,
+    JudgedPair,
     Limits,
     Pair,
     Reading,
@@ -28,7 +28,7 @@ def grade_texts(
     keep: bool = False,
     final: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[list[Reading], list[Judgement]]:
+) -> tuple[list[Reading], list[JudgedPair]]:
     """Return what each text answers, and the judgement of it; a text that is None answers nothing.
 
     The options are those of `read_texts` and `judge`.
@@ -57,7 +57,7 @@ def grade_texts(
         wanted, grader_name, preset, workers, limits=limits, keep=keep, progress=progress
     )
     judgements = [
-        judged[pair] if pair else Judgement(reading.verdict, False)
+        judged[pair] if pair else JudgedPair(reading.verdict, False)
         for reading, pair in zip(readings, pairs, strict=True)
     ]
     return readings, judgements
@@ -72,7 +72,7 @@ def judge(
     limits: Limits | None = None,
     keep: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[Pair, Judgement]:
+) -> dict[Pair, JudgedPair]:
     """Judge pairs in canonical form; workers, as many as pay by default, where no shortcut does.
 
     `keep` is that of `judge_pairs`. `progress` is told how many pairs are judged, of how many.
@@ -81,7 +81,7 @@ def judge(
     # Sorted by gold answer, so that a worker parses each gold answer once.
     hard = sorted((pair for pair in pairs if shortcuts[pair] is None), key=lambda pair: pair[::-1])
     easy = {
-        pair: Judgement("judged", right) for pair, right in shortcuts.items() if right is not None
+        pair: JudgedPair("judged", right) for pair, right in shortcuts.items() if right is not None
     }
     workers = workers or _paying(len(hard) / _PAIRS_A_WORKER)
 

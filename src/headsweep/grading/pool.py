@@ -25,7 +25,7 @@ Pair = tuple[str, str]
 """An answer and the gold answer."""
 
 
-class Judgement(NamedTuple):
+class JudgedPair(NamedTuple):
     """The outcome of one pair."""
 
     verdict: str
@@ -87,7 +87,7 @@ def judge_pairs(
     limits: Limits | None = None,
     keep: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> list[Judgement]:
+) -> list[JudgedPair]:
     """Judge pairs of (answer, gold), in order, in processes that can be killed.
 
     `grader_name` and `preset` are those of `find_grader`; the texts are any. With `keep` the
@@ -98,7 +98,7 @@ def judge_pairs(
         GradingError: no worker can be started.
     """
     outcomes = _perform(("judge", grader_name, preset), pairs, workers, limits, keep, progress)
-    return [Judgement(failure or "judged", value is True) for failure, value in outcomes]
+    return [JudgedPair(failure or "judged", value is True) for failure, value in outcomes]
 
 
 def _perform(

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float
 from headsweep.sprint.evaluation import SHOWN_N, TESTED
 from headsweep.sprint.scores import Answers, Trained, Values, estimated, outcomes
 from headsweep.sprint.validation import Order
-from headsweep.statistics import answers as together
+from headsweep.statistics import answers as several
 from headsweep.statistics.differences import Outcomes, largest_n
 from headsweep.statistics.differences import compare as compare_all
 from headsweep.statistics.intervals import Bootstrap, interval_of
@@ -63,7 +63,7 @@ def agreement_with_others(answers: Answers) -> Float[np.ndarray, " answers"]:
     questions, columns = answers.group.shape
     equal_answers = []
     for own in answers.group.T:
-        answered = own != together.NO_ANSWER
+        answered = own != several.NO_ANSWER
         equal = answers.group[answered] == own[answered, np.newaxis]
         equal_answers.append(equal.sum() - answered.sum())  # but for those to itself
     return np.array(equal_answers) / (questions * max(1, columns - 1))
@@ -81,7 +81,7 @@ class Learnt(NamedTuple):
         """Score the rules on answers in each question's order, nearest head first."""
         nearest = answers.select(order)
         max_n = len(self.verifiers)
-        voted = together.majority_ordered(nearest.group, nearest.correct, max_n, self.weight[order])
+        voted = several.majority_ordered(nearest.group, nearest.correct, max_n, self.weight[order])
         verified = [
             _verified(verifier, nearest, n) for n, verifier in enumerate(self.verifiers, start=1)
         ]
@@ -117,7 +117,7 @@ def compare(
     for method, passed in outcomes(scores, "pass_at_n").items():
         rules[method, ORACLE] = passed
         rules[method, FIRST] = [
-            [together.extend(values[:, :1], values.shape[1]) for values in seeds]
+            [several.extend(values[:, :1], values.shape[1]) for values in seeds]
             for seeds in voted[method]
         ]
         rules[method, MAJORITY] = voted[method]
@@ -188,7 +188,7 @@ def _candidates(
     The features are those of its group of equal answers: share of votes, mean rank, and mean
     number of tokens relative to the question's mean. The first answer of a group is its candidate.
     """
-    members = together.same_answers(answers.group[:, :n])
+    members = several.same_answers(answers.group[:, :n])
     votes = np.maximum(members.sum(axis=2), 1)
     mean_rank = (members * np.arange(n)).sum(axis=2) / votes
     tokens = answers.tokens[:, np.newaxis, :n]

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from headsweep.sprint import methods
 from headsweep.sprint.rankers import Shortlist
 from headsweep.sprint.scores import Scores, Trained, Values, estimated, outcomes
-from headsweep.sprint.validation import APART_FROM_ALL, UNKNOWN, Order, Reading, Z
+from headsweep.sprint.validation import APART_FROM_ALL, UNKNOWN, LossReading, Order, Z
 from headsweep.statistics import TAILS
 from headsweep.statistics.differences import Outcomes, compare, largest_n, of_questions
 from headsweep.statistics.intervals import Bootstrap, simultaneous
@@ -278,7 +278,7 @@ def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
     return int(defined.mean(axis=0).argmax()) + 1, int(low), int(high)
 
 
-def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, Reading]) -> pd.DataFrame:
+def ablation(passed: Mapping[str, Outcomes], readings: Mapping[str, LossReading]) -> pd.DataFrame:
     """Return Pass@N of every reading of the loss and every embedder, columns `ABLATION_COLUMNS`.
 
     It is for display only: no setting is chosen by it.

@@ -313,8 +313,8 @@ def rank_again(
     the setting is chosen anew if the options say so. Every reading of the loss is trained from
     every seed on every redraw, too; of its rankings only the first `max_n` heads are kept.
     """
-    together = _again(train, correct, test, setting, options)
-    for rows, ranked_for, planned in chain(together, _readings(correct, test, setting, options)):
+    trainings = _again(train, correct, test, setting, options)
+    for rows, ranked_for, planned in chain(trainings, _readings(correct, test, setting, options)):
         settings = [selector.setting for selector in planned]
         seeds = [selector.seed for selector in planned]
         embedder = settings[0].embedder

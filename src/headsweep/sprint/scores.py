@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from headsweep.statistics import answers as together
+from headsweep.statistics import answers as several
 from headsweep.statistics.differences import Outcomes
 from headsweep.statistics.intervals import Bootstrap, share_interval
 
@@ -61,14 +61,14 @@ def ordered(answers: Answers, max_n: int) -> Scores:
     correct, group, tokens, shared, alone = answers
     passes = np.maximum.accumulate(shared, axis=1) + alone.cumsum(axis=1)
     return {
-        "pass_at_n": together.pass_at_n_ordered(correct, max_n),
-        "majority": together.majority_ordered(group, correct, max_n),
-        "distinct_answers": together.distinct_ordered(group, max_n),
-        "agreement": together.agreement_ordered(group, max_n),
-        "tokens": together.extend(tokens.cumsum(axis=1).astype(float), max_n),
-        "computed": together.extend((tokens * answers.work).cumsum(axis=1), max_n),
-        "longest": together.largest_ordered(tokens, max_n),
-        "prompts": together.extend(passes, max_n),
+        "pass_at_n": several.pass_at_n_ordered(correct, max_n),
+        "majority": several.majority_ordered(group, correct, max_n),
+        "distinct_answers": several.distinct_ordered(group, max_n),
+        "agreement": several.agreement_ordered(group, max_n),
+        "tokens": several.extend(tokens.cumsum(axis=1).astype(float), max_n),
+        "computed": several.extend((tokens * answers.work).cumsum(axis=1), max_n),
+        "longest": several.largest_ordered(tokens, max_n),
+        "prompts": several.extend(passes, max_n),
     }
 
 
@@ -79,17 +79,17 @@ def drawn(answers: Answers, max_n: int) -> Scores:
 
     def expected_sums(values: np.ndarray) -> Values:
         """Return expected sums over N drawn answers: N times the mean."""
-        return together.extend(values.mean(axis=1, keepdims=True) * count, max_n)
+        return several.extend(values.mean(axis=1, keepdims=True) * count, max_n)
 
     scores = {
-        "pass_at_n": together.pass_at_n_drawn(correct, max_n),
-        "majority": together.majority_drawn(group, correct, max_n),
-        "distinct_answers": together.distinct_drawn(group, max_n),
-        "agreement": together.agreement_drawn(group, max_n),
+        "pass_at_n": several.pass_at_n_drawn(correct, max_n),
+        "majority": several.majority_drawn(group, correct, max_n),
+        "distinct_answers": several.distinct_drawn(group, max_n),
+        "agreement": several.agreement_drawn(group, max_n),
         "tokens": expected_sums(tokens),
         "computed": expected_sums(tokens * answers.work),
-        "longest": together.largest_drawn(tokens, max_n),
-        "prompts": together.largest_drawn(shared, max_n) + expected_sums(alone),
+        "longest": several.largest_drawn(tokens, max_n),
+        "prompts": several.largest_drawn(shared, max_n) + expected_sums(alone),
     }
     for values in scores.values():
         values[:, len(count) :] = np.nan

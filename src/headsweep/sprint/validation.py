@@ -48,7 +48,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-class Reading(NamedTuple):
+class LossReading(NamedTuple):
     """A reading of the loss and of the questions, all else as chosen."""
 
     geometry: Geometry
@@ -59,12 +59,12 @@ class Reading(NamedTuple):
     """Name of the reading that it is held against; empty for those that others are held against."""
 
 
-def reading_of(setting: Mapping[str, Any]) -> Reading:
+def reading_of(setting: Mapping[str, Any]) -> LossReading:
     """Return the reading of a selector's chosen setting."""
-    return Reading(setting["geometry"], setting["diversity"], setting["embedder"])
+    return LossReading(setting["geometry"], setting["diversity"], setting["embedder"])
 
 
-def readings(options: Selector, chosen: Reading) -> dict[str, Reading]:
+def readings(options: Selector, chosen: LossReading) -> dict[str, LossReading]:
     """Return by name every reading that a config asks for.
 
     With the chosen embedder, every geometry and λ: each is held against the least λ, such as 0,
@@ -72,7 +72,7 @@ def readings(options: Selector, chosen: Reading) -> dict[str, Reading]:
     chosen one.
     """
 
-    def name(reading: Reading) -> str:
+    def name(reading: LossReading) -> str:
         title = f"{reading.geometry}, λ = {reading.diversity:g}"
         return f"{title}, {reading.embedder}" if len(options.embedder) > 1 else title
 
