@@ -181,6 +181,10 @@ def test_files_of_a_config_that_is_not_known_wait_for_it(before, capsys):
 SINCE = {"qwen2.5-math-1.5b-94cb68d2"}  # the second embedder of sprint.yaml
 
 
+FORMER_SIZES = {"frontier-laptop": {"asdiv_test": 60}}
+"""Questions of sets that have more of them now."""
+
+
 @pytest.mark.parametrize("name", FORMER_KEYS)
 def test_former_keys_are_those_of_version_1(name):
     """Configs may have got entries since, whose former keys no store has."""
@@ -192,6 +196,9 @@ def test_former_keys_are_those_of_version_1(name):
         }
         for kind in ("problems", "questions")  # files of the user's
     }
+    for questions, n in FORMER_SIZES.get(name, {}).items():
+        section = pinned["questions"][questions]
+        pinned["questions"][questions] = section.model_copy(update={"n": n})
     found = former_keys.renamed(resolve(config.model_copy(update=pinned)))
     written = json.dumps(FORMER_KEYS[name])
     frozen = set(re.findall(r"[\w.]+(?:-[\w.]+)*-[0-9a-f]{8}(?=[/\"])", written))

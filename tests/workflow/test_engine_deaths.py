@@ -98,8 +98,8 @@ def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(mo
         assert not engines(), "a run that fails stops its engines"
     wait_until(lambda: not engines())
     assert not left_over(disturbed)
-    assert failures > 0
-    # Nothing that was journaled is lost and answered again, but for the records that were cut.
+    # Nothing that was journaled is lost and answered again, but for the records that were cut: so
+    # the engine was killed, even where it died between two jobs, working ahead, and no run failed.
     assert journaled(moments) == total + (KILLS + 1) // 2
     assert_same(quiet / "results/store", disturbed / "results/store")
 

@@ -83,7 +83,8 @@ def failures(
         modes = pd.Series(np.select(tests, MODES[:-1], MODES[-1])).value_counts(normalize=True)
         most_frequent, share = next(iter(modes.items()), (None, np.nan))
         if looping.isna().all():  # whether an answer loops is unknown
-            most_frequent, share = None, np.nan
+            most_frequent = None
+            share = np.nan
         rows.append((looping.mean(), most_frequent, share))
     shares = pd.DataFrame(rows, columns=["loops", "mode", "mode_share"])
     return chosen.merge(measured, on=["layer", "head"], how="left").join(shares)[FAILURES]
