@@ -95,6 +95,19 @@ def test_after_n_has_grown_only_new_answers_are_counted_and_drafts_are_known(run
     assert schedule.total == 0 and schedule.next() is None
 
 
+def test_a_variant_that_a_job_waits_for_is_first_once_another_engine_lets_it_go(
+    run_config, monkeypatch
+):
+    heads = [Variant(1, head) for head in range(4)]
+    locks = Locks(Path(paths.STORE_LOCKS))
+    schedule = Schedule(Work(run_config, "tiny", "greedy", "small"), heads, 1, locks)
+    with monkeypatch.context() as patch:
+        patch.setattr(locks, "take", lambda _: False)  # another engine has them
+        assert not schedule.want(heads[2])
+    assert schedule.look_elsewhere() == []
+    assert schedule._queue[0] == heads[2]
+
+
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
 def test_the_lock_of_what_another_engine_has_completed_is_let_go(run_config):
     batch = ("tiny", "greedy", "small")

@@ -6,12 +6,14 @@ from functools import partial
 
 import pandas as pd
 import pytest
+import tiny_models
 import torch
 from test_engine import DECODERS, loaded_model
 from test_verify import build
 
 from headsweep.errors import ModelError
 from headsweep.generation import journal
+from headsweep.generation.decoder import Decoder
 from headsweep.maps import job, scoring
 from headsweep.maps.gradients import estimate
 from headsweep.maps.job import bound, check_scores
@@ -66,6 +68,28 @@ def test_scores_equal_plain_forwards_on_zeroed_weights(name):
                 assert own.kept == kept
                 changes.append(abs(total - found[text, VARIANTS[0]].log_probability))
     assert max(changes) > 50 * NATS, "no head of these models counts"
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        tiny_models.Architecture("GPTNeoX"),
+        tiny_models.Architecture("Falcon", {"multi_query": True, "parallel_attn": True}, 1),
+    ],
+    ids=str,
+)
+def test_between_two_scores_the_model_is_whole(architecture):
+    loaded = loaded_model(tiny_models.build(architecture))
+    assert Decoder.of(loaded) is None, "its own modules score"
+    asked = texts()
+    ids = torch.tensor([[*asked[0].prompt, *asked[0].tokens]])
+    whole = loaded.model(input_ids=ids).logits
+    for own in score(loaded, asked, VARIANTS):
+        logits = loaded.model(input_ids=ids).logits
+        torch.testing.assert_close(logits, whole)
+        if own.variant == VARIANTS[0]:
+            total, _ = plain(loaded.model, own.text)
+            assert own.log_probability == pytest.approx(total, abs=NATS)
 
 
 def test_how_texts_share_passes_changes_no_score():

@@ -20,7 +20,13 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 from headsweep.compression.footprint import most_allocated, weight_bytes
 from headsweep.errors import ModelError
-from headsweep.models.checkpoints import Pruning, plainest_form, read_pretrained, save_pruned
+from headsweep.models.checkpoints import (
+    Pruning,
+    outline,
+    plainest_form,
+    read_pretrained,
+    save_pruned,
+)
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_checkpoint
 from headsweep.models.masks import pruned
@@ -324,3 +330,10 @@ def test_a_failure_leaves_nothing_behind(save, tmp_path, monkeypatch):
     (tmp_path / "pruned").mkdir()
     with pytest.raises(ModelError, match="pruned exists; remove it, or name another"):
         save(tiny_models.build(named("Qwen2")), "free", GROUP)
+
+
+@pytest.mark.parametrize("name", ["T5Config", "DistilBertConfig"])
+def test_what_is_no_decoder_has_no_outline_and_one_line_says_so(name, tmp_path):
+    getattr(transformers, name)().save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"is no decoder .*; take a causal language model$"):
+        outline(tmp_path)

@@ -45,6 +45,7 @@ class Schedule:
         self._pending: dict[Variant, set[Key]] = {}
         self._begun: dict[tuple[Variant, Key], Begun] = {}
         self._queue: deque[Variant] = deque()
+        self._wanted: set[Variant] = set()
         self._group: dict[str, list[tuple[Variant, Key]]] = {}
         for variant in variants:
             missing = set(work.unanswered(variant))
@@ -65,6 +66,7 @@ class Schedule:
 
         If it is, its lock is held from now on, until `release`.
         """
+        self._wanted.add(variant)
         if variant in self._queue:
             self._queue.remove(variant)
         elif variant in self.elsewhere or self._pending.get(variant):
@@ -125,10 +127,12 @@ class Schedule:
         for variant in again:
             if not self._claim(variant):  # which notes it again
                 continue
-            if self._pending[variant]:
-                self._queue.append(variant)
-            else:
+            if not self._pending[variant]:
                 complete.append(variant)
+            elif variant in self._wanted:
+                self._queue.appendleft(variant)
+            else:
+                self._queue.append(variant)
         return complete
 
     def release(self, variant: Variant) -> None:

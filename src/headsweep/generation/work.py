@@ -35,6 +35,7 @@ from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
+_MOST_BYTES = 1 << 30  # of a block of JSON
 
 
 class _Journaled(NamedTuple):
@@ -329,5 +330,6 @@ def _table(rows: list[dict[str, Any]]) -> pa.Table:
     That import would take as long as everything else in a job whose answers are journaled.
     """
     lines = "\n".join(map(json.dumps, rows)).encode()
+    size = min(len(lines), _MOST_BYTES)  # Arrow counts a block's bytes in 32 bits
     answers = ParseOptions(explicit_schema=ANSWERS.schema, unexpected_field_behavior="ignore")
-    return read_json(io.BytesIO(lines), ReadOptions(block_size=len(lines)), answers)
+    return read_json(io.BytesIO(lines), ReadOptions(block_size=size), answers)

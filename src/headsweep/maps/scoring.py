@@ -44,7 +44,7 @@ class Text:
 
 
 class Score(NamedTuple):
-    """What a model without a head says of one text."""
+    """What a variant of the model says of one text."""
 
     text: Text
     variant: Variant
@@ -80,7 +80,9 @@ def score(
             most_tokens = min(most_tokens, WholePass(modules).most_places)
         for drafts in _passes(texts, variants, most_tokens, together=decoder is not None):
             run = SharedPass(decoder) if decoder else WholePass(modules)
-            yield from _scored(run, drafts, loaded.device)
+            scores = list(_scored(run, drafts, loaded.device))
+            modules.prune([])  # between two passes the model is whole, for a caller that checks
+            yield from scores
 
 
 Drafts = dict[Drafted, Text]
@@ -89,7 +91,7 @@ Drafts = dict[Drafted, Text]
 def _passes(
     texts: Sequence[Text], variants: Sequence[Variant], most_tokens: int, *, together: bool
 ) -> Iterator[Drafts]:
-    """Yield the drafts of each pass: of several texts, or a part of one text's variants."""
+    """Yield the drafts of each pass: of whole texts, or of a part of a long text's variants."""
     begun: Drafts = {}
     tokens = 0
     enough = min(ENOUGH_TOKENS, most_tokens)

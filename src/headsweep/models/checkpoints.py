@@ -197,7 +197,7 @@ def outline(folder: Path) -> tuple[PreTrainedModel, HeadGeometry]:
     Other numbers stand for the weights, which take hardly any memory.
 
     Raises:
-        ModelError: it has lost heads before, and its layers differ.
+        ModelError: it is no decoder; or it has lost heads before, and its layers differ.
     """
     config = stated_config(folder)
     if kept_heads(config):
@@ -205,7 +205,13 @@ def outline(folder: Path) -> tuple[PreTrainedModel, HeadGeometry]:
             f"{folder} has layers with different numbers of heads, so it cannot become uniform; "
             f"prune the model from which it was made"
         )
-    model = _without_memory(AutoModelForCausalLM, config)
+    try:
+        model = _without_memory(AutoModelForCausalLM, config)
+    except Exception as error:  # of a config of any content
+        raise ModelError(
+            f"{folder} is no decoder that transformers knows ({cause_of(error, 200)}); take a "
+            f"causal language model"
+        ) from error
     return model, find_heads(model)
 
 
