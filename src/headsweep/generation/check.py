@@ -249,7 +249,7 @@ class Check:
     ) -> Iterator[tuple[Answer, Float[Tensor, "places hidden"]]]:
         """Yield answers, and what the modules compute the logits of each of their tokens from.
 
-        So many places are an answer's tokens, and one more for what comes after the last.
+        An answer has a place for each of its tokens, and one for what comes after the last.
         """
         for together in self._passes(answers):
             longest = len(together[-1].token_ids)
@@ -368,7 +368,7 @@ def _norms(
     rounded: Float[Tensor, "places logits"],
     truth: Float[Tensor, "places logits"],
     base: Float[Tensor, "places logits"],
-) -> Float[Tensor, 5]:
+) -> Tensor:
     """Return what a `_Comparison` begins with, as a tensor: it is read with those of other answers.
 
     Args:

@@ -217,11 +217,11 @@ def _stop(name: str, stopped: set[int]) -> bool:
 
 def ask_for_room() -> None:
     """Have the engines of this folder leave whose plan is done: memory may be short."""
-    _tell_engines("make_room")
+    _tell_engines("leave_if_done")
 
 
 def ask_idle_engines_to_leave() -> None:
-    """Have the engines of this folder leave that no job waits for; return when they have.
+    """Have the engines of this folder leave that no job waits for; return when they begin to.
 
     What is answered stays in their journals.
     """

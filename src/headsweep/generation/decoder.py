@@ -171,7 +171,10 @@ class Decoder:
         return self.weights.device.type != "cpu"
 
     def masks(self, variants: Sequence[Variant]) -> Masks:
-        """Return what rows change."""
+        """Return what rows change, by layer.
+
+        The same object comes back as long as the variants are the same: `graphs` relies on it.
+        """
         if variants != self._masked:  # at most steps of a batch its rows are the same
             model, geometry = self._loaded.model, self._loaded.geometry
             device = self.weights.device
@@ -265,7 +268,7 @@ class SlotRows(Slots):
     ) -> Float[Tensor, "rows vocabulary"]:
         """Feed each row, from number `first` on, some tokens; return the logits after them.
 
-        Rows are new where there are no more than `first`.
+        If the batch has only `first` rows, these are new; else they are all from `first` on.
         """
         decoder = self._decoder
         device = self._decoder.weights.device

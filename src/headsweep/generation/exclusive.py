@@ -80,7 +80,7 @@ def with_model(
         dtype: of weights and activations; None: the model's own.
 
     Raises:
-        ModelError: the model cannot be loaded, or one text alone does not fit into memory.
+        ModelError: the model cannot be loaded, or what is measured does not fit into memory.
         TableError: what says where the model is is missing or damaged.
     """
     section = config.models[name]
@@ -96,6 +96,6 @@ def with_model(
             )
     except torch.OutOfMemoryError:
         raise ModelError(
-            "a single text does not fit in the GPU's memory beside the model; use dtype bfloat16 "
-            "or device: balanced, or end what else `nvidia-smi` shows there, and run again"
+            "what is measured does not fit in the GPU's memory beside the model; use dtype "
+            "bfloat16 or device: balanced, or end what else `nvidia-smi` shows there, and run again"
         ) from None

@@ -119,7 +119,7 @@ class Server:
             self._listen(ours, partial(self._hear, worker))
 
     def run(self) -> None:
-        """Serve until no job has come for `idle` seconds, or room is asked for when all is done.
+        """Serve until no job has come for `idle` seconds, or a run's end or others ask it to leave.
 
         Raises:
             EngineError: a worker could not load the model, or has died.
@@ -203,7 +203,7 @@ class Server:
                     jobs=sum(waiting.schedule is not None for waiting in self._jobs),
                     batches={"/".join(k): [s.done, s.total] for k, s in self._schedules.items()},
                 )
-            elif message.keys() == {"make_room"}:
+            elif message.keys() == {"leave_if_done"}:
                 self._leaving = is_done(self._model, self._schedules)
             elif message.keys() == {"leave_if_idle"}:
                 self._leaving = all(waiting.schedule is None for waiting in self._jobs)
@@ -408,7 +408,7 @@ def main() -> None:
         try:
             server.start_workers(section, order["cores"])
             server.run()
-            _LOG.info("room is asked for, or no job came for %.0f s: the engine leaves", idle)
+            _LOG.info("asked to, or as no job came for %.0f s, the engine leaves", idle)
         except HeadsweepError as error:
             _LOG.error("%s", error)
             cause = str(error)

@@ -53,11 +53,12 @@ def compare(config: Config, frontier: str) -> None:
     bootstrap = Bootstrap(len(base), options.bootstrap, config.seed)
     tried = _candidates(config, frontier, graded)
     families = [choose(scales, max_n) for scales in tried]
-    by_order = {
-        order: {family.name: curve(family, prompts, max_n, by_order=ranked) for family in families}
-        for order, ranked in (("drawn", False), ("ordered", True))
-    }
-    curves = by_order["ordered"]
+
+    def curves_of(*, by_order: bool) -> dict[str, Scores]:
+        return {each.name: curve(each, prompts, max_n, by_order=by_order) for each in families}
+
+    curves = curves_of(by_order=True)
+    curves_by_order = {"drawn": curves_of(by_order=False), "ordered": curves}
     primary = primary_budget(curves, base, bootstrap)
     titles = {name: FAMILIES[name].title if name in FAMILIES else name for name in curves}
     facts = {
@@ -68,19 +69,19 @@ def compare(config: Config, frontier: str) -> None:
         "prompt_tokens": prompts,
         "primary_budget": primary,
     }
-    half = min([max_n, *(len(family.members) for family in families)])
+    most_n = min([max_n, *(len(family.members) for family in families)])
     tables = {
         "members": pd.concat([_members(family, answered) for family in families]),
         "scales": _scales(tried, families, max_n),
         "curves": pd.concat(
             [
                 _points(name, order, scores, base.mean(), bootstrap)
-                for order, of_order in by_order.items()
+                for order, of_order in curves_by_order.items()
                 for name, scores in of_order.items()
             ]
         ),
-        "paired": _paired(by_order, base, bootstrap, titles, primary),
-        "complement": complement(families, curves, half),
+        "paired": _paired(curves_by_order, base, bootstrap, titles, primary),
+        "complement": complement(families, curves, most_n),
         "families": _families(tried, families, curves, titles),
     }
     for name, table in tables.items():
@@ -94,8 +95,8 @@ def _found(curves: pd.DataFrame, primary: int | None) -> str:
         return "no number of tokens is reached by all families; raise max_n"
     by_family = curves.query("order == 'ordered'").groupby("family", sort=False)
     shown = (
-        f"{name} {100 * np.interp(primary, curve['answers'], curve['pass']):.1f}"
-        for name, curve in by_family
+        f"{name} {100 * np.interp(primary, points['answers'], points['pass']):.1f}"
+        for name, points in by_family
     )
     return f"solved by any answer with the tokens of {primary}: {', '.join(shown)}%"
 
