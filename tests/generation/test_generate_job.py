@@ -15,18 +15,18 @@ from comparing import check, same_answers
 from headsweep import paths
 from headsweep.config import Sweep
 from headsweep.generation import journal
-from headsweep.generation.hard_links import link_finished, unlink_finished
 from headsweep.generation.locks import Locks
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.schedule import Schedule
 from headsweep.generation.work import Work
-from headsweep.planning.batches import batches
+from headsweep.planning.hard_links import link_finished, unlink_finished
 from headsweep.planning.store import Store, journal_files
 from headsweep.record import record_path
 from headsweep.safe_files import read_table, write_table
 from headsweep.tables import ANSWERS, QUESTIONS
 from headsweep.tool import without_snakemake
 from headsweep.variants import BASE, Variant
+from headsweep.workflow import jobs
 
 PRUNED = Variant(1, 4)
 
@@ -227,23 +227,34 @@ def test_nothing_is_missing_while_a_table_takes_its_journals_place(run_config, m
     assert len(work.unanswered(PRUNED)) == 4
 
 
-def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config, monkeypatch):
-    names = ("tiny", "greedy", "small", PRUNED)
-    planned = Sweep(model="tiny", questions="small", layers=(1,))
-    config = run_config.model_copy(update={"sweeps": {"one": planned}})
-    inline.run(config, *names)
-    second = Work(config, *names[:3]).finished(PRUNED)
-    answers_file(config, "small").unlink()
-    unlink_finished(config, [])
-    unlink_finished(config, batches(config))
+def test_the_second_names_of_tables_go_when_their_jobs_have_ended(run_config, monkeypatch):
+    batch = ("tiny", "greedy", "small")
+    inline.run(run_config, *batch, PRUNED)
+    second = Work(run_config, *batch).finished(PRUNED)
+    answers_file(run_config, "small").unlink()
+    unlink_finished(run_config, *batch)
     assert second.exists()  # the only one left
-    inline.run(config, *names)
+    inline.run(run_config, *batch, PRUNED)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", Mock(side_effect=PermissionError))
-        unlink_finished(config, batches(config))  # does not fail the run
+        unlink_finished(run_config, *batch)  # does not fail the run
     assert second.exists()
-    unlink_finished(config, batches(config))
+    unlink_finished(run_config, *batch)
     assert not second.parent.exists()
+
+
+@pytest.mark.parametrize("more", [(), ("authors",)], ids=["grade", "regrade"])
+def test_a_run_killed_after_grading_leaves_no_second_name(run_config, more):
+    """Snakemake has nothing to do then, so nothing of a run tidies up."""
+    batch = ("tiny", "greedy", "small")
+    sweep = Sweep(model="tiny", questions="small", layers=(1,), heads=(PRUNED.head,))
+    config = run_config.model_copy(update={"sweeps": {"one": sweep}})
+    for variant in (BASE, PRUNED):
+        inline.run(config, *batch, variant)
+    assert Work(config, *batch).finished(PRUNED).exists()
+    job = jobs.regrade if more else jobs.grade
+    job(config, *batch, *more)
+    assert not Work(config, *batch).finished(PRUNED).parent.exists()
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking

@@ -16,7 +16,7 @@ from pathlib import Path
 from headsweep import choices, paths, tables
 from headsweep.analysis import paper_differences, published
 from headsweep.generation.client import begin_run, end_run
-from headsweep.generation.hard_links import link_finished, unlink_finished
+from headsweep.planning.hard_links import link_finished, unlink_finished
 from headsweep.planning import exhibits
 from headsweep.planning.chosen_heads import basis
 from headsweep.planning.titles import title, titles
@@ -39,7 +39,6 @@ session.plan_behind_reruns()
 
 onstart:
     begin_run()
-    unlink_finished(CONFIG, RULES.graded_batches())  # left by an interrupted run
     session.begin(RULES, workflow, logger)
     for table in session.planned_answers(workflow):
         link_finished(table)
@@ -47,7 +46,8 @@ onstart:
 
 onsuccess:
     end_run()
-    unlink_finished(CONFIG, RULES.batches)
+    for batch in RULES.batches:
+        unlink_finished(CONFIG, **batch.names)
     session.tell_findings(RULES, workflow, logger)
 
 

@@ -23,10 +23,10 @@ from headsweep import paths
 from headsweep.config import Config, GraderName
 from headsweep.errors import EngineError, HeadsweepError, TableError
 from headsweep.generation import journal
-from headsweep.generation.hard_links import link
 from headsweep.generation.unit import Begun, Key, Unit
 from headsweep.models.source import ready_folder
 from headsweep.planning.batches import PlannedBatch, find_batch
+from headsweep.planning.hard_links import link
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, record_path, write_record

@@ -15,6 +15,7 @@ from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
 from headsweep.grading.distinct import grade_texts
 from headsweep.planning.batches import PlannedBatch, find_batch
+from headsweep.planning.hard_links import unlink_finished
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.statistics.answers import NO_ANSWER
@@ -139,6 +140,7 @@ def grade(
         file = store.path(regraded if grading else table, **batch.names, grading=rules)
         safe_files.write_table(file, content, table, facts)
         write_record(file, stopwatch, noted)
+    unlink_finished(config, **batch.names)
     shown = RESULT if len(batch.variants) > 1 else logging.INFO
     _LOG.log(shown, "%s", _right(batch, graded))
 

@@ -71,8 +71,8 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     With `stay`, the engine keeps running afterwards, until the caller ends its run.
     """
     from headsweep.generation import client
-    from headsweep.generation.hard_links import unlink_finished
     from headsweep.planning.batches import batches
+    from headsweep.planning.hard_links import unlink_finished
     from headsweep.planning.host import host_cores
 
     store = prepared(config)
@@ -89,7 +89,8 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
             _LOG.info("%d of %d models have answered", number, len(unanswered))
     finally:
         # Nothing here removes a job's output, as Snakemake may: one name of a table is enough.
-        unlink_finished(config, batches(config))
+        for batch in batches(config):
+            unlink_finished(config, **batch.names)
         if not stay:
             client.end_run()
     return store

@@ -15,7 +15,7 @@ from snakemake.io import report
 from headsweep import paths
 from headsweep.config import EXPERIMENTS, Config, Preset
 from headsweep.planning import cost
-from headsweep.planning.batches import PlannedBatch, arms, at_home, encoders
+from headsweep.planning.batches import arms, at_home, encoders
 from headsweep.planning.exhibits import EXHIBITS, RunFiles, Subject
 from headsweep.planning.keys import digest, encoder_key
 from headsweep.planning.maps import (
@@ -163,12 +163,6 @@ class Rules:
     def answers_of_all(self) -> list[str]:
         """Return the files of all answers."""
         return [file for batch in self.batches for file in self.store.answers(batch)]
-
-    def graded_batches(self) -> list[PlannedBatch]:
-        """Return the batches that are graded already."""
-        return [
-            batch for batch in self.batches if self.store.path(ACCURACY, **batch.names).exists()
-        ]
 
     def _graded(self, model: str, decodings: Iterable[str], questions: str) -> list[str]:
         return [

@@ -1,17 +1,16 @@
 """Hard links that keep tables of answers for the time of a run.
 
 Snakemake removes the output of a job before it starts it, and it starts jobs whose model or
-question set is made again. The link brings the answers back.
+question set is made again. The link brings the answers back. It goes when the answers are graded,
+or else at the end of a run.
 """
 
 import contextlib
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from headsweep import paths
 from headsweep.config import Config
-from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.store import Store
 from headsweep.tables import ANSWERS
 from headsweep.variants import BASE
@@ -35,15 +34,14 @@ def link_finished(table: Path) -> None:
         link(table, Path(paths.STORE, ".journal", table.relative_to(paths.STORE)))
 
 
-def unlink_finished(config: Config, complete: Iterable[PlannedBatch]) -> None:
-    """Drop the second names of the tables of batches whose jobs have all ended."""
-    for batch in complete:
-        keys = Store(config).keys(**batch.names)
-        folder = Path(paths.FINISHED.format(variant=BASE, **keys)).parent
-        tables = Path(ANSWERS.path.format(variant=BASE, **keys)).parent
-        for file in folder.glob("*.parquet"):
-            if (tables / file.name).exists():
-                with contextlib.suppress(OSError):  # the next run tries again
-                    file.unlink()
-        with contextlib.suppress(OSError):  # not there, or not empty: another run is under way
-            folder.rmdir()
+def unlink_finished(config: Config, model: str, decoding: str, questions: str) -> None:
+    """Drop the second names of a batch's tables; the jobs that write them must all have ended."""
+    keys = Store(config).keys(model=model, decoding=decoding, questions=questions)
+    folder = Path(paths.FINISHED.format(variant=BASE, **keys)).parent
+    tables = Path(ANSWERS.path.format(variant=BASE, **keys)).parent
+    for file in folder.glob("*.parquet"):
+        if (tables / file.name).exists():
+            with contextlib.suppress(OSError):  # the end of the run tries again
+                file.unlink()
+    with contextlib.suppress(OSError):  # not there, or not empty: another run is under way
+        folder.rmdir()
