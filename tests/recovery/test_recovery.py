@@ -71,8 +71,8 @@ def _quick_timing():
     A command in a process of its own generates all of them.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "_ANSWER", 2)
-        patch.setattr(evaluation, "_TURNS", 1)
+        patch.setattr(evaluation, "ANSWER_TOKENS", 2)
+        patch.setattr(evaluation, "TURNS", 1)
         yield
 
 

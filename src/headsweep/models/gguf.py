@@ -90,6 +90,8 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+    from headsweep.safe_files import atomic  # slow, and planning does not need it
+
     fields = _read(file)
     facts = {
         "sha256": sha256(file),
@@ -98,8 +100,6 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
         "name": str(fields.get("general.name", file.stem)),
     }
     ends = _end_token_ids(file, fields)
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
     # Alone in a folder: transformers would also read configs that lie beside the file.
     with tempfile.TemporaryDirectory() as alone:
         link = Path(alone, "model.gguf")
@@ -127,10 +127,10 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     model.generation_config = GenerationConfig(
         eos_token_id=ends, pad_token_id=fields.get("tokenizer.ggml.padding_token_id", ends[0])
     )
-    model.save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary.replace(folder)
+    with atomic(folder, folder=True) as temporary:
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        shutil.rmtree(folder, ignore_errors=True)
     return facts
 
 

@@ -29,6 +29,17 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def read_decoder_config(folder: Path) -> dict[str, Any]:
+    """Return what config.json says of the decoder: a part of it in a multimodal model.
+
+    Raises:
+        ModelError: the file is damaged or missing.
+    """
+    config = read_config(folder)
+    decoder = config.get("text_config")
+    return decoder if isinstance(decoder, dict) else config
+
+
 def check_code(folder: Path, *, ignore_unneeded: bool = True) -> None:
     """Refuse a folder whose configs name code, or files elsewhere, that loading would take in.
 

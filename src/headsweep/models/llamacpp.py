@@ -9,9 +9,7 @@ import numpy as np
 import torch
 
 from headsweep.errors import ModelError, cause_of
-from headsweep.models.timing import seconds_of
-
-_PROMPT, _ANSWER, _TURNS = 16, 32, 3
+from headsweep.models.timing import ANSWER_TOKENS, PROMPT_TOKENS, TURNS, seconds_of
 
 
 def installed() -> bool:
@@ -58,21 +56,21 @@ def _tokens_per_second(file: Path) -> float:
 
     _silent()
     threads = torch.get_num_threads()
-    length = _PROMPT + _ANSWER
+    length = PROMPT_TOKENS + ANSWER_TOKENS
     keys = {"n_ctx": 2 * length, "n_threads": threads, "n_gpu_layers": 0, "verbose": False}
     model = llama_cpp.Llama(str(file), **keys)
     seconds = []
 
     def answer() -> None:
-        for token in range(_PROMPT, length):
+        for token in range(PROMPT_TOKENS, length):
             model.eval([token])
 
-    for _ in range(_TURNS):
+    for _ in range(TURNS):
         model.reset()
-        model.eval(list(range(_PROMPT)))
+        model.eval(list(range(PROMPT_TOKENS)))
         seconds.append(seconds_of(answer))
     model.close()
-    return _ANSWER / float(np.median(seconds))
+    return ANSWER_TOKENS / float(np.median(seconds))
 
 
 @cache

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from headsweep.errors import ModelError
-from headsweep.models.guard import read_config
+from headsweep.models.guard import read_decoder_config
 
 _CHANGING = {"dynamic", "longrope"}
 """Types whose frequencies follow the longest row of a batch."""
@@ -17,9 +17,7 @@ def check_rope(folder: Path) -> None:
     Raises:
         ModelError: its config.json says so.
     """
-    config = read_config(folder)
-    text = config.get("text_config")  # of a multimodal model
-    config = text if isinstance(text, dict) else config
+    config = read_decoder_config(folder)
     rope = config.get("rope_parameters") or config.get("rope_scaling")
     check_rope_types(rope if isinstance(rope, dict) else {})
 

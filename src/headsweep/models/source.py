@@ -15,7 +15,7 @@ from headsweep.config import Model
 from headsweep.errors import ConfigError, ModelError, quoted
 from headsweep.models import gguf
 from headsweep.models.files import read_header, read_json, read_object
-from headsweep.models.guard import CONFIG, check_code, read_config
+from headsweep.models.guard import CONFIG, check_code, read_config, read_decoder_config
 
 BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
 """Folders of the models that ship with the package, by source."""
@@ -256,9 +256,7 @@ def stated_geometry(folder: Path) -> dict[str, Any]:
     """
     if folder.suffix == gguf.SUFFIX:
         return gguf.stated_geometry(folder)
-    config = read_config(folder)
-    text = config.get("text_config")  # of a multimodal model
-    config = text if isinstance(text, dict) else config
+    config = read_decoder_config(folder)
     geometry: dict[str, Any] = {
         name: next((config[key] for key in names if type(config.get(key)) is int), 0)
         for name, names in _NAMES.items()

@@ -16,13 +16,12 @@ from transformers import GenerationConfig, PreTrainedModel
 from headsweep.compression import footprint
 from headsweep.models.geometry import evaluating, find_heads
 from headsweep.models.learner import move, padded
-from headsweep.models.timing import seconds_of
+from headsweep.models.timing import ANSWER_TOKENS, PROMPT_TOKENS, TURNS, seconds_of
 from headsweep.recovery.benchmark import Right, accuracies
 from headsweep.recovery.texts import Piece
 from headsweep.statistics.intervals import Estimate, ratio_of_sums
 from headsweep.text import percent, percentage, points, with_interval
 
-_PROMPT, _ANSWER, _TURNS = 16, 32, 3
 _BATCHES = (1, 8)
 
 
@@ -80,13 +79,13 @@ def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list
     models wait on the CPU: one at a time is on the device.
     """
     plain = GenerationConfig(
-        max_new_tokens=_ANSWER, min_new_tokens=_ANSWER, do_sample=False, pad_token_id=0
+        max_new_tokens=ANSWER_TOKENS, min_new_tokens=ANSWER_TOKENS, do_sample=False, pad_token_id=0
     )
 
     @torch.inference_mode()
     def seconds(model: PreTrainedModel, batch: int) -> float:
         model.to(device)
-        inputs = footprint.dummy_texts(model, batch, _PROMPT)
+        inputs = footprint.dummy_texts(model, batch, PROMPT_TOKENS)
         call = partial(model.generate, **inputs, generation_config=plain)
         call()  # warms up
         spent = seconds_of(call)
@@ -95,9 +94,9 @@ def generated_per_second(models: Sequence[PreTrainedModel], device: str) -> list
 
     speeds: list[dict[str, float]] = [{} for _ in models]
     for batch in _BATCHES:
-        turns = [[seconds(model, batch) for model in models] for _ in range(_TURNS)]
+        turns = [[seconds(model, batch) for model in models] for _ in range(TURNS)]
         for speed, spent in zip(speeds, np.median(turns, axis=0), strict=True):
-            speed[f"tokens_per_second_batch_{batch}"] = float(batch * _ANSWER / spent)
+            speed[f"tokens_per_second_batch_{batch}"] = float(batch * ANSWER_TOKENS / spent)
     return speeds
 
 
