@@ -227,6 +227,12 @@ def test_out_of_memory_halves_the_batch_and_loses_no_answer(caplog):
         answer_all(loaded, requests(), batch_size=3)
 
 
+def test_a_batch_takes_memory_for_what_it_answers_not_for_its_limit():
+    loaded = loaded_model(tiny_models.build(QWEN2))
+    expected = answer_all(loaded, requests(), batch_size=9)
+    assert_alike(answer_all(loaded, requests(), batch_size=10**9), expected)
+
+
 def test_what_cannot_be_answered_is_refused():
     loaded = loaded_model(tiny_models.build(DECODERS["GPT2"]))
     for prompt, variant, message in (

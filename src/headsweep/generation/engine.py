@@ -328,6 +328,7 @@ class Engine:
         if self._on_gpu and not self._size_is_fixed:
             batch_size = rows_of(batch_size, columns, self._decoding)
         size = rows_together(batch_size, placebo) if placebo else batch_size
+        size = min(size, 2 * len(requests))  # each may need its base answer, and no row more
         drafts = self._drafts if self._decoding.greedy and not placebo else None
         groups, drafted, waiting = planned(requests, self._in_progress, drafts, placebo, size)
         verified = verified_rows(batch_size) if self._on_gpu else batch_size
