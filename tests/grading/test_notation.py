@@ -30,6 +30,9 @@ NUMERIC_RIGHT = [
     *(("6 inches", "6"), ("352 lbs", "352"), (r"28 \text{ minutes}", "28"), ("5cm", "5")),
     *((r"18 \text{ cents}", "18"), (r"18\text{cents}", "18"), ("5kg of rice", "5")),
     *((r"1\,234 cm", "1234"), ("1\u202f234", "1234"), ("5 arcs", "5"), ("5 arcseconds", "5")),
+    *((r"3 \times 10^8", "3e8"), (r"3.0\times10^{8}\text{ m/s}", "300000000"), ("3x10^8", "3e8")),
+    *((r"-1.5 \cdot 10^{-3}", "-0.0015"), ("2,000 \u00d7 10\u2074", "2e7"), ("3*10^2", "300")),
+    *(("6.6 \u00d7 10\u207b\u00b3\u2074", "6.6e-34"), (r"\frac{3 \times 10^2}{4}", "75")),
     *(("3,5", "3,5"), ("1,23,456", "1,23,456"), (r"\text{5 PM}", "5 pm"), ("100 200", "100 200")),
 ]
 NUMERIC_WRONG = [
@@ -46,6 +49,8 @@ NUMERIC_WRONG = [
     *(("3 elevenths", "3"), ("1 twentieth", "1"), ("5 millionths", "5"), ("4 quadrillion", "4")),
     *(("45 arctan", "45"), ("45 sinh", "45"), ("2 cis", "2"), ("5 crores", "5"), ("5 PM", "5")),
     *((r"3 \text{ sixteenths}", "3"), ("100 200", "100200"), ("100 200", "100"), ("3,5", "35")),
+    *((r"3 \times 10^8", "8"), (r"3 \times 10^8", "3"), (r"1/2 \times 10^2", "0.005")),
+    *((r"2^3 \times 10^2", "300"), (r"3 \times 10^{1000}", "3"), ("3x10", "30"), ("10^8", "8")),
     *(("3,5", "5,3"), ("3,5", "3"), ("1\\,234\\,5", "12345"), ("5 AM", "5 PM"), ("1~234", "1234")),
 ]
 NUMERIC_PROSE = [
@@ -86,6 +91,8 @@ def test_the_last_number_of_a_text_may_be_a_ratio_or_have_a_true_minus_sign():
     assert last_ratio("a speed of 3.0e8 m/s.") == "3.0e8"
     assert last_ratio("a mass of -2.5E\u22123 kg") == "-2.5E-3"
     assert last_ratio("1e6x is no power") == "6"
+    assert last_ratio(r"So light covers $3 \times 10^{8}$ metres.") == "3e8"
+    assert last_ratio(r"It holds 5 \times 10^2 = 500 books") == "500"
     assert last_number("of 1,000/4") == "4"  # as SPRINT's authors have it
 
 

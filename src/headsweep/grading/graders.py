@@ -18,7 +18,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from headsweep.grading.notation import closing_brace, final_number, number, unwrapped
+from headsweep.grading.notation import (
+    closing_brace,
+    final_number,
+    number,
+    unwrapped,
+    with_exponents,
+)
 
 Judge = Callable[[str, str], bool]
 """Takes an answer and the gold answer, in this order; the order can matter."""
@@ -164,6 +170,7 @@ def last_ratio(text: str) -> str | None:
 
     It may be a ratio of two, or a mixed number: in ``12 6/3`` no number is mixed, ``6/3`` is last.
     """
+    text = with_exponents(text)
     match = last_match(_RATIO, text)
     if match is None:
         return None

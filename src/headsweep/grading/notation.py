@@ -23,6 +23,16 @@ _THIN_SPACE = re.compile(_THIN)
 _THIN_THOUSANDS = re.compile(
     rf"(?<![\d.,\\^_\u2009\u202f])\d{{1,3}}(?:{_THIN}\d{{3}})++(?!\d|{_THIN}\d)"
 )
+_SUPERSCRIPTS = str.maketrans(
+    "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "-0123456789"
+)
+_POWER_OF_TEN = re.compile(
+    r"""(?<![\w.,/^]) (?P<factor>\d[\d,]*+(?:\.\d++)?+|\.\d++)
+    \s*+ (?:\\times|\\cdot|[*x\u00d7\u22c5]) \s*+ 10
+    (?: \s*+\^\s*+ (?: \{\s*+(?P<braced>[-+\u2212]?+\d{1,2})\s*+\} | (?P<bare>-?\d{1,2})(?!\d) )
+        | (?P<raised>\u207b?+[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]{1,2}) )""",
+    re.VERBOSE,
+)
 _COLOR = re.compile(r"\\(?:text)?color\s*+\{[^{}]*+\}")
 
 # A number, with its spaces as `_spaced` writes them: `100 200` may be two, `1 234 567` is one.
@@ -72,9 +82,9 @@ _CHANGING = re.compile(
 def number(text: str) -> Fraction | None:
     r"""Return the value of a number, None if the text is anything else.
 
-    A number is a decimal, with or without well-formed thousands, a ratio, a mixed number
-    (``3 1/2``) or a repeating decimal (``0.\overline{3}``), in plain text or LaTeX. Dollar, percent
-    and degree signs are ignored. ``1,2``, ``1 2`` and ``100 200`` are no numbers.
+    A number is a decimal, with or without well-formed thousands or a power of ten, a ratio, a mixed
+    number (``3 1/2``) or a repeating decimal (``0.\overline{3}``), in plain text or LaTeX. Dollar,
+    percent and degree signs are ignored. ``1,2``, ``1 2`` and ``100 200`` are no numbers.
     """
     if len(text) > _LONGEST:
         return None
@@ -82,7 +92,7 @@ def number(text: str) -> Fraction | None:
         return Fraction(int(text))
     for old, new in (("\N{MINUS SIGN}", "-"), ("{,}", ","), (r"\!", "")):
         text = text.replace(old, new)
-    match = _NUMBER.match(_without_end(_spaced(text)).strip())
+    match = _NUMBER.match(_without_end(with_exponents(_spaced(text))).strip())
     if match is None:
         return None
     try:
@@ -90,6 +100,17 @@ def number(text: str) -> Fraction | None:
     except ZeroDivisionError:
         return None
     return -value if value is not None and match["sign"] == "-" else value
+
+
+def with_exponents(text: str) -> str:
+    r"""Return a text with its powers of ten written short: ``3 \times 10^8`` as ``3e8``."""
+    return _POWER_OF_TEN.sub(_exponent, text)
+
+
+def _exponent(match: re.Match[str]) -> str:
+    raised = match["raised"]
+    power = raised.translate(_SUPERSCRIPTS) if raised else match["braced"] or match["bare"]
+    return f"{match['factor']}e{power}"
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
