@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -210,8 +211,8 @@ def test_a_killed_job_goes_on_after_its_last_whole_text(score_layer, whole, tmp_
     journal.remove(tmp_path / "L02.jsonl")
     given = []
 
-    def killed(loaded, left, variants):
-        for number, scored in enumerate(score(loaded, left, variants)):
+    def killed(loaded, left, variants, **options):
+        for number, scored in enumerate(score(loaded, left, variants, **options)):
             if number == whole * (1 + len(HEADS)) + 1:
                 raise KeyboardInterrupt
             yield scored
@@ -223,9 +224,9 @@ def test_a_killed_job_goes_on_after_its_last_whole_text(score_layer, whole, tmp_
     else:  # killed before its table was written
         score_layer()
 
-    def counted(loaded, left, variants):
+    def counted(loaded, left, variants, **options):
         given.extend(left)
-        return score(loaded, left, variants)
+        return score(loaded, left, variants, **options)
 
     monkeypatch.setattr(job, "score", counted)
     table, facts = score_layer()
@@ -241,8 +242,8 @@ def test_a_resumed_job_checks_its_own_scores_too(score_layer, tmp_path, monkeypa
     journal.remove(file)
     journal.append(file, left)
 
-    def wrong(*given):
-        return (replace_probability(scored, 0.01) for scored in score(*given))
+    def wrong(*given, **options):
+        return (replace_probability(scored, 0.01) for scored in score(*given, **options))
 
     monkeypatch.setattr(job, "score", wrong)
     with pytest.raises(ModelError, match=r"^L02R00: the log-probability of a text is"):
@@ -250,11 +251,30 @@ def test_a_resumed_job_checks_its_own_scores_too(score_layer, tmp_path, monkeypa
     assert len(journal.read(file)) == len(left)  # nothing of it is kept
 
 
+def test_passes_become_smaller_where_memory_is_short(score_layer, tmp_path, monkeypatch, caplog):
+    expected, _ = score_layer()
+    journal.remove(tmp_path / "L02.jsonl")
+    scored = scoring._scored
+
+    def fail(run, drafts, device):
+        if sum(len(drafted.rows) for drafted in drafts) > 2:
+            raise torch.OutOfMemoryError("too much")
+        return scored(run, drafts, device)
+
+    monkeypatch.setattr(scoring, "_scored", fail)
+    table, _ = score_layer()
+    pd.testing.assert_frame_equal(table, expected, check_exact=False, rtol=1e-6)
+    assert "going on with passes of 32 tokens" in caplog.text
+    monkeypatch.setattr(scoring, "_scored", Mock(side_effect=torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        list(job._by_text(loaded_model(build("Qwen2")), texts(), VARIANTS))
+
+
 def test_what_is_no_number_is_refused_before_it_is_kept(score_layer, tmp_path, monkeypatch):
     """The check sees two variants of the first text; another one may overflow."""
 
-    def overflowing(*given):
-        for number, scored in enumerate(score(*given)):
+    def overflowing(*given, **options):
+        for number, scored in enumerate(score(*given, **options)):
             yield replace_probability(scored, math.nan) if number == len(HEADS) else scored
 
     monkeypatch.setattr(job, "score", overflowing)

@@ -17,12 +17,13 @@ from headsweep.config import Config
 from headsweep.errors import ModelError
 from headsweep.generation import journal
 from headsweep.generation.check import in_float32
+from headsweep.generation.devices import give_back_memory
 from headsweep.generation.exclusive import with_model
 from headsweep.generation.refusals import not_finite
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.maps.gradients import estimate, log_probability
 from headsweep.maps.known_texts import read_texts
-from headsweep.maps.scoring import Score, Text, score
+from headsweep.maps.scoring import MOST_TOKENS, Score, Text, score
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import pruned
 from headsweep.planning.keys import digest
@@ -107,9 +108,29 @@ def _check_finite(values: Iterable[float], loaded: LoadedModel) -> None:
 def _by_text(
     loaded: LoadedModel, texts: Sequence[Text], variants: Sequence[Variant]
 ) -> Iterator[list[Score]]:
-    """Yield each text's scores, of all variants."""
-    for _, scores in groupby(score(loaded, texts, variants), lambda new: new.text):
-        yield list(scores)
+    """Yield each text's scores, of all variants; with smaller passes where a GPU's memory is short.
+
+    Raises:
+        torch.OutOfMemoryError: it does not hold one row of a text.
+    """
+    most_tokens = MOST_TOKENS
+    scored = 0
+    while scored < len(texts):
+        full = False
+        try:
+            new = score(loaded, texts[scored:], variants, most_tokens=most_tokens)
+            for _, scores in groupby(new, lambda one: one.text):
+                yield list(scores)
+                scored += 1
+        except torch.OutOfMemoryError:
+            if most_tokens == 1:
+                raise
+            full = True
+        # Here, not above: an exception holds what its frames hold, such as keys and values.
+        if full:
+            give_back_memory()
+            most_tokens //= 2
+            _LOG.warning("out of GPU memory; going on with passes of %d tokens", most_tokens)
 
 
 def _table(scores: Iterable[Score]) -> pd.DataFrame:
