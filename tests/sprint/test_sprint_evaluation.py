@@ -228,8 +228,8 @@ def test_the_worth_of_the_question_has_the_means_of_both_methods(known, scores):
     table = evaluation.embedding_worth(compared(known), known)
     assert table["method"].unique().tolist() == [methods.SPRINT, methods.NEAREST]
     assert set(table["against"]) == {SHUFFLED, methods.COVER, methods.POOL}
-    np.testing.assert_allclose(table["sprint"] - table["other"], table["difference"])
-    at = table.set_index(["method", "against", "n"])["other"]
+    np.testing.assert_allclose(table["pass_at_n"] - table["against_pass_at_n"], table["difference"])
+    at = table.set_index(["method", "against", "n"])["against_pass_at_n"]
     cover = scores[methods.COVER][0][0]["pass_at_n"]
     assert at[methods.NEAREST, methods.COVER, 2] == pytest.approx(cover[:, 1].mean())
     assert at[methods.NEAREST, methods.COVER, MEAN] == pytest.approx(cover.mean())

@@ -53,8 +53,8 @@ TABLES = [
         marks=difference_marks("minus {title}"),
         columns={
             "difference": DIFFERENCE,
-            "learnt elsewhere (%)": Cell("sprint", "part"),
-            "on the benchmark (%)": Cell("other", "part"),
+            "learnt elsewhere (%)": Cell("elsewhere", "part"),
+            "on the benchmark (%)": Cell("at_home", "part"),
         },
         caption=(
             "{subject}. SPRINT learnt from another benchmark, minus SPRINT learnt from the one it "

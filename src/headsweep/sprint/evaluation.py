@@ -50,7 +50,7 @@ TESTED = ["difference", "low", "high", "p", "adjusted"]
 """Columns of a difference: its 95% interval over questions, seeds and draws of training questions,
 the p-value, and that after Holm's correction over all with which a method is compared at this N."""
 
-WORTH_COLUMNS = ["method", "against", "n", "sprint", "other", *TESTED, "freedom"]
+WORTH_COLUMNS = ["method", "against", "n", "pass_at_n", "against_pass_at_n", *TESTED, "freedom"]
 """Columns of the table of what the question's embedding is worth: Pass@N of the method, of another
 that ignores the question, and their paired difference with its degrees of freedom
 (`headsweep.statistics.differences.MEASURES`). `n` is one of `SHOWN_N` or `MEAN`."""
@@ -106,7 +106,7 @@ SENSITIVITY_COLUMNS = ["criterion", "k", "n", "held_out", "test", "chosen", *TES
 questions and on test questions, and the difference of the latter from the chosen shortlist."""
 
 
-TRANSFER_COLUMNS = ["against", "title", "n", "sprint", "other", *TESTED]
+TRANSFER_COLUMNS = ["against", "title", "n", "elsewhere", "at_home", *TESTED]
 """Columns of the table of a selector that learnt from another benchmark: its Pass@N, that of one
 that learnt from the benchmark it is tested on, and the difference. `n` is one of `SHOWN_N` or
 `MEAN`."""
@@ -214,7 +214,11 @@ def embedding_worth(
         passed_by_method = compared_with[str(method)]
         own_means = _means(passed_by_method[str(method)])
         other_means = _means(passed_by_method[str(against)])
-        parts.append(part.assign(sprint=part["n"].map(own_means), other=part["n"].map(other_means)))
+        means = {
+            "pass_at_n": part["n"].map(own_means),
+            "against_pass_at_n": part["n"].map(other_means),
+        }
+        parts.append(part.assign(**means))
     return pd.concat(parts, ignore_index=True)[WORTH_COLUMNS]
 
 
@@ -359,7 +363,7 @@ def transfer(
     labels = [*range(1, most + 1), MEAN]
     table = compare(cut, [(_FROM_ELSEWHERE, name) for name in at_home], labels)
     table = table[table["n"].isin([*SHOWN_N, MEAN])].copy()
-    for column, side in (("sprint", "method"), ("other", "against")):
+    for column, side in (("elsewhere", "method"), ("at_home", "against")):
         table[column] = [
             np.mean(cut[name][0], axis=(0, 1))[labels.index(n)]
             for name, n in zip(table[side], table["n"], strict=True)
