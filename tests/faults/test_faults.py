@@ -183,9 +183,10 @@ def make_immutable(run):
     # The run could not drop a table's second name. The next run that has anything to do will; here
     # the next run may have nothing to do.
     for file in filter(Path.exists, files):
-        for name in run.results(Path.is_file):
-            if name != file and name.samefile(file):
-                (name if ".journal" in name.parts else file).unlink()
+        names = [name for name in run.results(Path.is_file) if name.samefile(file)]
+        for name in names[1:]:
+            second = name if ".journal" in name.parts else names[0]
+            second.unlink()
 
 
 def damage(run):
