@@ -1,4 +1,5 @@
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -174,6 +175,22 @@ def test_a_record_holds_facts_and_digests_and_damage_is_named(tmp_path):
     made.unlink()
     with pytest.raises(TableError, match="is missing; the rule that makes it has not run"):
         read_json(made)
+
+
+def test_of_results_made_together_the_damaged_one_is_made_again(tmp_path):
+    first, last = tmp_path / "heads.json", tmp_path / "foretold.json"
+    for file in (first, last):
+        write_json(file, {})
+    write_record(last, Stopwatch(), {}, together=[first])
+    first.write_text("{ }")
+    with pytest.raises(TableError, match=rf"^{first} cannot be read .*; remove it and run again$"):
+        read_json(first)
+
+
+def test_a_stopwatch_goes_on_where_the_clock_is_set_back(monkeypatch):
+    stopwatch = Stopwatch()
+    monkeypatch.setattr(time, "time", lambda: stopwatch.started - 3600)
+    assert 0 <= stopwatch.seconds < 600
 
 
 def test_a_parquet_file_is_declared_once_with_its_path_and_its_columns():

@@ -51,11 +51,12 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.started = time.time()
+        self._begun = time.monotonic()  # the clock may be set meanwhile
 
     @property
     def seconds(self) -> float:
         """Seconds since the start."""
-        return time.time() - self.started
+        return time.monotonic() - self._begun
 
 
 def record_path(path: Path) -> Path:
@@ -86,6 +87,7 @@ def write_record(
     record = {
         "file": path.name,
         **facts,
+        "together": sorted(file.name for file in {path, *together}),
         "sha256": {str(file.relative_to(path.parent)): digest_of(file) for file in sorted(files)},
         "versions": versions(),
         "git_commit": git_commit(),
@@ -333,11 +335,12 @@ def _checksum_of(facts: Mapping[str, Any]) -> str:
 def _is_damaged(file: Path, record: Path) -> TableError:
     """Return what to raise where a record contradicts a file.
 
-    A result is made again alone. A file of its folder is not: the result has to go.
+    Results made together are made again if any is missing. A file that belongs to a result is not:
+    the result has to go.
     """
     result = record.with_name(record.name.removesuffix(RECORD))
     removed: str | Path = result
-    if file.name in (result.name, *_facts(record, _state(record)).get("files", ())):
+    if file.name in (result.name, *_facts(record, _state(record)).get("together", ())):
         removed = "it"
     elif result.is_absolute() and not file.is_absolute():
         removed = os.path.relpath(result)

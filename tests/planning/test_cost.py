@@ -389,6 +389,9 @@ def test_a_map_s_texts_are_counted_with_each_layer_s_rows_from_that_layer_on():
     assert cost.scored_texts(planned, "solutions").number == 40
     counted = cost.scoring_cost(planned, "pairs")
     assert (counted.jobs, counted.tokens) == (4, 120 * 670 * 2 * (12 + 3 + 1))
+    maps["pairs"] = {**maps["pairs"], "noise_placebos": 500}  # a head has one at most
+    many = config(models={"big": shape}, maps=maps)
+    assert cost.scoring_cost(many, "pairs").tokens == 120 * 670 * 2 * (12 + 12 + 1)
     card = cards.CARDS["H100"]
     a_pass = 120 * 670 * 2 * 1.5e9 / card.flops
     first = cost.scoring_seconds(planned, "pairs", 0, card)

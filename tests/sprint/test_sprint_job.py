@@ -402,7 +402,9 @@ def test_a_selector_from_elsewhere_is_set_beside_the_one_at_home(finished, tmp_p
     assert (table["against"] == "math").all()
     home = table_of(tables.CURVES).set_index(["method", "n"])["pass_at_n"]
     assert table["at_home"][2] == pytest.approx(home[methods.SPRINT, 4], abs=1e-5)
-    np.testing.assert_allclose(table["elsewhere"] - table["at_home"], table["difference"], atol=2e-6)
+    np.testing.assert_allclose(
+        table["elsewhere"] - table["at_home"], table["difference"], atol=2e-6
+    )
     assert table["difference"].between(table["low"], table["high"]).all()
     job.evaluate(config, "math")
     assert table_of(paths.TRANSFER).empty

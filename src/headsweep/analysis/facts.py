@@ -92,8 +92,7 @@ def record(
     made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path | str], **more: str
 ) -> None:
     """Write one record for files made together in a folder, beside the last one."""
-    files = [path.name for path in made]
-    facts = {"files": files, "sources": [str(path) for path in sources], **more}
+    facts = {"sources": [str(path) for path in sources], **more}
     write_record(made[-1], stopwatch, facts, together=made)
     _LOG.info("%s", ", ".join(path.name for path in made))
 

@@ -1,6 +1,5 @@
 """Reads each distinct text once and judges each distinct pair once, with as many workers as pay."""
 
-import os
 from collections.abc import Callable, Sequence, Set
 
 from headsweep.grading.graders import canonical, shortcut
@@ -12,6 +11,7 @@ from headsweep.grading.pool import (
     judge_pairs,
     read_texts,
 )
+from headsweep.planning.host import host_cores
 
 _PAIRS_A_WORKER = 250  # take about as long as starting another
 _CHARACTERS_A_WORKER = 4_000_000  # of texts to read, likewise
@@ -97,4 +97,4 @@ def judge(
 
 def _paying(loads: float) -> int:
     """Return how many workers pay, given how many times the work of starting one there is."""
-    return min(len(os.sched_getaffinity(0)), 1 + int(loads))
+    return min(host_cores(), 1 + int(loads))

@@ -27,7 +27,7 @@ from headsweep.maps.scoring import MOST_TOKENS, Score, Text, score
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import pruned
 from headsweep.planning.keys import digest
-from headsweep.planning.maps import find_map, map_heads, map_noise, unchanged
+from headsweep.planning.maps import find_map, scored_variants
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import write_table
 from headsweep.tables import GRADIENTS, SCORES
@@ -49,8 +49,7 @@ def score_layer(config: Config, texts: str, layer: str) -> None:
     stopwatch = Stopwatch()
     name, section = find_map(config, texts)
     index = int(layer.removeprefix("L"))
-    heads = map_heads(config, name, index)
-    variants = [unchanged(index), *heads, *map_noise(config, name, index)]
+    variants = scored_variants(config, name, index)
     scored = Path(paths.SCORES_JOURNAL.format(texts=texts, layer=layer))
     measure = partial(_score_layer, read_texts(texts), variants, scored)
     table, facts = with_model(config, section.model, measure, section.dtype)

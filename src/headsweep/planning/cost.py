@@ -26,7 +26,7 @@ from headsweep.config.compression import Compression, heads_at, unit_size
 from headsweep.config.solvers import Training
 from headsweep.errors import HeadsweepError
 from headsweep.planning.assumptions import LENGTHS
-from headsweep.planning.batches import PlannedBatch, expand
+from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.cards import Card
 from headsweep.planning.footprint import (
     decoded_rows,
@@ -36,7 +36,7 @@ from headsweep.planning.footprint import (
     usual_cpu_rows,
     weight_bytes,
 )
-from headsweep.planning.maps import mapped_model
+from headsweep.planning.maps import map_layers, mapped_model, scored_variants
 from headsweep.planning.memory import parameters, recipe_of, shape_of
 from headsweep.variants import BASE
 
@@ -183,11 +183,9 @@ def scored_texts(config: Config, name: str) -> Texts:
 
 def scoring_cost(config: Config, name: str) -> Cost:
     """Estimate what a map costs: jobs that choose its texts, score a layer each, and estimate."""
-    section = config.maps[name]
-    model = config.models[section.model]
-    layers = expand(section.layers, model.layers)
+    layers = map_layers(config, name)
     texts = scored_texts(config, name)
-    variants = sum(len(model.heads_in(layer)) + section.noise_placebos + 1 for layer in layers)
+    variants = sum(len(scored_variants(config, name, layer)) for layer in layers)
     scores = texts.number * variants
     disk = scores * _DISK_BYTES_A_SCORE / 1e9
     return Cost(len(layers) + 2, 0, scores * texts.tokens, disk)
@@ -200,7 +198,7 @@ def scoring_seconds(config: Config, name: str, layer: int, card: Card) -> float:
     """
     model = mapped_model(config, name)
     texts = scored_texts(config, name)
-    variants = len(model.heads_in(layer)) + config.maps[name].noise_placebos + 1
+    variants = len(scored_variants(config, name, layer))
     passes = 1 + variants * (model.layers - layer) / model.layers
     return passes * texts.number * texts.tokens * token_seconds(model, card)
 
@@ -218,8 +216,7 @@ def gradient_seconds(config: Config, name: str, card: Card) -> float:
 
 def map_seconds(config: Config, name: str, card: Card) -> float:
     """Return the seconds that a card takes for all scores of a map, without job starts."""
-    section = config.maps[name]
-    layers = expand(section.layers, config.models[section.model].layers)
+    layers = map_layers(config, name)
     scored = sum(scoring_seconds(config, name, layer, card) for layer in layers)
     return scored + gradient_seconds(config, name, card)
 

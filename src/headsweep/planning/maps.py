@@ -37,6 +37,11 @@ def unchanged(layer: int) -> Variant:
     return Variant(layer, 0, "replay")
 
 
+def scored_variants(config: Config, name: str, layer: int) -> list[Variant]:
+    """Return all variants that score a map's texts in a layer, the unchanged model first."""
+    return [unchanged(layer), *map_heads(config, name, layer), *map_noise(config, name, layer)]
+
+
 def texts_key(config: Config, name: str) -> str:
     """Return the key of a map's texts and scores: its name, and a digest of what decides them.
 
