@@ -5,6 +5,7 @@ import pytest
 from test_map_run import mapping
 
 from headsweep.errors import TableError
+from headsweep.maps import known_texts
 from headsweep.maps.known_texts import choose_texts, read_texts, write_texts
 from headsweep.models.load import load_tokenizer
 from headsweep.models.source import BUILTIN
@@ -38,6 +39,7 @@ SOLUTIONS = {"both": "So 3 plus 4 is 7.", "right": " ", "cut": None, "empty": No
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(known_texts, "FEWEST", 2)  # fewer than a test takes
     config = mapping()
     decodings = {"T0.9": config.decodings["T0.6"].model_copy(update={"temperature": 0.9})}
     known = config.maps["known"].model_copy(update={"sampling": ("T0.6", "T0.9"), "n": 4})

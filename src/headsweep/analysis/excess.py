@@ -2,10 +2,10 @@
 
 Every change of a model helps on some questions, so many heads "gain" even if pruning has no effect
 at all. Each count of heads (`Statistic`) is therefore compared with the same count of as many
-noise placebos. A sweep without placebos is compared with the more generous of two models of chance.
-One flips all differences of a question together: a gain is as likely as a loss. In the other,
-changes meet right and wrong answers at random, as a perturbation does that knows nothing of the
-answer: it gains where the base model is mostly wrong.
+noise placebos. A sweep without placebos is compared with two models of chance, of which either may
+be true. One flips all differences of a question together: a gain is as likely as a loss. In the
+other, changes meet right and wrong answers at random, as a perturbation does that knows nothing of
+the answer: it gains where the base model is mostly wrong.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +25,7 @@ RESAMPLES = 2000
 Gains = Mapping[str, Sequence[Float[np.ndarray, "*draws heads"]]]
 """Gains of the heads of each layer, as fractions of the questions, by group of questions."""
 
+_Draws = Float[np.ndarray, " resamples"]
 _DrawnGains = dict[str, Float[np.ndarray, "resamples heads"]]
 
 EASY, HARD = "easy", "hard"
@@ -40,21 +41,27 @@ class Excess(NamedTuple):
     high: float
     """Ends of the 95% interval: what placebos or chance leave open."""
     against: str
-    null: Float[np.ndarray, " resamples"]
-    """The excess in draws without an effect of pruning."""
+    highest: _Draws
+    """The excess in draws without an effect of pruning, by the model of chance that reaches
+    highest."""
+    lowest: _Draws
+    """Likewise, by the one that reaches lowest; the same, where there is only one."""
 
 
-def interval_around(value: float, null: Float[np.ndarray, " resamples"]) -> tuple[float, float]:
+def interval_around(value: float, highest: _Draws, lowest: _Draws) -> tuple[float, float]:
     """Return the 95% interval around an excess, given its draws without an effect.
+
+    The lower end leaves room for the chance that reaches highest, the upper one for that which
+    reaches lowest: where both are possible, neither end may count on one of them.
 
     Raises:
         ValueError: there are fewer than 39 draws, which hold no 95%.
     """
-    place = int(np.floor((len(null) + 1) * TAILS[0]))  # so that the test is exact
+    place = int(np.floor((len(highest) + 1) * TAILS[0]))  # so that the test is exact
     if not place:
-        raise ValueError(f"{len(null)} draws have no interval")
-    ordered = np.sort(null)
-    return float(value - ordered[-place]), float(value - ordered[place - 1])
+        raise ValueError(f"{len(highest)} draws have no interval")
+    low = value - np.sort(highest)[-place]
+    return float(low), float(value - np.sort(lowest)[place - 1])
 
 
 def harmless(gains: Gains) -> np.ndarray:
@@ -144,7 +151,7 @@ def measured(
         _excess(
             float(statistic(gains)),
             float(statistic(placebo_gains)),
-            statistic(swapped) - statistic(reverse),
+            [statistic(swapped) - statistic(reverse)],
             "placebos",
         )
         for statistic in statistics
@@ -210,13 +217,18 @@ def printed(
 
 
 def _by_chance(of_heads: float, nulls: Sequence[np.ndarray]) -> Excess:
-    """Return the excess over the chance that reaches highest."""
-    highest = max(nulls, key=lambda null: np.quantile(null, TAILS[1]))
-    expected = float(highest.mean())
-    return _excess(of_heads, expected, highest - expected, "chance")
+    """Return the excess over chance, by models of it of which any may be true."""
+    expected = float(_reaching_highest(nulls).mean())
+    return _excess(of_heads, expected, [null - expected for null in nulls], "chance")
 
 
-def _excess(of_heads: float, other: float, null: np.ndarray, against: str) -> Excess:
+def _reaching_highest(nulls: Sequence[np.ndarray]) -> np.ndarray:
+    return max(nulls, key=lambda null: np.quantile(null, TAILS[1]))
+
+
+def _excess(of_heads: float, other: float, nulls: Sequence[np.ndarray], against: str) -> Excess:
     value = of_heads - other
-    low, high = interval_around(value, null)
-    return Excess(of_heads, value, low, high, against, null)
+    highest = _reaching_highest(nulls)
+    lowest = min(nulls, key=lambda null: np.quantile(null, TAILS[0]))
+    low, high = interval_around(value, highest, lowest)
+    return Excess(of_heads, value, low, high, against, highest, lowest)

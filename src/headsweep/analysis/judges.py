@@ -88,10 +88,11 @@ def _pooled(excess_of_model: Mapping[str, Excess]) -> Excess:
         float(np.mean([getattr(excess, part) for excess in parts]))
         for part in ("of_heads", "value")
     )
-    null = np.mean([excess.null for excess in parts], axis=0)
+    highest = np.mean([excess.highest for excess in parts], axis=0)
+    lowest = np.mean([excess.lowest for excess in parts], axis=0)
     against = " and ".join(dict.fromkeys(excess.against for excess in parts))
-    low, high = interval_around(value, null)
-    return Excess(of_heads, value, low, high, against, null)
+    low, high = interval_around(value, highest, lowest)
+    return Excess(of_heads, value, low, high, against, highest, lowest)
 
 
 def _more_often(counted: str, told: str, stated: float) -> Judge:
@@ -163,7 +164,9 @@ def _medians(evidence: Evidence) -> Judgement | None:
             of_math, of_general = excess_of_model[math], excess_of_model[general]
             lead = of_math.value - of_general.value
             plain = of_math.of_heads - of_general.of_heads
-            ends = interval_around(lead, of_math.null - of_general.null)
+            ends = interval_around(
+                lead, of_math.highest - of_general.lowest, of_math.lowest - of_general.highest
+            )
             leads.append((plain, lead, *ends))
     plain, _, low, high = np.transpose(leads)
     least = leads[int(np.argmin(low))][1:]

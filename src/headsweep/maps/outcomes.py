@@ -6,8 +6,10 @@ nearly any change: for them it says how much a head matters, not whether its los
 
 **Preference**: the change of a right sample minus that of a wrong one of the same question, in
 nats. Both were drawn alike, so what a change does to both alike cancels. A change may lower
-unlikely answers more than likely ones, and wrong ones are the less likely: so noise in the place of
-heads tells what any change as strong does, and heads are tested against it, too.
+unlikely answers more than likely ones, and wrong ones are the less likely.
+
+Noise in the place of heads tells what any change as strong does, and heads are tested against it,
+too.
 """
 
 from collections.abc import Hashable
@@ -17,7 +19,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from headsweep.statistics import SIGNIFICANCE
-from headsweep.statistics.maxima import joint_means, mean_interval
+from headsweep.statistics.maxima import FEWEST, joint_means, mean_interval
 from headsweep.statistics.selection import RESAMPLES
 from headsweep.variants import Variant
 
@@ -50,8 +52,6 @@ HIGHER, LOWER = "higher", "lower"
 LAYERS = ["layer", "outcome", "n", "heads", "shown", "lowest", "highest", "noise"]
 LAYERS += ["noise_low", "noise_high"]
 
-FEWEST = 2
-"""Questions that a mean has an error from."""
 _TEXT = ["question_id", "kind"]
 
 
@@ -61,7 +61,7 @@ def heads_table(scores: pd.DataFrame, estimates: pd.DataFrame, seed: int) -> pd.
     Args:
         scores: `headsweep.tables.SCORES` of all layers.
         estimates: `headsweep.tables.GRADIENTS`.
-        seed: of the sign flips.
+        seed: of the draws of questions.
     """
     changes = _changes(scores)
     lengths = scores.groupby(_TEXT)["tokens"].first()
@@ -73,8 +73,7 @@ def heads_table(scores: pd.DataFrame, estimates: pd.DataFrame, seed: int) -> pd.
             continue
         first = _paired(estimated, lengths, outcome).mean()
         tested = _tested(values, outcome, seed)
-        against = _against_noise(values, seed) if outcome == PREFERENCE else pd.DataFrame()
-        tested["shown"] = _shown(tested, against)
+        tested["shown"] = _shown(tested, _against_noise(values, seed))
         parts.append(tested.assign(first_order=tested["variant"].map(first)))
     return pd.concat(parts, ignore_index=True)[HEADS] if parts else pd.DataFrame(columns=HEADS)
 
@@ -159,9 +158,8 @@ def _against_noise(changes: pd.DataFrame, seed: int) -> pd.DataFrame:
 def _shown(tested: pd.DataFrame, against_noise: pd.DataFrame) -> pd.Series:
     """Return `HIGHER` or `LOWER` for the heads whose change is shown, None for all others.
 
-    What changes a model at all may lower wrong answers more than right ones; then noise has a
-    preference above zero, too. So a preference is shown where it differs both from zero and from
-    that of noise in its layer.
+    What changes a model at all lowers its own answers, and may lower wrong ones more than right
+    ones. So a change is shown where it differs both from zero and from that of noise in its layer.
     """
     sign = np.sign(tested["change"]).where(tested["adjusted"] < SIGNIFICANCE, 0)
     if len(against_noise):

@@ -134,8 +134,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
         caption=(
             "Change of known texts' log-probability without each of {heads} heads; last column: "
             "noise as strong as a head. A tenth of heads exceeds the colours. Triangles: p < 0.05 "
-            "over all heads, largest |t| by sign flips. Samples lose likelihood under nearly any "
-            "change. n = {n} questions."
+            "over all heads (maxT), against no change and noise. Samples lose likelihood under "
+            "nearly any change. n = {n} questions."
         ),
     ),
     Exhibit(

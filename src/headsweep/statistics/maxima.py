@@ -1,18 +1,26 @@
-"""Tests of many means at once: the largest of all, by joint sign flips.
+"""Tests of many means at once: the largest and the smallest t of all, by resampled questions.
 
-Where all differences of a question flip together, the correlation between columns stays as it is;
-the largest |t| over columns is held against its own distribution (maxT: Westfall and Young 1993,
-Resampling-Based Multiple Testing, section 2.3). So the chance that any column without an effect is
-named stays at its level.
+Where questions are drawn anew, all differences of a question come together, so the correlation
+between columns stays as it is. Each t is held against the distribution of the largest one, and of
+the smallest one, of columns whose means are zero (maxT: Westfall and Young 1993, Resampling-Based
+Multiple Testing, section 2.3, by the bootstrap-t of section 2.2.2). So the chance that any column
+without an effect is named stays near its level, also where differences are skewed. Sign flips would
+need symmetric ones: changes of log-probabilities are not.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from headsweep.statistics import LEVEL
+from headsweep.statistics import TAILS
 from headsweep.statistics.intervals import Interval, half_width
-from headsweep.statistics.selection import sign_patterns
+
+FEWEST = 4
+"""Questions that the test needs: of fewer, too many draws are of one question alone."""
+
+_BLOCK = 1000  # resamples at once; bounds memory
 
 
 def joint_means(
@@ -21,55 +29,83 @@ def joint_means(
     """Test each column's mean against zero, corrected over all columns.
 
     Args:
-        differences: of at least two questions.
-        resamples: sign patterns.
-        seed: of the sign patterns.
+        differences: of at least `FEWEST` questions.
+        resamples: draws of as many questions, with replacement.
+        seed: of the draws.
 
     Returns:
         A row for each column: its mean ``change``, and ``t``, that over its standard error (0 where
         nothing differs). ``low`` and ``high`` are the 95% interval of this column alone, by
-        Student's quantile, ``band_low`` and ``band_high`` hold for all columns at once: their width
-        is that of flips around the means, and at least Student's.
-        ``adjusted`` is the two-sided p-value after correction over all columns.
+        Student's quantile; ``band_low`` and ``band_high`` hold for all columns at once, and are at
+        least as wide. ``adjusted`` is the two-sided p-value after correction over all columns.
 
     Raises:
-        ValueError: there are fewer than two questions.
+        ValueError: there are fewer questions.
     """
     questions = len(differences)
-    if questions < 2:
-        raise ValueError(f"{questions} questions: a mean has an error from 2 on")
+    if questions < FEWEST:
+        raise ValueError(f"{questions} questions: the test needs {FEWEST}")
     mean = differences.mean(axis=0)
-    observed = _t(mean, np.square(differences).sum(axis=0), questions)
-    maxima = _largest(differences, resamples, seed)
-    beyond = (maxima[:, np.newaxis] >= np.abs(observed) * (1 - 1e-9)).sum(axis=0)
     error = differences.std(axis=0, ddof=1) / np.sqrt(questions)
+    observed = _ratio(mean, error)
+    smallest, largest = _extremes(differences - mean, resamples, seed)
+    above = (largest[:, np.newaxis] >= observed).sum(axis=0)
+    below = (smallest[:, np.newaxis] <= observed).sum(axis=0)
+    tail = (1 + np.minimum(above, below)) / (1 + resamples)
     low, high = mean_interval(differences)
-    # Around the means: what columns have of an effect is no part of their spread.
-    around = np.quantile(_largest(differences - mean, resamples, seed), LEVEL)
-    wide = np.maximum(around * error, half_width(error, questions - 1))
+    # What reaches far above its mean by chance was drawn from a mean far below, and the other way.
+    alone = half_width(error, questions - 1)
+    downwards = np.maximum(np.quantile(largest, TAILS[1]) * error, alone)
+    upwards = np.maximum(-np.quantile(smallest, TAILS[0]) * error, alone)
     return pd.DataFrame(
         {
             "change": mean,
             "low": low,
             "high": high,
-            "band_low": mean - wide,
-            "band_high": mean + wide,
+            "band_low": mean - downwards,
+            "band_high": mean + upwards,
             "t": observed,
-            "adjusted": (1 + beyond) / (1 + resamples),
+            "adjusted": np.minimum(2 * tail, 1.0),
         }
     )
 
 
-def _largest(
-    differences: Float[np.ndarray, "questions columns"], resamples: int, seed: int
-) -> Float[np.ndarray, " resamples"]:
-    """Return the largest |t| over columns of each sign pattern."""
-    squares = np.square(differences).sum(axis=0)
-    largest = []
-    for block in sign_patterns(resamples, len(differences), seed):
-        means = block.astype(float) @ differences / len(differences)
-        largest.append(np.abs(_t(means, squares, len(differences))).max(axis=1))
-    return np.concatenate(largest)
+def _extremes(
+    centred: Float[np.ndarray, "questions columns"], resamples: int, seed: int
+) -> tuple[Float[np.ndarray, " resamples"], Float[np.ndarray, " resamples"]]:
+    """Return the smallest and the largest t over columns of each draw of questions."""
+    questions = len(centred)
+    squares = np.square(centred)
+    smallest, largest = [], []
+    for counts in _draws(questions, resamples, seed):
+        means = counts @ centred / questions
+        variances = np.maximum(counts @ squares / questions - np.square(means), 0)
+        # A draw of one question alone has no spread, only what rounding leaves of it.
+        variances[variances < 1e-12 * squares.mean(axis=0)] = 0
+        ratios = _ratio(means, np.sqrt(variances / (questions - 1)))
+        smallest.append(ratios.min(axis=1))
+        largest.append(ratios.max(axis=1))
+    return np.concatenate(smallest), np.concatenate(largest)
+
+
+def _draws(
+    questions: int, resamples: int, seed: int
+) -> Iterator[Float[np.ndarray, "block questions"]]:
+    """Yield how often each draw has each question, in blocks."""
+    draw = np.random.default_rng(seed)
+    for start in range(0, resamples, _BLOCK):
+        block = min(_BLOCK, resamples - start)
+        counts: Int[np.ndarray, "block questions"]
+        counts = draw.multinomial(questions, np.full(questions, 1 / questions), size=block)
+        yield counts.astype(float)
+
+
+def _ratio(
+    means: Float[np.ndarray, "*draws columns"], errors: Float[np.ndarray, "*draws columns"]
+) -> Float[np.ndarray, "*draws columns"]:
+    """Return means over their standard errors; 0 where nothing differs."""
+    with np.errstate(divide="ignore"):
+        return np.divide(means, errors, out=np.zeros_like(means), where=means != 0)
 
 
 def mean_interval(differences: Float[np.ndarray, " questions *columns"]) -> Interval:
@@ -79,15 +115,3 @@ def mean_interval(differences: Float[np.ndarray, " questions *columns"]) -> Inte
     half = half_width(error, questions - 1)
     mean = differences.mean(axis=0)
     return mean - half, mean + half
-
-
-def _t(
-    means: Float[np.ndarray, "*resamples columns"],
-    squares: Float[np.ndarray, " columns"],
-    questions: int,
-) -> Float[np.ndarray, "*resamples columns"]:
-    """Return means over their standard errors, from the sums of squares, which no flip changes."""
-    variance = np.maximum(squares / questions - np.square(means), 0) / (questions - 1)
-    least = np.finfo(float).eps * squares / questions  # a flip may leave no variance at all
-    safe = np.sqrt(np.where(squares > 0, np.maximum(variance, least), 1.0))
-    return means / safe
