@@ -148,7 +148,9 @@ def test_few_questions_are_told_and_drawn_without_intervals(write, examples, dra
     config = write(examples)
     verdict = next(each for each in verdicts(config) if each.section == "compression")
     assert verdict.answer.endswith("too few questions to tell") == (not drawn)
-    assert ("points against training as long, 11 questions." in str(verdict.effect)) != drawn
+    assert (
+        "points against training as long, 11 questions, one seed." in str(verdict.effect)
+    ) != drawn
     compression(config, section := Section("compression", ""))
     chart, rows = section.blocks
     # What was trained as long is that which the other is held against: it has no mark.

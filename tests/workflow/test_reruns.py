@@ -50,6 +50,16 @@ def test_no_answer_is_lost_where_its_model_and_questions_are_made_again(copied):
     assert {file: file.stat().st_ino for file in others} == others  # the very files of before
 
 
+def test_a_whole_run_that_has_lost_its_config_gets_it_again(copied):
+    """Nothing else is left to do: a user may have removed a damaged one."""
+    config = copied / "results/mini/config.json"
+    before = config.read_bytes()
+    config.unlink()
+    done = Snakemake(copied)(MINIATURE, "--cores", "2")
+    assert "Nothing to be done" in done.stdout + done.stderr
+    assert config.read_bytes() == before
+
+
 def test_published_numbers_of_any_date_serve_and_others_rerun_what_shows_them(tmp_path):
     """Snakemake takes an input that is newer than the output for a wrong clock."""
     for name in ("Snakefile", "workflow", "config"):

@@ -6,6 +6,7 @@ import numpy as np
 
 from headsweep import paths
 from headsweep.analysis.facts import Cell, Sentence, Source, widened
+from headsweep.analysis.power_sentences import change_seen
 from headsweep.analysis.report_verdict import ReportVerdict
 from headsweep.config import Config
 from headsweep.maps import outcomes
@@ -53,6 +54,13 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
             matter=matter.number("variant", "count", "count"),
         )
         mark = "–"
+        so = _foretells(config, name)
+        if not helps:
+            so = Sentence(
+                "{so} Changes of {least} would likely differ from zero.",
+                so=so,
+                least=f"{change_seen(best):.2g} {unit}",
+            )
         favoured = "right answers" if preference else "reference solutions"
         answer = f"No head's loss is shown to favour {favoured}"
         if helps:
@@ -60,7 +68,7 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
             many = "1 head's" if len(helps) == 1 else f"{len(helps)} heads'"
             does = "favours right answers" if preference else "makes reference solutions likelier"
             answer = f"{many} loss {does}"
-        yield ReportVerdict("heads", mark, answer, sentence, _foretells(config, name))
+        yield ReportVerdict("heads", mark, answer, sentence, so)
 
 
 def _largest(changes: Source) -> Source:

@@ -6,7 +6,10 @@ effect from a test that is too weak. *Likely* is a probability of 0.8.
 
 import math
 
+from scipy.special import ndtri, stdtrit
+
 from headsweep.analysis.facts import FORMS, Cell, Sentence, Source
+from headsweep.statistics import TAILS
 from headsweep.statistics.power import (
     GAIN,
     MOST_QUESTIONS,
@@ -71,6 +74,16 @@ def unless_shown(
         so=so,
         least=difference_seen(row, tests=tests, ends=ends),
     )
+
+
+def change_seen(head: Source) -> float:
+    """Return the smallest change that a map's test, over all of its heads, likely shows of a head.
+
+    `head` is its row, with its own interval and the band of all heads
+    (`headsweep.maps.outcomes.HEADS`).
+    """
+    error = (head.value("high") - head.value("low")) / 2 / stdtrit(head.value("n") - 1, TAILS[1])
+    return head.value("change") - head.value("band_low") + float(ndtri(POWER)) * error
 
 
 def difference_seen(rows: Source, *, tests: int = 1, ends: tuple[str, str] = _ENDS) -> str:

@@ -243,22 +243,20 @@ def _compression(config: Config) -> Iterator[ReportVerdict]:
         if not row.number(low):
             outcome = "too few questions to tell"
         asked = plural("question", row.value("n"))
+        seeds = ", one seed" if len(study.seeds) == 1 else ""
         effect = row.say(
-            f"{{subject}}: {{change}} points against {beside}, {{questions}} {asked}.",
+            f"{{subject}}: {{change}} points against {beside}, {{questions}} {asked}{seeds}.",
             subject=title(config, "compressions", name),
             change=Cell(column, "points", low, high),
             questions=Cell("n", "count"),
         )
         causal = variations.where(compression=name, arm=causal_arm(study))
-        if causal:
+        if causal and mark != "–":  # a verdict is short: the page has the rest
             once = ", taken once" if study.model else ""
             template = f"{{effect}} Causal scores{once}: {{change}}."
-            change = causal.number(column, "points")
+            change = causal.interval(column, "points", low, high)
             effect = Sentence(template, effect=effect, change=change)
-        saved = _saved(row)
-        if causal and mark == "–" and row.number(low):  # a verdict is short: the page has the rest
-            saved = Sentence("")
-        so = unless_shown(mark, row, saved, ends=(low, high))
+        so = unless_shown(mark, row, _saved(row), ends=(low, high))
         gone = row.value("heads_removed") / row.value("heads")  # less than the ratio if it stopped
         answer = f"{100 * gone:.0f}% of heads gone: {outcome}"
         yield ReportVerdict("compression", mark, answer, effect, so)
@@ -277,15 +275,16 @@ def _published(config: Config) -> Iterator[ReportVerdict]:
     wanted = ["pairs", "beyond", "luck", "luck_high", "p"]
     table = Source.read(config, paths.AUDIT_TABLE, wanted, paper="total")
     said = table.say(
-        "Of {pairs} best heads; luck alone gives {luck} on average, up to {most} in 95% of draws.",
+        "{beyond} of {pairs} best heads pass alone; luck gives {luck} on average, up to {most} in "
+        "95% of draws.",
+        beyond=Cell("beyond", "count"),
         pairs=Cell("pairs", "count"),
         luck=Cell("luck", "ratio"),
         most=Cell("luck_high", "count"),
     )
     many = table.value("beyond") > table.value("luck_high")
-    so = "More than luck alone." if many else "Luck may suffice."
-    answer = f"Published gains: {table.number('beyond', 'count')} beat chance"
-    yield ReportVerdict("published", "▲" if many else "!", answer, said, Sentence(so))
+    answer = "Published gains: more than luck" if many else "Published gains: luck may suffice"
+    yield ReportVerdict("published", "▲" if many else "!", answer, said, Sentence(""))
 
 
 def _joint_answer(together: Together, nothing: str, better: str, worse: str) -> tuple[str, str]:

@@ -111,7 +111,8 @@ def told(k: int, n: int, base: float, changed: float | None, best: float | None)
         if luck.settles is not None:
             lines.append(
                 f"{_counted(luck.settles)} fresh questions, asked of it and the base alone, would "
-                f"show such a gain with probability {POWER:g}."
+                f"show such a gain with probability {POWER:g}, if it is real: the best of many "
+                "usually gains less on fresh questions."
             )
     return "\n".join(lines)
 

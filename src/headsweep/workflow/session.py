@@ -33,7 +33,7 @@ from headsweep.planning.cost import question_count
 from headsweep.planning.pilot_settings import unpiloted
 from headsweep.planning.preflight import check_devices, preflight
 from headsweep.planning.revisions import resolve
-from headsweep.planning.store import mark_version, write_config
+from headsweep.planning.store import Store, mark_version, write_config
 from headsweep.record import read_text
 from headsweep.safe_files import count_rows, read_table
 from headsweep.tables import QUESTIONS, SOURCE
@@ -62,9 +62,20 @@ def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Conf
         resolved = resolve(stated)
         preflight(resolved)
         check_generated(resolved)
+        _restore_config(resolved)
     except HeadsweepError as error:
         raise WorkflowError(str(error)) from None
     return resolved
+
+
+def _restore_config(config: Config) -> None:
+    """Write the config of a run again that has lost it: a user may have removed a damaged one.
+
+    A run begins by writing it, but where nothing is left to do Snakemake calls no handler.
+    """
+    files = [Store(config).path(template) for template in (paths.CONFIG, paths.MODEL_NAMES)]
+    if files[0].parent.is_dir() and not all(file.exists() for file in files):
+        write_config(config)
 
 
 def shell_prefix(run: str) -> str:

@@ -7,8 +7,8 @@ from scipy.stats import norm, rankdata, spearmanr
 from recomputed.chance import LEVEL
 from recomputed.run import Fact
 
-_FLIPS = 10_000
-_AGAIN = 8  # sets of so many sign patterns, whose spread is the luck of one
+_DRAWS = 10_000
+_AGAIN = 8  # sets of so many draws of questions, whose spread is the luck of one
 _FEWEST = 6  # heads of a sweep that a map can rank
 
 
@@ -27,10 +27,10 @@ def facts(run, name):
         "best": Fact(tested[best].mean()),
         "questions": Fact(len(tested)),
         **_band(tested[heads], best),
-        "shown": _raising(tested[heads]),
+        "shown": _lowered(-tested),
     }
     if section["sampling"]:
-        found["matter"] = _mattering(outcomes["likelihood"][heads])
+        found["matter"] = _lowered(outcomes["likelihood"])
     gains = _gains(run, section)
     for estimate, of_texts in {"scored": changes, "first order": _estimates(run, name)}.items():
         for outcome, values in _outcomes(of_texts, lengths).items():
@@ -56,25 +56,34 @@ def _outcomes(changes, lengths):
 
 def _band(tested, best):
     """Return the ends of a head's interval that holds for all heads together."""
-    around = tested - tested.mean()
-    widths = [np.quantile(_largest(around, seed), 1 - LEVEL) for seed in range(_AGAIN)]
+    sets = [_extremes(tested, seed) for seed in range(_AGAIN)]
+    down = [np.quantile(largest, 1 - LEVEL / 2) for _, largest in sets]
+    up = [-np.quantile(smallest, LEVEL / 2) for smallest, _ in sets]
     mean, error = tested[best].mean(), tested[best].sem()
-    half, luck = np.mean(widths) * error, 3 * np.std(widths, ddof=1) * error
-    return {"low": Fact(mean - half, luck), "high": Fact(mean + half, luck)}
+    low, high = mean - np.mean(down) * error, mean + np.mean(up) * error
+    return {
+        "low": Fact(low, 3 * np.std(down, ddof=1) * error),
+        "high": Fact(high, 3 * np.std(up, ddof=1) * error),
+    }
 
 
-def _raising(tested):
-    """Return without how many heads an outcome is shown to be higher."""
-    return _mattering(-tested)
-
-
-def _mattering(outcome):
-    """Return without how many heads an outcome is shown to be lower, as right texts' likelihood."""
-    lower = (outcome.mean() < 0).to_numpy()
-    adjusted = np.mean([_adjusted(outcome, seed) for seed in range(_AGAIN)], axis=0)[lower]
-    # How far a p-value of so many flips is from the truth, at most.
-    unsure = abs(adjusted - LEVEL) < 3 * np.sqrt(LEVEL * (1 - LEVEL) / _FLIPS)
-    return Fact((adjusted < LEVEL).sum(), unsure.sum())
+def _lowered(outcome):
+    """Return without how many heads an outcome is shown to be lower, also than under noise."""
+    heads = outcome.filter(like="H")
+    noise = outcome.filter(like="N")
+    against = [(heads.mean(), _adjusted(heads))]
+    of_layer = {name: noise.filter(like=name[:3]).mean(axis=1) for name in heads}
+    beside = pd.DataFrame({name: heads[name] - of_layer[name] for name in heads}).dropna(axis=1)
+    if beside.shape[1]:
+        p = _adjusted(beside).reindex(heads.columns, fill_value=0.0)
+        against.append((beside.mean().reindex(heads.columns, fill_value=-1.0), p))
+    shown, unsure = True, False
+    for change, p in against:
+        # How far a p-value of so many draws is from the truth, at most.
+        near = abs(p - LEVEL) < 3 * np.sqrt(LEVEL * (1 - LEVEL) / _DRAWS)
+        shown = shown & (change < 0) & (p < LEVEL)
+        unsure = unsure | (near & (change < 0))
+    return Fact(shown.sum(), unsure.sum())
 
 
 def _estimates(run, name):
@@ -130,22 +139,27 @@ def _changes(run, name):
     )
 
 
-def _t(means, squares, count):
-    return means / np.sqrt((squares / count - means**2) / (count - 1))
+def _extremes(changes, seed):
+    """Return the smallest and the largest t over heads of questions drawn anew, without effects."""
+    values = (changes - changes.mean()).to_numpy()
+    count = len(values)
+    drawn = np.random.default_rng(1000 + seed).integers(count, size=(_DRAWS, count))
+    times = (drawn[:, :, np.newaxis] == np.arange(count)).sum(axis=1)
+    means = times @ values / count
+    spread = np.sqrt((times @ values**2 / count - means**2) / (count - 1))
+    return (means / spread).min(axis=1), (means / spread).max(axis=1)
 
 
-def _largest(changes, seed):
-    """Return the largest |t| over heads, where each question's sign is a coin's."""
-    values, count = changes.to_numpy(), len(changes)
-    signs = np.random.default_rng(1000 + seed).choice([-1.0, 1.0], (_FLIPS, count))
-    return np.abs(_t(signs @ values / count, (values**2).sum(axis=0), count)).max(axis=1)
-
-
-def _adjusted(changes, seed):
-    """Return each head's p-value over all heads."""
-    values, largest = changes.to_numpy(), _largest(changes, seed)
-    observed = np.abs(_t(values.mean(axis=0), (values**2).sum(axis=0), len(values)))
-    return np.array([(1 + (largest >= own - 1e-9).sum()) / (1 + _FLIPS) for own in observed])
+def _adjusted(changes):
+    """Return each head's p-value over all heads, by name: the mean of several sets of draws."""
+    observed = (changes.mean() / changes.sem()).to_numpy()
+    found = []
+    for seed in range(_AGAIN):
+        smallest, largest = _extremes(changes, seed)
+        above = (largest >= observed[:, np.newaxis]).sum(axis=1)
+        below = (smallest <= observed[:, np.newaxis]).sum(axis=1)
+        found.append(np.minimum(1, 2 * (1 + np.minimum(above, below)) / (1 + _DRAWS)))
+    return pd.Series(np.mean(found, axis=0), changes.columns)
 
 
 def _gains(run, section):
