@@ -400,6 +400,14 @@ def test_luck_of_questions_without_subjects_is_that_of_layers(config):
     assert {*gains["by"]} == {"overall", "subject", "level"}
     luck(config, section := Section("luck", ""))
     assert str(section.lead[0]).endswith(" have q below 0.05.")
+    shown = gains.assign(q=gains["q"].where(gains["by"] != "subject", 0.01), best_noise=np.nan)
+    first = shown.index[shown["by"] == "subject"][0]
+    for noise, said in ((np.nan, " have q below 0.05."), (0.189, " heads gains up to +18.9.")):
+        shown.loc[first, "best_noise"] = noise
+        shown.to_csv(path, index=False)
+        rewrite_checksums(path)
+        luck(config, section := Section("luck", ""))
+        assert str(section.lead[0]).endswith(said)
     gains[gains["by"] != "subject"].to_csv(path, index=False)
     rewrite_checksums(path)
     luck(config, section := Section("luck", ""))

@@ -62,6 +62,7 @@ GAINS = [
     "placebo",  # noise placebos
     "placebo_p",
     "placebo_q",
+    "best_noise",  # of noise placebos, however few
     "numeric",  # the base model decoded again
     "numeric_p",
     "numeric_q",
@@ -70,8 +71,8 @@ GAINS = [
     "high",
 ]
 """Columns of the table of gains, as fractions of the questions and of the best head unless named
-otherwise. Of noise placebos and of the base model decoded again there are as many as heads; columns
-are empty if the sweep has none."""
+otherwise. Of noise placebos and of the base model decoded again there are as many as heads, but for
+`best_noise`; columns are empty if the sweep has none."""
 
 HEADS = [
     "variant",
@@ -309,6 +310,8 @@ def _gains(
                 "by_chance": best.expected,
                 "p": best.p,
             }
+            if noise := others["placebo"].get(layer):
+                row["best_noise"] = over_base(part, noise).mean(axis=0).max()
             for kind, of_layer in others.items():
                 if len(of_layer.get(layer, ())) == len(names):  # fair: as many as heads
                     other = over_base(part, of_layer[layer])

@@ -125,14 +125,18 @@ def luck(config: Config, section: Section) -> None:
             passed = "pass the corrected test"
             where = "a layer gains {gain} points on average (layers: {pairs})"
         if tested:
+            beside = ""
+            if "best_noise" in real.rows and real.rows["best_noise"].notna().any():
+                beside = "; there noise in the place of heads gains up to {noise}"
             sentence = tested.say(
                 f"{{sweep}}. The best head of {where}; luck alone gives {{luck}}. "
-                f"{{real}} {passed}.",
+                f"{{real}} {passed}{beside}.",
                 sweep=title(config, "sweeps", sweep),
                 gain=Cell("gain", "points", over_rows="mean"),
                 pairs=Cell("gain", "count", over_rows="count"),
                 luck=Cell("by_chance", "points", over_rows="mean"),
                 real=real.number("gain", "count", "count") if real else "None",
+                noise=real.number("best_noise", "points", "max") if beside else "",
             )
             section.lead.append(sentence)
         section.lead.append(power_sentences.needed(pruned, title(config, "sweeps", sweep)))
