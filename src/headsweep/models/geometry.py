@@ -76,6 +76,14 @@ class HeadGeometry:
         """Number of query heads of all layers together."""
         return sum(layer.query_heads for layer in self.layers)
 
+    @property
+    def cached_numbers(self) -> int:
+        """Numbers that a token leaves in the key/value cache of all layers.
+
+        Keys are taken to be as wide as values.
+        """
+        return sum(2 * layer.kv_heads * layer.head_dim for layer in self.layers)
+
     def layer(self, index: int) -> AttentionLayer:
         """Return the attention layer with this index, or raise a ModelError."""
         for layer in self.layers:

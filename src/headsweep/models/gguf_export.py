@@ -100,7 +100,7 @@ def export_gguf(
                 whole.unlink(missing_ok=True)
         weights = _weight_bytes(made)
         speed = llamacpp.tokens_per_second(made)
-    cache = 2 * 2 * sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
+    cache = geometry.cached_numbers * torch.float16.itemsize
     return Exported(out, decoder.graph, kind, weights, cache, speed)
 
 
