@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 from headsweep.errors import ModelError, cause_of
 from headsweep.models.embedder import MODULES, check_embedder
 from headsweep.models.geometry import readable_tokens
-from headsweep.models.load import check_device, load_weights
+from headsweep.models.load import load_weights, torch_device
 from headsweep.models.source import download, local_folder
 
 if TYPE_CHECKING:  # slow to import, and plain transformers do not need it
@@ -57,7 +57,7 @@ class MeanOfTokens:
     """A folder's transformer, whose embedding of a text is the mean of its last hidden states."""
 
     def __init__(self, folder: Path) -> None:
-        placement = check_device("auto", "float32")
+        placement = torch_device("auto", "float32")
         model = load_weights(AutoModel, folder, torch.float32, placement)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, **_SAFE)
         self.tokenizer = tokenizer

@@ -81,6 +81,14 @@ def cause_of(error: Exception, most: int | None = None) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:most]}"
 
 
+def told_of(error: Exception, most: int | None = None) -> str:
+    """Return what a user is told of any error, in one line: its message, or as `cause_of`.
+
+    The message alone is told of a HeadsweepError, in full; `most` bounds that of any other error.
+    """
+    return str(error) if isinstance(error, HeadsweepError) else cause_of(error, most)
+
+
 def quoted(value: object) -> str:
     """Return a value as Python writes it, in at most 200 characters.
 

@@ -234,7 +234,10 @@ def test_texts_are_scored_short_ones_first_and_each_once():
 def shaped(*layers):
     """Layers of (query heads, key/value heads)."""
     return HeadGeometry(
-        tuple(AttentionLayer(index, f"{index}", *heads, 5) for index, heads in enumerate(layers))
+        tuple(
+            AttentionLayer(index, f"{index}", f"{index}.output", *heads, 5)
+            for index, heads in enumerate(layers)
+        )
     )
 
 

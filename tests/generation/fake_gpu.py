@@ -215,9 +215,10 @@ def loaded_model(config: Any) -> LoadedModel:
     model.to_empty(device=NAME)
     heads = config.num_attention_heads
     sizes = (heads, config.num_key_value_heads, config.hidden_size // heads)
+    blocks = [f"model.layers.{index}" for index in range(config.num_hidden_layers)]
     layers = [
-        AttentionLayer(index, f"model.layers.{index}.self_attn.o_proj", *sizes)
-        for index in range(config.num_hidden_layers)
+        AttentionLayer(index, block, f"{block}.self_attn.o_proj", *sizes)
+        for index, block in enumerate(blocks)
     ]
     geometry = HeadGeometry(tuple(layers))
     device = torch.device(NAME)

@@ -56,7 +56,7 @@ def on_gpu(monkeypatch):
 
 def test_a_second_decoding_on_a_gpu_has_as_many_rows_as_the_first(monkeypatch):
     """What torch keeps of the first engine's slots is free, though the driver says otherwise."""
-    layers = [AttentionLayer(index, "", 12, 2, 128) for index in range(28)]
+    layers = [AttentionLayer(index, "", "", 12, 2, 128) for index in range(28)]
     loaded = SimpleNamespace(
         device=torch.device("cuda"), dtype=torch.bfloat16, geometry=HeadGeometry(tuple(layers))
     )

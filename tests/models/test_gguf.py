@@ -42,7 +42,8 @@ def test_what_a_file_states(tmp_path):
     alone = written(tmp_path / "alone.gguf", block_count=3, attention__head_count=8)
     assert gguf.stated_geometry(alone)["kv_heads"] == 8  # each query head has its own
     assert gguf.sha256(file) == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert gguf._end_token_ids(file, gguf._read(file)) == [1, 2]  # every token that ends an answer
+    ends = gguf._end_token_ids(file, gguf._read(file).fields)
+    assert ends == [1, 2]  # every token that ends an answer
 
 
 def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path):

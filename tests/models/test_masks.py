@@ -74,6 +74,24 @@ def test_heads_that_look_at_their_own_token_alone_are_found(dtype):
     assert 1e-3 < min((one - other).norm() / one.norm() for one, other in shares) < 4e-3
 
 
+class Second(torch.nn.Module):
+    """Runs a module that is the second of a list."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.parts = torch.nn.ModuleList([torch.nn.Identity(), module])
+
+    def forward(self, *args, **options):
+        return self.parts[1](*args, **options)
+
+
+def test_a_layer_is_found_whole_below_another_number():
+    model = tiny_models.build(DECODERS[0])
+    model.model = Second(model.model)
+    blocks = [layer.block for layer in find_heads(model).layers]
+    assert blocks == [f"model.parts.1.layers.{index}" for index in range(tiny_models.LAYERS)]
+
+
 COMPRESSED = {  # keys and values that several heads share in compressed form; no experts
     "num_key_value_heads": QUERY_HEADS,
     "q_lora_rank": 20,

@@ -30,7 +30,7 @@ from headsweep.generation.prompts import check_prompts
 from headsweep.grading.matrix import accuracy_matrix, grade_batch
 from headsweep.models.geometry import kept_heads
 from headsweep.models.learner import JudgedAnswer, Learner, quantised
-from headsweep.models.load import check_device, load_model
+from headsweep.models.load import load_model, torch_device
 from headsweep.models.loaded import dtype_name
 from headsweep.models.source import fetch_model
 from headsweep.planning.allocations import trains_on_gpu
@@ -70,7 +70,7 @@ def _train_teacher(
     settings = config.solver_of(study)
     parts = read_parts(data)
     learner = new_solver(settings, parts.train, seed)
-    learner.network.to(check_device(device, "float32"))
+    learner.network.to(torch_device(device, "float32"))
     keys = {"solver": solver, "data": data, "seed": seed}
     journal = Path(paths.TEACHER_JOURNAL.format(**keys))
     # The test part only to refuse, before training, what no learner after it could read.

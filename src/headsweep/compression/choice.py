@@ -14,7 +14,7 @@ from transformers import PretrainedConfig
 from headsweep.compression.calibration import Scores
 from headsweep.config.compression import Compression, heads_at, unit_size
 from headsweep.errors import ModelError
-from headsweep.models.checkpoints import allows
+from headsweep.models.checkpoints import can_state
 from headsweep.models.geometry import AttentionLayer, HeadGeometry
 from headsweep.models.removal import without
 from headsweep.variants import Variant
@@ -172,7 +172,7 @@ def even_count(ratio: float, geometry: HeadGeometry, unit: Unit, config: Pretrai
         gone = lowest_heads(equal, geometry, count * layers, scope="layer", unit=unit)
         return without(geometry, gone)
 
-    counts = [count for count in range(size, heads, size) if allows(config, left(count))]
+    counts = [count for count in range(size, heads, size) if can_state(config, left(count))]
     if fitting := [count for count in counts if count <= heads_at(ratio, heads)]:
         return fitting[-1] * layers
     ratios = ", ".join(f"{math.ceil(1000 * count / heads) / 1000:g}" for count in counts)

@@ -89,8 +89,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 def cache_bytes(model: PreTrainedModel, geometry: HeadGeometry) -> int:
     """Return a decoder's bytes of keys and values for a token, keys taken to be as wide."""
-    values = sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
-    return 2 * values * model.dtype.itemsize
+    return geometry.cached_numbers * model.dtype.itemsize
 
 
 def peak_bytes(model: PreTrainedModel, batch: int, tokens: int) -> int:

@@ -27,7 +27,7 @@ from headsweep.config.compression import NOTABLE, Compression, advised, heads_at
 from headsweep.config.solvers import Training
 from headsweep.models.geometry import HeadGeometry, find_heads, kept_heads
 from headsweep.models.learner import Example, Learner, accuracy, copied
-from headsweep.models.load import check_device
+from headsweep.models.load import torch_device
 from headsweep.models.removal import keep_heads, remove_heads
 from headsweep.text import counted
 from headsweep.variants import Variant
@@ -152,7 +152,7 @@ def compress(
     """
     # A copy, moved before anything runs: the test before, all scoring and all training.
     learner = copied(learner)
-    learner.network.to(check_device(device, "float32"))
+    learner.network.to(torch_device(device, "float32"))
     whole = find_heads(learner.encoder)
     ranking = settings.importance
     check_ratio(whole, settings.ratio, ranking.unit, ranking.scope)

@@ -219,7 +219,7 @@ class Slots:
     """
 
     def __init__(self, weights: Weights) -> None:
-        self._kv_heads = [layer.heads[1] for layer in weights.layers]
+        self._kv_heads = [layer.kv_heads for layer in weights.layers]
         self._weights = weights
         self._data = self._zeros(0, 0)
 
@@ -386,5 +386,5 @@ def best(weights: Weights) -> Attention:
     if weights.device.type != "cuda" or weights.dtype == torch.float32:
         return dense
     served = torch.cuda.get_device_capability(weights.device) >= (8, 0)
-    alike = len({layer.heads[1] for layer in weights.layers}) == 1
+    alike = len({layer.kv_heads for layer in weights.layers}) == 1
     return flash if served and alike and weights.head_dim % 8 == 0 else dense

@@ -186,12 +186,14 @@ class Decoder:
     def _project(self, layer: Layer, hidden: Hidden, rotations: Rotations) -> Sequence[Heads]:
         """Return the queries, keys and values of all heads, queries and keys rotated."""
         heads = layer.qkv(layer.norm(hidden)).unflatten(-1, (-1, self.weights.head_dim))
-        queries, keys, values = heads.split(layer.heads, dim=1)
+        counts = (layer.query_heads, layer.kv_heads, layer.kv_heads)
+        queries, keys, values = heads.split(counts, dim=1)
         if layer.head_norms:
             of_queries, of_keys = layer.head_norms
             queries = _rotated(of_queries(queries), rotations)
             return queries, _rotated(of_keys(keys), rotations), values
-        both = heads[:, : sum(layer.heads[:2])]  # queries and keys, rotated in place
+        # Queries and keys, rotated in place.
+        both = heads[:, : layer.query_heads + layer.kv_heads]
         if heads.dtype == torch.float32:
             torch.view_as_complex(both.unflatten(-1, (-1, 2))).mul_(rotations)
         else:

@@ -116,7 +116,7 @@ class _Step:
         self._tokens = torch.zeros(rows, dtype=torch.int64, device=weights.device)
         like = torch.empty(0, dtype=weights.dtype, device=weights.device)
         self._masks = {
-            index: RowMasks(like.new_ones(rows, layer.heads[0]))
+            index: RowMasks(like.new_ones(rows, layer.query_heads))
             for index, layer in enumerate(weights.layers)
         }
         self._masked: dict[int, RowMasks] = {}

@@ -35,7 +35,8 @@ def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decodin
         )
         memory = rows_at_once.gpu_memory(free + kept, total)
         most = rows_at_once.GPU_ROWS
-    return rows_at_once.fitting(memory, _token_bytes(loaded), decoding.max_new_tokens, most)
+    token_bytes = loaded.geometry.cached_numbers * loaded.dtype.itemsize
+    return rows_at_once.fitting(memory, token_bytes, decoding.max_new_tokens, most)
 
 
 def rows_of(batch_size: int, columns: int, decoding: Decoding) -> int:
@@ -55,9 +56,3 @@ def rows_together(batch_size: int, placebo: int) -> int:
 def verified_rows(batch_size: int) -> int:
     """Return how many rows a GPU verifies together, base rows included: two at least."""
     return max(2, min(GPU_VERIFIED, batch_size // 2))
-
-
-def _token_bytes(loaded: LoadedModel) -> int:
-    """Return the bytes of a token's keys and values in all layers."""
-    layers = loaded.geometry.layers
-    return sum(2 * layer.kv_heads * layer.head_dim for layer in layers) * loaded.dtype.itemsize

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
 
+from headsweep.models.geometry import AttentionLayer
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning.host import host_memory
 from headsweep.planning.rows_at_once import HEAVY
@@ -232,7 +233,8 @@ Norm = Callable[[Tensor], Tensor]
 class Layer:
     """Weights of one layer."""
 
-    heads: tuple[int, int, int]  # how many of queries, keys and values
+    query_heads: int
+    kv_heads: int
     window: int | None  # how many of the last tokens a query sees, its own included; None: all
     norm: Norm
     qkv: Linear | WideLinear
@@ -271,11 +273,7 @@ class Weights:
         kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * len(layers)
         window = getattr(config, "sliding_window", None)
         self.layers = [
-            self._layer(
-                layer,
-                (heads.query_heads, heads.kv_heads, heads.kv_heads),
-                window if kind == "sliding_attention" else None,
-            )
+            self._layer(layer, heads, window if kind == "sliding_attention" else None)
             for layer, heads, kind in zip(model.model.layers, layers, kinds, strict=True)
         ]
         self.norm = self._norm(model.model.norm)
@@ -288,7 +286,7 @@ class Weights:
         parts = (layer.qkv, layer.output, layer.gate, layer.up, layer.down)
         return sum(part.size for part in parts) > HEAVY
 
-    def _layer(self, layer: Any, heads: tuple[int, int, int], window: int | None) -> Layer:
+    def _layer(self, layer: Any, heads: AttentionLayer, window: int | None) -> Layer:
         attention = layer.self_attn
         rotary = (attention.q_proj, attention.k_proj)
         values = attention.v_proj
@@ -301,14 +299,22 @@ class Weights:
                 self._norm(attention.q_norm, rotary=True),
                 self._norm(attention.k_norm, rotary=True),
             )
-        parts = (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
-        output, gate, up, down = (
-            linear(part.weight, part.bias, packed=self._packed)
-            for part in (attention.o_proj, *parts)
+        return Layer(
+            query_heads=heads.query_heads,
+            kv_heads=heads.kv_heads,
+            window=window,
+            norm=self._norm(layer.input_layernorm),
+            qkv=linear(weight, bias, packed=self._packed),
+            head_norms=norms,
+            output=self._linear(attention.o_proj),
+            mlp_norm=self._norm(layer.post_attention_layernorm),
+            gate=self._linear(layer.mlp.gate_proj),
+            up=self._linear(layer.mlp.up_proj),
+            down=self._linear(layer.mlp.down_proj),
         )
-        norm, mlp_norm = map(self._norm, (layer.input_layernorm, layer.post_attention_layernorm))
-        qkv = linear(weight, bias, packed=self._packed)
-        return Layer(heads, window, norm, qkv, norms, output, mlp_norm, gate, up, down)
+
+    def _linear(self, module: Any) -> Linear | WideLinear:
+        return linear(module.weight, module.bias, packed=self._packed)
 
     def _rotary_order(self, weight: Tensor) -> Tensor:
         """Put the rows of each rotary pair of a projection's heads side by side."""

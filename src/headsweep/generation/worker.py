@@ -17,7 +17,7 @@ import torch
 
 from headsweep import paths
 from headsweep.config import Decoding, Model
-from headsweep.errors import HeadsweepError, cause_of
+from headsweep.errors import HeadsweepError, told_of
 from headsweep.generation.attention import flash
 from headsweep.generation.client import ask_for_room
 from headsweep.generation.decoder import Decoder
@@ -237,7 +237,6 @@ def _is_news(begun: Begun, kept: Begun) -> bool:
 
 def _cause(error: Exception) -> str:
     """Return one line for the jobs; a bug's traceback goes to the log."""
-    if isinstance(error, HeadsweepError):
-        return str(error)
-    _LOG.error("a worker failed", exc_info=error)
-    return cause_of(error)
+    if not isinstance(error, HeadsweepError):
+        _LOG.error("a worker failed", exc_info=error)
+    return told_of(error)

@@ -10,7 +10,8 @@ reads the weights. Plain `from_pretrained` refuses it because shapes do not matc
 import contextlib
 import copy
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -121,7 +122,7 @@ def save_pruned(
         ModelError: the folder exists, or the model cannot be saved in that form.
     """
     check_target(folder)
-    config = _uniform_config(model, geometry) if form == "uniform" else model.config
+    config = _config_that_builds(model, geometry) if form == "uniform" else model.config
     with atomic(folder, folder=True) as made:
         config_before = model.config
         model.config = config
@@ -160,17 +161,18 @@ def save_pruned(
 
 def plainest_form(model: PreTrainedModel, geometry: HeadGeometry) -> Form:
     """Return uniform if plain `from_pretrained` can load a model with these heads, else free."""
-    try:
-        _uniform_config(model, geometry)
-    except ModelError:
-        return "free"
-    return "uniform"
+    return "uniform" if _succeeds(partial(_config_that_builds, model, geometry)) else "free"
 
 
-def allows(config: PretrainedConfig, geometry: HeadGeometry) -> bool:
-    """Return whether transformers accepts a config of these heads, the same in every layer."""
+def can_state(config: PretrainedConfig, geometry: HeadGeometry) -> bool:
+    """Return whether a config can state heads, the same number in every layer; builds no model."""
+    return _succeeds(partial(_config_stating, config, geometry))
+
+
+def _succeeds(attempt: Callable[[], object]) -> bool:
+    """Return whether an attempt raises no ModelError."""
     try:
-        uniform_config(config, geometry)
+        attempt()
     except ModelError:
         return False
     return True
@@ -223,7 +225,7 @@ def check_uniform(model: PreTrainedModel, geometry: HeadGeometry, heads: Iterabl
     smaller = without(geometry, heads)
     cuts = find_cuts(model, geometry, smaller)
     cut_layers(model.to("meta"), cuts)
-    _uniform_config(model, smaller)
+    _config_that_builds(model, smaller)
 
 
 def check_target(folder: Path) -> None:
@@ -317,9 +319,13 @@ def _without_memory(kind: Any, config: PretrainedConfig) -> PreTrainedModel:
     return model.eval()
 
 
-def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> PretrainedConfig:
-    """Return a config with which transformers builds a model of a pruned model's shapes."""
-    config = uniform_config(model.config, geometry)
+def _config_that_builds(model: PreTrainedModel, geometry: HeadGeometry) -> PretrainedConfig:
+    """Return a config with which transformers is seen to build a pruned model's shapes.
+
+    Raises:
+        ModelError: there is none.
+    """
+    config = _config_stating(model.config, geometry)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     try:
         with torch.device("meta"):
@@ -332,7 +338,7 @@ def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> Pretraine
     return config
 
 
-def uniform_config(unpruned: PretrainedConfig, geometry: HeadGeometry) -> PretrainedConfig:
+def _config_stating(unpruned: PretrainedConfig, geometry: HeadGeometry) -> PretrainedConfig:
     """Return a model's config with other heads, the same number in every layer.
 
     Raises:

@@ -39,6 +39,7 @@ class AttentionLayer:
     """The heads of one attention layer."""
 
     index: int  # among all of the model's layers, those without attention included; from 0
+    block: str  # dotted path of the whole layer
     name: str
     """Dotted path of the output projection, whose input is (batch, tokens, query_heads * head_dim),
     head after head."""
@@ -46,12 +47,6 @@ class AttentionLayer:
     kv_heads: int
     head_dim: int  # width of a head's output, which is that of its values; keys may be wider
     kept: tuple[int, ...] = ()  # the remaining heads' original numbers, in order, if some are gone
-
-    @property
-    def block(self) -> str:
-        """Dotted path of the whole layer."""
-        before, number, _ = self.name.partition(f".{self.index}.")
-        return before + number[:-1]
 
     @property
     def original_heads(self) -> tuple[int, ...]:
@@ -80,6 +75,14 @@ class HeadGeometry:
     def heads(self) -> int:
         """Number of query heads of all layers together."""
         return sum(layer.query_heads for layer in self.layers)
+
+    @property
+    def cached_numbers(self) -> int:
+        """Numbers that a token leaves in the key/value cache of all layers.
+
+        Keys are taken to be as wide as values.
+        """
+        return sum(2 * layer.kv_heads * layer.head_dim for layer in self.layers)
 
     def layer(self, index: int) -> AttentionLayer:
         """Return the attention layer with this index, or raise a ModelError."""
@@ -171,9 +174,9 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
         )
 
     kept = kept_heads(config)
-    layer_names, calls, cache = _probe(model, config.num_hidden_layers)
+    blocks, calls, cache = _probe(model, config.num_hidden_layers)
     layers = []
-    for index, layer_name in enumerate(layer_names):
+    for index, block in enumerate(blocks):
         kept_here = tuple(kept.get(str(index), ()))
         heads = len(kept_here) or query_heads
         values = None
@@ -181,8 +184,8 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
             values = getattr(cache.layers[index], "values", None) if index < len(cache) else None
             if values is None:
                 continue  # no attention (hybrid models), or another layer's keys and values
-        inside = [call for call in calls if call.name.startswith(f"{layer_name}.")]
-        layer = _attention_layer(index, inside, heads, values)
+        inside = [call for call in calls if call.name.startswith(f"{block}.")]
+        layer = _attention_layer(index, block, inside, heads, values)
         if layer is None:
             raise ModelError(
                 f"{name}: no output projection joins the {heads} heads of layer {index}; "
@@ -242,7 +245,7 @@ class _Call(NamedTuple):
 
 
 def _attention_layer(
-    index: int, calls: Sequence[_Call], query_heads: int, values: Tensor | None
+    index: int, block: str, calls: Sequence[_Call], query_heads: int, values: Tensor | None
 ) -> AttentionLayer | None:
     """Return the heads of one layer, or None if no module can be its output projection.
 
@@ -266,7 +269,7 @@ def _attention_layer(
     for call in calls:
         joins = call.in_features == query_heads * head_dim and call.out_features == call.residual
         if fits and call.mixed and joins:
-            return AttentionLayer(index, call.name, query_heads, kv_heads, head_dim)
+            return AttentionLayer(index, block, call.name, query_heads, kv_heads, head_dim)
     return None
 
 

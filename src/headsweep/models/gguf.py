@@ -10,9 +10,10 @@ import re
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from headsweep.errors import ModelError, cause_of, quoted
 from headsweep.models.gguf_header import MAGIC, read_header
@@ -43,7 +44,7 @@ def sha256(file: Path) -> str:
 
 def stated_geometry(file: Path) -> dict[str, int]:
     """Return ``layers``, and ``heads`` and ``kv_heads`` of each, or raise a ModelError."""
-    fields = _read(file)
+    fields = _read(file).fields
     architecture = fields[_ARCHITECTURE]
 
     def stated(key: str, default: Any = None) -> int:
@@ -65,12 +66,13 @@ def stated_geometry(file: Path) -> dict[str, int]:
 
 def count_parameters(file: Path) -> int:
     """Return the number of parameters in a file's tensors, or raise a ModelError."""
-    return int(_read(file)["parameters"])
+    return _read(file).parameters
 
 
 def tokenizer_fields(file: Path) -> dict[str, Any]:
     """Return the fields of a file's tokenizer by name, or raise a ModelError."""
-    fields = {name: value for name, value in _read(file).items() if name.startswith("tokenizer.")}
+    stated = _read(file).fields
+    fields = {name: value for name, value in stated.items() if name.startswith("tokenizer.")}
     if not isinstance(fields.get("tokenizer.ggml.tokens"), list):
         raise ModelError(f"{file} has no tokenizer; name another file")
     return fields
@@ -92,10 +94,11 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
 
     from headsweep.safe_files import atomic  # slow, and planning does not need it
 
-    fields = _read(file)
+    content = _read(file)
+    fields = content.fields
     facts = {
         "sha256": sha256(file),
-        "quantisation": fields["types"],
+        "quantisation": dict(content.types),
         "architecture": fields[_ARCHITECTURE],
         "name": str(fields.get("general.name", file.stem)),
     }
@@ -110,7 +113,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
             config = AutoConfig.from_pretrained(**where)
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-            if model.num_parameters() > fields["parameters"]:
+            if model.num_parameters() > content.parameters:
                 raise ValueError(f"its fields describe {model.num_parameters():,} parameters")
             loaded, info = AutoModelForCausalLM.from_pretrained(
                 **where, config=config, dtype=model.dtype, output_loading_info=True
@@ -134,15 +137,23 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     return facts
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """Return a file's fields, with its tensors' ``types`` and ``parameters`` added."""
+class _Content(NamedTuple):
+    """What a file holds; callers share it."""
+
+    fields: Mapping[str, Any]
+    types: Mapping[str, int]  # number of tensors by llama.cpp's name of their type
+    parameters: int  # entries of all tensors
+
+
+def _read(file: Path) -> _Content:
+    """Return what a file holds, or raise a ModelError."""
     _check_magic(file)
     stat = file.stat()
     return _read_once(file, stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache
-def _read_once(file: Path, size: int, changed: int) -> dict[str, Any]:
+def _read_once(file: Path, size: int, changed: int) -> _Content:
     """Read a file once while its size and time stay the same, as reading takes a while."""
     try:
         fields, tensors = read_header(file)
@@ -155,7 +166,6 @@ def _read_once(file: Path, size: int, changed: int) -> dict[str, Any]:
         raise ModelError(f"{file} is truncated or damaged ({error}); fetch it again") from error
     if not tensors or not isinstance(fields.get(_ARCHITECTURE), str):
         raise ModelError(f"{file} holds no model; name another file")
-    fields["types"] = dict(sorted(Counter(tensor.kind for tensor in tensors.values()).items()))
     matches = [_BLOCK.match(name) for name in tensors]
     blocks = len({match[0] for match in matches if match})
     layers = fields.get(f"{fields[_ARCHITECTURE]}.block_count")
@@ -164,8 +174,9 @@ def _read_once(file: Path, size: int, changed: int) -> dict[str, Any]:
             f"{file} states {quoted(layers)} layers (block_count), but holds the tensors of "
             f"{blocks}; fetch it again"
         )
-    fields["parameters"] = sum(math.prod(tensor.shape) for tensor in tensors.values())
-    return fields
+    types = Counter(tensor.kind for tensor in tensors.values())
+    parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    return _Content(fields, dict(sorted(types.items())), parameters)
 
 
 def _check_magic(file: Path) -> None:
@@ -176,7 +187,7 @@ def _check_magic(file: Path) -> None:
             raise ModelError(f"{file} is not a GGUF file; fetch it again")
 
 
-def _end_token_ids(file: Path, fields: dict[str, Any]) -> list[int]:
+def _end_token_ids(file: Path, fields: Mapping[str, Any]) -> list[int]:
     tokens, types = (fields.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
     if not isinstance(tokens, list) or not isinstance(types, list) or len(tokens) != len(types):
         raise ModelError(f"{file} has no tokens with a type each; use another file")

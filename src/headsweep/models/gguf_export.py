@@ -100,7 +100,7 @@ def export_gguf(
                 whole.unlink(missing_ok=True)
         weights = _weight_bytes(made)
         speed = llamacpp.tokens_per_second(made)
-    cache = 2 * 2 * sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
+    cache = geometry.cached_numbers * torch.float16.itemsize
     return Exported(out, decoder.graph, kind, weights, cache, speed)
 
 
@@ -156,19 +156,28 @@ def _graph(config: PretrainedConfig, *, even: bool, as_wide: bool) -> str:
         )
     graph = _GRAPHS[name]
     rope = (config.rope_parameters or {}).get("rope_type", "default")
-    layers = getattr(config, "layer_types", None) or []
-    window = getattr(config, "sliding_window", None) if not layers else None
-    for problem, holds in (
-        (f"activation {config.hidden_act}", config.hidden_act != "silu"),
-        (f"rotary embedding {rope}", rope not in _ROPES),
-        (f"rotary embedding {rope}", graph == "qwen3" and rope != "default"),
-        ("attention in a sliding window", window or {*layers} - {"full_attention"}),
-        ("layers with different numbers of heads (use --uniform)", graph == "qwen3" and not even),
-    ):
-        if holds:
-            raise ModelError(f"llama.cpp has no graph of {name} with {problem}; serve the folder")
+    ropes = ("default",) if graph == "qwen3" else _ROPES
+    problem = None
+    if config.hidden_act != "silu":
+        problem = f"activation {config.hidden_act}"
+    elif rope not in ropes:
+        problem = f"rotary embedding {rope}"
+    elif _has_window(config):
+        problem = "attention in a sliding window"
+    elif graph == "qwen3" and not even:
+        problem = "layers with different numbers of heads (use --uniform)"
+    if problem is not None:
+        raise ModelError(f"llama.cpp has no graph of {name} with {problem}; serve the folder")
     fits = even and (graph != "qwen2" or (as_wide and rope == "default"))
     return graph if fits else _UNEVEN
+
+
+def _has_window(config: PretrainedConfig) -> bool:
+    """Return whether a layer's tokens see the last ones only; a list of layers goes first."""
+    layers = getattr(config, "layer_types", None)
+    if layers:
+        return any(kind != "full_attention" for kind in layers)
+    return bool(getattr(config, "sliding_window", None))
 
 
 class _Decoder(NamedTuple):

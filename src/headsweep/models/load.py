@@ -20,6 +20,7 @@ from transformers import (
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
+from headsweep.config.section import ALLOWED, DEVICE
 from headsweep.errors import ModelError, cause_of, quoted
 from headsweep.models.checkpoints import read_pretrained
 from headsweep.models.geometry import find_heads, readable_tokens
@@ -48,7 +49,7 @@ def load_model(
         ModelError: files are missing or unreadable; device, dtype or attention are not available;
             memory is too small; or the model's heads cannot be found.
     """
-    placement = check_device(device, dtype)
+    placement = torch_device(device, dtype)
     folder = fetch_model(source)
     tokenizer = load_tokenizer(folder)
     model = load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
@@ -104,7 +105,7 @@ def end_token_ids(
     return tuple(sorted(set(ends)))
 
 
-def check_device(device: str, dtype: str) -> str:
+def torch_device(device: str, dtype: str) -> str:
     """Return the torch device to use, or ``balanced``.
 
     Raises:
@@ -112,8 +113,8 @@ def check_device(device: str, dtype: str) -> str:
     """
     if dtype not in _DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known; use {', '.join(_DTYPES)}")
-    if not re.fullmatch(r"auto|cpu|balanced|cuda(:\d+)?", device):
-        raise ModelError(f"device {device!r} is not known; use auto, cpu, cuda, cuda:N or balanced")
+    if not re.fullmatch(DEVICE, device):
+        raise ModelError(f"device {device!r} is not known; use {ALLOWED[DEVICE]}")
     gpus = torch.cuda.device_count()
     if device.startswith("cuda") and int(device[5:] or 0) >= gpus:
         raise ModelError(f"device {device} is not there: torch finds {gpus} GPUs; use auto")
@@ -170,7 +171,7 @@ def load_checkpoint(
         ModelError: files are missing, unreadable or do not fit each other; device, dtype or
             attention are not available; or memory is too small.
     """
-    placement = check_device(device, dtype or "float32")
+    placement = torch_device(device, dtype or "float32")
     folder = fetch_model(source, revision)
     named = read_config(folder).get("architectures") or [""]
     name = str(named[0] if isinstance(named, list) else named)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 
 from headsweep.config import Config, Decoding, parse
-from headsweep.errors import EngineError, HeadsweepError, cause_of
+from headsweep.errors import EngineError, told_of
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import Device, devices, held
 from headsweep.generation.engine import Engine
@@ -48,6 +48,7 @@ CHECKED = 8
 STEPS = 16
 """Tokens that each row decodes while its rate is taken."""
 _LIMIT_SECONDS = 3600.0
+_LONGEST_CAUSE = 300  # characters of a failure's cause
 _MOST_NARROW = 4  # times as many tokens of a single row, which are few
 
 _Model = LoadedModel | VllmModel
@@ -133,7 +134,8 @@ def attempt(config: Config, cores: int) -> Trial:
     try:
         told = json.loads(last)
     except ValueError:
-        cause = " ".join(ended.stderr.split())[-300:] or f"it ended with status {ended.returncode}"
+        last_words = " ".join(ended.stderr.split())[-_LONGEST_CAUSE:]
+        cause = last_words or f"it ended with status {ended.returncode}"
         raise EngineError(f"{backend}: {cause}") from None
     if "error" in told:
         raise EngineError(f"{backend}: {told['error']}")
@@ -291,11 +293,7 @@ def _send(connection: Connection, measured: Callable[[], Speed]) -> None:
     try:
         connection.send(measured())
     except Exception as error:  # whatever a backend raises
-        connection.send(_cause(error))
-
-
-def _cause(error: Exception) -> str:
-    return str(error) if isinstance(error, HeadsweepError) else cause_of(error, 300)
+        connection.send(told_of(error, _LONGEST_CAUSE))
 
 
 def main() -> None:
@@ -304,7 +302,7 @@ def main() -> None:
     try:
         said = measure(parse(order["config"]), order["cores"], order["begun"])
     except Exception as error:  # whatever a backend raises
-        said = {"error": _cause(error)}
+        said = {"error": told_of(error, _LONGEST_CAUSE)}
     print(json.dumps(said))
 
 
