@@ -194,6 +194,8 @@ def test_a_model_is_spread_over_gpus_by_vllm_alone_a_divisor_of_its_heads():
         (b"", "holds no keys; see config/demo.yaml"),
         (b"- a\n", "holds no keys"),
         (b"run: x\nmodels: &models {big: *models}\n", "an alias stands in what it names; flatten"),
+        (b"run: 007\n", "line 1: 007 means 7 in YAML; write 7, or a text in quotes"),
+        (b"run: 12:30\n", "line 1: 12:30 means 750 in YAML"),
         (b'run: !!int ""\n', r"is not YAML: a text does not fit its tag"),
     ],
 )

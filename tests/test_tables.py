@@ -13,6 +13,7 @@ from headsweep.errors import TableError
 from headsweep.record import (
     Stopwatch,
     checked_file,
+    first_damaged_file,
     read_json,
     read_record,
     record_path,
@@ -185,6 +186,18 @@ def test_of_results_made_together_the_damaged_one_is_made_again(tmp_path):
     first.write_text("{ }")
     with pytest.raises(TableError, match=rf"^{first} cannot be read .*; remove it and run again$"):
         read_json(first)
+
+
+def test_a_forged_record_leads_nowhere(tmp_path):
+    made = tmp_path / "model.json"
+    write_json(made, {})
+    for name in ("/dev/zero", "../other.json"):
+        write_record(made, Stopwatch(), {})
+        record = json.loads(record_path(made).read_text())
+        del record["crc32"]
+        record["sha256"] = {name: "0" * 64}
+        write_json(record_path(made), record)
+        assert first_damaged_file(made) == record_path(made)
 
 
 def test_a_stopwatch_goes_on_where_the_clock_is_set_back(monkeypatch):

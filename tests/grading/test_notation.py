@@ -33,6 +33,7 @@ NUMERIC_RIGHT = [
     *((r"3 \times 10^8", "3e8"), (r"3.0\times10^{8}\text{ m/s}", "300000000"), ("3x10^8", "3e8")),
     *((r"-1.5 \cdot 10^{-3}", "-0.0015"), ("2,000 \u00d7 10\u2074", "2e7"), ("3*10^2", "300")),
     *(("6.6 \u00d7 10\u207b\u00b3\u2074", "6.6e-34"), (r"\frac{3 \times 10^2}{4}", "75")),
+    *(("10^8", "100000000"), ("10^{-2}", "0.01")),
     *(("3,5", "3,5"), ("1,23,456", "1,23,456"), (r"\text{5 PM}", "5 pm"), ("100 200", "100 200")),
 ]
 NUMERIC_WRONG = [
@@ -93,6 +94,10 @@ def test_the_last_number_of_a_text_may_be_a_ratio_or_have_a_true_minus_sign():
     assert last_ratio("1e6x is no power") == "6"
     assert last_ratio(r"So light covers $3 \times 10^{8}$ metres.") == "3e8"
     assert last_ratio(r"It holds 5 \times 10^2 = 500 books") == "500"
+    powers = ("10^8", "10^{8}", "$10^8$", "10**8", r"1 \cdot 10^8", "1\u00b710^8")
+    assert {last_ratio(f"The answer is {power}.") for power in powers} == {"1e8"}
+    for thousands in ("1{,}000", r"1\,000", r"1,\!000", "1,000"):
+        assert last_ratio(f"It costs ${thousands}$ dollars.") == "1000"
     assert last_number("of 1,000/4") == "4"  # as SPRINT's authors have it
 
 

@@ -97,6 +97,10 @@ def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys, monkeyp
             f"--k {10**330} --n 10 --base 0.5",
             "--k has 331 digits; give at most 10,000,000,000",
         ),
+        (
+            "--k 5 --n 10 --base 0.55 --best 0.9 --changed 0.1",
+            "--best 0.9 is further from --base 0.55 than the 0.1 of the outcomes that change",
+        ),
         ("--k 3 --n 10 --base 0.9 --changed 0.3", "--changed 0.3 is not from 0 to 0.2"),
     ],
 )

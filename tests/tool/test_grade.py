@@ -2,6 +2,8 @@ import json
 import re
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headsweep.cli import main
@@ -67,6 +69,30 @@ def test_columns_and_grader_can_be_named_and_numbers_are_answers(tmp_path, capsy
     options = ["--answer-column", "said", "--gold-column", "right", "--grader", "numeric"]
     assert main(["grade", file, *options, "--final"]) == 0
     assert "(1 right, 1 no answer)" in capsys.readouterr().out
+
+
+def test_texts_as_bytes_are_texts_and_damaged_ones_are_named(tmp_path, capsys):
+    rows = {"answer": [rb"\boxed{7}", b"8"], "gold": [b"7", b"7"]}
+    pq.write_table(pa.table(rows), file := tmp_path / "bytes.parquet")
+    assert main(["grade", str(file), "--grader", "numeric"]) == 0
+    assert "50.0% of 2 answers are right" in capsys.readouterr().out
+    pq.write_table(pa.table(rows | {"gold": [b"7", b"\xff"]}), file)
+    assert main(["grade", str(file)]) == 2
+    assert "row 2: bytes that are no UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("grader", ["exact", "numeric"])
+def test_an_empty_answer_is_none_and_no_part_of_one_is_graded(grader, tmp_path, capsys):
+    gold = "7" if grader != "exact" else "a"
+    answers = ["", " ", f"{gold}}} is wrong, it is 8", f"8}} \\boxed{{{gold}", gold]
+    rows = [{"answer": answer, "gold": gold} for answer in answers]
+    file = written(tmp_path / "mine.jsonl", rows)
+    assert main(["grade", file, "--grader", grader, "--final"]) == 0
+    assert "(2 no answer, 2 wrong, 1 right)" in capsys.readouterr().out
+    if grader == "exact":
+        rows = [{"answer": r"It is" + "\n" + r"\boxed{}.", "gold": "b"}]
+        assert main(["grade", written(tmp_path / "box.jsonl", rows), "--grader", grader]) == 0
+        assert "(1 no answer)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,14 @@ def test_a_store_of_another_version_is_refused(version, advice):
         assert Path(paths.STORE_VERSION).read_text() == f"{version}\n"
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"two"])
+def test_a_damaged_version_of_a_store_is_named(content):
+    mark_version()
+    Path(paths.STORE_VERSION).write_bytes(content)
+    with pytest.raises(ConfigError, match=r"version cannot be read: .*; write 2 into it, or"):
+        check_version()
+
+
 def test_equal_arms_of_two_compressions_are_needed_with_all_their_seeds():
     both = {name: {**STUDIES["compressions"]["words"], "seeds": seeds} for name, seeds in SEEDS}
     made = config(compressions=both)

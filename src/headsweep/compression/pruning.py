@@ -28,7 +28,7 @@ from headsweep.models.load import load_checkpoint, load_tokenizer
 from headsweep.models.removal import remove_heads, zero_heads
 from headsweep.models.source import fetch_model, fingerprint
 from headsweep.record import Stopwatch
-from headsweep.safe_files import read_table
+from headsweep.safe_files import check_writable, read_table
 from headsweep.tables import ACCURACY
 from headsweep.variants import Variant
 
@@ -116,6 +116,7 @@ def prune(
     stopwatch = Stopwatch()
     out = Path(out)
     check_target(out)
+    check_writable("--out", out, "folder")
     _check_choice(heads, ratio, alpha, protect, form)
     by = criteria.named(criterion)
     matrix: Any = None  # read where the criterion needs it

@@ -1,6 +1,7 @@
 """Config files as plain values: YAML, or the JSON that a run saved."""
 
 import json
+import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,18 @@ class _Loader(yaml.SafeLoader):
         if len(node.value) > _MOST_MERGED:
             problem = f"a mapping merges more than {_MOST_MERGED} keys"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
+    """Read a whole number, but none that YAML 1.1 takes for another: ``017`` as 15."""
+    number = loader.construct_yaml_int(node)
+    if ":" in node.value or re.match(r"[-+]?0\d", node.value):
+        problem = f"{node.value} means {number} in YAML; write {number}, or a text in quotes"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return int(number)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 
 
 def read_values(path: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from headsweep.grading.notation import (
     number,
     unwrapped,
     with_exponents,
+    with_plain_thousands,
 )
 
 Judge = Callable[[str, str], bool]
@@ -33,6 +34,7 @@ TEXT = re.compile(r"^\\text\{(?P<text>.+?)\}$")
 """A whole answer inside ``\\text{}``."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+_EMPTY_BOX = re.compile(r"\A\W*\\(?:boxed|fbox)\s*+\{\s*+\}\W*\Z")
 _ANY_BRACE = re.compile(r"[{}]")
 _END = re.compile(r"[\s$]")  # of an answer without braces
 _FRACTION = re.compile(r"\\[dt]frac")
@@ -170,7 +172,7 @@ def last_ratio(text: str) -> str | None:
 
     It may be a ratio of two, or a mixed number: in ``12 6/3`` no number is mixed, ``6/3`` is last.
     """
-    text = with_exponents(text)
+    text = with_exponents(with_plain_thousands(text))
     match = last_match(_RATIO, text)
     if match is None:
         return None
@@ -254,8 +256,10 @@ def same_text(answer: str, gold: str) -> bool:
 
 def boxed_or_line(text: str) -> str | None:
     """Return the content of the last box, else the last line that is not empty."""
-    lines = text.strip().rsplit("\n", 1)
-    return last_boxed(text) or lines[-1].strip() or None
+    if box := last_boxed(text):
+        return box
+    line = text.strip().rpartition("\n")[2].strip()
+    return None if not line or _EMPTY_BOX.match(line) else line
 
 
 GRADERS = {
@@ -301,9 +305,13 @@ def read(grader: Grader, text: str) -> tuple[str, str, str] | None:
 
 def read_final(grader: Grader, text: str) -> tuple[str, str, str] | None:
     """Return what `read` does of a text that is a final answer, as if it stood in a box."""
-    alone = text.strip()  # taken as it is where it cannot be in a box, for its braces
-    as_it_is = (alone, canonical(alone), grader.form(alone)) if alone else None
-    return read(grader, rf"\boxed{{{text}}}") or as_it_is
+    alone = text.strip()
+    if not alone:
+        return None
+    boxed = rf"\boxed{{{text}}}"
+    fits = closing_brace(boxed, boxed.index("{")) == len(boxed) - 1  # its own braces may not
+    as_it_is = alone, canonical(alone), grader.form(alone)
+    return (read(grader, boxed) if fits else None) or as_it_is
 
 
 def canonical(answer: str) -> str:

@@ -27,9 +27,10 @@ _SUPERSCRIPTS = str.maketrans(
     "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "-0123456789"
 )
 _POWER_OF_TEN = re.compile(
-    r"""(?<![\w.,/^]) (?P<factor>\d[\d,]*+(?:\.\d++)?+|\.\d++)
-    \s*+ (?:\\times|\\cdot|[*x\u00d7\u22c5]) \s*+ 10
-    (?: \s*+\^\s*+ (?: \{\s*+(?P<braced>[-+\u2212]?+\d{1,2})\s*+\} | (?P<bare>-?\d{1,2})(?!\d) )
+    r"""(?<![\w.,/^]) (?: (?P<factor>\d[\d,]*+(?:\.\d++)?+|\.\d++)
+        \s*+ (?:\\times|\\cdot|[*x\u00b7\u00d7\u22c5]) \s*+ )? 10
+    (?: \s*+(?:\^|\*\*)\s*+
+            (?: \{\s*+(?P<braced>[-+\u2212]?+\d{1,2})\s*+\} | (?P<bare>-?\d{1,2})(?!\d) )
         | (?P<raised>\u207b?+[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]{1,2}) )""",
     re.VERBOSE,
 )
@@ -90,8 +91,7 @@ def number(text: str) -> Fraction | None:
         return None
     if text.isdecimal():  # as most are
         return Fraction(int(text))
-    for old, new in (("\N{MINUS SIGN}", "-"), ("{,}", ","), (r"\!", "")):
-        text = text.replace(old, new)
+    text = _without_thousands_marks(text.replace("\N{MINUS SIGN}", "-"))
     match = _NUMBER.match(_without_end(with_exponents(_spaced(text))).strip())
     if match is None:
         return None
@@ -103,14 +103,17 @@ def number(text: str) -> Fraction | None:
 
 
 def with_exponents(text: str) -> str:
-    r"""Return a text with its powers of ten written short: ``3 \times 10^8`` as ``3e8``."""
+    r"""Return a text with its powers of ten written short: ``3 \times 10^8`` as ``3e8``.
+
+    ``10^8`` alone is ``1e8``.
+    """
     return _POWER_OF_TEN.sub(_exponent, text)
 
 
 def _exponent(match: re.Match[str]) -> str:
     raised = match["raised"]
     power = raised.translate(_SUPERSCRIPTS) if raised else match["braced"] or match["bare"]
-    return f"{match['factor']}e{power}"
+    return f"{match['factor'] or 1}e{power}"
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
@@ -134,6 +137,15 @@ def _value(match: re.Match[str]) -> Fraction | None:
 def _spaced(text: str) -> str:
     """Return a text with plain spaces, and with none where thin ones separate thousands."""
     return _SPACE.sub(" ", _without_thin_thousands(text))
+
+
+def with_plain_thousands(text: str) -> str:
+    r"""Return a text whose thousands no LaTeX parts: ``1{,}000`` as ``1,000``."""
+    return _without_thin_thousands(_without_thousands_marks(text))
+
+
+def _without_thousands_marks(text: str) -> str:
+    return text.replace("{,}", ",").replace(r"\!", "")
 
 
 def _without_thin_thousands(text: str) -> str:

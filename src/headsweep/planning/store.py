@@ -58,10 +58,21 @@ def check_version(root: Path = Path()) -> None:
 
 
 def version_of(root: Path = Path()) -> str:
-    """Return what the store of a folder says of its version; an empty one is of today's."""
+    """Return what the store of a folder says of its version; an empty one is of today's.
+
+    Raises:
+        ConfigError: its file is damaged.
+    """
     store, file = root / paths.STORE, root / paths.STORE_VERSION
     if file.exists():
-        return file.read_text(encoding="utf-8").strip()
+        try:
+            version = int(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise ConfigError(
+                f"{file} cannot be read: it holds no number; write {VERSION} into it, or remove "
+                f"{store} if the answers in it are not needed"
+            ) from None
+        return str(version)
     entries = store.iterdir() if store.is_dir() else ()
     has_results = any(not entry.name.startswith(".") for entry in entries)
     return FORMER_VERSION if has_results else str(VERSION)

@@ -71,7 +71,7 @@ class Recovered:
 
     def __str__(self) -> str:
         rows = [("", list(self.measured)), *as_rows(self.measured)]
-        lines = [f"{name:<33}" + "".join(f"{value:>28}" for value in row) for name, row in rows]
+        lines = [f"{name:<33}" + "".join(f"  {value:>28}" for value in row) for name, row in rows]
         loads = LOADED_BY[self.form]
         lines += ["", f"{self.folder}: {len(self.removed)} heads removed; {loads}"]
         return "\n".join(lines)

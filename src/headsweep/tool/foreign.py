@@ -49,15 +49,25 @@ def texts(cells: pd.Series, origin: object) -> list[str | None]:
     """Return the cells of a column as texts, as they are written; None for a missing one.
 
     Raises:
-        TableError: a cell holds several values.
+        TableError: a cell holds several values, or bytes that are no text.
     """
-    for row, cell in enumerate(cells, 1):
+    rows = list(enumerate(cells, 1))
+    for row, cell in rows:
         if isinstance(cell, list | tuple | dict | np.ndarray):
             raise TableError(
                 f"{origin} row {row}: {cells.name} holds {quoted(cell)}; write one text in each "
                 f"cell, and a row for each answer"
             )
-    return [None if pd.isna(cell) else str(cell) for cell in cells]
+    return [None if pd.isna(cell) else _text(cell, f"{origin} row {row}") for row, cell in rows]
+
+
+def _text(cell: object, where: str) -> str:
+    if not isinstance(cell, bytes):
+        return str(cell)
+    try:
+        return cell.decode()
+    except UnicodeDecodeError:
+        raise TableError(f"{where}: bytes that are no UTF-8; write text") from None
 
 
 def _csv(path: Path) -> pd.DataFrame:
@@ -76,7 +86,9 @@ def _table(rows: Iterable[Row]) -> pd.DataFrame:
 
 def _parquet(path: Path) -> pd.DataFrame:
     # Rows are counted from 0. Whole numbers stay whole where others are missing.
-    return pq.read_table(path).to_pandas(ignore_metadata=True, integer_object_nulls=True)
+    table = pq.read_table(path)
+    table.validate(full=True)  # a damaged text is found here, not where it is used
+    return table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
 
 
 _READERS = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}

@@ -76,6 +76,11 @@ def lucky(
             f"--changed {changed:g} is not from 0 to {limit:g}, which is all that luck changes "
             f"where the base has {base:g} right; give a share in that range"
         )
+    if best is not None and abs(best - base) > changed + 1e-12:
+        raise ConfigError(
+            f"--best {best:g} is further from --base {base:g} than the {changed:g} of the outcomes "
+            "that change (--changed); correct one of them"
+        )
     luck = best_by_luck(n, 2 * changed * n, k)
     shows = smallest_gain(n, changed, k)
     if not leaves_room(shows, Rates(base, changed)):
