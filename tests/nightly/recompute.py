@@ -26,7 +26,7 @@ _ENDS = ["difference", "low", "high"]
 # What begins a line, by topic; what is found in it, and the names of its numbers.
 _TOPICS = {
     "heads": r"(Best of \d+|One head): .* points, ",
-    "map": r"Best of \d+: .* nats(?: a token)?, ",
+    "map": r"Best (?:shown, )?of \d+: .* nats(?: a token)?, ",
     "sampling": r"\d answers, ",
     "question": r"Against shuffled questions",
     "families": r"answers' tokens",
@@ -46,8 +46,9 @@ _SAID = {
     ],
     "map": [
         (rf"- {_N} heads?'s? loss", ["shown"]),
-        (rf"Best of {_N}: ", ["heads"]),
-        (rf"Best of \d+: {_N} \({_N} to {_N}\) nats", ["best", "low", "high"]),
+        (rf"Best (?:shown, )?of {_N}: ", ["heads"]),
+        (rf"of \d+: {_N} \({_N} to {_N}\) nats", ["best", "low", "high"]),
+        (rf"Changes of {_N} nats .* differ from zero", ["differs"]),
         (rf"nats(?: a token)?, {_N} questions", ["questions"]),
         (rf"; {_N} matter", ["matter"]),
         (rf"noise in its layer: {_N};", ["noise"]),
@@ -75,13 +76,12 @@ _SAID = {
     "compression": [
         (rf"{_N}% of heads gone", ["ratio"]),
         (rf": {_INTERVAL} against training as long, {_N} questions", [*_ENDS, "questions"]),
-        (rf"Causal scores.*?: {_N}\.", ["causal"]),
+        (rf"Causal scores.*?: {_N} \({_N} to {_N}\)", ["causal", "causal_low", "causal_high"]),
         (rf"{_N}% fewer parameters", ["fewer"]),
     ],
     "published": [
-        (rf"gains: {_N} beat chance", ["beyond"]),
-        (rf"Of {_N} best heads", ["pairs"]),
-        (rf"luck alone gives {_N} on average, up to {_N} in", ["luck", "luck_high"]),
+        (rf"{_N} of {_N} best heads pass alone", ["beyond", "pairs"]),
+        (rf"luck gives {_N} on average, up to {_N} in", ["luck", "luck_high"]),
     ],
     "likeness": [
         (rf"Of {_N} test questions", ["questions"]),

@@ -18,4 +18,4 @@ class ReportVerdict:
     so: Sentence
 
     def __str__(self) -> str:
-        return f"{self.answer}. {self.effect} {self.so}"
+        return f"{self.answer}. {self.effect} {self.so}".strip()  # the last may be empty

@@ -31,12 +31,7 @@ def _facts(folder, section):
         raise ValueError(f"{folder} has several seeds; their chance is not recomputed here")
     right = answers.pivot(index="example_id", columns="arm", values="strict").astype(float)
     changes = right.sub(right[CONTROL], axis=0)
-    (low, high), (luck_low, luck_high) = resampled(
-        changes[[METHOD]].to_numpy(),
-        lambda means: np.quantile(means[:, 0], (LEVEL / 2, 1 - LEVEL / 2)),
-        _RESAMPLES,
-        step=1 / len(right),
-    )
+    (low, high), (luck_low, luck_high) = _interval(changes[METHOD])
     history = json.loads((folder / "histories.json").read_text())[METHOD]
     (of_seed,) = history.values()
     change = Difference(changes[METHOD].mean(), low, high, np.nan)
@@ -51,4 +46,17 @@ def _facts(folder, section):
     }
     if "causal" in changes:
         found["causal"] = Fact(100 * changes["causal"].mean())
+        (low, high), (luck_low, luck_high) = _interval(changes["causal"])
+        found["causal_low"] = Fact(100 * low, 100 * luck_low)
+        found["causal_high"] = Fact(100 * high, 100 * luck_high)
     return found
+
+
+def _interval(change):
+    """Return the ends of a mean's interval over questions, and the luck of either."""
+    return resampled(
+        change.to_numpy()[:, np.newaxis],
+        lambda means: np.quantile(means[:, 0], (LEVEL / 2, 1 - LEVEL / 2)),
+        _RESAMPLES,
+        step=1 / len(change),
+    )

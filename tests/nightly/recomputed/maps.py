@@ -20,17 +20,20 @@ def facts(run, name):
     outcomes = _outcomes(changes, lengths)
     tested = outcomes["preference" if section["sampling"] else "solutions"]
     heads = [variant for variant in changes if "H" in variant]
-    best = tested[heads].mean().idxmax()
+    helps, unsure = _lower(-tested)
+    asked = helps.index[helps] if helps.any() else heads
+    best = tested[asked].mean().idxmax()
     found = {
         "heads": Fact(len(heads)),
         "noise": Fact(tested.filter(regex=f"{best[:3]}N").mean().mean()),
         "best": Fact(tested[best].mean()),
         "questions": Fact(len(tested)),
         **_band(tested[heads], best),
-        "shown": _lowered(-tested),
+        "shown": Fact(helps.sum(), unsure.sum()),
     }
     if section["sampling"]:
-        found["matter"] = _lowered(outcomes["likelihood"])
+        lower, unsure = _lower(outcomes["likelihood"])
+        found["matter"] = Fact(lower.sum(), unsure.sum())
     gains = _gains(run, section)
     for estimate, of_texts in {"scored": changes, "first order": _estimates(run, name)}.items():
         for outcome, values in _outcomes(of_texts, lengths).items():
@@ -61,14 +64,19 @@ def _band(tested, best):
     up = [-np.quantile(smallest, LEVEL / 2) for smallest, _ in sets]
     mean, error = tested[best].mean(), tested[best].sem()
     low, high = mean - np.mean(down) * error, mean + np.mean(up) * error
+    luck = 3 * np.std(down, ddof=1) * error
     return {
-        "low": Fact(low, 3 * np.std(down, ddof=1) * error),
+        "low": Fact(low, luck),
         "high": Fact(high, 3 * np.std(up, ddof=1) * error),
+        "differs": Fact(mean - low + norm.ppf(0.8) * error, luck),
     }
 
 
-def _lowered(outcome):
-    """Return without how many heads an outcome is shown to be lower, also than under noise."""
+def _lower(outcome):
+    """Return without which heads an outcome is shown to be lower, also than under noise.
+
+    And of which heads luck may decide it.
+    """
     heads = outcome.filter(like="H")
     noise = outcome.filter(like="N")
     against = [(heads.mean(), _adjusted(heads))]
@@ -77,13 +85,14 @@ def _lowered(outcome):
     if beside.shape[1]:
         p = _adjusted(beside).reindex(heads.columns, fill_value=0.0)
         against.append((beside.mean().reindex(heads.columns, fill_value=-1.0), p))
-    shown, unsure = True, False
+    shown = pd.Series(data=True, index=heads.columns)
+    unsure = ~shown
     for change, p in against:
         # How far a p-value of so many draws is from the truth, at most.
         near = abs(p - LEVEL) < 3 * np.sqrt(LEVEL * (1 - LEVEL) / _DRAWS)
         shown = shown & (change < 0) & (p < LEVEL)
         unsure = unsure | (near & (change < 0))
-    return Fact(shown.sum(), unsure.sum())
+    return shown, unsure
 
 
 def _estimates(run, name):
