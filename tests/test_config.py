@@ -122,6 +122,7 @@ def custom(**keys):
         (*frontier(max_n=9), r"max_n = 9 exceeds members = 8"),
         (*frontier(members=17), r"decoding 'T0.6' has 16 samples, fewer than members = 17"),
         (*frontier(decoding="T0.6"), r"decoding: 'T0.6' samples; pruned heads"),
+        ("models/big/title", "\ud800", r"title: .*holds half of a character; write it whole"),
         (*custom(), r"a custom benchmark has a `file` or a `dataset`"),
         (*custom(file="a.csv", dataset="me/mine"), r"and not both"),
         (*custom(file="a.csv", subset="main"), r"`subset` is a part of a `dataset`"),

@@ -118,7 +118,7 @@ def read_facts(file: Path) -> dict[str, Any]:
     """
     try:
         return copy.deepcopy(_facts(file, _state(file)))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
 
 
@@ -170,7 +170,7 @@ def find_record(path: Path) -> tuple[Path, str] | None:
     for record in chain([own], chain.from_iterable(around)):
         try:
             checksums = _facts(record, _state(record)).get("sha256", {})
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except TableError:
             if record != own and _is_foreign(record):

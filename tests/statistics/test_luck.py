@@ -114,3 +114,5 @@ def test_a_page_that_cannot_be_written_is_named(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main(["luck", "--page", str(tmp_path / "file" / "luck.html")]) == 2
     assert "file/luck.html cannot be written" in capsys.readouterr().err
+    assert main(["luck", "--page", ""]) == 2
+    assert "--page . cannot be written (Is a directory)" in capsys.readouterr().err

@@ -30,6 +30,7 @@ from headsweep.models.source import fetch_model, fingerprint
 from headsweep.record import Stopwatch
 from headsweep.safe_files import check_writable, read_table
 from headsweep.tables import ACCURACY
+from headsweep.text import counted
 from headsweep.variants import Variant
 
 _MEASURED_TOKENS = 128  # or as many as the model reads
@@ -62,7 +63,8 @@ class Pruned:
             less = 1 - self.after.parameters / self.before.parameters
             work = 1 - self.after.flops / self.before.flops
             gain = f"{less:.1%} fewer parameters, {work:.1%} less arithmetic"
-        return f"{self.folder}: {len(self.removed)} heads removed, {gain}; {LOADED_BY[self.form]}"
+        removed = counted(len(self.removed), "head")
+        return f"{self.folder}: {removed} removed, {gain}; {LOADED_BY[self.form]}"
 
 
 def prune(

@@ -3,7 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
 from headsweep.errors import quoted
 
@@ -68,6 +76,13 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+    @field_validator("*")
+    @classmethod
+    def _encodable(cls, value: Any) -> Any:
+        if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"{quoted(value)} holds half of a character; write it whole")
+        return value
 
     def non_defaults(self, default: "Section | None" = None) -> dict[str, Any]:
         """Return the settings that are not at their defaults; those of nested sections likewise.

@@ -55,6 +55,7 @@ from headsweep.recovery.text_training import Progress, accelerator_for, train_ro
 from headsweep.recovery.texts import Piece, Text, digest, tenth
 from headsweep.recovery.work import RESULT, Unfinished
 from headsweep.safe_files import check_writable
+from headsweep.text import counted
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class Recovered:
         rows = [("", list(self.measured)), *as_rows(self.measured)]
         lines = [f"{name:<33}" + "".join(f"  {value:>28}" for value in row) for name, row in rows]
         loads = LOADED_BY[self.form]
-        lines += ["", f"{self.folder}: {len(self.removed)} heads removed; {loads}"]
+        lines += ["", f"{self.folder}: {counted(len(self.removed), 'head')} removed; {loads}"]
         return "\n".join(lines)
 
 

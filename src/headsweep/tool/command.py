@@ -13,7 +13,7 @@ from headsweep.choices import GraderName
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
 from headsweep.statistics import SIGNIFICANCE
-from headsweep.text import percent, points
+from headsweep.text import counted, percent, points
 from headsweep.tool.head_map import head_map
 from headsweep.tool.sweep import sweep
 
@@ -132,7 +132,7 @@ def _sweep(**options: Any) -> None:
     ]
     print(*_best_and_worst(lines), sep="\n")
     out = options["out"]
-    print(f"\nall {len(heads)} heads: {out}/results/sweep/controls/heads/heads.csv")
+    print(f"\nall {counted(len(heads), 'head')}: {out}/results/sweep/controls/heads/heads.csv")
     print(f"figures and report: {_again(Path(out), 'results/sweep/config.json')}")
 
 
@@ -348,6 +348,7 @@ def luck(
         page: HTML page to write that does the same without a server, and takes a table of
             accuracies; it has the published tables, where config/published is here
     """
+    from headsweep.safe_files import check_writable
     from headsweep.tool.luck import told, write
 
     needed = {"--k": k, "--n": n, "--base": base}
@@ -359,6 +360,7 @@ def luck(
             raise ConfigError(f"missing: {', '.join(missing)}; give --k, --n and --base")
         said = told(k, n, base, changed, best)
     if page is not None:
+        check_writable("--page", page)
         print(f"{write(page)} is written; open it in a browser")
     if said:
         print(said)

@@ -161,7 +161,7 @@ def _version(file: Path, time: str) -> str:
     beside = file.with_name(f"results_{time}.json")
     try:
         version = json.loads(beside.read_text(encoding="utf-8")).get("lm_eval_version")
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise TableError(f"{beside} cannot be read ({error}); keep it beside {file.name}") from None
     if not _KNOWN.fullmatch(str(version)):
         raise TableError(

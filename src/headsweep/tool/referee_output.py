@@ -12,7 +12,7 @@ from headsweep.arguments import refuse_ignored
 from headsweep.report.referee import told_of_best, write_page
 from headsweep.safe_files import check_writable, write_csv, written_to
 from headsweep.statistics import SIGNIFICANCE
-from headsweep.text import short
+from headsweep.text import plural, short
 from headsweep.tool.referee import (
     ReadingRules,
     Tables,
@@ -70,7 +70,7 @@ def show(systems: list[str], rules: ReadingRules, common: bool, out: Path | None
     most = max(table["question_id"].nunique() for table in answers.values())
     shared = len(next(iter(compared_answers.values())).correct)
     if shared < most:
-        lines.append(f"on the {shared:,} questions that all have")
+        lines.append(f"on the {shared:,} {plural('question', shared)} that all have")
         print(lines[-1])
     tables = compared(compared_answers)
     print(summary(tables))
