@@ -110,6 +110,11 @@ def test_bad_numbers_are_refused_in_one_line(words, message, capsys):
     assert message in line
 
 
+def test_a_gain_beyond_all_luck_is_judged_where_nobody_says_what_changes(capsys):
+    assert told("--k 5 --n 100 --base 0.05 --best 0.9") == 0
+    assert "so much or more with p < 0.001" in capsys.readouterr().out
+
+
 def test_a_page_that_cannot_be_written_is_named(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main(["luck", "--page", str(tmp_path / "file" / "luck.html")]) == 2

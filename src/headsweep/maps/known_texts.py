@@ -17,7 +17,7 @@ from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.generation.prompts import encode_prompt
 from headsweep.grading.matrix import grade_answers
-from headsweep.maps.outcomes import FEWEST, RIGHT, SOLUTION, WRONG
+from headsweep.maps.outcomes import RIGHT, SOLUTION, WRONG
 from headsweep.maps.scoring import Text
 from headsweep.models.checkpoints import stated_config
 from headsweep.models.geometry import most_tokens
@@ -26,6 +26,7 @@ from headsweep.planning.maps import find_map
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import read_arrow, write_table
+from headsweep.statistics.maxima import FEWEST
 from headsweep.tables import ANSWERS, QUESTIONS, TEXTS
 from headsweep.text import counted
 from headsweep.variants import BASE

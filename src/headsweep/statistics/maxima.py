@@ -3,9 +3,10 @@
 Where questions are drawn anew, all differences of a question come together, so the correlation
 between columns stays as it is. Each t is held against the distribution of the largest one, and of
 the smallest one, of columns whose means are zero (maxT: Westfall and Young 1993, Resampling-Based
-Multiple Testing, section 2.3, by the bootstrap-t of section 2.2.2). So the chance that any column
-without an effect is named stays near its level, also where differences are skewed. Sign flips would
-need symmetric ones: changes of log-probabilities are not.
+Multiple Testing, section 2.3; bootstrap-t: Efron and Tibshirani 1993, An Introduction to the
+Bootstrap, chapter 12). So the chance that any column without an effect is named stays near its
+level, also where differences are skewed. Sign flips would need symmetric ones: changes of
+log-probabilities are not.
 """
 
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def joint_means(
     below = (smallest[:, np.newaxis] <= observed).sum(axis=0)
     tail = (1 + np.minimum(above, below)) / (1 + resamples)
     low, high = mean_interval(differences)
-    # What reaches far above its mean by chance was drawn from a mean far below, and the other way.
+    # A mean that came out too high lies above its truth: the largest t gives the lower end.
     alone = half_width(error, questions - 1)
     downwards = np.maximum(np.quantile(largest, TAILS[1]) * error, alone)
     upwards = np.maximum(-np.quantile(smallest, TAILS[0]) * error, alone)

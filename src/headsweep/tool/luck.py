@@ -69,17 +69,17 @@ def lucky(
     for name, share in (("base", base), ("best", best)):
         if share is not None and not 0 <= share <= 1:
             raise ConfigError(f"--{name} {share:g} is no share; give one from 0 to 1, as in 0.68")
+    if best is not None and changed is not None and abs(best - base) > changed + 1e-12:
+        raise ConfigError(
+            f"--best {best:g} is further from --base {base:g} than the {changed:g} of the outcomes "
+            "that change (--changed); correct one of them"
+        )
     limit = min(_MOST_CHANGED, 2 * min(base, 1 - base))
     changed = changed_by_chance(base) if changed is None else changed
     if not 0 <= changed <= limit + 1e-12:
         raise ConfigError(
             f"--changed {changed:g} is not from 0 to {limit:g}, which is all that luck changes "
             f"where the base has {base:g} right; give a share in that range"
-        )
-    if best is not None and abs(best - base) > changed + 1e-12:
-        raise ConfigError(
-            f"--best {best:g} is further from --base {base:g} than the {changed:g} of the outcomes "
-            "that change (--changed); correct one of them"
         )
     luck = best_by_luck(n, 2 * changed * n, k)
     shows = smallest_gain(n, changed, k)
