@@ -63,6 +63,19 @@ class Worker:
         self._asked: Set[tuple[Variant, Key]] = frozenset()
         """What the unit that is being answered asks for."""
 
+    def rest(self) -> None:
+        """Give back memory that only waits for the next unit."""
+        if isinstance(self._answering, Engine):
+            self._answering.let_go()
+        give_back_memory()
+
+    def _engine_of(self, decoding: Decoding) -> Engine | VllmEngine:
+        """Return the engine of a decoding; the memory of another one's last batch is free then."""
+        if isinstance(self._answering, Engine) and self._answering.decoding != decoding:
+            self._answering.let_go()
+        self._answering = self._engine(decoding)
+        return self._answering
+
     @property
     def tokens_in_progress(self) -> int:
         """Tokens of answers that are not handed over; vLLM does not tell, so 0."""
@@ -105,7 +118,7 @@ class Worker:
             "threads": torch.get_num_threads(),
             "prompt": prompt_facts(tokenizer, unit.decoding, unit.grader_name),
         }
-        self._answering = engine = self._engine(unit.decoding)
+        engine = self._engine_of(unit.decoding)
         self._asked = requests.keys()
         stated = dict[Variant, Any]()
         try:
@@ -219,7 +232,7 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
         while True:
             engine.tell("ready", None)
             if not connection.poll(_SECONDS_TO_REST):
-                give_back_memory()
+                worker.rest()
             unit: Unit = connection.recv()
             try:
                 for answer in worker.run(unit):
