@@ -42,7 +42,6 @@ OWN_READERS = {
     "generation/client": "a run's config and model names; the engine computes the keys again",
     "planning/store": "the store's version and users, which are not results",
     "config/files": "configs: users' own, and those of runs, compared with their records",
-    "tool/upgrade": "files of version 1, whose checksum has another name",
     "tool/foreign": "tables of answers that others made",
     "tool/lm_eval": "the version in a file of lm_eval's",
     "tool/export": "the card of an earlier export, to know it again",

@@ -56,7 +56,6 @@ def test_lists_of_negative_numbers_are_no_options():
             "--grader and --final and --metric and --metric-filter would be ignored",
         ),
         ("store --yes", "--yes would be ignored: only --prune and --empty-trash ask"),
-        ("store --upgrade --yes", "--yes would be ignored"),
         ("store --empty-trash a.yaml", "a.yaml would be ignored: --empty-trash removes all"),
         ("luck --page a.html --best 0.7", "missing: --k, --n, --base; give --k, --n and --base"),
         ("luck --k 24", "missing: --n, --base; give --k, --n and --base"),

@@ -36,9 +36,6 @@ configs that need it: those of the runs in results/, and those that you name.
 path in results/store. Files of unknown kinds stay, and so do answers that a known config could take
 over: those to a smaller draw from its split. Where other folders share the store by a link, their
 runs have to be named.
-
---upgrade renames what an earlier version made, in the store and in the runs of this folder, so that
-nothing is generated again.
 """
 _EACH = 5  # of the best and the worst heads are printed
 _COLUMNS = ("question", "answer", "id", "subject", "level")
@@ -226,7 +223,6 @@ def store(
     *,
     prune: bool = False,
     empty_trash: bool = False,
-    upgrade: bool = False,
     yes: bool = False,
 ) -> None:
     """Show what the store holds, its size, and which configs need it.
@@ -235,24 +231,18 @@ def store(
         configs: configs whose files are needed, besides those of the runs
         prune: move what no config needs to the store's trash
         empty_trash: remove what lies in the trash
-        upgrade: give what an earlier version made its present names
         yes: do it without asking
     """
     from headsweep.tool import store as tool
 
-    actions = {"--prune": prune, "--empty-trash": empty_trash, "--upgrade": upgrade}
-    if len(chosen := [option for option, given in actions.items() if given]) > 1:
-        raise ConfigError(f"{' and '.join(chosen)} are given; give one of them")
+    if prune and empty_trash:
+        raise ConfigError("--prune and --empty-trash are given; give one of them")
     if not prune and not empty_trash:
         refuse_ignored({"--yes": yes}, "only --prune and --empty-trash ask")
     if empty_trash:
         named = bool(configs)
         refuse_ignored({f"{' '.join(map(str, configs))}": named}, "--empty-trash removes all")
-    if upgrade:
-        from headsweep.tool.upgrade import upgrade as upgraded
-
-        upgraded(configs)
-    elif prune:
+    if prune:
         tool.prune(configs, yes=yes)
     elif empty_trash:
         tool.empty_trash(yes=yes)
