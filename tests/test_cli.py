@@ -57,8 +57,6 @@ def test_lists_of_negative_numbers_are_no_options():
         ),
         ("store --yes", "--yes would be ignored: only --prune and --empty-trash ask"),
         ("store --empty-trash a.yaml", "a.yaml would be ignored: --empty-trash removes all"),
-        ("luck --page a.html --best 0.7", "missing: --k, --n, --base; give --k, --n and --base"),
-        ("luck --k 24", "missing: --n, --base; give --k, --n and --base"),
     ],
 )
 def test_what_would_be_ignored_is_refused(words, said, tmp_path, monkeypatch, capsys):

@@ -319,12 +319,11 @@ def grade(
 
 def luck(
     *,
-    k: int | None = None,
-    n: int | None = None,
-    base: float | None = None,
+    k: int,
+    n: int,
+    base: float,
     changed: float | None = None,
     best: float | None = None,
-    page: Path | None = None,
 ) -> None:
     """Say what the best of K tries gains by luck alone.
 
@@ -335,25 +334,10 @@ def luck(
         changed: share of the outcomes that one try changes, won or lost (default: as many as
             answers drawn anew would)
         best: share that the best try has right: how likely is it by luck?
-        page: HTML page to write that does the same without a server, and takes a table of
-            accuracies; it has the published tables, where config/published is here
     """
-    from headsweep.safe_files import check_writable
-    from headsweep.tool.luck import told, write
+    from headsweep.tool.luck import told
 
-    needed = {"--k": k, "--n": n, "--base": base}
-    given = [value for value in (*needed.values(), changed, best) if value is not None]
-    said = ""
-    if given or page is None:
-        if k is None or n is None or base is None:
-            missing = [option for option, value in needed.items() if value is None]
-            raise ConfigError(f"missing: {', '.join(missing)}; give --k, --n and --base")
-        said = told(k, n, base, changed, best)
-    if page is not None:
-        check_writable("--page", page)
-        print(f"{write(page)} is written; open it in a browser")
-    if said:
-        print(said)
+    print(told(k, n, base, changed, best))
 
 
 def doctor() -> None:
