@@ -16,7 +16,7 @@ from processes import python
 SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
 
 FLOORS = (
-    "reference __main__ cli workflow proof tool bench",
+    "reference __main__ cli workflow proof tool",
     "report figures analysis",
     "maps recovery sprint compression",
     "generation reasoner grading athena",

@@ -17,7 +17,7 @@ from headsweep.workflow.jobs import JOBS
 from processes import python
 
 PEOPLES = "check plan pilot map sweep peek solve prune export-gguf grade compare luck"
-PEOPLES += " export store engine bench doctor"
+PEOPLES += " export store engine doctor"
 """The commands that people type, in the order in which they meet them."""
 
 
@@ -132,7 +132,7 @@ def test_counts_and_seeds_are_whole_numbers_and_seeds_may_be_0(text):
 
 def test_commands_take_the_seeds_that_configs_take(monkeypatch, capsys):
     with pytest.raises(SystemExit):
-        main(["bench", "referee", "--comparisons", "20", "--seed", "-1"])
+        proof.main(["--seed", "-1"])
     assert "argument --seed: '-1' is not a whole number from 0" in capsys.readouterr().err
     monkeypatch.setenv("TQDM_DISABLE", "1")  # as `proof.main` does
     seeds = []

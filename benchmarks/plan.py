@@ -1,10 +1,11 @@
-"""`headsweep bench plan`: sweeps of two shapes that no constant of the plan was fitted to.
+"""Sweeps of two shapes that no constant of the plan was fitted to: `python -m benchmarks.plan`.
 
 CPU seconds of one thread are compared. Other work on the machine lengthens them, too, so the
 product whose rate the plan takes for the CPU's is timed now and then while the sweep runs. Heads of
 every third layer are pruned; a random model ends no answer, so all have the length that is planned.
 """
 
+import argparse
 import time
 from statistics import median
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from headsweep.arguments import count
 from headsweep.config import Decoding, parse
 from headsweep.generation.engine import Engine
 from headsweep.generation.requests import Request
@@ -44,7 +46,14 @@ _SHAPES: dict[str, dict[str, int]] = {
 }
 
 
-def run(*, questions: int) -> None:
+def main(arguments: list[str] | None = None) -> None:
+    """Read a command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--questions", type=count, default=12, help="of each sweep (default: 12)")
+    run(parser.parse_args(arguments).questions)
+
+
+def run(questions: int) -> None:
     """Print foretold and measured CPU seconds of a sweep of each shape, and their ratio."""
     torch.set_num_threads(1)
     print(f"{'':14}{'weights':>9}{'answers':>9}{'foretold':>10}{'CPU s':>8}{'ratio':>7}")
@@ -114,3 +123,7 @@ def _config(sizes: dict[str, int], weights: int, questions: int, length: int) ->
         "decodings": {"greedy": {"max_new_tokens": length}},
         "sweeps": {"few": {"model": "random", "questions": "test", "layers": [*layers]}},
     }
+
+
+if __name__ == "__main__":
+    main()
