@@ -144,8 +144,8 @@ def test_commands_take_the_seeds_that_configs_take(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["check", "a.yaml"], "interrupted"),
-        (["pilot", "a.yaml"], "interrupted; what is finished is kept"),
+        ("check a.yaml", "interrupted"),
+        ("sweep --model m --benchmark b --layers 1", "interrupted; what is finished is kept"),
     ],
 )
 def test_an_interruption_promises_only_what_is_kept(words, said, monkeypatch, capsys):
@@ -153,8 +153,8 @@ def test_an_interruption_promises_only_what_is_kept(words, said, monkeypatch, ca
         raise KeyboardInterrupt
 
     monkeypatch.setattr("headsweep.config.load", stopped)
-    monkeypatch.setattr("headsweep.tool.pilot.show", stopped)
-    assert main(words) == 130
+    monkeypatch.setattr(command, "_end_orderly", stopped)
+    assert main(words.split()) == 130
     assert capsys.readouterr().err == f"headsweep: {said}\n"
 
 

@@ -30,7 +30,7 @@ What does a reasoning model gain by losing an attention head?
   snakemake --cores 2                  a run: the demo's, or --configfile FILE
 """
 
-_KEEPING = ("job", "pilot", "map", "sweep", "prune")
+_KEEPING = ("job", "map", "sweep", "prune")
 """Commands that go on, if given again, where they were interrupted."""
 
 _LOG = logging.getLogger("headsweep")

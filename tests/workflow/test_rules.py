@@ -118,7 +118,7 @@ def test_no_group_has_more_variants_than_an_allocation_answers_for():
     assert groups == dict.fromkeys(grouped, "layer")
 
 
-def test_the_executor_asks_for_gpus_as_a_pilot_does_and_for_the_card_of_the_profile_s_hint(rules):
+def test_the_executor_asks_for_the_gpus_of_a_job_and_for_the_card_of_the_profile_s_hint(rules):
     assert "gpu" in rules.resources.generation
     text = (ROOT / "workflow/profiles/slurm/config.yaml").read_text()
     resources = {**yaml.safe_load(text)["set-resources"]["generate"], "gpu": 2}

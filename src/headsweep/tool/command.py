@@ -199,23 +199,17 @@ def solve(
         print((to_json if json else to_text)(solved), flush=True)
 
 
-def pilot(config: Path, *, slurm: bool = False, cores: int | None = None) -> None:
-    """Measure a small part of a config: tokens/s, memory, hours.
+def pilot(config: Path, *, cores: int | None = None) -> None:
+    """Measure a small part of a config: tokens/s, hours.
 
     Args:
         config: for example config/sprint.yaml
-        slurm: measure in one SLURM allocation, by the profile in workflow/profiles/slurm
         cores: CPU cores to use (default: all)
     """
     from headsweep.tool.pilot import show
-    from headsweep.tool.pilot_slurm import CORES, submit
 
     _end_orderly()
-    if slurm:
-        refuse_ignored({"--cores": cores is not None}, f"the allocation of --slurm has {CORES}")
-        submit(config)
-    else:
-        show(config, cores)
+    show(config, cores)
 
 
 def store(
