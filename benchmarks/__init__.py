@@ -1,1 +1,1 @@
-"""Measurements of developers: speed beside rivals, and what is foretold beside what is found."""
+"""Measurements of developers: speed beside rivals, and how often intervals hold."""

@@ -48,7 +48,6 @@ OWN_READERS = {
     "tool/command": "a text to solve",
     "tool/machine": "a profile of the user's",
     "planning/host": "the kernel's limits of this process",
-    "planning/cards": "the kernel's list of what the processor can do",
     "report/page": "the page's own style and script",
     "models/files": "headers of models, foreign ones too, before they are loaded",
     "models/source": "models, to take their fingerprints",
