@@ -1,7 +1,7 @@
-"""Measure the engine on a GPU, in stages of minutes: `python -m headsweep.bench.gpu STAGE`.
+"""Measure the engine on a GPU, in stages of minutes: `python -m benchmarks.gpu STAGE`.
 
-It needs torch, transformers and numpy, and this package's source folder, which need not be
-installed. Without a GPU every stage runs at tiny size on the CPU, as a rehearsal.
+It needs torch, transformers and numpy; where headsweep is not installed, PYTHONPATH has to name its
+source folder. Without a GPU every stage runs at tiny size on the CPU, as a rehearsal.
 
 - ``smoke``: rates of products and of memory, one small sweep.
 - ``exact``: the reasoner's answers, compared with `generate`'s in float32, and checked by the
@@ -31,7 +31,7 @@ if importlib.util.find_spec("jaxtyping") is None:  # only its names are needed, 
     stub.__getattr__ = lambda name: Annotated  # type: ignore[method-assign]
     sys.modules["jaxtyping"] = stub
 
-from headsweep.bench.shapes import SIZES
+from benchmarks.shapes import SIZES
 from headsweep.generation import batch
 from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.engine import Engine, Request
@@ -41,7 +41,7 @@ from headsweep.models.timing import seconds_of
 from headsweep.variants import BASE, Variant, heads
 
 STAGES = ("smoke", "exact", "1.5b", "7b")
-REASONER = Path(__file__).parents[1] / "reasoner" / "weights"
+REASONER = Path(__file__).parents[1] / "src" / "headsweep" / "reasoner" / "weights"
 
 
 def main(arguments: list[str] | None = None) -> None:
