@@ -23,7 +23,6 @@ from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.engine import Engine
 from headsweep.generation.graphs import Steps, _Step, bucket, cuda_graph
-from headsweep.generation.worker import decoder_of
 from headsweep.variants import BASE, Variant
 
 HEADS = (BASE, Variant(0, 5), Variant(2, 1), Variant(3, 4), Variant(1, 4, "scaled", 50))
@@ -111,7 +110,7 @@ def test_rows_with_noise_are_captured_and_left_out_layers_take_eager_steps(
 
 def test_a_step_is_replayed_several_times_before_its_tokens_are_looked_at(loaded, monkeypatch):
     """Rows end within such a series, at their limit and at their ends: what follows is dropped."""
-    monkeypatch.setattr(batch, "_TOKENS_OF_A_REPLAY", 2)
+    monkeypatch.setattr(batch, "_TOKENS_OF_A_REPLAY", 1)
     wanted = plan(random_prompts((3, 29, 5, 17, 8, 2)), [BASE])
     expected, _ = answered(loaded, wanted, None)
     captures = Captures()
@@ -387,10 +386,10 @@ def test_few_sizes_are_captured():
 
 
 def test_only_flash_attention_is_captured(loaded, monkeypatch):
-    assert decoder_of(loaded, graphs=True).capture is None  # dense: its width grows
+    assert Decoder.of(loaded, graphs=True).capture is None  # dense: its width grows
     monkeypatch.setattr(decoders, "best", lambda _: flash)
-    assert decoder_of(loaded, graphs=False).capture is None
-    made = decoder_of(loaded, graphs=True)
+    assert Decoder.of(loaded, graphs=False).capture is None
+    made = Decoder.of(loaded, graphs=True)
     assert made.attend is flash
     assert made.capture.func is cuda_graph
     assert made.capture.keywords == {"device": loaded.device}

@@ -29,7 +29,7 @@ from headsweep.generation.attention import (
     dense,
     flash,
 )
-from headsweep.generation.graphs import Capture, Replayed, Steps
+from headsweep.generation.graphs import Capture, Replayed, Steps, cuda_graph
 from headsweep.generation.operators import PLAIN, Operators, Rotations, fused
 from headsweep.generation.requests import Row
 from headsweep.generation.sampling import places_at_once
@@ -87,11 +87,11 @@ class Decoder:
         """What captures decoding steps, by `flash`; None: each is launched anew."""
 
     @staticmethod
-    def of(loaded: LoadedModel) -> Decoder | None:
+    def of(loaded: LoadedModel, *, graphs: bool = False) -> Decoder | None:
         """Return a decoder for a model, or None where it needs its own modules.
 
-        A trial decides. Where a fast attention fails it, with an error or with other logits, the
-        dense one has a trial too.
+        A trial decides. Where a fast way fails it, with an error or with other logits, a simpler
+        one has a trial too. With `graphs` decoding steps are captured, if they are by `flash`.
         """
         if serves(loaded):
             decoder = Decoder(loaded)
@@ -102,6 +102,8 @@ class Decoder:
                 _LOG.warning("%s; going on by %s, slower; please report this", cause, decoder.path)
                 cause = decoder.trial()
             if cause is None:
+                if graphs and decoder.attend is flash:
+                    decoder.capture = partial(cuda_graph, device=loaded.device)
                 return decoder
         _LOG.info("%s runs by its own modules", type(loaded.model).__name__)
         return None
