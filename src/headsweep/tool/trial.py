@@ -32,7 +32,7 @@ from headsweep.generation.engine import Engine
 from headsweep.generation.prompts import encode_prompt
 from headsweep.generation.requests import Answer, Request
 from headsweep.generation.vllm import VllmEngine, VllmModel
-from headsweep.generation.worker import decoder_of, load
+from headsweep.generation.worker import load
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning.batches import PlannedBatch, batches
 from headsweep.planning.store import Store
@@ -154,7 +154,7 @@ def measure(config: Config, cores: int, begun: float) -> Trial:
         loaded = load(section, Store(config).key("model", batch.model), places[0].name)
         decoder = None
         if isinstance(loaded, LoadedModel):
-            decoder = decoder_of(loaded, graphs=section.graphs == "auto")
+            decoder = Decoder.of(loaded, graphs=section.graphs == "auto")
         decoding = config.decodings[batch.decoding]
         prompts = _prompts(config, batch, loaded)
         asked = _Asked(loaded, decoder, decoding, section.batch_size, prompts)
