@@ -147,7 +147,9 @@ def _try(config: Config, batch: PlannedBatch, stated: Set[str], cores: int) -> _
         tried = _with(little, batch.model, **settings)
         check_devices(tried)
         prepared(tried)
-        called = f"{settings} " if len(tries) > 1 else ""
+        called = ""
+        if len(tries) > 1:
+            called = f"{settings['backend']}, graphs {settings['graphs']}: "
         try:
             trial = attempt(tried, cores)
         except EngineError as error:
@@ -158,7 +160,7 @@ def _try(config: Config, batch: PlannedBatch, stated: Set[str], cores: int) -> _
             if "graphs" not in stated:
                 continue
         hours = _hours(config, batch, trial)
-        notes.append(f"{called}on {_told(trial)}: {duration(hours)}")
+        notes.append(f"{called}{duration(hours)} on {_told(trial)}")
         found.append(_Found(settings, trial, hours, notes))
     if not found:
         raise ConfigError(
