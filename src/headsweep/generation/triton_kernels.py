@@ -13,6 +13,8 @@ Bytes, for T tokens of hidden size H, inner size I and vocabulary V, two bytes a
 Sums and products are taken in float32, and rounded when they are written.
 """
 
+# mypy: disable-error-code="no-untyped-def, misc"
+
 from __future__ import annotations
 
 from typing import Any
@@ -44,8 +46,17 @@ class Fused(Operators):
         total, normed = torch.empty_like(residual), torch.empty_like(residual)
         rows, width = residual.shape
         block = triton.next_power_of_2(width)
-        _add_then_norm[(rows,)](
-            product, residual, norm.weight, total, normed, norm.epsilon, width, block
+        _launch(
+            _add_then_norm,
+            rows,
+            product,
+            residual,
+            norm.weight,
+            total,
+            normed,
+            norm.epsilon,
+            width,
+            block,
         )
         return total, normed
 
@@ -54,7 +65,7 @@ class Fused(Operators):
         gate, up = layer.gate(states), layer.up(states)
         count = gate.numel()
         programs = triton.cdiv(count, _GATED)
-        _gate[(programs,)](gate, up, count, _ACTIVATIONS[activation], _GATED)
+        _launch(_gate, programs, gate, up, count, _ACTIVATIONS[activation], _GATED)
         return gate
 
     def place(
@@ -76,14 +87,18 @@ class Fused(Operators):
             keys.copy_(of_keys(keys))
         keys_of_slots, values_of_slots = slots.memory[index]
         tokens, head_dim = len(heads), heads.shape[2]
-        _place[(tokens,)](
+        _launch(
+            _place,
+            tokens,
             heads,
             torch.view_as_real(rotations),
             segments.slot_of_token,
             segments.column_of_token,
             keys_of_slots,
             values_of_slots,
-            *keys_of_slots.stride()[:3],
+            keys_of_slots.stride(0),
+            keys_of_slots.stride(1),
+            keys_of_slots.stride(2),
             layer.query_heads,
             layer.kv_heads,
             head_dim // 2,
@@ -98,7 +113,7 @@ class Fused(Operators):
         rows, heads = factors.shape
         head_dim = joined.shape[1] // heads
         block = triton.next_power_of_2(head_dim)
-        _scale_heads[(rows,)](joined, factors, factors.stride(0), heads, head_dim, block)
+        _launch(_scale_heads, rows, joined, factors, factors.stride(0), heads, head_dim, block)
         return joined
 
     def best_two(self, logits: Tensor) -> Best:
@@ -107,24 +122,30 @@ class Fused(Operators):
         tokens = torch.empty(places, dtype=torch.int64, device=logits.device)
         gaps = torch.empty(places, dtype=torch.float32, device=logits.device)
         block = min(_SEARCHED, triton.next_power_of_2(vocabulary))
-        _search[(places,)](logits, tokens, gaps, logits.stride(0), vocabulary, block)
+        _launch(_search, places, logits, tokens, gaps, logits.stride(0), vocabulary, block)
         return tokens, gaps
 
 
-# Kernels: sizes that are powers of two are `constexpr`, as blocks of Triton have to be.
+def _launch(kernel: Any, programs: int, first: Tensor, *rest: Any) -> None:
+    """Launch a kernel on the GPU of its first tensor, which need not be the current one."""
+    with torch.cuda.device_of(first):
+        kernel[(programs,)](first, *rest)
+
+
+# Kernels. Triton reads annotations, and knows none but its own: sizes of blocks, powers of two.
 
 
 @triton.jit
 def _add_then_norm(
-    product: Any,
-    residual: Any,
-    weight: Any,
-    total: Any,
-    normed: Any,
-    epsilon: Any,
-    width: Any,
+    product,
+    residual,
+    weight,
+    total,
+    normed,
+    epsilon,
+    width,
     block: tl.constexpr,
-) -> None:
+):
     row = tl.program_id(0).to(tl.int64) * width
     column = tl.arange(0, block)
     inside = column < width
@@ -140,7 +161,7 @@ def _add_then_norm(
 
 
 @triton.jit
-def _gate(gate: Any, up: Any, count: Any, activation: tl.constexpr, block: tl.constexpr) -> None:
+def _gate(gate, up, count, activation: tl.constexpr, block: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = place < count
     stored = tl.load(gate + place, mask=inside, other=0.0)
@@ -160,22 +181,22 @@ def _gate(gate: Any, up: Any, count: Any, activation: tl.constexpr, block: tl.co
 
 @triton.jit
 def _place(
-    heads: Any,
-    rotations: Any,
-    slot_of_token: Any,
-    column_of_token: Any,
-    keys: Any,
-    values: Any,
-    slot_stride: Any,
-    column_stride: Any,
-    kv_head_stride: Any,
+    heads,
+    rotations,
+    slot_of_token,
+    column_of_token,
+    keys,
+    values,
+    slot_stride,
+    column_stride,
+    kv_head_stride,
     query_heads: tl.constexpr,
     kv_heads: tl.constexpr,
     pairs: tl.constexpr,
     rotated_block: tl.constexpr,
     kv_block: tl.constexpr,
     pair_block: tl.constexpr,
-) -> None:
+):
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_of_token + token)
     column = tl.load(column_of_token + token)
@@ -210,13 +231,13 @@ def _place(
 
 @triton.jit
 def _scale_heads(
-    joined: Any,
-    factors: Any,
-    factor_stride: Any,
+    joined,
+    factors,
+    factor_stride,
     heads: tl.constexpr,
     head_dim: tl.constexpr,
     block: tl.constexpr,
-) -> None:
+):
     row = tl.program_id(0).to(tl.int64)
     place = tl.arange(0, block)
     for head in tl.static_range(heads):
@@ -229,9 +250,7 @@ def _scale_heads(
 
 
 @triton.jit
-def _search(
-    logits: Any, tokens: Any, gaps: Any, stride: Any, vocabulary: Any, block: tl.constexpr
-) -> None:
+def _search(logits, tokens, gaps, stride, vocabulary, block: tl.constexpr):
     place = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, block)
     # Of each lane: its best logit so far, the token of this, the second best, and whether a
