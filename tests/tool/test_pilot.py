@@ -183,7 +183,7 @@ def test_on_a_gpu_what_works_and_is_faster_goes_into_the_run_s_settings(
 @pytest.mark.parametrize(
     ("path", "seconds", "stated", "graphs", "why"),
     [
-        ("flash in graphs", 0.5, {}, "auto", None),
+        ("fused flash in graphs", 0.5, {}, "auto", None),
         ("flash in graphs", 2.0, {}, "off", None),
         ("flash", 0.5, {}, "off", "flash in graphs to flash: other logits"),
         ("flash in graphs", 0.5, {"graphs": "off"}, "off", None),
