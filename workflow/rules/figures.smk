@@ -193,6 +193,22 @@ rule draw_run:
         "headsweep job draw --log {log:q} --subject run --of ''"
 
 
+# Not shown on the page: `snakemake printed` makes them.
+rule draw_printed:
+    input:
+        RULES.files_printed,
+    output:
+        RULES.printed,
+    log:
+        RULES.log("draw_printed"),
+    params:
+        settings=RULES.settings(),
+        folder=PUBLISHED,
+        published=PUBLISHED_CONTENT,
+    shell:
+        "headsweep job printed --log {log:q} --published {params.folder:q}"
+
+
 rule report_page:
     input:
         RULES.files.reported(),

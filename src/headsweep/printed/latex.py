@@ -1,0 +1,129 @@
+r"""Printed tables as LaTeX, by pandas, and a document of all printed exhibits.
+
+A file needs ``\usepackage{array,booktabs,graphicx,lscape}``.
+"""
+
+import unicodedata
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headsweep.printed.exhibits import PrintedExhibit
+from headsweep.printed.tables import Part, PrintedTable
+from headsweep.text import plain, wrapped
+
+_LATEX = {
+    **{character: f"\\{character}" for character in "{}$&#%_"},
+    **{character: rf"\ensuremath{{{character}}}" for character in "<>|"},
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    '"': r"\textquotedblright{}",
+    "[": "{[}",  # no option of a line break before it
+    "−": r"\ensuremath{-}",
+    "λ": r"\ensuremath{\lambda}",
+    "↓": r"\ensuremath{\downarrow}",
+    "↑": r"\ensuremath{\uparrow}",
+    "…": r"\ldots{}",
+    "–": "--",
+}
+_ACCENTED = filter(unicodedata.decomposition, map(chr, range(0xC0, 0x100)))
+_SETTABLE = {*map(chr, range(0x7F)), *_ACCENTED, *_LATEX}
+
+_FITTED = r"""% A table as wide as it is, or as the line if that is narrower; no taller than a page.
+\providecommand{\fitted}[1]{\sbox0{#1}%
+  \ifdim\wd0>\linewidth\sbox0{\resizebox{\linewidth}{!}{\usebox0}}\fi
+  \ifdim\dimexpr\ht0+\dp0\relax>0.86\textheight\resizebox{!}{0.86\textheight}{\usebox0}%
+  \else\usebox0\fi}
+"""
+_DOCUMENT = r"""\documentclass[a4paper,10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[margin=2cm]{geometry}
+\usepackage{array,booktabs,graphicx,lscape}
+\setlength{\parindent}{0pt}
+\begin{document}
+{\large\bfseries Exhibits of arXiv 2506.03978 (SPRINT) and arXiv 2511.17577, numbers: <source>}\par
+\bigskip
+<body>
+\end{document}
+"""
+_WIDTH = 11  # letters of a column's name on a line
+_NONE = "--"  # stands in an empty cell
+
+
+def latex(text: str) -> str:
+    """Escape text for LaTeX; what pdfLaTeX cannot set becomes its code point, as [U+6570]."""
+    settable = (c if c in _SETTABLE else f"[U+{ord(c):04X}]" for c in plain(text))
+    return "".join(_LATEX.get(c, c) for c in "".join(settable))
+
+
+def table(exhibit: PrintedExhibit, made: PrintedTable, caption: str) -> str:
+    """Return a printed table as LaTeX, with its caption above and its notes below."""
+    texts = [rf"\noindent\textbf{{{latex(exhibit.place)}.}} {latex(caption)}\par\smallskip"]
+    for part in made.parts:
+        if part.title:
+            texts.append(rf"\medskip\noindent\textit{{{latex(part.title)}}}\par\smallskip")
+        texts.append(f"\\fitted{{%\n{_tabular(part)}}}\\par\\smallskip")
+    if made.notes:
+        texts.append(rf"{{\footnotesize\noindent {latex(made.notes)}\par}}")
+    inner = "\n".join(texts)
+    if made.wide:
+        pages = inner.replace(r"\medskip\noindent\textit", "\\clearpage\\noindent\\textit")
+        return f"{_FITTED}\\begin{{landscape}}\\setlength{{\\tabcolsep}}{{3pt}}\n{pages}\n\\end{{landscape}}\n"
+    return f"{_FITTED}\\begin{{minipage}}{{\\linewidth}}\n{inner}\n\\end{{minipage}}\\bigskip\n"
+
+
+def _tabular(part: Part) -> str:
+    style = part.cells.reset_index(drop=True).style.hide(axis="index")
+    form = f"{{:.{part.digits}f}}".format
+    style = style.format(lambda cell: _cell(cell, form))
+    for level in range(part.cells.columns.nlevels):
+        style = style.format_index(_heading, axis="columns", level=level)
+    if part.bold is not None:
+        marks = np.where(part.bold, "textbf: --rwrap;", "")
+        style = style.apply(lambda _: marks, axis=None)
+    return style.to_latex(
+        hrules=True, multicol_align="c", column_format="l" + _columns(part.cells.columns)
+    )
+
+
+def _heading(name: object) -> str:
+    """Return a column's name, on several lines if it is long."""
+    first, *others = map(latex, wrapped(str(name), _WIDTH, 4).split("\n"))
+    return r"\shortstack{" + r"\\".join([first, *others]) + "}" if others else first
+
+
+def _cell(cell: Any, form: Any) -> str:
+    if pd.isna(cell):
+        return _NONE
+    if isinstance(cell, str):
+        return latex(cell)
+    text = form(cell)
+    return latex(text.replace("-", "−"))
+
+
+def _columns(columns: pd.Index) -> str:
+    """Return the columns of a table behind the first, with a gap before each group of them."""
+    if columns.nlevels == 1:
+        return "r" * (len(columns) - 1)
+    groups = columns.get_level_values(0)
+    return "".join(
+        "r" if group == before else r"@{\hskip 9pt}r" for before, group in pairwise(groups)
+    )
+
+
+def document(source: str, captions: Mapping[PrintedExhibit, str]) -> str:
+    """Return a document of all exhibits, given the captions of the figures."""
+    body = [rf"\textbf{{{latex(exhibit.place)}}} {latex(caption)}\par" for exhibit, caption in captions.items()]
+    body.append(r"\clearpage")
+    for exhibit, caption in captions.items():
+        if exhibit.is_table:
+            body.append(rf"\input{{{exhibit.name}.tex}}")
+            continue
+        picture = rf"\includegraphics[width=\linewidth]{{../figures/{exhibit.name}.pdf}}\par"
+        text = rf"\textbf{{{latex(exhibit.place)}.}} {latex(caption)}\par\bigskip"
+        body.append(f"\\begin{{minipage}}{{\\linewidth}}{picture}\n{text}\\end{{minipage}}")
+    return _DOCUMENT.replace("<source>", latex(source)).replace("<body>", "\n\n".join(body))
