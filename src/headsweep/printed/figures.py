@@ -12,7 +12,6 @@ from headsweep.figures.style import (
     BLUE,
     INK,
     MUTED,
-    ORANGE,
     PURPLE,
     SEQUENTIAL,
     TWO_COLUMNS,
@@ -20,7 +19,7 @@ from headsweep.figures.style import (
     method_line,
 )
 from headsweep.printed.exhibits import PrintedExhibit
-from headsweep.printed.numbers import AS_PUBLISHED, GSM8K_PANEL, MATH_PANEL, Numbers
+from headsweep.printed.numbers import AS_PRINTED, AS_PUBLISHED, GSM8K_PANEL, MATH_PANEL, Numbers
 from headsweep.sprint.methods import SPRINT
 from headsweep.text import points, wrapped
 
@@ -37,9 +36,10 @@ _FIGURE_5 = (
 
 def gains(_: PrintedExhibit, numbers: Numbers) -> Figure:
     """Draw Figure 2: a violin a model of max over heads of accuracy minus base, over all pairs."""
-    pairs = pd.concat([_pairs(numbers.of_model(model)) for model in EXHIBITS])
-    if pairs.empty:
+    of_models = [_pairs(numbers.of_model(model)) for model in EXHIBITS]
+    if all(pairs.empty for pairs in of_models):
         return empty(f"Empty: gains of single heads are {numbers.missing}.")
+    pairs = pd.concat([pairs for pairs in of_models if len(pairs)])
     models = list(dict.fromkeys(pairs["model"]))
     image = Image(figsize=(TWO_COLUMNS, 3.2))
     axes = image.add_subplot()
@@ -60,7 +60,8 @@ def gains(_: PrintedExhibit, numbers: Numbers) -> Figure:
     axes.axhline(0, color=MUTED, linewidth=0.8, linestyle="--")
     ticks = [f"{wrapped(t.partition(':')[0], 22)}\n{t.rpartition(', ')[2]}" for t in told]
     axes.set_xticks(range(len(models)), ticks)
-    axes.set_xlim(-0.6, len(models) - 0.4)
+    room = 0.6 if len(models) > 1 else 1.5  # a single violin stays slim
+    axes.set_xlim(-room, len(models) - 1 + room)
     axes.set_ylabel("accuracy gain (points)")
     alt = f"Violin plot of the best head's gain by model. {'; '.join(told)}."
     return Figure(image, alt, pairs, {"n": len(pairs)})
@@ -90,47 +91,39 @@ def pass_at_n(_: PrintedExhibit, numbers: Numbers) -> Figure:
         if numbers.source == AS_PUBLISHED:
             return empty("Empty: the paper draws this figure without its values.")
         return empty(f"Empty: Pass@N is {numbers.missing}.")
-    image = Image(figsize=(TWO_COLUMNS, 2.9))
+    image = Image(figsize=(TWO_COLUMNS, 3.1))
     panels = image.subplots(1, 2)
     lines: dict[str, Any] = {}
-    told = []
-    data = []
+    told: list[str] = []
     for axes, name in zip(panels, (MATH_PANEL, GSM8K_PANEL), strict=True):
+        axes.set(xlabel="N", ylabel="Pass@N (%)")
         found = [curves for curves in numbers.curves if curves.panel == name]
-        axes.set_title(name if not found else f"{name}: {found[0].tested}")
-        axes.set_xlabel("N")
-        axes.set_ylabel("Pass@N (%)")
         if not found:
-            axes.text(0.5, 0.5, f"{numbers.missing}", ha="center", transform=axes.transAxes)
+            axes.set_title(name)
+            axes.text(0.5, 0.5, numbers.missing, ha="center", transform=axes.transAxes)
             continue
         rows = found[0].rows
-        data.append(rows.assign(panel=name))
-        most = int(rows["n"].max())
+        readings = [str(method) for method in rows["method"].unique() if SPRINT in str(method)]
+        axes.set_title(f"{name}: {found[0].tested}\n")
+        axes.text(0, 1.02, "; ".join(readings), fontsize=6.5, transform=axes.transAxes)
         for method, curve in rows.groupby("method", sort=False):
-            curve = curve.sort_values("n")
-            look = _look(str(method))
-            (line,) = axes.plot(curve["n"], 100 * curve["pass_at_n"], label=method, **look)
-            lines.setdefault(str(method).partition(":")[0], line)
-            told.append(f"{name}, {method} {100 * curve['pass_at_n'].iloc[-1]:.1f}%")
-            if SPRINT in str(method):
-                label = str(method).partition(": ")[2]
-                end = (curve["n"].iloc[-1], 100 * curve["pass_at_n"].iloc[-1])
-                axes.annotate(
-                    label, end, xytext=(3, 0), textcoords="offset points", fontsize=6, color=look["color"]
-                )
-        axes.set_xticks(range(1, most + 1))
-        axes.set_xlim(0.6, most + 0.4)
+            label = str(method).partition(":")[0]
+            solved = 100 * curve["pass_at_n"]
+            (lines[label],) = axes.plot(curve["n"], solved, **_look(label))
+            told.append(f"{name}, {method} {solved.iloc[-1]:.1f}%")
+        axes.set_xticks(range(1, int(rows["n"].max()) + 1))
         axes.grid(visible=True, axis="x")
-    image.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=len(lines))
+    image.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=3)
     alt = f"Line plot of Pass@N. At the largest N: {'; '.join(told)}."
-    return Figure(image, alt, pd.concat(data), {})
+    data = pd.concat([curves.rows.assign(panel=curves.panel) for curves in numbers.curves])
+    return Figure(image, alt, data, {})
 
 
-def _look(method: str) -> dict[str, Any]:
+def _look(label: str) -> dict[str, Any]:
     """Return how a method is drawn: as on the page, with a mark at every N."""
-    if method.startswith(f"{SPRINT} as printed"):
+    if label == AS_PRINTED:
         return {"color": PURPLE, "linestyle": (0, (3, 1.5)), "linewidth": 1.6, "marker": "P"}
-    line = method_line(method.partition(":")[0] if SPRINT in method else method)
+    line = method_line(label)
     return {"color": line.color, "linestyle": line.dashes, "linewidth": 1.4, "marker": line.marker}
 
 

@@ -92,7 +92,8 @@ def _tabular(part: Part) -> str:
 
 def _heading(name: object) -> str:
     """Return a column's name, on several lines if it is long."""
-    first, *others = map(latex, wrapped(str(name), _WIDTH, 4).split("\n"))
+    longest = max(map(len, str(name).split()), default=1)
+    first, *others = map(latex, wrapped(str(name), max(_WIDTH, longest), 4).split("\n"))
     return r"\shortstack{" + r"\\".join([first, *others]) + "}" if others else first
 
 

@@ -40,6 +40,9 @@ place, what it was tested on, and the accuracy on n questions of a subject; no h
 AS_PUBLISHED = "as published"
 """Said of the papers' own numbers."""
 
+AS_PRINTED = f"{SPRINT} as printed"
+"""The method with the paper's loss."""
+
 MATH_PANEL, GSM8K_PANEL = "MATH500", "GSM8K"
 """The two panels of Figure 4."""
 
@@ -178,6 +181,7 @@ def _cells(config: Config) -> pd.DataFrame:
         )
         parts.append(part[CELLS])
     cells = pd.concat(parts or [pd.DataFrame(columns=CELLS)], ignore_index=True)
+    cells = cells.astype({"layer": "Int64", "head": "Int64"})
     return cells.drop_duplicates(["stands_for", "layer", "head", "subject"])
 
 
@@ -216,7 +220,7 @@ def _curves(config: Config) -> list[Curves]:
         readings = read_csv(Store(config).path(paths.ABLATION, selector=name))
         panel = GSM8K_PANEL if "gsm8k" in asked.benchmark else MATH_PANEL
         rows = pd.concat([rows, _literal(readings, choice)])
-        panels.append(Curves(panel, shown_as[name], rows))
+        panels.append(Curves(panel, shown_as[name], rows.sort_values("n", kind="stable")))
     return panels
 
 
@@ -232,6 +236,6 @@ def _literal(readings: pd.DataFrame, choice: pd.DataFrame) -> pd.DataFrame:
     rows = readings[(readings["geometry"] == "literal") & np.isclose(readings["diversity"], best)]
     rows = rows[pd.to_numeric(rows["n"], errors="coerce").notna()]
     rows = rows[rows["embedder"] == rows["embedder"].iloc[0]]
-    return rows.assign(method=f"{SPRINT} as printed: λ = {best:g}", n=rows["n"].astype(int))[
+    return rows.assign(method=f"{AS_PRINTED}: λ = {best:g}", n=rows["n"].astype(int))[
         ["method", "n", "pass_at_n"]
     ]

@@ -149,6 +149,7 @@ def ratios(exhibit: PrintedExhibit, numbers: Numbers) -> PrintedTable:
         if compressed.condition and compressed.condition[0] == "ATHENA-large":
             continue
         rows = compressed.tables["table1"].sort_values("ratio")
+        rows = rows.assign(change=rows["change"].where(rows["ratio"] > 0, 0.0))
         columns = {"accuracy": "Accuracy (%)", "change": "Change", **_CUTS}
         del columns["weight_removed"]
         parts.append(_part(compressed.title, rows, {"ratio": "Pruning ratio (%)"} | columns))
