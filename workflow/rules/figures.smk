@@ -12,8 +12,7 @@ rule table:
         z=RULES.sweep_file(tables.ACCURACY),
         answers=RULES.sweep_file(tables.GRADED),
     output:
-        tex=of_run(paths.TABLE, suffix="tex"),
-        csv=shown(of_run(paths.TABLE, suffix="csv"), "table", "Tables", sweep="{sweep}"),
+        shown(of_run(paths.TABLE, suffix="csv"), "table", "Tables", sweep="{sweep}"),
     log:
         RULES.log("table/{sweep}"),
     params:
@@ -48,10 +47,6 @@ rule compression_tables:
     input:
         RULES.files.studied(),
     output:
-        [
-            of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="tex")
-            for exhibit in exhibits.PRINTED_TABLES
-        ],
         [
             shown(
                 of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="csv"),

@@ -29,6 +29,7 @@ from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch
 from headsweep.safe_files import atomic, read_metadata, read_table, write_csv, write_json
 from headsweep.sprint.evaluation import PAIRED_COLUMNS
+from headsweep.sprint.validation import reading_title
 from headsweep.tables import ACCURACY, CURVES, POSITIONS
 from headsweep.text import short
 
@@ -76,8 +77,10 @@ def _gains(config: Config, _: str, files: Sequence[Path]) -> Needs:
 
 def _curves(config: Config, _: str, files: Sequence[Path]) -> Needs:
     curves, paired = files
-    questions = int(read_metadata(curves)["test_questions"])
-    return read_table(curves, CURVES), read_csv(paired, PAIRED_COLUMNS), questions
+    facts = read_metadata(curves)
+    table = read_table(curves, CURVES)
+    of_loss = reading_title(facts["setting"])
+    return table, read_csv(paired, PAIRED_COLUMNS), int(facts["test_questions"]), of_loss
 
 
 def _points(config: Config, _: str, files: Sequence[Path]) -> Needs:

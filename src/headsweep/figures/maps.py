@@ -55,9 +55,12 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     width = TWO_COLUMNS if len(groups) > _FEW_GROUPS else ONE_COLUMN
     image = Image(figsize=(width, 0.185 * len(overall) + 1.15))
     axes = image.add_subplot()
-    limit = max(5, 5 * math.ceil(20 * np.abs(gain).max()))  # percentage points
-    _map(axes, 100 * gain, DIVERGING, (-limit, limit), "accuracy − No Prune (points)", 0.015)
-    best = (accuracy == accuracy[1:].max(axis=0)) & (np.arange(len(accuracy)) > 0)[:, np.newaxis]
+    # One range for all layers: heads that hurt most lie beyond it.
+    gains = table.loc[table["head"].notna() & (table["by"] != "level"), "gain"]
+    limit = max(5, 5 * math.ceil(20 * strongest(gains)))  # percentage points
+    ends, label = (-limit, limit), "accuracy − No Prune (points)"
+    _map(axes, 100 * gain, DIVERGING, ends, label, 0.015, extend="both")
+    best = (accuracy == accuracy[1:].max(axis=0)) & (q < SIGNIFICANCE)  # never No Prune
     for (row, column), value in np.ndenumerate(accuracy):
         ink = legible(DIVERGING(0.5 + 50 * gain[row, column] / limit)[:3])
         if q[row, column] < SIGNIFICANCE:

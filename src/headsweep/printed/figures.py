@@ -20,6 +20,7 @@ from headsweep.figures.style import (
 )
 from headsweep.printed.exhibits import PrintedExhibit
 from headsweep.printed.numbers import AS_PRINTED, AS_PUBLISHED, GSM8K_PANEL, MATH_PANEL, Numbers
+from headsweep.printed.tables import in_place_of
 from headsweep.sprint.methods import SPRINT
 from headsweep.text import points, wrapped
 
@@ -33,6 +34,7 @@ _FIGURE_5 = (
     "Algebra",
 )
 """The columns of Figure 5, in its order."""
+
 
 def gains(_: PrintedExhibit, numbers: Numbers) -> Figure:
     """Draw Figure 2: a violin a model of max over heads of accuracy minus base, over all pairs."""
@@ -73,15 +75,17 @@ def _pairs(cells: pd.DataFrame) -> pd.DataFrame:
     pruned = cells.dropna(subset="head")
     if pruned.empty:
         return pd.DataFrame(columns=columns)
-    base = cells[cells["head"].isna()].groupby("subject")["accuracy"].median()  # alike at all layers
+    base = (
+        cells[cells["head"].isna()].groupby("subject")["accuracy"].median()
+    )  # alike at all layers
     most = pruned["head"].nunique()
     rows = []
-    for (layer, subject), heads in pruned.groupby(["layer", "subject"], sort=False):
+    for (_, subject), heads in pruned.groupby(["layer", "subject"], sort=False):
         if len(heads) < LEGIBLE * most or subject not in base:
             continue
-        gain = heads["accuracy"].max() - base[subject]
+        gain = heads["accuracy"].max() - base[str(subject)]
         first = heads.iloc[0]
-        rows.append((first["model"], layer, subject, first["n"], len(heads), gain))
+        rows.append((*first[columns[:4]], len(heads), gain))
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -133,9 +137,8 @@ def heatmap(exhibit: PrintedExhibit, numbers: Numbers) -> Figure:
     words: dict[str, object] = {"models": exhibit.of, "tested": MATH_PANEL, "layer": layer}
     if cells.empty:
         return empty(f"Empty: accuracy by head is {numbers.missing}.")._replace(facts=words)
-    model, tested, paper = cells[["model", "tested", "stands_for"]].iloc[0]
-    place = "" if model == exhibit.of else f" (in the place of {exhibit.of})"
-    words |= {"models": f"{model}{place}", "tested": tested}
+    model, tested = cells[["model", "tested"]].iloc[0]
+    words |= {"models": in_place_of(model, exhibit.of), "tested": tested}
     pruned = cells.dropna(subset="head")
     grid = pruned.pivot(index="head", columns="subject", values="accuracy")
     order = [*_FIGURE_5, *(name for name in grid if name not in _FIGURE_5)]
@@ -148,7 +151,8 @@ def heatmap(exhibit: PrintedExhibit, numbers: Numbers) -> Figure:
     mesh = axes.imshow(values, cmap=SEQUENTIAL, vmin=least, vmax=1, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         text = "--" if np.isnan(value) else f"{value:.2f}"
-        ink = INK if np.isnan(value) else legible(mesh.to_rgba(value)[:3])
+        red, green, blue, _ = mesh.to_rgba(value)
+        ink = INK if np.isnan(value) else legible((red, green, blue))
         axes.text(column, row, text, ha="center", va="center", fontsize=7, color=ink)
     axes.set_xticks(range(grid.shape[1]), [wrapped(str(name), 14) for name in grid])
     axes.set_yticks(range(len(values)), [*map(str, grid.index), "No Prune"])

@@ -53,7 +53,11 @@ def _make(
         tex, csv = written
         write_text(tex, latex.table(exhibit, made, caption))
         parts = [part.cells.assign(part=part.title) for part in made.parts]
-        table = pd.concat([_flat(part) for part in parts]) if parts else pd.DataFrame({"note": [made.notes]})
+        table = (
+            pd.concat([_flat(part) for part in parts])
+            if parts
+            else pd.DataFrame({"note": [made.notes]})
+        )
         write_csv(csv, table, 6)
         return caption
     with drawing():

@@ -51,6 +51,7 @@ _DOCUMENT = r"""\documentclass[a4paper,10pt]{article}
 \end{document}
 """
 _WIDTH = 11  # letters of a column's name on a line
+_ABOVE = 16  # rows of a part that leave room for another on a landscape page
 _NONE = "--"  # stands in an empty cell
 
 
@@ -65,14 +66,16 @@ def table(exhibit: PrintedExhibit, made: PrintedTable, caption: str) -> str:
     texts = [rf"\noindent\textbf{{{latex(exhibit.place)}.}} {latex(caption)}\par\smallskip"]
     for part in made.parts:
         if part.title:
+            if made.wide and len(made.parts[0].cells) > _ABOVE:
+                texts.append(r"\clearpage")
             texts.append(rf"\medskip\noindent\textit{{{latex(part.title)}}}\par\smallskip")
         texts.append(f"\\fitted{{%\n{_tabular(part)}}}\\par\\smallskip")
     if made.notes:
         texts.append(rf"{{\footnotesize\noindent {latex(made.notes)}\par}}")
     inner = "\n".join(texts)
     if made.wide:
-        pages = inner.replace(r"\medskip\noindent\textit", "\\clearpage\\noindent\\textit")
-        return f"{_FITTED}\\begin{{landscape}}\\setlength{{\\tabcolsep}}{{3pt}}\n{pages}\n\\end{{landscape}}\n"
+        gaps = r"\setlength{\tabcolsep}{3pt}"
+        return f"{_FITTED}\\begin{{landscape}}{gaps}\n{inner}\n\\end{{landscape}}\n"
     return f"{_FITTED}\\begin{{minipage}}{{\\linewidth}}\n{inner}\n\\end{{minipage}}\\bigskip\n"
 
 
@@ -118,7 +121,10 @@ def _columns(columns: pd.Index) -> str:
 
 def document(source: str, captions: Mapping[PrintedExhibit, str]) -> str:
     """Return a document of all exhibits, given the captions of the figures."""
-    body = [rf"\textbf{{{latex(exhibit.place)}}} {latex(caption)}\par" for exhibit, caption in captions.items()]
+    body = [
+        rf"\textbf{{{latex(exhibit.place)}}} {latex(caption)}\par"
+        for exhibit, caption in captions.items()
+    ]
     body.append(r"\clearpage")
     for exhibit, caption in captions.items():
         if exhibit.is_table:

@@ -5,6 +5,7 @@ has none of its own: then the papers' numbers are shown.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,8 +30,9 @@ from headsweep.config import Config
 from headsweep.planning.exhibits import JUDGED_TABLES
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
-from headsweep.safe_files import read_table
+from headsweep.safe_files import read_metadata, read_table
 from headsweep.sprint.methods import RANDOM, SPRINT, is_sampling
+from headsweep.sprint.validation import reading_title
 from headsweep.tables import CURVES
 
 CELLS = ["stands_for", "model", "tested", "layer", "head", "subject", "n", "accuracy"]
@@ -120,7 +122,9 @@ def published_numbers(folder: Path) -> Numbers:
     cells = head_pruning(folder)  # No Prune is printed in each layer's columns
     cells = cells.assign(stands_for=cells["model"], tested=MATH_PANEL)
     compressions = compression_evidence.printed(conditions(folder))
-    compressions.sort(key=lambda compressed: MATH not in str(compressed.condition))  # it comes first
+    compressions.sort(
+        key=lambda compressed: MATH not in str(compressed.condition)
+    )  # it comes first
     return Numbers(
         source=AS_PUBLISHED,
         missing="not legible in the published table",
@@ -134,12 +138,11 @@ def files(config: Config) -> list[str]:
     """Return the files of a run that its printed exhibits are made from."""
     fill = Store(config).fill
     needed = [fill(paths.TABLE, sweep=sweep, suffix="csv") for sweep in config.sweeps]
-    for selector in config.selectors:
-        for template in (CURVES, paths.CHOICE, paths.ABLATION):
-            needed.append(fill(template, selector=selector))
+    for template in (CURVES, paths.CHOICE, paths.ABLATION):
+        needed += [fill(template, selector=selector) for selector in config.selectors]
     if config.compressions:
-        for table in JUDGED_TABLES:
-            needed.append(fill(paths.COMPRESSION_TABLE, exhibit=table, suffix="csv"))
+        of_study = partial(fill, paths.COMPRESSION_TABLE, suffix="csv")
+        needed += [of_study(exhibit=table) for table in JUDGED_TABLES]
     return needed
 
 
@@ -209,14 +212,13 @@ def _curves(config: Config) -> list[Curves]:
         learnt, asked = config.questions[selector.train], config.questions[selector.test]
         if learnt.home != asked.home:
             continue
-        rows = read_table(Store(config).path(CURVES, selector=name), CURVES)
+        file = Store(config).path(CURVES, selector=name)
+        rows = read_table(file, CURVES)
         kept = rows["method"].isin([SPRINT, RANDOM]) | rows["method"].map(is_sampling)
         rows = rows.loc[kept & (rows["n"] <= selector.max_n), ["method", "n", "pass_at_n"]]
+        of_loss = reading_title(read_metadata(file)["setting"])
+        rows["method"] = rows["method"].replace(SPRINT, f"{SPRINT}: {of_loss}")
         choice = read_csv(Store(config).path(paths.CHOICE, selector=name))
-        chosen = choice[choice["chosen"]].iloc[0]
-        rows["method"] = rows["method"].replace(
-            SPRINT, f"{SPRINT}: {chosen['geometry']}, λ = {chosen['diversity']:g}"
-        )
         readings = read_csv(Store(config).path(paths.ABLATION, selector=name))
         panel = GSM8K_PANEL if "gsm8k" in asked.benchmark else MATH_PANEL
         rows = pd.concat([rows, _literal(readings, choice)])
@@ -232,7 +234,7 @@ def _literal(readings: pd.DataFrame, choice: pd.DataFrame) -> pd.DataFrame:
     printed = choice[(choice["geometry"] == "literal") & (choice["diversity"] > 0)]
     if printed.empty:
         return pd.DataFrame(columns=["method", "n", "pass_at_n"])
-    best = printed.groupby("diversity")["mean_pass"].mean().idxmax()
+    best = float(printed.groupby("diversity")["mean_pass"].mean().idxmax())  # type: ignore[arg-type]
     rows = readings[(readings["geometry"] == "literal") & np.isclose(readings["diversity"], best)]
     rows = rows[pd.to_numeric(rows["n"], errors="coerce").notna()]
     rows = rows[rows["embedder"] == rows["embedder"].iloc[0]]

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from headsweep.analysis.compression_judges import Compressed
 from headsweep.config.experiments import BASELINE, METHOD
 from headsweep.printed.exhibits import PrintedExhibit
 from headsweep.printed.numbers import AS_PUBLISHED, Numbers
@@ -85,24 +84,22 @@ def head_pruning(exhibit: PrintedExhibit, numbers: Numbers) -> PrintedTable:
     grid = pruned.pivot(index="head", columns=["subject", "layer"], values="accuracy")
     grid = grid.reindex(columns=columns)
     base = _unpruned(cells, columns)
-    best = np.nanmax(grid.to_numpy(float), axis=0)
-    is_best = np.isclose(grid.to_numpy(float), best)
+    is_best = grid.eq(grid.max()).to_numpy()
     whole = pd.concat([grid, base.to_frame().T])
     absent = int(whole.isna().sum().sum())
     whole.insert(0, ("", "Head"), [*map(str, grid.index), NO_PRUNE])
     bold = np.pad(is_best, ((0, 1), (1, 0)))  # neither No Prune nor names of rows
     sizes = dict(zip(pruned["subject"], pruned["n"], strict=True))
-    whole.columns = pd.MultiIndex.from_tuples(
-        [("", "Head"), *((f"{subject} (n={sizes[subject]:g})", str(layer)) for subject, layer in columns)]
-    )
+    named = [(f"{subject} (n={sizes[subject]:g})", str(layer)) for subject, layer in columns]
+    whole.columns = pd.MultiIndex.from_tuples([("", "Head"), *named])
     notes = (
-        f"Rows: the head pruned; columns: its layer. Bold: the best head of a column, ties included; "
-        f"a maximum of {counted(len(grid), 'head')}, raised by selection."
+        "Rows: the head pruned; columns: its layer. Bold: the best head of a column, ties "
+        f"included; a maximum of {counted(len(grid), 'head')}, raised by selection."
     )
     if absent:
         notes += f" --: {numbers.missing} ({absent:,} of {whole.shape[0] * len(columns):,} cells)."
     model, tested = cells[["model", "tested"]].iloc[0]
-    words = {"models": _named(model, exhibit.of), "tested": tested}
+    words = {"models": in_place_of(model, exhibit.of), "tested": tested}
     parts = [
         Part("", whole, bold, digits=2),
         Part("Best head of each layer, by subject", _best(grid, base, sizes), digits=2),
@@ -110,7 +107,7 @@ def head_pruning(exhibit: PrintedExhibit, numbers: Numbers) -> PrintedTable:
     return PrintedTable(parts, notes, words, wide=True)
 
 
-def _named(model: str, paper: str) -> str:
+def in_place_of(model: str, paper: str) -> str:
     """Return a model's name, and the paper's model in whose place it stands, if that is another."""
     return model if model == paper else f"{model} (in the place of {paper})"
 
@@ -120,20 +117,20 @@ def _unpruned(cells: pd.DataFrame, columns: pd.MultiIndex) -> pd.Series:
     base = cells[cells["head"].isna()]
     by_layer = base.dropna(subset="layer").set_index(["subject", "layer"])["accuracy"]
     of_all = base[base["layer"].isna()].set_index("subject")["accuracy"]
-    values = [by_layer.get(column, of_all.get(column[0], np.nan)) for column in columns]
+    values = [by_layer.get((name, at), of_all.get(name, np.nan)) for name, at in columns]
     return pd.Series(values, columns, dtype=float)
 
 
 def _best(grid: pd.DataFrame, base: pd.Series, sizes: Mapping[str, float]) -> pd.DataFrame:
     """Return the best head of each layer and its accuracy, by subject, beside No Prune."""
     rows = []
-    for subject, of_subject in grid.T.groupby(level=0, sort=False):
+    for subject, n in sizes.items():
         row: dict[tuple[str, str], object] = {
             ("", "Subject"): subject,
-            ("", "n"): f"{sizes[str(subject)]:g}",
+            ("", "n"): f"{n:g}",
             ("", NO_PRUNE): base[subject].median(),
         }
-        for (_, layer), accuracies in of_subject.iterrows():
+        for layer, accuracies in grid[subject].items():
             known = accuracies.dropna()
             row[(f"layer {layer}", "best")] = known.max() if len(known) else np.nan
             row[(f"layer {layer}", "head")] = str(known.idxmax()) if len(known) else np.nan
