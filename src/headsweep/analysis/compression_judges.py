@@ -330,6 +330,10 @@ def _stated(
         if most and cut[0] > most[0] + _LAST:
             parts.append(f"removing these heads saves at most {percent(most[0])} (arithmetic)")
             words.append("fails")
+        flops = compression.estimate(table, "flops_removed_at_most", **row)
+        if column == "faster_large" and flops and cut[0] > 1 / (1 - flops[0]) - 1:
+            parts.append(f"doubtful: these heads hold at most {percent(flops[0])} of the FLOPs")
+            words.append(OPEN)
     word = next((outcome for outcome in ("fails", OPEN) if outcome in words), "holds")
     return Judgement.by(word, "; ".join(parts), None if change is None else changed)
 

@@ -58,11 +58,11 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     # One range for all layers: heads that hurt most lie beyond it.
     gains = table.loc[table["head"].notna() & (table["by"] != "level"), "gain"]
     limit = max(5, 5 * math.ceil(20 * strongest(gains)))  # percentage points
-    ends, label = (-limit, limit), "accuracy − No Prune (points)"
+    ends, label = (-limit, limit), "minus No Prune (points)"
     _map(axes, 100 * gain, DIVERGING, ends, label, 0.015, extend="both")
     best = (accuracy == accuracy[1:].max(axis=0)) & (q < SIGNIFICANCE)  # never No Prune
     for (row, column), value in np.ndenumerate(accuracy):
-        ink = legible(DIVERGING(0.5 + 50 * gain[row, column] / limit)[:3])
+        ink = legible(DIVERGING(0.5 + 50 * float(gain[row, column]) / limit)[:3])
         if q[row, column] < SIGNIFICANCE:
             sign = "^" if gain[row, column] > 0 else "v"
             axes.scatter(column + 0.37, row, s=11, marker=sign, color=ink, linewidths=0)
