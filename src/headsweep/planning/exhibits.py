@@ -198,8 +198,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
 EMPTY = "An empty figure."
 """Start of the alternative text of a figure that has nothing to show."""
 
-JUDGED_TABLES = ("table1", "table3a", "table3b", "table4")
-"""Those that the second paper's claims are judged by."""
+JUDGED_TABLES = ("table1", "table3a", "table3b", "table4", "variations")
+"""Those that the second paper's claims are judged by, and that are printed in its form."""
 _PRINTED_TABLES = ("table1", "table2", "table3a", "table3b", "table4")
 COMPRESSION_TABLES = (*_PRINTED_TABLES, "variations", "knee", "quantisation", "speed", "cost")
 CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")

@@ -190,15 +190,25 @@ def strata(exhibit: PrintedExhibit, numbers: Numbers) -> PrintedTable:
 
 
 def arms(exhibit: PrintedExhibit, numbers: Numbers) -> PrintedTable:
-    """Make the second paper's Table 4: columns are strategies, in groups."""
+    """Make the second paper's Table 4: columns are strategies, in groups.
+
+    Last come variations whose scores or distillation are as the paper prints them, if there are.
+    """
     if numbers.main is None:
         return _study(exhibit, numbers, [])
-    rows = numbers.main.tables["table4"].set_index("arm")
+    tables = numbers.main.tables
+    rows = tables["table4"].set_index("arm")
+    columns = dict(_STRATEGIES)
+    if "variations" in tables:
+        literal = tables["variations"]["changed"].astype(str).str.contains("raw|literal")
+        varied = tables["variations"][literal].set_index("arm")
+        columns |= {arm: ("Ours, literally", arm.replace("_", " ")) for arm in varied.index}
+        rows = pd.concat([rows, varied])
     shown = {"accuracy": "Accuracy (%)", **_CUTS}
     if rows["flops_removed"].isna().all():
         del shown["flops_removed"]  # the paper prints none
-    cells = 100 * rows.reindex(index=list(_STRATEGIES), columns=list(shown)).astype(float).T
-    cells.columns = pd.MultiIndex.from_tuples(list(_STRATEGIES.values()))
+    cells = 100 * rows.reindex(index=list(columns), columns=list(shown)).astype(float).T
+    cells.columns = pd.MultiIndex.from_tuples(list(columns.values()))
     cells.insert(0, ("", "Metric"), list(shown.values()))
     return _study(exhibit, numbers, [Part("", cells)])
 
