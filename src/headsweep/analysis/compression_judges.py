@@ -388,6 +388,7 @@ JUDGES: Mapping[str, Judge] = {
         "arm",
         {"random": -0.025, "global": -0.011, "attention_visualisation": -0.004},
     ),
+    "gradual pruning against pruning at once": _changes("table4", "gap", "arm", {"global": -0.011}),
     "distillation only": _changes("table4", "change", "arm", {"distillation_only": 0.001}),
     "overall at 25%: accuracy loss / parameters / speed / memory": _overall,
     "all pruned variants of Table 4 share speed and memory figures": _alike,
