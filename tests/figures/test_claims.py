@@ -15,6 +15,7 @@ import simulation
 from headsweep import paths
 from headsweep.analysis import compression_judges, judges
 from headsweep.analysis.claims import UNDECIDED, claims, judge
+from headsweep.analysis.evidence import viewpoints
 from headsweep.analysis.published import (
     CLAIM_FILES,
     ENCODERS,

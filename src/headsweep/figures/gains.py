@@ -59,7 +59,7 @@ def violins(gains: pd.DataFrame) -> Figure:
         room = _ROOM // 2
     else:
         image = Image(figsize=(TWO_COLUMNS, 7.6))
-        axes, right = image.subplots(2, 1)
+        axes, right = (part.subplots() for part in image.subfigures(2, 1))
         room = _ROOM
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
     described = []

@@ -52,12 +52,8 @@ def _make(
         caption = _caption(exhibit, made.words, numbers)
         tex, csv = written
         write_text(tex, latex.table(exhibit, made, caption))
-        parts = [part.cells.assign(part=part.title) for part in made.parts]
-        table = (
-            pd.concat([_flat(part) for part in parts])
-            if parts
-            else pd.DataFrame({"note": [made.notes]})
-        )
+        parts = [_flat(part.cells).assign(part=part.title) for part in made.parts]
+        table = pd.concat(parts or [pd.DataFrame({"note": [made.notes]})])
         write_csv(csv, table, 6)
         return caption
     with drawing():

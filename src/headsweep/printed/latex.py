@@ -33,11 +33,12 @@ _LATEX = {
 _ACCENTED = filter(unicodedata.decomposition, map(chr, range(0xC0, 0x100)))
 _SETTABLE = {*map(chr, range(0x7F)), *_ACCENTED, *_LATEX}
 
-_FITTED = r"""% A table as wide as it is, or as the line if that is narrower; no taller than a page.
-\providecommand{\fitted}[1]{\sbox0{#1}%
-  \ifdim\wd0>\linewidth\sbox0{\resizebox{\linewidth}{!}{\usebox0}}\fi
-  \ifdim\dimexpr\ht0+\dp0\relax>0.86\textheight\resizebox{!}{0.86\textheight}{\usebox0}%
-  \else\usebox0\fi}
+_FITTED = r"""% A table as wide as it is, unless the line is narrower or the page lower.
+\providecommand{\fitted}[1]{\setbox3\hbox{#1}%
+  \ifdim\wd3>\linewidth\setbox3\hbox{\resizebox{\linewidth}{!}{\copy3}}\fi
+  \ifdim\dimexpr\ht3+\dp3\relax>0.8\vsize
+    \setbox3\hbox{\resizebox*{!}{0.8\vsize}{\copy3}}\fi
+  \noindent\box3 }
 """
 _DOCUMENT = r"""\documentclass[a4paper,10pt]{article}
 \usepackage[T1]{fontenc}
@@ -45,6 +46,7 @@ _DOCUMENT = r"""\documentclass[a4paper,10pt]{article}
 \usepackage{array,booktabs,graphicx,lscape}
 \setlength{\parindent}{0pt}
 \begin{document}
+\raggedright
 {\large\bfseries Exhibits of arXiv 2506.03978 (SPRINT) and arXiv 2511.17577, numbers: <source>}\par
 \bigskip
 <body>
