@@ -89,7 +89,8 @@ def xml_rows(file: Path, revision: str | None) -> Iterator[Row]:
         )
     for problem in problems:
         own = {name: (problem.findtext(name) or "").strip() for name in ("Body", "Question")}
-        name, formula = problem.get("ID", ""), problem.findtext("Formula") or ""
+        name = problem.get("ID", "")
+        formula = problem.findtext("Formula") or ""
         text = _masked(f"{own['Body']} {own['Question']}")
         equation = _over_numbers(formula, text.numbers)
         if folds:

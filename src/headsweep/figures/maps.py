@@ -58,8 +58,8 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     # One range for all layers: heads that hurt most lie beyond it.
     gains = table.loc[table["head"].notna() & (table["by"] != "level"), "gain"]
     limit = max(5, 5 * math.ceil(20 * strongest(gains)))  # percentage points
-    ends, label = (-limit, limit), "minus No Prune (points)"
-    _map(axes, 100 * gain, DIVERGING, ends, label, 0.015, extend="both")
+    ends = (-limit, limit)
+    _map(axes, 100 * gain, DIVERGING, ends, "minus No Prune (points)", 0.015, extend="both")
     best = (accuracy == accuracy[1:].max(axis=0)) & (q < SIGNIFICANCE)  # never No Prune
     for (row, column), value in np.ndenumerate(accuracy):
         ink = legible(DIVERGING(0.5 + 50 * float(gain[row, column]) / limit)[:3])
