@@ -59,7 +59,9 @@ def violins(gains: pd.DataFrame) -> Figure:
         room = _ROOM // 2
     else:
         image = Image(figsize=(TWO_COLUMNS, 7.6))
-        axes, right = (part.subplots() for part in image.subfigures(2, 1))
+        above, below = np.ravel(image.subfigures(2, 1))
+        axes = above.subplots()
+        right = below.subplots()
         room = _ROOM
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
     described = []

@@ -60,7 +60,7 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     limit = max(5, 5 * math.ceil(20 * strongest(gains)))  # percentage points
     ends = (-limit, limit)
     _map(axes, 100 * gain, DIVERGING, ends, "minus No Prune (points)", 0.015, extend="both")
-    best = (accuracy == accuracy[1:].max(axis=0)) & (q < SIGNIFICANCE)  # never No Prune
+    best = (accuracy == accuracy[1:].max(axis=0)) & (q < SIGNIFICANCE) & (gain > 0)
     for (row, column), value in np.ndenumerate(accuracy):
         ink = legible(DIVERGING(0.5 + 50 * float(gain[row, column]) / limit)[:3])
         if q[row, column] < SIGNIFICANCE:

@@ -119,7 +119,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         title="{of}: accuracy (%) without one head of layer {layer}",
         caption=(
             "Rows: heads pruned. Colour: difference to No Prune, alike in all layers; a tenth "
-            "exceeds it. Triangles (bold: also the best): q < 0.05, exact McNemar test, "
+            "exceeds it. Triangles (bold: the best gain): q < 0.05, exact McNemar test, "
             "Benjamini-Hochberg over all {heads} heads, and over subjects. No interval. n = {n}."
         ),
     ),

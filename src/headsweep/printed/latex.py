@@ -5,6 +5,7 @@ A file needs ``\usepackage{array,booktabs,graphicx,lscape}``.
 
 import unicodedata
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -52,7 +53,7 @@ _DOCUMENT = r"""\documentclass[a4paper,10pt]{article}
 <body>
 \end{document}
 """
-_WIDTH = 11  # letters of a column's name on a line
+_WIDTH, _GROUP = 11, 17  # letters on a line of the name of a column, and of several
 _ABOVE = 16  # rows of a part that leave room for another on a landscape page
 _NONE = "--"  # stands in an empty cell
 
@@ -85,8 +86,10 @@ def _tabular(part: Part) -> str:
     style = part.cells.reset_index(drop=True).style.hide(axis="index")
     form = f"{{:.{part.digits}f}}".format
     style = style.format(lambda cell: _cell(cell, form))
-    for level in range(part.cells.columns.nlevels):
-        style = style.format_index(_heading, axis="columns", level=level)
+    *groups, names = range(part.cells.columns.nlevels)
+    for level in groups:
+        style = style.format_index(partial(_heading, width=_GROUP), axis="columns", level=level)
+    style = style.format_index(partial(_heading, width=_WIDTH), axis="columns", level=names)
     if part.bold is not None:
         marks = np.where(part.bold, "textbf: --rwrap;", "")
         style = style.apply(lambda _: marks, axis=None)
@@ -95,10 +98,10 @@ def _tabular(part: Part) -> str:
     )
 
 
-def _heading(name: object) -> str:
+def _heading(name: object, width: int) -> str:
     """Return a column's name, on several lines if it is long."""
     longest = max(map(len, str(name).split()), default=1)
-    first, *others = map(latex, wrapped(str(name), max(_WIDTH, longest), 4).split("\n"))
+    first, *others = map(latex, wrapped(str(name), max(width, longest), 4).split("\n"))
     return r"\shortstack{" + r"\\".join([first, *others]) + "}" if others else first
 
 
