@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from contextlib import chdir
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -231,3 +232,17 @@ def test_of_many_layers_four_are_printed_and_one_is_drawn():
     assert list(numbers.of_model("Qwen2.5-7B-Instruct")["layer"]) == [0, 4, 7, 11]
     layer, shown = numbers.of_figure()
     assert (layer, len(shown)) == (9, 1)
+
+
+def test_variations_as_the_paper_prints_the_method_are_columns_of_table_4(published):
+    changed = ["importance.entropy: raw", "exponent: 2", "distillation.reduction: literal"]
+    variations = pd.DataFrame({"arm": ["scores", "late", "printed_mse"], "changed": changed})
+    variations = variations.assign(accuracy=[0.8, 0.7, 0.6], flops_removed=0.1)
+    main = published.main
+    assert main is not None
+    with_them = replace(main, tables={**main.tables, "variations": variations})
+    numbers = replace(published, compressions=[with_them])
+    (part,) = arms(exhibit("table4_compression"), numbers).parts
+    values = part.cells.set_index(("", "Metric")).loc["Accuracy (%)", "Ours, literally"]
+    assert values.to_dict() == {"scores": 80, "printed mse": 60}
+    assert "FLOPs ↓ (%)" in set(part.cells["", "Metric"])

@@ -59,9 +59,8 @@ def violins(gains: pd.DataFrame) -> Figure:
         room = _ROOM // 2
     else:
         image = Image(figsize=(TWO_COLUMNS, 7.6))
-        above, below = np.ravel(image.subfigures(2, 1))
-        axes = above.subplots()
-        right = below.subplots()
+        halves: Any = image.subfigures(2, 1)
+        axes, right = (half.subplots() for half in halves)
         room = _ROOM
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
     described = []
@@ -102,17 +101,19 @@ def _largest(axes: Axes, data: pd.DataFrame, *, named: bool) -> None:
     """
     rows = data.sort_values("gain", ascending=False, kind="stable").head(_LARGEST)
     labels = []
-    for place, row in enumerate(rows_of(rows)):
+    for row in rows_of(rows):
         where = f"{row.best} {short(row.group, 24)}, n = {row.n}"
         labels.append(f"{short(row.title, 24)}\n{where}" if named else where)
-        if not pd.isna(row.held_out):
-            axes.plot([100 * row.low, 100 * row.high], [place, place], color=GRID, linewidth=4)
-            axes.plot(100 * row.held_out, place, "|", color=INK, markersize=7)
-        for column in ("by_chance", "placebo"):
-            color, _ = _SERIES[column]
-            axes.plot(100 * getattr(row, column), place, "o", color=color, markerfacecolor=SURFACE)
-        fill = BLUE if row.q < SIGNIFICANCE else SURFACE
-        axes.plot(100 * row.gain, place, "o", color=BLUE, markerfacecolor=fill, markersize=5)
+    places = np.arange(len(rows))
+    shares = ["low", "high", "held_out", "by_chance", "placebo", "gain"]
+    low, high, held_out, by_chance, placebo, gain = 100 * rows[shares].to_numpy(float).T
+    axes.hlines(places, low, high, color=GRID, linewidth=4)
+    axes.plot(held_out, places, "|", color=INK, markersize=7)
+    for column, values in (("by_chance", by_chance), ("placebo", placebo), ("gain", gain)):
+        color, _ = _SERIES[column]
+        axes.plot(values, places, "o", color=color, markerfacecolor=SURFACE)
+    shown = (rows["q"] < SIGNIFICANCE).to_numpy()
+    axes.plot(gain[shown], places[shown], "o", color=BLUE)
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     axes.set_yticks(range(len(labels)), labels, fontsize=6.5)
     axes.set_ylim(len(labels) - 0.5, -0.5)
@@ -203,6 +204,8 @@ def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) 
     """
     values = values[~np.isnan(values)]
     span = np.ptp(values)
+    if not span:
+        values = values[:1]  # all lie on one place
     if len(values) >= _FEWEST and span > 0:
         bodies: Any = axes.violinplot(values, [x], widths=width, showextrema=False)["bodies"]
         bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
