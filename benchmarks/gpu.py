@@ -36,6 +36,7 @@ from benchmarks.shapes import SIZES
 from headsweep.generation import batch
 from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.decoder import Decoder
+from headsweep.generation.devices import give_back_memory
 from headsweep.generation.engine import Engine, Request
 from headsweep.generation.graphs import cuda_graph
 from headsweep.generation.operators import PLAIN
@@ -111,12 +112,13 @@ def lives(device: torch.device) -> None:
     for number, decoder in enumerate(decoders):
         if number == 2 and device.type == "cuda":
             print(f"a capture that fails: {_failing_capture(device)}")
+            give_back_memory()
         engine = Engine(loaded, _decoding(24), 20, decoder)
         for _ in range(3):
             count = len(list(engine.run(wanted)))
         facts.append((count, engine.facts))
-    number = torch.rand((), device=device).item()
-    print(f"three engines, three batches each: {facts}; then a random number: {number:.3f}")
+    drawn = torch.rand((), device=device).item()
+    print(f"three engines, three batches each: {facts}; then a random number: {drawn:.3f}")
 
 
 def _failing_capture(device: torch.device) -> str:
@@ -135,7 +137,6 @@ def steps(shape: str, device: torch.device) -> None:
     """
     loaded = _random(shape, device)
     tiny = shape == "tiny"
-    tokens = 8 if tiny else 160
     for rows in (2, 3) if tiny else (64, 512):
         base = _requests(loaded.model, rows, [BASE])
         plain, fused, captured = (
@@ -144,6 +145,7 @@ def steps(shape: str, device: torch.device) -> None:
         assert plain is not None
         plain.operators = PLAIN
         for decoder in (plain, fused, captured):
+            tokens = 160 if decoder is captured and not tiny else 20
             engine = Engine(loaded, _decoding(tokens), rows, decoder, checked=False)
             first = _seconds(engine, base)
             seconds = _seconds(engine, base)

@@ -279,15 +279,14 @@ class User:
 class Gpu:
     """PyTorch's calls for graphs, with an allocator that counts what uses the memory of a pool.
 
-    As the real one does, it refuses to take memory for a pool whose last user is gone, and one
-    whose capture has failed; a capture that fails leaves its stream current and the generator
-    captured.
+    As the real one does, it refuses to take memory for a pool whose last user is gone; a capture
+    that fails leaves its stream current, the generator captured, and the pool taking memory.
     """
 
     def __init__(self, monkeypatch):
         self.current, self.streams, self.captured_on = 0, ["default"], []
         self.uses = Counter()
-        self.left_captured, self.failed = False, set()
+        self.left_captured, self.taking = False, set()
         monkeypatch.setattr(torch.cuda, "Stream", MagicMock)
         for name in ("MemPool", "CUDAGraph"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name.lower()), raising=False)
@@ -295,6 +294,7 @@ class Gpu:
             monkeypatch.setattr(torch.cuda, name, getattr(self, name), raising=False)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: self.current)
         monkeypatch.setattr(torch.cuda, "default_generators", [self] * 4)
+        monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.end, raising=False)
 
     def mempool(self):
         return self.counted(User(), (0, len(self.uses) + 1))
@@ -307,6 +307,9 @@ class Gpu:
         self.uses[pool] += 1
         weakref.finalize(user, self.uses.subtract, [pool])
         return user
+
+    def end(self, _, pool):
+        self.taking.remove(pool)
 
     def clone_state(self):
         return self.left_captured
@@ -330,11 +333,10 @@ class Gpu:
         self.streams.append("capture")
         self.left_captured = True
         assert self.uses[pool] > 0, "use_count > 0 INTERNAL ASSERT FAILED"
-        assert pool not in self.failed, "already recording to mempool_id"
-        self.failed.add(pool)
+        self.taking.add(pool)
         self.counted(graph, pool)
         yield
-        self.failed.remove(pool)
+        self.taking.remove(pool)
         self.left_captured = False
         self.streams.pop()
 
@@ -376,7 +378,8 @@ def test_a_capture_that_fails_leaves_stream_and_generator_as_they_were(gpu):
         cuda_graph(fails, device)
     assert gpu.streams == ["default"]
     assert not gpu.left_captured
-    cuda_graph(lambda: None, device)  # another engine's, in memory of its own
+    assert not gpu.taking
+    cuda_graph(lambda: None, device)  # another engine's
 
 
 def test_few_sizes_are_captured():

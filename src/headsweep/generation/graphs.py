@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -84,7 +84,7 @@ def cuda_graph(compute: Callable[[], Tensor], device: torch.device) -> tuple[Rep
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         pool: Any = _shared_memory().id
-        with _restored_on_failure(), torch.cuda.graph(graph, pool=pool):
+        with _restored_on_failure(pool), torch.cuda.graph(graph, pool=pool):
             filled = compute()
     return graph.replay, filled
 
@@ -100,21 +100,24 @@ def _shared_memory() -> torch.cuda.MemPool:
 
 
 @contextmanager
-def _restored_on_failure() -> Iterator[None]:
-    """Leave stream and random numbers of the current GPU as they were if a capture fails inside.
+def _restored_on_failure(pool: Any) -> Iterator[None]:
+    """Leave the current GPU as it was if a capture into a pool of memory fails inside.
 
-    PyTorch leaves the stream of the capture as the current one, and a generator that believes that
-    it is captured: the next random number would raise an error. Memory that a capture has begun to
-    take cannot be taken by another one.
+    PyTorch leaves the stream of the capture as the current one, a generator that believes that it
+    is captured, so that the next random number raises an error, and an allocator that goes on to
+    fill the pool, so that no memory can be given back.
     """
+    device = torch.cuda.current_device()
     stream = torch.cuda.current_stream()
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator = torch.cuda.default_generators[device]
     state = generator.clone_state()
     try:
         yield
     except BaseException:
         torch.cuda.set_stream(stream)
         generator.graphsafe_set_state(state)
+        with suppress(RuntimeError):  # the allocator has not begun
+            torch._C._cuda_endAllocateToPool(device, pool)
         _shared_memory.cache_clear()
         raise
 
