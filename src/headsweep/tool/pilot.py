@@ -1,8 +1,8 @@
 """`headsweep pilot`: measure a small part of a config before hundreds of jobs start.
 
 Of each model, the base and two pruned heads answer some questions (`headsweep.tool.trial`). On a
-GPU all that may answer is tried, one after the other: the engine, its steps captured as graphs, and
-vLLM if it is installed. The fastest goes into the run's settings
+GPU all that may answer is tried, one after the other: the engine, and vLLM if it is installed. The
+fastest goes into the run's settings
 (`headsweep.planning.pilot_settings`). The seconds of an answer, of the base model's and of a
 head's, say how long the whole config takes. How often the base model is right, and how often a head
 changes an outcome, say what the whole config could show.
@@ -39,8 +39,6 @@ _QUESTIONS, _GPU_QUESTIONS = 20, 170
 a run decodes together."""
 _HEADS = 2
 _ENGINE = "headsweep"  # what answers unless something else is faster
-_CAPTURED = "in graphs"
-"""What the engine's path ends with where it decodes by captured steps."""
 _TITLES = ["model", "answers", "tokens", "cut", "tokens/s", "whole config"]
 
 Settings = dict[str, str]
@@ -147,19 +145,12 @@ def _try(config: Config, batch: PlannedBatch, stated: Set[str], cores: int) -> _
         tried = _with(little, batch.model, **settings)
         check_devices(tried)
         prepared(tried)
-        called = ""
-        if len(tries) > 1:
-            called = f"{settings['backend']}, graphs {settings['graphs']}: "
+        called = f"{settings['backend']}: " if len(tries) > 1 else ""
         try:
             trial = attempt(tried, cores)
         except EngineError as error:
             failed.append(f"{called}{error}")
             continue
-        captured = str(trial.facts.get("path")).endswith(_CAPTURED)
-        if settings.get("graphs") == "auto" and not captured:
-            failed.append(f"{called}{'; '.join(trial.facts.get('falls', ['not used']))}")
-            if "graphs" not in stated:
-                continue
         hours = _hours(config, batch, trial)
         notes.append(f"{called}{duration(hours)} on {_told(trial)}")
         found.append(_Found(settings, trial, hours, notes))
@@ -183,12 +174,7 @@ def _candidates(config: Config, name: str, stated: Set[str]) -> tuple[list[Setti
     notes: list[str] = []
     if "backend" not in stated:
         backends, notes = _backends(config, name)
-    graphs = [model.graphs] if "graphs" in stated else ["off", "auto"]
-    tries: list[Settings] = []
-    for backend in backends:
-        possible = graphs if backend == _ENGINE else graphs[:1]
-        tries += [{"backend": backend, "graphs": each} for each in possible]
-    return tries, notes
+    return [{"backend": backend} for backend in backends], notes
 
 
 def _backends(config: Config, name: str) -> tuple[list[str], list[str]]:
