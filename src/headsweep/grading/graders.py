@@ -35,6 +35,7 @@ TEXT = re.compile(r"^\\text\{(?P<text>.+?)\}$")
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 _EMPTY_BOX = re.compile(r"\A\W*\\(?:boxed|fbox)\s*+\{\s*+\}\W*\Z")
+_FINAL = re.compile(r"####|<answer>|\banswer\b[^.\n]{0,60}?(?:\bis\b|[:\uff1a=])", re.IGNORECASE)
 _ANY_BRACE = re.compile(r"[{}]")
 _END = re.compile(r"[\s$]")  # of an answer without braces
 _FRACTION = re.compile(r"\\[dt]frac")
@@ -125,6 +126,17 @@ class Grader(NamedTuple):
     """Returns whether an answer is right. None: the preset's judge decides."""
     form: Callable[[str], str] = value_or_text
     """Returns a form of an answer: those of equal form vote together, right or wrong."""
+
+
+def gradable(text: str, stop_reason: str, preset: str) -> str:
+    r"""Return the text of an answer, or nothing if it was cut before it gave a final answer.
+
+    The last number or letter of a cut text is a step on its way. Final is what stands in a closed
+    box, behind ``####``, in ``<answer>`` or behind a phrase such as "the answer is". SPRINT's
+    authors grade cut answers like all others.
+    """
+    is_final = stop_reason != "length" or preset == "authors"
+    return text if is_final or last_boxed(text) or _FINAL.search(text) else ""
 
 
 def last_boxed(text: str) -> str | None:
