@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from headsweep.grading.graders import chosen_letter, find_grader, hendrycks, last_number, last_ratio
-from headsweep.grading.math_verify_judge import equal
-from headsweep.grading.notation import final_number, number, readable, unwrapped
+from headsweep.grading.judge import equal
+from headsweep.grading.notation import unwrapped
+from headsweep.grading.numerals import final_number, number
 
 SWEEP = Path(__file__).parents[2] / "workflow/rules/sweep.smk"
 
@@ -27,7 +28,7 @@ NUMERIC_RIGHT = [
     *(("x=5", "5"), ("x = 5 cm", "5"), (r"\text{x = 5}", "5"), (r"\mathbf{5}", "5")),
     *((r"60^\circ", "60"), (r"60^{\circ}", "60"), ("60\u00b0", "60"), (r"\$5", "5")),
     *((r"\color{red}{5}", "5"), (r"\underline{5}", "5"), ("1e5", "100000"), ("1/3", "0.3333333")),
-    *(("6 inches", "6"), ("352 lbs", "352"), (r"28 \text{ minutes}", "28"), ("5cm", "5")),
+    *(("6 inches", "6"), ("6inches", "6"), ("352 lbs", "352"), (r"28 \text{ minutes}", "28"), ("5cm", "5")),
     *((r"18 \text{ cents}", "18"), (r"18\text{cents}", "18"), ("5kg of rice", "5")),
     *((r"1\,234 cm", "1234"), ("1\u202f234", "1234"), ("5 arcs", "5"), ("5 arcseconds", "5")),
     *((r"3 \times 10^8", "3e8"), (r"3.0\times10^{8}\text{ m/s}", "300000000"), ("3x10^8", "3e8")),
@@ -46,7 +47,7 @@ NUMERIC_WRONG = [
     *(("11_2", "112"), ("5%3", "53"), (r"60^\circ 30", "6030"), ("12:30", "1230"), ("2 3", "6")),
     *(("0.3...", "0.3"), ("1/3", "0.333"), ("\u22125", "5"), ("y = -2", "2"), ("", "5")),
     *(("5 cm", "5 m"), ("1e9999", "1"), ("6 apples", "5"), ("5 seventy", "5"), ("5 thirteen", "5")),
-    *(("6xyz", "6"), ("6abc", "6"), ("6inches", "6"), ("3 sixteenths", "3"), ("5 lakhs", "5")),
+    *(("6xyz", "6"), ("6abc", "6"), ("3 sixteenths", "3"), ("5 lakhs", "5")),
     *(("3 elevenths", "3"), ("1 twentieth", "1"), ("5 millionths", "5"), ("4 quadrillion", "4")),
     *(("45 arctan", "45"), ("45 sinh", "45"), ("2 cis", "2"), ("5 crores", "5"), ("5 PM", "5")),
     *((r"3 \text{ sixteenths}", "3"), ("100 200", "100200"), ("100 200", "100"), ("3,5", "35")),
@@ -194,9 +195,6 @@ def test_no_wrong_answer_is_made_right_by_its_notation():
 
 
 def test_what_has_a_meaning_stays():
-    same = [r"\left\{ x \right.", "0.333...", "x_1", r"\text{(B)}", r"\textbf{(B)}", r"a^2\,345"]
-    same += [r"\frac{1}{2}", r"\frac123", "1 2", "5!", r"\text{a} + \text{b}", "1,234"]
-    assert [readable(text) for text in same] == same
     assert unwrapped(r"\text{a} + \text{b}") == r"\text{a} + \text{b}"
     assert number("9" * 401) is final_number("9" * 401) is None
 

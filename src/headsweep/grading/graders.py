@@ -20,12 +20,11 @@ from typing import NamedTuple
 
 from headsweep.grading.notation import (
     closing_brace,
-    final_number,
-    number,
     unwrapped,
     with_exponents,
     with_plain_thousands,
 )
+from headsweep.grading.numerals import final_number, number
 
 Judge = Callable[[str, str], bool]
 """Takes an answer and the gold answer, in this order; the order can matter."""
