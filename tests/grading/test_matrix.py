@@ -15,7 +15,8 @@ from headsweep import tables
 from headsweep.config import parse
 from headsweep.errors import TableError
 from headsweep.grading import distinct, pool, process
-from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader, gradable, read
+from headsweep.grading.extraction import gradable
+from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader, read
 from headsweep.grading.matrix import _right, accuracy_matrix, grade, grade_answers
 from headsweep.grading.pool import Limits, read_texts
 from headsweep.planning.batches import PlannedBatch, batches

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headsweep.grading.graders import chosen_letter, find_grader, hendrycks, last_number, last_ratio
+from headsweep.grading.extraction import last_number, last_ratio
+from headsweep.grading.graders import chosen_letter, find_grader, hendrycks
 from headsweep.grading.judge import equal
 from headsweep.grading.notation import unwrapped
 from headsweep.grading.numerals import final_number, number
@@ -28,7 +29,13 @@ NUMERIC_RIGHT = [
     *(("x=5", "5"), ("x = 5 cm", "5"), (r"\text{x = 5}", "5"), (r"\mathbf{5}", "5")),
     *((r"60^\circ", "60"), (r"60^{\circ}", "60"), ("60\u00b0", "60"), (r"\$5", "5")),
     *((r"\color{red}{5}", "5"), (r"\underline{5}", "5"), ("1e5", "100000"), ("1/3", "0.3333333")),
-    *(("6 inches", "6"), ("6inches", "6"), ("352 lbs", "352"), (r"28 \text{ minutes}", "28"), ("5cm", "5")),
+    *(
+        ("6 inches", "6"),
+        ("6inches", "6"),
+        ("352 lbs", "352"),
+        (r"28 \text{ minutes}", "28"),
+        ("5cm", "5"),
+    ),
     *((r"18 \text{ cents}", "18"), (r"18\text{cents}", "18"), ("5kg of rice", "5")),
     *((r"1\,234 cm", "1234"), ("1\u202f234", "1234"), ("5 arcs", "5"), ("5 arcseconds", "5")),
     *((r"3 \times 10^8", "3e8"), (r"3.0\times10^{8}\text{ m/s}", "300000000"), ("3x10^8", "3e8")),

@@ -6,14 +6,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from headsweep.arguments import count, seed
+from headsweep.arguments import count
 
 RIVALS = ("published", "generate_batch", "vllm", "engine")
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `bench` to a command line."""
-    about = "Time engine, maps and plan; simulate the referee."
+    about = "Time engine, maps and plan."
     bench = commands.add_parser("bench", description=about)
     targets = bench.add_subparsers(title="benchmarks", metavar="WHAT", required=True)
     about = "Time one sweep with the published method, with its rivals and with the engine."
@@ -51,11 +51,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     plan = targets.add_parser("plan", help=about, description=about)
     _add(plan, "questions", 12, "questions of each sweep", type=count)
     plan.set_defaults(handler=partial(_run, "plan"))
-    about = "Simulate comparisons: how often intervals hold, and what pairing shows."
-    referee = targets.add_parser("referee", help=about, description=about)
-    _add(referee, "comparisons", 4_000, "simulated comparisons for each row", type=count)
-    _add(referee, "seed", 0, "seed of what is simulated", type=seed)
-    referee.set_defaults(handler=partial(_run, "referee"))
 
 
 def _add(

@@ -1,4 +1,4 @@
-r"""The default judge: whether an answer says what the gold answer says, as a mathematician reads both.
+r"""The default judge: whether an answer says what the gold answer says to a mathematician.
 
 Answers are read by `parser`; what it cannot read equals only what has the same tokens. Numbers and
 expressions are equal if their values are. Order counts in tuples, not in sets and in lists with
@@ -16,7 +16,8 @@ from typing import NamedTuple
 from headsweep.grading import values
 from headsweep.grading.lexer import tokens
 from headsweep.grading.notation import without_label
-from headsweep.grading.parser import EMPTY, REALS, Node, UnreadableError, parse
+from headsweep.grading.parser import parse
+from headsweep.grading.tree import EMPTY, REALS, Node, UnreadableError
 from headsweep.grading.words import ANGLE, SHARE, unit_of
 
 _MOST_ITEMS = 60  # of a list that is compared in any order
@@ -58,6 +59,7 @@ def _read(answer: str) -> _Reading:
 
 def _same(a: Node, b: Node) -> bool:
     """Return whether two parts say the same; `b` is the gold answer's."""
+    a, b = _bare(a), _bare(b)
     if a == b:
         return True
     if a.kind != b.kind or a.kind in ("union", "builder", "relation", "list"):
@@ -73,12 +75,23 @@ def _same(a: Node, b: Node) -> bool:
     if {a.kind, b.kind} == {"matrix", "tuple"}:
         a, b = _vector(a), _vector(b)
     if a.kind == b.kind and a.kind in ("tuple", "ratio", "matrix", "row", "union", "builder"):
-        return (a.text, len(a.parts)) == (b.text, len(b.parts)) and all(map(_same, a.parts, b.parts))
+        return (a.text, len(a.parts)) == (b.text, len(b.parts)) and all(
+            map(_same, a.parts, b.parts)
+        )
     if b.kind == "based" and a.kind == "number":  # the question has said the base
         return a.text == b.text.partition("_")[0]
     if "words" in (a.kind, b.kind):
         return a.kind == b.kind and a.text == b.text
     return _same_quantities(a, b)
+
+
+def _bare(node: Node) -> Node:
+    """Return a tuple without a unit behind it, and 3/4 of "3/4 or 0.75"."""
+    if node.kind == "list" and node.text == "or":
+        distinct = _distinct(node)
+        return distinct[0] if len(distinct) == 1 else node
+    is_bare = node.kind == "quantity" and node.parts[0].kind in ("tuple", "union", "matrix", "set")
+    return node.parts[0] if is_bare else node
 
 
 def _vector(node: Node) -> Node:
@@ -90,7 +103,9 @@ def _vector(node: Node) -> Node:
 
 def _same_items(a: Node, b: Node) -> bool:
     """Return whether lists or sets have the same values, each as often; a set has each once."""
-    first, second = (_distinct(node) if "set" in (a.kind, b.kind) else node.parts for node in (a, b))
+    first, second = (
+        _distinct(node) if "set" in (a.kind, b.kind) else node.parts for node in (a, b)
+    )
     if len(first) != len(second):
         return False
     labels = [_label(item) for item in (*first, *second)]
@@ -118,26 +133,30 @@ def _distinct(node: Node) -> tuple[Node, ...]:
 
 def _label(node: Node) -> str | None:
     """Return the name that an equation gives a value to."""
-    if node.kind != "relation" or node.text != "=":
+    if node.kind != "relation" or {*node.text.split()} != {"="}:
         return None
     left = node.parts[0]
-    is_name = left.kind in ("name", "words") or (left.kind == "call" and left.parts[0].kind == "name")
-    return repr(left) if is_name or _is_word(left) else None
+    return repr(left) if left.kind == "words" or _is_named(left) else None
 
 
-def _is_word(node: Node) -> bool:
-    """Return whether a product is one of names alone: `abc` as the name of a value."""
-    return node.kind == "name" or (node.kind == "product" and all(map(_is_word, node.parts)))
+def _is_named(node: Node) -> bool:
+    """Return whether a part consists of names: x, f(x), (x, y), or `abc` as the name of a value."""
+    is_many = node.kind in ("product", "tuple", "call")
+    return node.kind == "name" or (is_many and all(map(_is_named, node.parts)))
 
 
 def _same_relations(a: Node, b: Node) -> bool:
     a, b = _turned(a), _turned(b)
     if a.kind != b.kind:  # x = 5 is 5
         relation, other = (a, b) if a.kind == "relation" else (b, a)
-        return _label(relation) is not None and _same(*_in_order(_right(relation), other, a))
+        if {*relation.text.split()} != {"="}:
+            return False
+        if _label(relation) is not None:
+            relation = relation._replace(parts=relation.parts[1:])
+        return all(_same(*_in_order(side, other, a)) for side in relation.parts)
     labels = _label(a), _label(b)
     if labels[0] is not None and labels[0] == labels[1]:
-        return _same(_right(a), _right(b))
+        return all(_same(side, b.parts[-1]) for side in (*a.parts[1:], *b.parts[1:-1]))
     if len(a.parts) != len(b.parts):
         return False
     if len(a.parts) > 2 or r"\in" in (a.text, b.text):
@@ -160,14 +179,6 @@ def _turned(node: Node) -> Node:
         turned = node._replace(parts=node.parts[::-1])
         return turned if _label(turned) else node
     return node
-
-
-def _right(node: Node) -> Node:
-    """Return what an equation says of its name: of x = 10/2 = 5 that it is 5."""
-    value = node.parts[-1]
-    if not all(_same(part, value) for part in node.parts[1:-1]):
-        raise UnreadableError("sides that differ")
-    return value
 
 
 def _same_quantities(a: Node, b: Node) -> bool:
@@ -230,9 +241,7 @@ class _Region(NamedTuple):
         """Return whether both are one set, of one variable if both name one."""
         if self.name and other.name and self.name != other.name:
             return False
-        return len(self.spans) == len(other.spans) and all(
-            map(_same_span, self.spans, other.spans)
-        )
+        return len(self.spans) == len(other.spans) and all(map(_same_span, self.spans, other.spans))
 
 
 _ALL = (-math.inf, False, math.inf, False)

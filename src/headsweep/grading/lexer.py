@@ -1,8 +1,8 @@
 r"""Tokens of a final answer, LaTeX or plain text: the first step of the judge of mathematics.
 
 What means the same becomes the same token: ``\dfrac`` and ``\frac``, ``≤`` and ``<=``, ``²`` and
-``^2``. What means nothing goes: sizes, colours, spaces. All else stays as it is written, in its case
-and order, known or not. Time is linear in the length of the text.
+``^2``. What means nothing goes: sizes, colours, spaces. All else stays as it is written,
+in its case and order, known or not. Time is linear in the length of the text.
 """
 
 import re
@@ -11,14 +11,15 @@ from string import ascii_lowercase
 from typing import NamedTuple
 
 from headsweep.grading.notation import closing_brace, with_plain_thousands
-from headsweep.grading.words import SCALES, UNITS
+from headsweep.grading.words import SCALES, UNITS, word_set
 
 
 class Token(NamedTuple):
     r"""A token: its kind, and its text in one spelling.
 
-    Kinds are ``number``; ``based``, one that names its base; ``name``, of what is one thing in mathematics (``x``, ``AB``); ``word``;
-    and ``sign``: a macro with its backslash, or one other character.
+    Kinds are ``number``; ``based``, one that names its base; ``name``, of what is one thing in
+    mathematics (``x``, ``AB``); ``word``; ``unread``, of a long text; and ``sign``: a macro
+    with its backslash, or one other character.
     """
 
     kind: str
@@ -70,8 +71,9 @@ _CHARACTERS = str.maketrans(
         "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "∣": r"\mid ", "…": r"\ldots ",
         "′": "'", "’": "'", "″": "''", "∠": r"\angle ", "△": r"\triangle ", "≈": r"\approx ",
         "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
-        "ℂ": r"\mathbb{C}", "º": "°", "∘": r"\circ ", "⟨": r"\langle ", "⟩": r"\rangle ",
-        "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "’": "'",
+        "ℂ": r"\mathbb{C}", "º": "°", "˚": "°", "ϖ": r"\varpi ", "∘": r"\circ ",
+        "⟨": r"\langle ", "⟩": r"\rangle ",
+        "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
         "→": r"\to ", "∖": r"\setminus ", "¬": r"\neg ", "∧": r"\land ", "∨": r"\lor ",
         "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "", "\u2061": "", "\ufeff": "",
     }
@@ -80,19 +82,25 @@ _RAISED = re.compile("[⁺⁻⁰¹²³⁴-⁹ⁿ]+")
 _LOWERED = re.compile("[₊₋₀-₉]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞↉]")
 
-_DROPPED = set(
-    r"\left \right \bigl \bigr \Bigl \Bigr \big \Big \bigg \Bigg \biggl \biggr \Biggl \Biggr "
-    r"\middle \displaystyle \textstyle \scriptstyle \limits \nolimits \, \; \: \! \> \quad \qquad "
-    r"\( \) \[ \] \hfill \hspace* \mathstrut \strut \thinspace \enspace \/ \bf \rm \it".split()
+_DROPPED = word_set(
+    r"""
+    \left \right \bigl \bigr \Bigl \Bigr \big \Big \bigg \Bigg \biggl \biggr \Biggl \Biggr
+    \middle \displaystyle \textstyle \scriptstyle \limits \nolimits \, \; \: \! \> \quad
+    \qquad \( \) \[ \] \hfill \hspace* \mathstrut \strut \thinspace \enspace \/ \bf \rm \it
+    """
 ) | {"\\ ", "\\\n"}
 _DROPPED_WITH_ARGUMENT = {r"\color", r"\phantom", r"\hspace", r"\vspace", r"\textcolor", r"\tag"}
-_TEXT = set(
-    r"\text \textbf \textit \textrm \textnormal \textsf \texttt \emph \mbox \hbox \mathrm "
-    r"\operatorname \mathit \mathsf".split()
+_TEXT = word_set(
+    r"""
+    \text \textbf \textit \textrm \textnormal \textsf \texttt \emph \mbox \hbox \mathrm
+    \operatorname \mathit \mathsf
+    """
 )
-_WRAPPERS = set(
-    r"\mathbf \boldsymbol \bm \pmb \mathnormal \underline \boxed \fbox \ensuremath \mathop "
-    r"\mathord \mathbin \mathrel".split()
+_WRAPPERS = word_set(
+    r"""
+    \mathbf \boldsymbol \bm \pmb \mathnormal \underline \boxed \fbox \ensuremath \mathop
+    \mathord \mathbin \mathrel
+    """
 )
 _ALPHABETS = {r"\mathbb", r"\mathcal", r"\mathfrak", r"\mathscr"}
 
@@ -106,7 +114,8 @@ _PLAIN |= {"asin": r"\arcsin", "acos": r"\arccos", "atan": r"\arctan", "union": 
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:\s|~)++)
-    | (?P<based>(?<![A-Za-z0-9.\\])(?:\d[\dA-F]*+(?:\.[\dA-F]++)?+|[A-F][\dA-F]*+\d[\dA-F]*+)
+    | (?P<based>(?<!\d\.)(?<![A-Za-z0-9\\])
+        (?:\d[\dA-F]*+(?:\.[\dA-F]++)?+|[A-F][\dA-F]*+\d[\dA-F]*+)
         \s*+_\s*+(?:\{\s*+\d++\s*+\}|\d))
     | (?P<number>(?<![\d,.])\d{1,3}(?:,\d{3})++(?!,?\d)(?:\.\d++)?+
         | (?<![\d.])\d{1,3}(?:[ ]\d{3}){2,}+(?![ ]?[\d.])
@@ -180,7 +189,7 @@ class _Lexer:
         self.spaced = False
 
     def read(self, text: str, *, in_text: bool, depth: int) -> list[Token]:
-        """Append the tokens of a text; those of a text in ``\\text{}`` are words."""
+        r"""Append the tokens of a text; those of a text in ``\text{}`` are words."""
         place = 0
         while match := _TOKEN.match(text, place):
             place = match.end()
@@ -225,16 +234,16 @@ class _Lexer:
                 self.read(inside, in_text=sign in _TEXT, depth=depth + 1)
             return after
         if sign == r"\not":
-            match = _TOKEN.match(text, place)
-            after = _SPELLINGS.get(match[0], match[0]) if match else ""
-            self._add("sign", r"\neq" if after == "=" else rf"\not{after}")
-            return match.end() if match else place
+            negated = _TOKEN.match(text, place + text.startswith(" ", place))
+            relation = _SPELLINGS.get(negated[0], negated[0]) if negated else ""
+            self._add("sign", r"\neq" if relation == "=" else rf"\not{relation}")
+            return negated.end() if negated else place
         self.brackets += (sign in ("(", "[", r"\{")) - (sign in (")", "]", r"\}"))
         self._add("sign", sign)
         return place
 
     def _letters(self, run: str, in_text: bool) -> None:
-        """Append what a run of letters is: a macro without its backslash, a name, a word, letters."""
+        """Append what a run of letters is: a bare macro, a name, a word, or letters."""
         before = self.found[-1] if self.found else Token("", "")
         behind_number = before.kind == "number" or before.text in ("}", "$", ")", "]")
         if not in_text and run in _PLAIN:
@@ -253,11 +262,11 @@ class _Lexer:
                 self._add("name", letter)
 
     def _is_word(self, run: str, behind_number: bool) -> bool:
-        """Return whether letters outside ``\\text{}`` are a word, not a product of variables."""
+        r"""Return whether letters outside ``\text{}`` are a word, not a product of variables."""
         if run in UNITS or run in SCALES or run in ("and", "or", "of"):
             return behind_number or run in ("and", "or") or len(run) > 3
         if len(run) == 2:
-            return False
+            return run == "no" and not self.found
         if len(run) > 3 or not run.islower():
             return True
         is_row = run in ascii_lowercase  # abc, xyz

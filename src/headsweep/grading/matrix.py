@@ -14,7 +14,7 @@ from headsweep.choices import GRADERS_VERSION
 from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
 from headsweep.grading.distinct import grade_texts
-from headsweep.grading.graders import gradable
+from headsweep.grading.extraction import gradable
 from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.hard_links import unlink_finished
 from headsweep.planning.store import Store
@@ -34,7 +34,7 @@ def grade_answers(
     Each distinct pair of answer and gold answer is judged once. Answers to a question, right or
     wrong, are in one group if the grader's form of them is equal (groups 0, 1, ... by first
     appearance), as `headsweep solve` merges them; without an answer the group is -1. An answer
-    that was cut before it gave a final one has none: see `graders.gradable`.
+    that was cut before it gave a final one has none: see `extraction.gradable`.
 
     Args:
         questions: the question set, as `tables.QUESTIONS`.

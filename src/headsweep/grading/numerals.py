@@ -1,10 +1,11 @@
-r"""Numbers as models write them: decimals, ratios, mixed numbers, powers, in plain text or LaTeX."""
+r"""Numbers as models write them: decimals, ratios, mixed numbers, powers."""
 
 import math
 from fractions import Fraction
 
 from headsweep.grading.lexer import tokens
-from headsweep.grading.parser import Node, UnreadableError, parse
+from headsweep.grading.parser import parse
+from headsweep.grading.tree import Node, UnreadableError
 
 _LONGEST = 400  # characters of a number; a float has fewer
 _MOST_BITS = 20_000  # of an exact number

@@ -10,7 +10,7 @@ from zlib import crc32
 from mpmath import mp
 
 from headsweep.grading.numerals import exact
-from headsweep.grading.parser import Node, UnreadableError
+from headsweep.grading.tree import Node, UnreadableError
 
 _PRECISIONS = (40, 80)  # digits; what vanishes shrinks from the first to the second
 _SHRINKS = mp.mpf(10) ** -20

@@ -21,7 +21,7 @@ from headsweep.generation.exclusive import placed
 from headsweep.generation.prompts import check_prompts
 from headsweep.generation.unit import Unit
 from headsweep.generation.worker import Worker
-from headsweep.grading.graders import gradable
+from headsweep.grading.extraction import gradable
 from headsweep.grading.pool import Reading, read_texts
 from headsweep.models.load import load_model
 from headsweep.planning.store import Store
