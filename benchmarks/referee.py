@@ -1,9 +1,9 @@
 """How good the referee is: `python benchmarks/referee.py` prints the errors of its graders, how
 often the intervals of `headsweep compare` hold, and what pairing shows.
 
-For the last two, comparisons are simulated. Two systems answer the same questions. The outcomes of a
-share of the questions differ (`changed`): at a gain g, (changed + g) / 2 of all questions turn right
-and (changed − g) / 2 turn wrong. All other outcomes are equal.
+For the last two, comparisons are simulated. Two systems answer the same questions. The outcomes of
+a share of the questions differ (`changed`): at a gain g, (changed + g) / 2 of all questions turn
+right and (changed − g) / 2 turn wrong. All other outcomes are equal.
 """
 
 import argparse

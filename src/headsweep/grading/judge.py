@@ -9,15 +9,14 @@ sides have one, they have to agree.
 
 import math
 from fractions import Fraction
-from functools import lru_cache, partial
-from itertools import pairwise
+from functools import lru_cache
 from typing import NamedTuple
 
 from headsweep.grading import values
 from headsweep.grading.lexer import tokens
-from headsweep.grading.notation import without_label
 from headsweep.grading.parser import parse
-from headsweep.grading.tree import EMPTY, REALS, Node, UnreadableError
+from headsweep.grading.regions import FLIPPED, region
+from headsweep.grading.tree import Node, UnreadableError
 from headsweep.grading.words import ANGLE, SHARE, unit_of
 
 _MOST_ITEMS = 60  # of a list that is compared in any order
@@ -25,8 +24,6 @@ _DIGITS = 6  # that an approximation gives at least
 _FLOAT_DIGITS, _FLOAT_ERROR = 15, 50
 """A decimal of so many digits is what a computer prints: the last may be off by so much."""
 _ELLIPSIS = Node("name", text=r"\ldots")
-_INFINITY = Node("name", text=r"\infty")
-_FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", "=": "=", r"\neq": r"\neq"}
 
 
 def equal(answer: str, gold: str) -> bool:
@@ -49,7 +46,7 @@ class _Reading(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _read(answer: str) -> _Reading:
-    found = tokens(without_label(answer))
+    found = tokens(answer)
     try:
         node = parse(found)
     except UnreadableError:
@@ -63,7 +60,7 @@ def _same(a: Node, b: Node) -> bool:
     if a == b:
         return True
     if a.kind != b.kind or a.kind in ("union", "builder", "relation", "list"):
-        first, second = _region(a), _region(b)
+        first, second = region(a), region(b)
         if first and second:
             return first.agrees(second)
     if "relation" in (a.kind, b.kind):
@@ -161,7 +158,7 @@ def _same_relations(a: Node, b: Node) -> bool:
         return False
     if len(a.parts) > 2 or r"\in" in (a.text, b.text):
         return a.text == b.text and all(map(_same, a.parts, b.parts))
-    if a.text not in (b.text, _FLIPPED[b.text]):
+    if a.text not in (b.text, FLIPPED[b.text]):
         return False
     factor = values.proportional(a.parts, b.parts)  # type: ignore[arg-type]
     if a.text in ("=", r"\neq"):
@@ -228,143 +225,3 @@ def _approximates(a: Node, b: Node) -> bool:
     if len((whole + decimals).lstrip("0")) >= _FLOAT_DIGITS:
         return gap < _FLOAT_ERROR
     return gap < Fraction(1, 2) + Fraction(1, 1000) or (gap < 1 and value > a.number)
-
-
-class _Region(NamedTuple):
-    """A set of real numbers, and the variable that is said to be in it, if one is."""
-
-    name: str | None
-    spans: tuple[tuple[float, bool, float, bool], ...]
-    """Ends, and whether they belong to it, in order."""
-
-    def agrees(self, other: "_Region") -> bool:
-        """Return whether both are one set, of one variable if both name one."""
-        if self.name and other.name and self.name != other.name:
-            return False
-        return len(self.spans) == len(other.spans) and all(map(_same_span, self.spans, other.spans))
-
-
-_ALL = (-math.inf, False, math.inf, False)
-_Span = tuple[float, bool, float, bool]
-
-
-def _same_span(a: _Span, b: _Span) -> bool:
-    return a[1::2] == b[1::2] and _is_close(a[0], b[0]) and _is_close(a[2], b[2])
-
-
-_is_close = partial(math.isclose, rel_tol=1e-13)
-
-
-def _region(node: Node) -> _Region | None:
-    """Return the set of real numbers that an answer is, or that an inequality is true in."""
-    if node == EMPTY:
-        return _Region(None, ())
-    if node.text == REALS and node.kind == "name":
-        return _Region(None, (_ALL,))
-    if node.kind == "tuple" and len(node.parts) == 2:
-        low, high = map(_end, node.parts)
-        if low is None or high is None or low >= high:
-            return None
-        return _Region(None, ((low, node.text[0] == "[", high, node.text[1] == "]"),))
-    if node.kind == "set":
-        points = [_end(part) for part in node.parts]
-        if None in points:
-            return None
-        return _joined(None, [(point, True, point, True) for point in points if point is not None])
-    if node.kind == "union":
-        regions = [_region(part) for part in node.parts]
-        if None in regions:
-            return None
-        return _joined(None, [span for region in regions if region for span in region.spans])
-    if node.kind == "builder":
-        return _of_conditions(node.parts[1:], node.text, node.parts[0].text)
-    if node.kind == "list":
-        return _of_conditions(node.parts, node.text, None)
-    return _of_relation(node) if node.kind == "relation" else None
-
-
-def _end(node: Node) -> float | None:
-    if node == _INFINITY:
-        return math.inf
-    if node == Node("negative", (_INFINITY,)):
-        return -math.inf
-    try:
-        return values.real(node)
-    except UnreadableError:
-        return None
-
-
-def _of_conditions(parts: tuple[Node, ...], joint: str, name: str | None) -> _Region | None:
-    """Return where all inequalities of a list are true, or, with an "or", any of them."""
-    regions = [_of_relation(part) for part in parts]
-    names = {region.name for region in regions if region} | ({name} if name else set())
-    if None in regions or len(names) != 1:
-        return None
-    found = [region for region in regions if region]
-    if joint == "or":
-        return _joined(found[0].name, [span for region in found for span in region.spans])
-    spans = found[0].spans
-    for region in found[1:]:
-        spans = tuple(
-            _met(first, second)
-            for first in spans
-            for second in region.spans
-            if _is_span(_met(first, second))
-        )
-    if not spans and joint == ",":
-        return _joined(found[0].name, [span for region in found for span in region.spans])
-    return found[0]._replace(spans=spans)
-
-
-def _met(a: _Span, b: _Span) -> _Span:
-    low, low_in = max((a[0], not a[1]), (b[0], not b[1]))
-    high, high_in = min((a[2], a[3]), (b[2], b[3]))
-    return low, not low_in, high, high_in
-
-
-def _is_span(span: _Span) -> bool:
-    return span[0] < span[2] or (span[0] == span[2] and span[1] and span[3])
-
-
-def _of_relation(node: Node) -> _Region | None:
-    """Return where an inequality of one variable is true, such as 1 < x ≤ 2; None of others."""
-    if node.kind != "relation":
-        return None
-    signs = node.text.split()
-    if signs == [r"\in"] and node.parts[0].kind == "name":
-        region = _region(node.parts[1])
-        return region and region._replace(name=node.parts[0].text)
-    names = {part.text for part in node.parts if part.kind == "name" and part != _INFINITY}
-    if len(names) != 1 or "=" in signs or r"\in" in signs:
-        return None
-    (name,) = names
-    spans: tuple[_Span, ...] = (_ALL,)
-    for sign, (left, right) in zip(signs, pairwise(node.parts), strict=True):
-        if left == Node("name", text=name):
-            bound = _end(right)
-        elif right == Node("name", text=name):
-            bound, sign = _end(left), _FLIPPED[sign]
-        else:
-            return None
-        if bound is None:
-            return None
-        allowed: list[_Span] = []
-        if sign in ("<", r"\leq", r"\neq"):
-            allowed.append((-math.inf, False, bound, sign == r"\leq"))
-        if sign in (">", r"\geq", r"\neq"):
-            allowed.append((bound, sign == r"\geq", math.inf, False))
-        spans = tuple(_met(a, b) for a in spans for b in allowed if _is_span(_met(a, b)))
-    return _Region(name, spans)
-
-
-def _joined(name: str | None, spans: list[_Span]) -> _Region:
-    """Return spans in order, those that meet as one."""
-    kept: list[_Span] = []
-    for span in sorted(spans, key=lambda span: (span[0], not span[1])):
-        if kept and (span[0], not (span[1] or kept[-1][3])) <= (kept[-1][2], False):
-            low, low_in, high, high_in = kept[-1]
-            high, high_in = max((high, high_in), (span[2], span[3]))
-            kept[-1] = low, low_in, high, high_in
-        else:
-            kept.append(span)
-    return _Region(name, tuple(kept))

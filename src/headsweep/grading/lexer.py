@@ -125,6 +125,11 @@ _TOKEN = re.compile(
     | (?P<sign>\\[A-Za-z]++\*?|\\.|\*\*|<=|>=|!=|\.\.\.|.)""",
     re.VERBOSE | re.DOTALL,
 )
+_LABEL = re.compile(
+    r"\A\\(?:text|textbf|textrm|mathrm|mathbf)\s*+\{\s*+\([A-Z]\)\s*+\}(?:\s|\\[,;: ]|~|\\quad)*+"
+    r"(?=-?\$?\d|\\(?:[dt]?frac|sqrt|\$))"
+)
+"""An option's label before an answer: the 5 of ``\\textbf{(B)}\\ 5``."""
 _IN_BASE = re.compile(r"(?:\\text\s*\{|\()\s*([\dA-F]+)\s*[)}](?=\s*_\s*\{?\s*\d)")
 _IN_DOLLARS = re.compile(r"(?<!\\)\$([^$]++)(?<!\\)\$(?!\d)")
 _TIMES_TEN = re.compile(r"(?<=\d)\s?[xX]\s?(?=10\s*(?:\^|\*\*))")
@@ -148,6 +153,7 @@ def tokens(text: str) -> list[Token]:
         is_enclosed = text.startswith(opening) and text.endswith(closing)
         if is_enclosed and inside and opening not in inside:
             text = inside.strip()
+    text = _LABEL.sub("", text.strip(), count=1)
     found = _Lexer().read(text, in_text=False, depth=0)
     while found and found[-1].text in _TRAILING:
         found.pop()

@@ -81,14 +81,3 @@ def closing_brace(text: str, start: int, braces: re.Pattern[str] = _BRACE) -> in
             if depth == 0:
                 return brace.start()
     return None
-
-
-_LABEL = re.compile(
-    r"\A\\(?:text|textbf|textrm|mathrm|mathbf)\s*+\{\s*+\([A-Z]\)\s*+\}(?:\s|\\[,;: ]|~|\\quad)*+"
-    r"(?=-?\$?\d|\\(?:[dt]?frac|sqrt|\$))"
-)
-
-
-def without_label(answer: str) -> str:
-    r"""Return an answer without an option's label before it: of ``\textbf{(B)}\ 5`` the 5."""
-    return _LABEL.sub("", answer.strip(), count=1)

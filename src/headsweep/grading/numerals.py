@@ -54,7 +54,7 @@ def _number(text: str, *, is_alone: bool) -> Fraction | None:
 
 def _is_numeral(node: Node) -> bool:
     """Return whether an expression is written as a number, with nothing left to compute."""
-    if node.kind == "product":  # 3 * 10^8, 5 million
+    if node.kind == "product" and len(node.parts) == 2:  # 3 * 10^8, 5 million
         factor, scale = node.parts
         ten = Node("number", text="10", number=Fraction(10))
         is_scale = scale.parts[:1] == (ten,) or (scale.kind == "number" and not scale.text)
@@ -86,7 +86,7 @@ def exact(node: Node) -> Fraction | None:
     if node.kind == "negative":
         return -first
     if node.kind == "product":
-        return first * last
+        return _product(values)
     if node.kind == "factorial":
         is_small = first.denominator == 1 and 0 <= first <= _MOST_FACTORIAL
         return Fraction(math.factorial(int(first))) if is_small else None
@@ -95,6 +95,15 @@ def exact(node: Node) -> Fraction | None:
     if last.denominator != 1 or abs(last) * _bits(first) > _MOST_BITS:
         return None
     return (first if last >= 0 else _divisor(first)) ** int(last)
+
+
+def _product(values: list[Fraction]) -> Fraction | None:
+    product = Fraction(1)
+    for value in values:
+        product *= value
+        if _bits(product) > _MOST_BITS:
+            return None
+    return product
 
 
 def _bits(value: Fraction) -> int:

@@ -22,7 +22,6 @@ from headsweep.grading.tree import Node, UnreadableError, negative, over, sum_of
 from headsweep.grading.words import NUMBERS, leaves_a_number, scale_of
 
 _APPLIED = ("f", "g", "h")  # f(2) applies a function, x(2) is a product
-_DEPTH = 60  # of what stands in one another
 _MOST_TOKENS = 1_500
 
 
@@ -48,7 +47,7 @@ def parse(tokens: Sequence[Token]) -> Node:
 
 class _Parser(Atoms):
     def items(self, closing: str, *, both_signs: bool = False) -> tuple[list[Node], str]:
-        """Return what stands between separators up to a closing token, and the last separator."""
+        before = self.has_signs
         found: list[Node] = []
         joint = ""
         while self.next.text not in closing.split() or not closing:
@@ -68,21 +67,19 @@ class _Parser(Atoms):
                 joint = SEPARATORS[self.take().text]
             if not is_joined:
                 break
+        if both_signs:
+            self.has_signs = before
         if self.next.text not in (closing.split() or [""]):
             raise UnreadableError(f"{self.next.text} is not in the grammar")
         return found, joint
 
     def relation(self) -> Node:
         """Return sides with relations between them; one without any is returned as it is."""
-        self.depth += 1
-        if self.depth > _DEPTH:
-            raise UnreadableError("too deep")
         sides = [self.union()]
         signs = []
         while self.next.text in RELATIONS:
             signs.append(self.take().text)
             sides.append(self.union())
-        self.depth -= 1
         return Node("relation", tuple(sides), " ".join(signs)) if signs else sides[0]
 
     def union(self) -> Node:
@@ -185,11 +182,7 @@ class _Parser(Atoms):
         self.take()
         if base.kind in ("words", "tuple", "set", "matrix", "quantity"):
             raise UnreadableError(f"a power of {base.kind}")
-        self.depth += 1
-        if self.depth > _DEPTH:
-            raise UnreadableError("too deep")
         exponent = self._exponent()
-        self.depth -= 1
         return self._behind(Node("power", (base, exponent)))
 
     def _exponent(self) -> Node:
@@ -221,9 +214,10 @@ class _Parser(Atoms):
                 if self.next.text == "!":
                     raise UnreadableError("a double factorial")
                 node = Node("factorial", (node,))
-            elif self.taken("%"):
+            elif self.next.text == "%" and node.kind != "quantity":
+                self.take()
                 node = Node("quantity", (node,), "percent")
-            elif self._takes_degrees():
+            elif node.kind != "quantity" and self._takes_degrees():
                 unit = {"C": "celsius", "F": "fahrenheit"}.get(self.next.text, "degree")
                 self.place += unit != "degree"
                 node = Node("quantity", (node,), unit)

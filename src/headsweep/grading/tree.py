@@ -23,22 +23,24 @@ class Node(NamedTuple):
 
 EMPTY = Node("set")
 REALS = r"\mathbb{R}"
+_ONE = Node("number", text="1", number=Fraction(1))
 _NO_FACTORS = ("tuple", "set", "words", "quantity", "based", "relation", "list")
 
 
 def times(a: Node, b: Node) -> Node:
     """Return a product; of a number and a matrix, the matrix of their products."""
-    if b.kind == "matrix" and a.kind != "matrix":
+    if b.kind == "matrix":
         a, b = b, a
-    if a.kind == "matrix":
+    if a.kind == "matrix" and b.kind != "matrix":
         return each(a, lambda entry: times(entry, b))
     if a.kind == "quantity" and b.kind != "quantity":
         return a._replace(parts=(times(a.parts[0], b),))
     if b.kind == "quantity" and a.kind != "quantity":
         return b._replace(parts=(times(a, b.parts[0]),))
-    if a.kind in _NO_FACTORS or b.kind in _NO_FACTORS:
+    if {a.kind, b.kind} & {*_NO_FACTORS, "matrix"}:
         raise UnreadableError(f"{a.kind} times {b.kind}")
-    return Node("product", (a, b))
+    # Flat, so that no chain is deep.
+    return Node("product", (*a.parts, b) if a.kind == "product" else (a, b))
 
 
 def sum_of(parts: list[Node]) -> Node:
@@ -68,11 +70,20 @@ def negative(node: Node) -> Node:
 
 
 def over(a: Node, b: Node) -> Node:
+    """Return a quotient in a chain, as of a·b/c/d, which stays flat."""
+    if a.kind == "product":
+        return times(a, quotient(_ONE, b))
+    if a.kind == "quotient":
+        return Node("quotient", (a.parts[0], times(a.parts[1], b)))
+    return quotient(a, b)
+
+
+def quotient(a: Node, b: Node) -> Node:
     """Return a quotient; of a matrix and a number, the matrix of their quotients."""
     if a.kind == "matrix":
-        return each(a, lambda entry: over(entry, b))
+        return each(a, lambda entry: quotient(entry, b))
     if a.kind == "quantity" and b.kind != "quantity":
-        return a._replace(parts=(over(a.parts[0], b),))
+        return a._replace(parts=(quotient(a.parts[0], b),))
     if a.kind in _NO_FACTORS or b.kind in (*_NO_FACTORS, "matrix"):
         raise UnreadableError(f"{a.kind} over {b.kind}")
     return Node("quotient", (a, b))

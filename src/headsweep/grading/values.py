@@ -15,6 +15,8 @@ from headsweep.grading.tree import Node, UnreadableError
 _PRECISIONS = (40, 80)  # digits; what vanishes shrinks from the first to the second
 _SHRINKS = mp.mpf(10) ** -20
 _SAME = mp.mpf(10) ** -60
+_DIGITS_A_BIT = 0.30103
+_MOST_DIGITS = 5_000
 _POINTS = 5
 _POSITIVE = 3  # points at which all variables are positive; at others both have to be real
 _MOST_EXPONENT = 10**9
@@ -82,16 +84,19 @@ def _names(node: Node) -> set[str]:
 def _vanishes(a: Node, b: Node, point: int) -> bool:
     """Return whether the difference of two expressions is zero at a point."""
     gaps = []
-    for digits in _PRECISIONS:
+    with mp.workdps(_PRECISIONS[0]):  # beside a large number a small one needs more digits
+        size = max(abs(value(a, point)), abs(value(b, point)))
+        if not mp.isfinite(size) or mp.mag(size) * _DIGITS_A_BIT > _MOST_DIGITS:
+            raise UnreadableError("too large")
+        more = max(int(mp.mag(size) * _DIGITS_A_BIT), 0) if size else 0
+    for digits in (own + more for own in _PRECISIONS):
         with mp.workdps(digits):
             first, second = value(a, point), value(b, point)
             if point >= _POSITIVE and not mp.im(first) == mp.im(second) == 0:
                 return True
             gaps.append(abs(first - second))
             size = max(abs(first), abs(second))
-            if digits == _PRECISIONS[0] and gaps[0] > size / 2**40 > 0 and gaps[0] > _SHRINKS:
-                return False
-    return bool(gaps[1] <= size * _SAME or gaps[1] <= gaps[0] * _SHRINKS)
+    return bool(gaps[1] <= _SAME * min(size, 1) or gaps[1] <= gaps[0] * _SHRINKS)
 
 
 def value(node: Node, point: int) -> Any:
@@ -111,7 +116,7 @@ def value(node: Node, point: int) -> Any:
         case "negative":
             return -values[0]
         case "product":
-            return values[0] * values[1]
+            return mp.fprod(values)
         case "quotient":
             return values[0] / _divisor(values[1])
         case "power":

@@ -81,8 +81,8 @@ def grade(
             raise GradingError(
                 f"pair {place} holds {quoted(no_text)}, which is no text; give texts"
             )
-        if allowed := should_be(gold, grader):
-            raise GradingError(f"pair {place}: gold is {quoted(gold)}, not {allowed}; correct it")
+        if wanted := should_be(gold, grader):
+            raise GradingError(f"pair {place}: gold is {quoted(gold)}, not {wanted}; correct it")
     readings, judgements = grade_texts(
         answers,
         golds,
