@@ -178,13 +178,14 @@ def test_the_default_judge_gives_the_verdicts_that_a_mathematician_would_sign():
 
 
 def test_a_verdict_does_not_change_with_the_dress_of_both_sides():
-    """In dollars, between spaces, with a stop, or between empty brackets."""
+    """In dollars, between spaces, with a stop, or in a box in the box."""
     rows = random.Random(4).sample(PAIRS, 300)
-    for dress in ("${}$", " {} ", "{}.", r"\displaystyle {}", r"\left.{}\right."):
+    for dress in ("${}$", " {} ", "{}.", r"\displaystyle {}", r"\boxed{{{}}}"):
         changed = [
             (row["kind"], row["answer"], row["gold"])
             for row in rows
-            if "$" not in row["answer"] and "(A)" not in row["gold"]
+            if "$" not in row["answer"]
+            and "(A)" not in row["gold"]
             and judge.equal(dress.format(row["answer"]), row["gold"]) != (row["right"] == "yes")
         ]
         assert changed == [], dress

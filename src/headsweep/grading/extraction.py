@@ -25,6 +25,7 @@ _PHRASE = re.compile(
     [\s*:_]*+ (?P<said> (?: [^.\n] | \.(?=\S) )*+ )""",
     re.IGNORECASE | re.VERBOSE,
 )
+_MARKUP = "*`_ \t\r\n"
 _AFTERTHOUGHT = re.compile(r"[,;]\s|\s(?:because|since|as|so|which|for|after|and|if|when)\b|\(")
 _ARITHMETIC = re.compile(r"[-+*/^(){}\d\s.,$\\]++(?:[a-z{}]++[-+*/^(){}\d\s.,$\\]++)*+")
 _ANY_BRACE = re.compile(r"[{}]")
@@ -83,8 +84,9 @@ def said(text: str) -> str | None:
     """Return what stands last behind ``####``, else in ``<answer>``, else behind a phrase."""
     for pattern in (_MARKED, _TAGGED, _PHRASE):
         match = last_match(pattern, text)
-        if match and match[match.lastindex or 0].strip():
-            return match[match.lastindex or 0].strip()
+        answer = match[match.lastindex or 0].strip(_MARKUP) if match else ""
+        if answer:
+            return answer
     return None
 
 
