@@ -103,7 +103,8 @@ class Atoms(ABC):
         """Return what stands in the brackets or braces that follow: one value, or a tuple."""
         self._descend()
         opening = self.take().text
-        before, self.in_bars = self.in_bars, False
+        before = self.in_bars
+        self.in_bars = False
         if opening == "{":
             items, _ = self.items("}")
             self.take()
@@ -128,11 +129,9 @@ class Atoms(ABC):
         if self.next.text == "{":
             return self.group()
         if self.next.kind == "number" and len(self.next.text) > 1 and self.next.text.isdecimal():
-            first, rest = self.next.text[0], self.next.text[1:]
-            self.tokens[self.place : self.place + 1] = [
-                Token("number", first),
-                Token("number", rest),
-            ]
+            digits = self.next.text
+            self.tokens[self.place] = Token("number", digits[0])
+            self.tokens.insert(self.place + 1, Token("number", digits[1:]))
         return decimal(self.take().text) if self.next.kind == "number" else self.atom()
 
     def atom(self) -> Node:
@@ -190,9 +189,9 @@ class Atoms(ABC):
         raise UnreadableError(f"{text} is not in the grammar")
 
     def _number(self, text: str) -> Node:
-        has_point = self.follows(".", r"\bar")
-        if has_point or ("." in text and self.next.text == r"\bar"):
-            self.place += 1 + has_point
+        if self.follows(".", r"\bar") or ("." in text and self.next.text == r"\bar"):
+            self.taken(".")
+            self.take()
             period = self._texts().strip("{}")
             if not period.isdecimal():
                 raise UnreadableError("a period without digits")
@@ -281,7 +280,8 @@ class Atoms(ABC):
         return Node("power", (node, exponent)) if exponent else node
 
     def _enclosed(self, opening: str) -> Node:
-        before, self.in_bars = self.in_bars, opening == "|"
+        before = self.in_bars
+        self.in_bars = opening == "|"
         items, _ = self.items(_PAIRS[opening])
         self.in_bars = before
         self.expect(_PAIRS[opening])

@@ -35,15 +35,14 @@ _POSITIVE = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)"
 _NUMBER = re.compile(rf"(?:(?<![\w)])-)?{_POSITIVE}")
 _BRACED = rf"(?:\{{[-\u2212]?{_POSITIVE}\}}|\d)"
 _LATEX_RATIO = rf"\\[dtc]?frac{_BRACED}{_BRACED}"
-_POWER = rf"{_POSITIVE}[ ]?(?:\^|\*\*)[ ]?(?:\{{-?\d{{1,4}}\}}|-?\d{{1,4}}(?!\d))"
-_ROOT = rf"{_POSITIVE}?[ ]?\\sqrt(?:\[\d\])?(?:\{{{_POSITIVE}\}}|\d)"
+_ROOT = rf"\\sqrt(?:\[\d\])?(?:\{{{_POSITIVE}\}}|\d)"
 _RATIO = re.compile(
     rf"""(?:(?<![\w)])[-\u2212])?(?:
-        {_ROOT} | {_POWER} |
         (?<![\w^.])(?P<whole>\d++(?:,\d{{3}})*+) (?:[ ]{_POSITIVE}[ ]?/[ ]?{_POSITIVE}
             | [ ]?{_LATEX_RATIO})
-        | {_POSITIVE}(?:[eE][-+\u2212]?\d{{1,3}}(?!\w)|[ ]?/[ ]?{_POSITIVE})?
-        | {_LATEX_RATIO} )""",
+        | {_POSITIVE}(?:[eE][-+\u2212]?\d{{1,3}}(?!\w)|[ ]?/[ ]?{_POSITIVE}
+            |[ ]?(?:\^|\*\*)[ ]?(?:\{{-?\d{{1,4}}\}}|-?\d{{1,4}}(?!\d))|[ ]?{_ROOT})?
+        | {_LATEX_RATIO} | {_ROOT} )""",
     re.VERBOSE,
 )
 
@@ -52,8 +51,9 @@ def behind_thoughts(extract: Extract) -> Extract:
     """Return an extraction that looks behind ``</think>`` first, and then in the whole text."""
 
     def extracted(text: str) -> str | None:
-        _, mark, spoken = text.rpartition(_THOUGHT)
-        return (extract(spoken) if mark else None) or extract(text)
+        spoken = text.rpartition(_THOUGHT)[2] if _THOUGHT in text else text
+        answer = extract(spoken)
+        return extract(text) if answer is None and spoken is not text else answer
 
     return extracted
 

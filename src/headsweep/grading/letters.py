@@ -50,7 +50,7 @@ _NOT = re.compile(
     r" \(?+ (?P<letter>[A-Z]) \)?+ (?![^\W_])",
     re.VERBOSE,
 )
-_MARKUP = str.maketrans({"*": "", "`": "", "\uff1a": ":", "\uff08": "(", "\uff09": ")"})
+_MARKUP = (("*", ""), ("`", ""), ("\uff1a", ":"), ("\uff08", "("), ("\uff09", ")"))
 _IN_BRACKETS = re.compile(r"\(([A-Z])\)(?P<others>(?:\s*+(?:/|and\b|or\b)\s*+\([A-Z]\))++)?+")
 
 
@@ -62,7 +62,8 @@ def chosen_letter(text: str) -> str | None:
     boxed = last_boxed(text) or tagged(text)
     if boxed is not None:
         return boxed_letter(boxed) or _stated(boxed)
-    text = text.translate(_MARKUP)
+    for old, new in _MARKUP:
+        text = text.replace(old, new)
     if stated := _stated(text):
         return stated
     match = _in_brackets(text) or _LETTER.match(text)
@@ -86,7 +87,7 @@ def _stated(text: str) -> str | None:
         named = match["letter"].upper()
         if match["answer"] is not None or match["correct"] is not None:
             answer = named
-    if answer is None and (denied := last_match(_NOT, text)):
+    if answer is None and "not" in text and (denied := last_match(_NOT, text)):
         answer = denied["letter"]
     if answer is None and (called := last_match(_CALLED, text)):
         answer = called["called"] or called["it"]

@@ -100,9 +100,9 @@ def _of_conditions(parts: tuple[Node, ...], joint: str, name: str | None) -> Reg
 
 
 def _met(a: _Span, b: _Span) -> _Span:
-    low, low_in = max((a[0], not a[1]), (b[0], not b[1]))
-    high, high_in = min((a[2], a[3]), (b[2], b[3]))
-    return low, not low_in, high, high_in
+    low = max((a[0], not a[1]), (b[0], not b[1]))
+    high = min(a[2:], b[2:])
+    return low[0], not low[1], *high
 
 
 def _is_span(span: _Span) -> bool:
@@ -117,9 +117,9 @@ def _of_relation(node: Node) -> Region | None:
     if signs == [r"\in"] and node.parts[0].kind == "name":
         within = region(node.parts[1])
         return within and within._replace(name=node.parts[0].text)
-    first, last = node.parts[0], node.parts[-1]
+    first = node.parts[0]
     if node.text in ("<", r"\leq") and (first.kind, first.text) == ("call", "|"):  # |x| < 2
-        parts = negative(last), first.parts[0], last
+        parts = negative(node.parts[1]), first.parts[0], node.parts[1]
         return _of_relation(Node("relation", parts, f"{node.text} {node.text}"))
     names = {part.text for part in node.parts if part.kind == "name" and part != _INFINITY}
     if len(names) != 1 or "=" in signs or r"\in" in signs:
@@ -130,7 +130,8 @@ def _of_relation(node: Node) -> Region | None:
         if left == Node("name", text=name):
             bound = _end(right)
         elif right == Node("name", text=name):
-            bound, sign = _end(left), FLIPPED[sign]
+            bound = _end(left)
+            sign = FLIPPED[sign]
         else:
             return None
         if bound is None:

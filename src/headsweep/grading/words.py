@@ -111,16 +111,23 @@ def unit_of(words: list[str]) -> tuple[str, Fraction] | None:
     """
     if len(words) > 1:
         words = [word for word in words if not word.startswith("degree")]
-    measured, factor, power, sign = "", Fraction(1), 1, 1
+    measured = ""
+    factor = Fraction(1)
+    power = 1
+    per = False
     for word, after in pairwise(["/" if word == "per" else word for word in words] + [""]):
         if word in _POWERS:
             power = _POWERS[word]
         elif word == "/":
-            sign = -1
+            per = True
         elif word in UNITS:
             power = int(after[1]) if after in _RAISED else power
-            measured += (" /" if sign < 0 else "") + f" {UNITS[word][0]}" * power
-            factor *= UNITS[word][1] ** (sign * power)
+            dimension, size = UNITS[word]
+            if per:
+                measured += " /"
+                size = 1 / size
+            measured += f" {dimension}" * power
+            factor *= size**power
             power = 1
         elif word not in _RAISED:
             return None
