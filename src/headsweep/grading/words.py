@@ -111,7 +111,7 @@ def unit_of(words: list[str]) -> tuple[str, Fraction] | None:
     """
     if len(words) > 1:
         words = [word for word in words if not word.startswith("degree")]
-    measured = ""
+    measured: list[str] = []
     factor = Fraction(1)
     power = 1
     per = False
@@ -124,14 +124,14 @@ def unit_of(words: list[str]) -> tuple[str, Fraction] | None:
             power = int(after[1]) if after in _RAISED else power
             dimension, size = UNITS[word]
             if per:
-                measured += " /"
+                measured.append("/")
                 size = 1 / size
-            measured += f" {dimension}" * power
+            measured += [dimension] * power
             factor *= size**power
             power = 1
         elif word not in _RAISED:
             return None
-    return (measured.strip(), factor) if measured else None
+    return (" ".join(measured), factor) if measured else None
 
 
 def leaves_a_number(words: list[str]) -> bool:
