@@ -121,7 +121,11 @@ def errors(pairs: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
     for name, equal in GRADERS.items():
         begin = time.perf_counter()
         said = pd.Series(
-            [verdict(equal, row.answer, row.gold) for row in pairs.itertuples()], pairs.index
+            [
+                verdict(equal, answer, gold)
+                for answer, gold in zip(pairs["answer"], pairs["gold"], strict=True)
+            ],
+            pairs.index,
         )
         times[name] = 1000 * (time.perf_counter() - begin) / len(pairs)
         table[f"{name}: false right"] = (said & ~truth).groupby(pairs["kind"]).sum()

@@ -1,9 +1,8 @@
-"""How good the referee is: `python benchmarks/referee.py` prints the errors of its graders, how
-often the intervals of `headsweep compare` hold, and what pairing shows.
+"""Errors of the graders; how often intervals of `headsweep compare` hold; what pairing shows.
 
-For the last two, comparisons are simulated. Two systems answer the same questions. The outcomes of
-a share of the questions differ (`changed`): at a gain g, (changed + g) / 2 of all questions turn
-right and (changed − g) / 2 turn wrong. All other outcomes are equal.
+The last two are simulated. Two systems answer the same questions. The outcomes of a share of the
+questions differ (`changed`): at a gain g, (changed + g) / 2 of all questions turn right and
+(changed − g) / 2 turn wrong. All other outcomes are equal.
 """
 
 import argparse
@@ -16,9 +15,8 @@ import pandas as pd
 from jaxtyping import Int
 from scipy.special import ndtri
 
-import graders
+from benchmarks import graders
 from headsweep.analysis.referee import of_pairs
-from headsweep.arguments import count, seed
 from headsweep.statistics import LEVEL
 from headsweep.statistics.power import POWER, smallest_gain
 
@@ -29,21 +27,14 @@ _RIGHT = 0.6  # share of the questions without a change that both systems have r
 _BLOCK = 1000  # comparisons at once; bounds memory
 
 
-def main() -> None:
-    """Print the tables of `graders.errors`, `coverage` and `powers`."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    about = "simulated comparisons for each row (default: %(default)s)"
-    parser.add_argument("--comparisons", type=count, default=4_000, help=about)
-    about = "seed of what is simulated (default: %(default)s)"
-    parser.add_argument("--seed", type=seed, default=0, help=about)
-    options = parser.parse_args()
+def run(*, comparisons: int, seed: int) -> None:
+    """Print the tables of `graders`, `coverage` and `powers`; the arguments are the script's."""
     graders.run()
     shares = "{:.1%}".format
-    covered = coverage(options.comparisons, options.seed)
-    heading = "95% intervals and McNemar's test at 5%"
-    print(f"\n{heading}, {options.comparisons:,} simulated comparisons a row:")
+    covered = coverage(comparisons, seed)
+    print(f"\n95% intervals and McNemar's test at 5%, {comparisons:,} simulated comparisons a row:")
     print(_printed(covered))
-    power = powers(options.comparisons, options.seed)
+    power = powers(comparisons, seed)
     print(
         f"\nHow often a gain is shown that `shows` names (to be shown with {shares(POWER)}), "
         f"{shares(_RIGHT)} of the unchanged questions right:"
@@ -133,4 +124,7 @@ def _z_test(
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--comparisons", type=int, default=4000, help="simulated for each row")
+    parser.add_argument("--seed", type=int, default=0, help="of what is simulated")
+    run(**vars(parser.parse_args()))

@@ -1,18 +1,10 @@
-"""The tables of errors, coverage and power that `benchmarks/referee.py` prints."""
-
-import importlib
-import sys
-from pathlib import Path
+"""The tables of errors, coverage and power that `python -m benchmarks.referee` prints."""
 
 import pandas as pd
 import pytest
 
+from benchmarks import graders, referee
 from headsweep.statistics.power import power
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-referee, graders = map(importlib.import_module, ("referee", "graders"))
-sys.path.remove(str(BENCHMARKS))
 
 
 def test_intervals_hold_and_pairing_shows_what_is_said(monkeypatch):
@@ -44,8 +36,7 @@ def test_the_script_prints_all_tables(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(graders, "PAIRS", tmp_path / "pairs.csv")
     monkeypatch.setattr(referee, "QUESTIONS", (90,))
     monkeypatch.setattr(referee, "CHANGED", (0.2,))
-    monkeypatch.setattr(sys, "argv", ["referee.py", "--comparisons", "70"])
-    referee.main()
+    referee.run(comparisons=70, seed=0)
     said = capsys.readouterr().out
     assert "4 pairs, 2 right" in said
     assert "covered" in said
