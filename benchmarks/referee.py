@@ -1,8 +1,8 @@
-"""Simulate how often the intervals of `headsweep compare` hold, and what pairing shows.
+"""Errors of the graders; how often intervals of `headsweep compare` hold; what pairing shows.
 
-Two systems answer the same questions. The outcomes of a share of the questions differ (`changed`):
-at a gain g, (changed + g) / 2 of all questions turn right and (changed − g) / 2 turn wrong. All
-other outcomes are equal.
+The last two are simulated. Two systems answer the same questions. The outcomes of a share of the
+questions differ (`changed`): at a gain g, (changed + g) / 2 of all questions turn right and
+(changed − g) / 2 turn wrong. All other outcomes are equal.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import pandas as pd
 from jaxtyping import Int
 from scipy.special import ndtri
 
+from benchmarks import graders
 from headsweep.analysis.referee import of_pairs
 from headsweep.statistics import LEVEL
 from headsweep.statistics.power import POWER, smallest_gain
@@ -27,10 +28,11 @@ _BLOCK = 1000  # comparisons at once; bounds memory
 
 
 def run(*, comparisons: int, seed: int) -> None:
-    """Print the tables of `coverage` and `powers`; the arguments are those of the command."""
+    """Print the tables of `graders`, `coverage` and `powers`; the arguments are the script's."""
+    graders.run()
     shares = "{:.1%}".format
     covered = coverage(comparisons, seed)
-    print(f"95% intervals and McNemar's test at 5%, {comparisons:,} simulated comparisons a row:")
+    print(f"\n95% intervals and McNemar's test at 5%, {comparisons:,} simulated comparisons a row:")
     print(_printed(covered))
     power = powers(comparisons, seed)
     print(
