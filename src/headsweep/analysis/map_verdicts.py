@@ -6,7 +6,6 @@ import numpy as np
 
 from headsweep import paths
 from headsweep.analysis.facts import Cell, Sentence, Source, widened
-from headsweep.analysis.power_sentences import change_seen
 from headsweep.analysis.report_verdict import ReportVerdict
 from headsweep.config import Config
 from headsweep.maps import outcomes
@@ -55,12 +54,6 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
         )
         mark = "–"
         so = _foretells(config, name)
-        if not helps:
-            so = Sentence(
-                "{so} Changes of {least} would likely differ from zero.",
-                so=so,
-                least=f"{change_seen(best):.2g} {unit}",
-            )
         favoured = "right answers" if preference else "reference solutions"
         answer = f"No head's loss is shown to favour {favoured}"
         if helps:

@@ -151,8 +151,8 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
 
     `marks` and `right`, the number of right answers, are of all questions, then of each group. On
     all questions a head has a mark if it is shown to help or to hurt; in a group, to explore, if
-    its false discovery rate q is below `SIGNIFICANCE`. `cut_decides` says that the test shows a
-    head which has no mark since cut answers could decide it.
+    its false discovery rate q is below `SIGNIFICANCE`. `cut_decides` says that a head
+    has no mark since cut answers could decide its test.
     """
     table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads").rows
     failures = Source.read(config, paths.CONTROLS, ["mode"], sweep=sweep, table="failures").rows
@@ -172,7 +172,7 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
         marks=names.map(tested.groupby("variant")["mark"].agg("".join)),
         right=names.map(tested.groupby("variant")["correct"].agg(list)),
         removed=names.isin(_removed(config, config.sweeps[sweep].model)),
-        cut_decides=heads["cut_decides"].eq(True) & (heads["adjusted"] < SIGNIFICANCE),
+        cut_decides=heads["cut_decides"].eq(True),
         answers=None,
     )
     kept = ["name", "layer", "head", "accuracy", "gain", "low", "high", "adjusted"]
