@@ -40,7 +40,12 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
         said = f"{of_which}: {{change}} {unit}, {{questions}} {asked}"
         if not helps and changes.query(f"adjusted < {SIGNIFICANCE} and change > 0"):
             said += "; noise in its layer: {noise}"
-        said += "; {matter} matter." if likelihood else "."
+        if likelihood:
+            said += "; {matter} matter"
+            placebos = table.where(kind="noise", outcome=outcomes.LIKELIHOOD)
+            if placebos:
+                said += f" beyond {_whose_noise(likelihood, placebos)}"
+        said += "."
         if len(config.maps) > 1:
             said = "{subject}. " + said
         sentence = best.say(
@@ -67,6 +72,14 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
 def _largest(changes: Source) -> Source:
     """Return the row of the largest change."""
     return changes.of(changes.rows.loc[[changes.rows["change"].idxmax()]])
+
+
+def _whose_noise(heads: Source, placebos: Source) -> str:
+    """Say how strong the noise is that a map's heads are held against."""
+    if len(placebos) == len(heads):
+        return "noise as strong as each"
+    in_layer = placebos.rows.groupby("layer").size().max()
+    return "one head's noise" if in_layer == 1 else f"{in_layer} heads' noise"
 
 
 def _foretells(config: Config, name: str) -> Sentence:

@@ -31,7 +31,7 @@ from headsweep.figures.style import (
     VERMILLION,
     method_line,
 )
-from headsweep.sprint.methods import ORACLE, RANDOM, RIVALS, SPRINT, is_sampling
+from headsweep.sprint.methods import ONE_ANSWER, ORACLE, RANDOM, RIVALS, SPRINT, is_sampling
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import percent, plain, points, short
 
@@ -57,7 +57,8 @@ _OUTCOMES = {"pass": ("any answer right", "-", "o"), "majority": ("vote right", 
 def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     """Draw Pass@N of the methods in the paper's Figure 4, and SPRINT's paired difference from each.
 
-    Differences are filled where Holm's correction over methods leaves them.
+    Differences are filled where Holm's correction over methods leaves them. Both sides give as many
+    answers: methods with one answer are held against one.
 
     These are SPRINT, random heads, and samples at each temperature. On the right stand all methods
     but simpler ways to match questions with heads (`RIVALS`), which are in the data and in tables.
@@ -83,7 +84,8 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     titles = {name: short(name, 26) for name in table["method"]}
     colors = {name: method_line(name).color for name in titles}
     _name_curves(left, drawn, last["n"].to_dict(), titles, colors, SPRINT)
-    shown = paired[~paired["method"].isin([*RIVALS, ORACLE])]
+    fewer = paired["method"].isin(ONE_ANSWER) & (paired["n"] > 1)
+    shown = paired[~paired["method"].isin([*RIVALS, ORACLE]) & ~fewer]
     shown = shown.assign(name=shown["method"], series=shown["n"])
     compared = zip(sorted({1, 4, limit} & set(shown["n"])), "osD", strict=False)
     series = {n: (f"N = {n}", marker) for n, marker in compared}

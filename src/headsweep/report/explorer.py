@@ -39,8 +39,8 @@ _BUDGET = 2_200_000  # characters that a page of 3 MB embeds, over all sweeps
 _SEED = 0  # of the questions that are shown where not all fit
 _LONGEST = 20_000  # characters at which a text is cut off
 
-ShownAnswers = list[tuple[str, float | None]]
-"""Texts and margins."""
+ShownAnswers = list[tuple[str, float | None, bool]]
+"""Texts, margins, and whether they were cut at the limit of tokens."""
 
 
 def explored(config: Config) -> list[dict[str, Any]]:
@@ -203,32 +203,38 @@ def _answers(file: Path, z: pd.DataFrame) -> ShownAnswers:
     """Return a variant's answers in the order of Z; none if they are not stored."""
     if not file.exists():
         return []
-    table = read_table(file, ANSWERS, columns=["question_id", "text", "margin"])
+    table = read_table(file, ANSWERS, columns=["question_id", "text", "margin", "stop_reason"])
     table = table.set_index("question_id").loc[z["question_id"]]
     margins = [
         round(float(margin), 4) if math.isfinite(margin) else None for margin in table["margin"]
     ]
-    return list(zip(map(_cut, table["text"]), margins, strict=True))
+    was_cut = (table["stop_reason"] == "length").tolist()
+    return list(zip(map(_cut, table["text"]), margins, was_cut, strict=True))
 
 
-def _changed(base: ShownAnswers, pruned: ShownAnswers) -> list[tuple[int, int, str, float | None]]:
-    """Return the answers that differ: question, length of the common start, the rest, margin.
+def _changed(
+    base: ShownAnswers, pruned: ShownAnswers
+) -> list[tuple[int, int, str, float | None, bool]]:
+    """Return the answers that differ: question, length of the common start, the rest, margin, and
+    whether it was cut.
 
     Lengths are in UTF-16 units, as the page's script counts them.
     """
     differing = []
-    for place, ((before, _), (after, margin)) in enumerate(zip(base, pruned, strict=True)):
+    for place, ((before, *_), (after, margin, cut)) in enumerate(zip(base, pruned, strict=True)):
         if before != after:
             pairs = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
             shared = sum(1 for _ in pairs)
             length = len(after[:shared].encode("utf-16-le")) // 2
-            differing.append((place, length, after[shared:], margin))
+            differing.append((place, length, after[shared:], margin, cut))
     return differing
 
 
 def _questions(file: Path, z: pd.DataFrame, base: ShownAnswers) -> list[list[Any]]:
-    """Return id, question, right answer, base model's answer and its margin; None if missing."""
-    rows: list[list[Any]] = [[visible(name), *[None] * 4] for name in z["question_id"]]
+    """Return id, question, right answer, and the base model's answer, its margin and whether it was
+    cut; None if missing.
+    """
+    rows: list[list[Any]] = [[visible(name), *[None] * 5] for name in z["question_id"]]
     if file.exists():
         question_set = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
         for row, *texts in zip(rows, question_set["question"], question_set["answer"], strict=True):

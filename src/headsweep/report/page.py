@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ def write_report(config: Config) -> None:
         title=partial(title, config),
         parameters=parameters,
         version=__version__,
-        verdicts=findings,
+        verdicts=[list(alike) for _, alike in groupby(findings, lambda verdict: verdict.answer)],
         charts=charts,
         hero=hero,
         sweeps=sweeps,

@@ -16,6 +16,8 @@ RIVALS = (NEAREST, REGRESSION, BY_SUBJECT)
 COVER = "greedy cover"
 SINGLE = "best single head"
 BASE = "base greedy"
+ONE_ANSWER = (SINGLE, BASE)
+"""Methods that give one answer, however many others give."""
 ORACLE = "all heads (oracle)"
 
 _SAMPLING = "sampling T="
