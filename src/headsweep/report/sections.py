@@ -211,7 +211,10 @@ def families(config: Config, section: Section) -> None:
     """
     for name, frontier in config.frontiers.items():
         frontier_title = title(config, "frontiers", name)
-        sentence = "{frontier}: {members} each, in an order that training questions chose."
+        sentence = (
+            "{frontier}: {members} each, in an order that training questions chose. Tokens are "
+        )
+        sentence += "those generated: prompts, which each member reads anew, are left out."
         section.lead.append(
             Sentence(sentence, frontier=frontier_title, members=counted(frontier.members, "member"))
         )
