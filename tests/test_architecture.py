@@ -16,7 +16,7 @@ from processes import python
 SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
 
 FLOORS = (
-    "reference __main__ cli workflow proof tool bench",
+    "reference __main__ cli workflow proof tool",
     "report figures analysis",
     "maps recovery sprint compression",
     "generation reasoner grading athena",
@@ -42,16 +42,12 @@ OWN_READERS = {
     "generation/client": "a run's config and model names; the engine computes the keys again",
     "planning/store": "the store's version and users, which are not results",
     "config/files": "configs: users' own, and those of runs, compared with their records",
-    "tool/upgrade": "files of version 1, whose checksum has another name",
     "tool/foreign": "tables of answers that others made",
     "tool/lm_eval": "the version in a file of lm_eval's",
     "tool/export": "the card of an earlier export, to know it again",
     "tool/command": "a text to solve",
     "tool/machine": "a profile of the user's",
     "planning/host": "the kernel's limits of this process",
-    "planning/cards": "the kernel's list of what the processor can do",
-    "tool/pilot": "the kernel's files",
-    "tool/pilot_slurm": "the log of a SLURM job",
     "report/page": "the page's own style and script",
     "models/files": "headers of models, foreign ones too, before they are loaded",
     "models/source": "models, to take their fingerprints",

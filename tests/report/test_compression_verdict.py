@@ -11,6 +11,7 @@ import simulated_studies
 import simulation
 from headsweep import paths
 from headsweep.analysis import jobs
+from headsweep.analysis.facts import Source
 from headsweep.analysis.verdicts import verdicts
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
@@ -106,7 +107,7 @@ def timed(*ends):
         (timed(0.92, 0.8, 1.05), "– no loss", "", "5.0% fewer parameters."),
         (timed(0.92, 0.8, 1.05) | {"whole_removed": None}, "– no loss", "", ""),
         # What it saves matters less than which part costs, which two arms cannot tell.
-        (timed(0.92, 0.8, 1.05) | WORSE, "▼ worse", "", "The teacher's part is untested."),
+        (timed(0.92, 0.8, 1.05) | WORSE, "▼ worse", "", "The teacher's part: untested."),
         (
             KNOWN | {"change_trained_low": None, "change_trained_high": None},
             "– too few questions to tell",
@@ -147,7 +148,7 @@ PARTS = [
         (-0.05, -0.098, -0.002, 0.002, 0.098),
         f"Which part costs is not shown: {WITHOUT} −5.0.",
     ),
-    ((-0.05, None, None, None, None), "The teacher's part is untested."),
+    ((-0.05, None, None, None, None), "The teacher's part: untested."),
 ]
 
 
@@ -173,12 +174,12 @@ def test_few_questions_are_told_and_drawn_without_intervals(write, examples, dra
         "points against training as long, 11 questions, one seed." in str(verdict.effect)
     ) != drawn
     compression(config, section := Section("compression", ""))
-    chart, rows = section.blocks
+    (rows,) = section.blocks
     # What was trained as long is that which the other is held against: it has no mark.
     assert len(rows.rows) == 2
-    assert chart.svg.count('class="interval"') == rows.rows[0][1].count('class="interval"') == drawn
+    assert rows.rows[0][1].count('class="interval"') == drawn
     assert "circle" in rows.rows[0][1] and "circle" not in rows.rows[1][1]
-    assert "nan" not in str(chart.svg) + str(rows.rows)
+    assert "nan" not in str(rows.rows)
 
 
 INTERVAL = r"[+−]?[0-9.]+(?: \([+−]?[0-9.]+ to [+−]?[0-9.]+\))"
@@ -188,11 +189,8 @@ INTERVAL = r"[+−]?[0-9.]+(?: \([+−]?[0-9.]+ to [+−]?[0-9.]+\))"
 def test_the_verdict_s_number_stands_in_the_row_beside_it_and_is_what_is_drawn(write, lone):
     config = write(97, lone)
     compression(config, section := Section("compression", ""))
-    chart, shown = section.blocks
-    rows = {
-        str(row[0]).partition(". ")[2]: dict(zip(shown.titles, row, strict=True))
-        for row in shown.rows
-    }
+    (shown,) = section.blocks
+    rows = {str(row[0]): dict(zip(shown.titles, row, strict=True)) for row in shown.rows}
     told = [each for each in verdicts(config) if each.section == "compression"]
     assert len(told) == 1 + len(lone)
     for place, verdict in enumerate(told):
@@ -213,8 +211,39 @@ def test_the_verdict_s_number_stands_in_the_row_beside_it_and_is_what_is_drawn(w
             assert str(section.lead[0]).endswith(wanted)
         drawn = {"▲": "dot up", "▼": "dot down", "–": "ring"}[verdict.mark]
         assert f'circle class="{drawn}"' in row["points"]
-        number = float(said.partition(" ")[0].replace("−", "-"))
-        assert f": {number:+.1f}" in chart.svg
     mixed = "training as long, or else the original"
-    against = f"against {mixed if lone else 'training as long'}"
-    assert against in chart.caption and f"Drawn: points {against}." in shown.caption
+    assert f"Drawn: points against {mixed if lone else 'training as long'}." in shown.caption
+
+
+CAUSAL = {"variations": {"by.loss-1": {"importance": {"criterion": "causal"}}}}
+
+
+@pytest.mark.parametrize("entries", [1, 2])
+def test_causal_scores_stand_beside_a_worse_verdict_and_are_explained_once(
+    entries, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    made = [
+        simulated_studies.results(_study(**CAUSAL, title=f"Study {place}"), name=f"study{place}")
+        for place in range(entries)
+    ]
+    gone = {key: {} for key in ("sweeps", "selectors", "frontiers", "comparisons")}
+    studies = {results.name: results.study for results in made}
+    config = simulation.whole().model_copy(update=gone | {"compressions": studies})
+    for results in made:
+        simulated_studies.write(Store(config), results)
+    jobs.write_compression_tables(config, simulation.PUBLISHED)
+    jobs.write_audit(config, simulation.PUBLISHED)
+    table = Source.read(config, paths.COMPRESSION_TABLE, exhibit="variations")
+    row = table.where(compression="study0", arm="by.loss-1")
+    causal = row.interval("change_trained", "points", "change_trained_low", "change_trained_high")
+    assert "Causal" not in str(change_method(config, KNOWN).effect)
+    worse = change_method(config, WORSE)
+    assert str(worse.effect).endswith(f" Causal scores, taken once: {causal}.")
+    assert len(re.findall(r"\w\S*", str(worse))) <= 32
+    compression(config, section := Section("compression", ""))
+    rows = [row[0] for row in section.blocks[-1].rows]
+    own = ("25% gone, taught", "25% gone by causal scores", "all kept, trained as long")
+    assert rows == [f"Study {place}: {name}" for place in range(entries) for name in own]
+    explained = [str(lead).startswith("Causal scores") for lead in section.lead]
+    assert explained == [False] * entries + [True]

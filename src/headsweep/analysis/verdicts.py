@@ -278,7 +278,7 @@ def _costly_part(ablation: Source) -> Sentence:
     """
     alone = ablation.where(arm="pruning_only")
     if not alone or not alone.number("change_trained_low") or not alone.number("gap_low"):
-        return Sentence("The teacher's part is untested.")
+        return Sentence("The teacher's part: untested.")
     parts = 2
     _, highest = widened(
         alone.value("change_trained_low"), alone.value("change_trained_high"), parts

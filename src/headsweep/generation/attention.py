@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -66,6 +66,7 @@ class Segments:
         self.has_equal_columns = not self._is_ragged and starts_are_equal
         """Whether all rows have the same columns."""
         self._seen: dict[int | None, Tensor] = {}
+        self._rotations: Tensor | None = None
         self._bounds: dict[int, Bounds] = {}
 
     @cached_property
@@ -90,6 +91,14 @@ class Segments:
     def column_of_token(self) -> Int[Tensor, " tokens"]:
         """Where each token's key and value go, and its position in the text: [10, 11, 12, 12]."""
         return self.destinations[1]
+
+    def rotations_of(
+        self, of_positions: Complex[Tensor, "positions 1 pairs"]
+    ) -> Complex[Tensor, "tokens 1 pairs"]:
+        """Return the rotations of the tokens' positions; they are looked up once a pass."""
+        if self._rotations is None:
+            self._rotations = of_positions[self.column_of_token]
+        return self._rotations
 
     def bounds(self, capacity: int) -> Bounds:
         """Return what `flash` reads at each layer, for slots of so many columns.
@@ -192,6 +201,7 @@ class FixedSegments(Segments):
     def begin(self) -> None:
         """Let a pass begin whose columns have been written."""
         self.bounds(self._capacity).lengths.copy_(self.column_of_token + 1)
+        self._rotations = None
 
 
 def ranges(
@@ -292,6 +302,11 @@ class Slots:
     def memory(self) -> Tensor:
         """All slots; another tensor after they have grown."""
         return self._data
+
+    @property
+    def count(self) -> int:
+        """How many slots there are."""
+        return self._data.shape[2]
 
     @property
     def capacity(self) -> int:
