@@ -71,7 +71,7 @@ _SAID = {
     "compression": [
         (rf"{_N}% of heads gone", ["ratio"]),
         (rf": {_INTERVAL} against training as long, {_N} questions", [*_ENDS, "questions"]),
-        (rf"Causal scores.*?: {_N} \({_N} to {_N}\)", ["causal", "causal_low", "causal_high"]),
+        (rf"Causal scores.*?: {_N}\.", ["causal"]),
         (rf"without a teacher {_N}\.", ["alone"]),
         (rf"{_N}% fewer parameters", ["fewer"]),
     ],

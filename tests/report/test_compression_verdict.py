@@ -107,7 +107,7 @@ def timed(*ends):
         (timed(0.92, 0.8, 1.05), "– no loss", "", "5.0% fewer parameters."),
         (timed(0.92, 0.8, 1.05) | {"whole_removed": None}, "– no loss", "", ""),
         # What it saves matters less than which part costs, which two arms cannot tell.
-        (timed(0.92, 0.8, 1.05) | WORSE, "▼ worse", "", "The teacher's part: untested."),
+        (timed(0.92, 0.8, 1.05) | WORSE, "▼ worse", "", "The teacher's part is untested."),
         (
             KNOWN | {"change_trained_low": None, "change_trained_high": None},
             "– too few questions to tell",
@@ -148,7 +148,7 @@ PARTS = [
         (-0.05, -0.098, -0.002, 0.002, 0.098),
         f"Which part costs is not shown: {WITHOUT} −5.0.",
     ),
-    ((-0.05, None, None, None, None), "The teacher's part: untested."),
+    ((-0.05, None, None, None, None), "The teacher's part is untested."),
 ]
 
 
@@ -236,7 +236,7 @@ def test_causal_scores_stand_beside_a_worse_verdict_and_are_explained_once(
     jobs.write_audit(config, simulation.PUBLISHED)
     table = Source.read(config, paths.COMPRESSION_TABLE, exhibit="variations")
     row = table.where(compression="study0", arm="by.loss-1")
-    causal = row.interval("change_trained", "points", "change_trained_low", "change_trained_high")
+    causal = row.number("change_trained", "points")
     assert "Causal" not in str(change_method(config, KNOWN).effect)
     worse = change_method(config, WORSE)
     assert str(worse.effect).endswith(f" Causal scores, taken once: {causal}.")

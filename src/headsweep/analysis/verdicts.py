@@ -260,7 +260,7 @@ def _compression(config: Config) -> Iterator[ReportVerdict]:
         if causal and mark != "–":  # a verdict is short: the page has the rest
             once = ", taken once" if study.model else ""
             template = f"{{effect}} Causal scores{once}: {{change}}."
-            change = causal.interval(column, "points", low, high)
+            change = causal.number(column, "points")
             effect = Sentence(template, effect=effect, change=change)
         so = _costly_part(ablation.where(compression=name)) if mark == "▼" else _saved(row)
         gone = row.value("heads_removed") / row.value("heads")  # less than the ratio if it stopped
@@ -278,7 +278,7 @@ def _costly_part(ablation: Source) -> Sentence:
     """
     alone = ablation.where(arm="pruning_only")
     if not alone or not alone.number("change_trained_low") or not alone.number("gap_low"):
-        return Sentence("The teacher's part: untested.")
+        return Sentence("The teacher's part is untested.")
     parts = 2
     _, highest = widened(
         alone.value("change_trained_low"), alone.value("change_trained_high"), parts

@@ -234,7 +234,7 @@ def _scored_panel(axes: Axes, rows: pd.DataFrame, layers: np.ndarray, width: int
         about.append("▲ shown to be higher")
     largest = max(np.nanmin(grid), np.nanmax(grid), key=abs)
     if abs(largest) > limit:
-        about.append(f"beyond the colours: up to {largest:+.2g}".replace("-", "−"))
+        about.append(f"beyond the colours: up to {largest:+.3g}".replace("-", "−"))
     axes.set_xlabel("\n".join(about), fontsize=7)
 
 

@@ -212,11 +212,9 @@ def _answers(file: Path, z: pd.DataFrame) -> ShownAnswers:
     return list(zip(map(_cut, table["text"]), margins, was_cut, strict=True))
 
 
-def _changed(
-    base: ShownAnswers, pruned: ShownAnswers
-) -> list[tuple[int, int, str, float | None, bool]]:
+def _changed(base: ShownAnswers, pruned: ShownAnswers) -> list[list[Any]]:
     """Return the answers that differ: question, length of the common start, the rest, margin, and
-    whether it was cut.
+    True behind it if the answer was cut.
 
     Lengths are in UTF-16 units, as the page's script counts them.
     """
@@ -226,21 +224,22 @@ def _changed(
             pairs = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
             shared = sum(1 for _ in pairs)
             length = len(after[:shared].encode("utf-16-le")) // 2
-            differing.append((place, length, after[shared:], margin, cut))
+            entry = [place, length, after[shared:], margin]
+            differing.append([*entry, True] if cut else entry)
     return differing
 
 
 def _questions(file: Path, z: pd.DataFrame, base: ShownAnswers) -> list[list[Any]]:
-    """Return id, question, right answer, and the base model's answer, its margin and whether it was
-    cut; None if missing.
+    """Return id, question, right answer, base model's answer and its margin, None if missing; and
+    True behind them if that answer was cut.
     """
-    rows: list[list[Any]] = [[visible(name), *[None] * 5] for name in z["question_id"]]
+    rows: list[list[Any]] = [[visible(name), *[None] * 4] for name in z["question_id"]]
     if file.exists():
         question_set = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
         for row, *texts in zip(rows, question_set["question"], question_set["answer"], strict=True):
             row[1:3] = [_cut(text) or None for text in texts]  # exported without texts
-    for row, answer in zip(rows, base, strict=False):
-        row[3:] = answer
+    for row, (text, margin, cut) in zip(rows, base, strict=False):
+        row[3:] = [text, margin, True] if cut else [text, margin]
     return rows
 
 

@@ -69,7 +69,8 @@ def _picture(config: Config, name: str, rows: dict[str, Source], held_against: s
     for outcome, heads in rows.items():
         changes = heads.rows["change"]
         limit = strongest(changes)
-        limits.append(f"±{limit:.2g}, largest {max(changes.min(), changes.max(), key=abs):+.2g}")
+        largest = f"{max(changes.min(), changes.max(), key=abs):+.3g}".replace("-", "−")
+        limits.append(f"±{limit:.2g}, largest {largest}")
         grid = _grid(heads, f"{map_title}, {outcome}", limit, sweep_of_head)
         box = Markup('<div class="titled"><p class="note">{}</p>{}</div>')
         grids.append(box.format(_TITLES[outcome], grid))

@@ -48,9 +48,6 @@ def _facts(folder, section):
         found["alone"] = Fact(100 * changes["pruning_only"].mean())
     if "causal" in changes:
         found["causal"] = Fact(100 * changes["causal"].mean())
-        (low, high), (luck_low, luck_high) = _interval(changes["causal"])
-        found["causal_low"] = Fact(100 * low, 100 * luck_low)
-        found["causal_high"] = Fact(100 * high, 100 * luck_high)
     return found
 
 
