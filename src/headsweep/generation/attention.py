@@ -229,7 +229,8 @@ class Slots:
     """
 
     def __init__(self, weights: Weights) -> None:
-        self._kv_heads = [layer.kv_heads for layer in weights.layers]
+        self.kv_heads = [layer.kv_heads for layer in weights.layers]
+        """By layer."""
         self._weights = weights
         self._data = self._zeros(0, 0)
 
@@ -268,7 +269,7 @@ class Slots:
     def write(self, layer: int, segments: Segments, keys: Tensor, values: Tensor) -> None:
         """Put keys and values of tokens, [tokens, kv_heads, head_dim] each, where they belong."""
         for number, states in enumerate((keys, values)):
-            slots = self._data[layer, number, :, :, : self._kv_heads[layer]]
+            slots = self._data[layer, number, :, :, : self.kv_heads[layer]]
             if segments.has_equal_columns and isinstance(segments.slot_index, slice):
                 columns = slice(segments.width - segments.most_tokens, segments.width)
                 slots[segments.slot_index, columns] = segments.padded(states)
@@ -278,7 +279,7 @@ class Slots:
     def read(self, layer: int, segments: Segments) -> tuple[Tensor, Tensor]:
         """Return rows' keys and values, [rows, width, kv_heads, head_dim] each."""
         # Columns are cut first: where rows are copied, no more than these are.
-        filled = self._data[layer, :, :, : segments.width, : self._kv_heads[layer]]
+        filled = self._data[layer, :, :, : segments.width, : self.kv_heads[layer]]
         keys, values = filled[:, segments.slot_index]
         return keys, values
 
@@ -316,9 +317,9 @@ class Slots:
     def _zeros(self, slots: int, columns: int) -> Tensor:
         # Zeros, not uninitialised memory: a masked column's weight is zero, zero times NaN is NaN.
         weights = self._weights
-        kv_heads = max(self._kv_heads)
+        kv_heads = max(self.kv_heads)
         like = torch.empty(0, device=weights.device, dtype=weights.dtype)
-        sizes = (len(self._kv_heads), 2, slots)
+        sizes = (len(self.kv_heads), 2, slots)
         if weights.device.type == "cpu":  # there each head's keys are read by themselves
             return like.new_zeros(*sizes, kv_heads, columns, weights.head_dim).transpose(3, 4)
         return like.new_zeros(*sizes, columns, kv_heads, weights.head_dim)

@@ -133,7 +133,7 @@ class Decoder:
             if index == len(weights.layers) - 1 and not segments.keeps_all:
                 segments, chosen = segments.tail()
                 hidden, queries = hidden[chosen], queries[chosen]
-            joined = self.attend(queries, slots, index, segments, layer.window)
+            joined = operators.attend(self.attend, queries, slots, index, segments, layer.window)
             segments, before, joined, skipped = change(index, segments, hidden, joined)
             hidden, normed = operators.add_then_norm(layer.output, joined, before, layer.mlp_norm)
             inner = operators.gated(layer, normed, weights.activation)
@@ -169,7 +169,7 @@ class Decoder:
         """Take operators of one kernel each where the device has some, and they are right."""
         if self.attend is not flash:
             return
-        found = fused(self.weights)
+        found = fused(self.weights, self.attend)
         if isinstance(found, str):
             self.falls.append(f"fused to plain operators: {found}")
             _LOG.warning("%s; going on by PyTorch's operators, slower; please report this", found)

@@ -14,7 +14,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from headsweep.errors import cause_of
-from headsweep.generation.attention import Segments, Slots
+from headsweep.generation.attention import Attention, Segments, Slots
 
 if TYPE_CHECKING:
     from headsweep.generation.weights import AnyLinear, Layer, Norm, Weights
@@ -76,6 +76,18 @@ class Operators:
         slots.write(index, segments, keys, values)
         return queries
 
+    def attend(
+        self,
+        attention: Attention,
+        queries: Heads,
+        slots: Slots,
+        index: int,
+        segments: Segments,
+        window: int | None,
+    ) -> Float[Tensor, "tokens width"]:
+        """Return the joined outputs of a layer's heads, as an attention of `attention` does."""
+        return attention(queries, slots, index, segments, window)
+
     def scale_heads(
         self, joined: Float[Tensor, "rows width"], factors: Float[Tensor, "rows query_heads"]
     ) -> Float[Tensor, "rows width"]:
@@ -108,12 +120,12 @@ PLAIN = Operators()
 _ROWS = 5  # of the trial of fused operators
 
 
-def fused(weights: Weights) -> Operators | str:
+def fused(weights: Weights, attention: Attention) -> Operators | str:
     """Return fused operators for a model's weights on a GPU, or in words why there are none."""
     try:
         from headsweep.generation.triton_kernels import Fused
 
-        return _differing(Fused(), weights) or Fused()
+        return _differing(Fused(), weights, attention) or Fused()
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # the compiler has many of its own
@@ -121,9 +133,9 @@ def fused(weights: Weights) -> Operators | str:
 
 
 @torch.inference_mode()
-def _differing(tried: Operators, weights: Weights) -> str:
+def _differing(tried: Operators, weights: Weights, attention: Attention) -> str:
     """Name the operators that do something else than PyTorch's own; "" if there are none."""
-    found, expected = _results(tried, weights), _results(PLAIN, weights)
+    found, expected = (_results(each, weights, attention) for each in (tried, PLAIN))
     bound = 2 * torch.finfo(weights.dtype).eps
     differing = [
         name
@@ -133,7 +145,7 @@ def _differing(tried: Operators, weights: Weights) -> str:
     return f"other results of {', '.join(differing)}" if differing else ""
 
 
-def _results(operators: Operators, weights: Weights) -> dict[str, Tensor]:
+def _results(operators: Operators, weights: Weights, attention: Attention) -> dict[str, Tensor]:
     """Return what each operator gives for invented numbers, float32."""
     index = len(weights.layers) - 1
     layer = weights.layers[index]
@@ -156,6 +168,16 @@ def _results(operators: Operators, weights: Weights) -> dict[str, Tensor]:
     rotations = torch.polar(torch.ones_like(angles), angles)[:, None].to(device)
     heads = numbers(_ROWS, layer.query_heads + 2 * layer.kv_heads, head_dim)
     queries = operators.place(heads, layer, index, rotations, segments, slots)
+    placed = torch.cat([queries.flatten(), slots.memory[index].flatten()])
+    # Rows with holes between their slots; the window is within the longest and beyond another.
+    slots.reserve(6, 100)
+    slots.memory.copy_(numbers(*slots.memory.shape))
+    one_each = Segments([0, 1, 4], [80, 2, 63], [1, 1, 1], device, [1, 1, 1])
+    asking = numbers(3, layer.query_heads, head_dim)
+    attended = [
+        operators.attend(attention, asking, slots, index, one_each, window)
+        for window in (None, 9)
+    ]
     factors = torch.arange(_ROWS * layer.query_heads, device=device) % 3 / 2
     factors = factors.view(_ROWS, layer.query_heads).to(dtype)
     scaled = operators.scale_heads(joined.clone(), factors)
@@ -166,7 +188,8 @@ def _results(operators: Operators, weights: Weights) -> dict[str, Tensor]:
     return {
         "add_then_norm": torch.cat([total, normed]).float(),
         "gated": gated.float(),
-        "place": torch.cat([queries.flatten(), slots.memory[index].flatten()]).float(),
+        "place": placed.float(),
+        "attend": torch.cat(attended).float(),
         "scale_heads": scaled.float(),
         "best_two": torch.stack([tokens.float(), gaps]),
     }

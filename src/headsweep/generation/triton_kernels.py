@@ -7,6 +7,9 @@ Bytes, for T tokens of hidden size H, inner size I and vocabulary V, two bytes a
 - `gated` takes 6·T·I, PyTorch's activation and product 10·T·I.
 - `place` reads queries, keys and values once and writes them, 4 bytes a number. PyTorch converts
   to float32, multiplies, converts back, copies, and writes keys and values apart: some 34 bytes.
+- `attend`, of one token a row, reads each key and value once for all queries that share it. ATen's
+  operator does, too, but copies queries and outputs into another order and back, and fills tiles of
+  64 or 128 queries with the few there are.
 - `scale_heads` touches only heads whose factor is not 1; PyTorch's product takes 4 bytes of each.
 - `best_two` reads the logits once, 2·T·V. A copy in float32, two maxima and a scatter take 18·T·V.
 
@@ -24,12 +27,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from headsweep.generation.attention import Segments, Slots
+from headsweep.generation.attention import Attention, Segments, Slots
 from headsweep.generation.operators import Best, Heads, Hidden, Operators, Rotations
 from headsweep.generation.weights import AnyLinear, Layer, Norm
 
 _GATED = 1024  # numbers that a program of `_gate` takes
 _SEARCHED = 4096  # logits that a program of `_search` compares at once
+_SEEN = 64  # columns that a program of `_attend` sees at once
+_FEWEST_MULTIPLIED = 16  # rows of a product in Triton
 _ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 
 
@@ -107,6 +112,49 @@ class Fused(Operators):
             triton.next_power_of_2(head_dim // 2),
         )
         return queries
+
+    def attend(
+        self,
+        attention: Attention,
+        queries: Heads,
+        slots: Slots,
+        index: int,
+        segments: Segments,
+        window: int | None,
+    ) -> Tensor:
+        """Do as `Operators.attend`; rows of several tokens are left to `attention`."""
+        if segments.most_tokens > 1:
+            return attention(queries, slots, index, segments, window)
+        rows, query_heads, head_dim = queries.shape
+        keys, values = slots.memory[index]
+        kv_heads = slots.kv_heads[index]
+        group = query_heads // kv_heads
+        outputs = torch.empty(
+            rows, query_heads, head_dim, dtype=queries.dtype, device=queries.device
+        )
+        _launch(
+            _attend,
+            rows * kv_heads,
+            queries,
+            keys,
+            values,
+            segments.slot_of_token,
+            segments.column_of_token,
+            outputs,
+            queries.stride(0),
+            keys.stride(0),
+            keys.stride(1),
+            keys.stride(2),
+            head_dim**-0.5,
+            window or slots.capacity,
+            kv_heads,
+            group,
+            head_dim,
+            max(_FEWEST_MULTIPLIED, triton.next_power_of_2(group)),
+            triton.next_power_of_2(head_dim),
+            _SEEN,
+        )
+        return outputs.flatten(1)
 
     def scale_heads(self, joined: Tensor, factors: Tensor) -> Tensor:
         """Do as `Operators.scale_heads`."""
@@ -202,31 +250,80 @@ def _place(
     column = tl.load(column_of_token + token)
     own = heads + token * (query_heads + 2 * kv_heads) * 2 * pairs
     into = slot * slot_stride + column * column_stride
-    pair = tl.arange(0, pair_block)
-    turn = rotations + (column * pairs + pair) * 2
-    cos = tl.load(turn, mask=pair < pairs, other=0.0)[None, :]
-    sin = tl.load(turn + 1, mask=pair < pairs, other=0.0)[None, :]
+    both = tl.arange(0, 2 * pair_block)
+    turns = tl.load(rotations + column * 2 * pairs + both, mask=both < 2 * pairs, other=0.0)
+    cos, sin = tl.split(tl.reshape(turns, (1, pair_block, 2)))
+    both = both[None, :]
     head = tl.arange(0, rotated_block)[:, None]
-    inside = (head < query_heads + kv_heads) & (pair < pairs)[None, :]
-    first = head * 2 * pairs + 2 * pair[None, :]
-    stored = tl.load(own + first, mask=inside, other=0.0)
-    x = stored.to(tl.float32)
-    y = tl.load(own + first + 1, mask=inside, other=0.0).to(tl.float32)
-    turned_x = (x * cos - y * sin).to(stored.dtype)
-    turned_y = (x * sin + y * cos).to(stored.dtype)
-    is_query = inside & (head < query_heads)
-    tl.store(own + first, turned_x, mask=is_query)
-    tl.store(own + first + 1, turned_y, mask=is_query)
-    is_key = inside & (head >= query_heads)
-    key = keys + into + (head - query_heads) * kv_head_stride + 2 * pair[None, :]
-    tl.store(key, turned_x, mask=is_key)
-    tl.store(key + 1, turned_y, mask=is_key)
+    inside = (head < query_heads + kv_heads) & (both < 2 * pairs)
+    # Neighbours are read together, then parted: x and y of each rotary pair.
+    stored = tl.load(own + head * 2 * pairs + both, mask=inside, other=0.0)
+    parted = tl.reshape(stored.to(tl.float32), (rotated_block, pair_block, 2))
+    x, y = tl.split(parted)
+    turned = tl.join(x * cos - y * sin, x * sin + y * cos)
+    rotated = tl.reshape(turned, (rotated_block, 2 * pair_block)).to(stored.dtype)
+    tl.store(own + head * 2 * pairs + both, rotated, mask=inside & (head < query_heads))
+    key = keys + into + (head - query_heads) * kv_head_stride + both
+    tl.store(key, rotated, mask=inside & (head >= query_heads))
     kv_head = tl.arange(0, kv_block)[:, None]
-    both = tl.arange(0, 2 * pair_block)[None, :]
     within = (kv_head < kv_heads) & (both < 2 * pairs)
     of_values = own + (query_heads + kv_heads + kv_head) * 2 * pairs + both
     value = tl.load(of_values, mask=within, other=0.0)
     tl.store(values + into + kv_head * kv_head_stride + both, value, mask=within)
+
+
+@triton.jit
+def _attend(
+    queries,
+    keys,
+    values,
+    slot_of_row,
+    column_of_row,
+    outputs,
+    query_stride,
+    slot_stride,
+    column_stride,
+    kv_head_stride,
+    scale,
+    window,
+    kv_heads: tl.constexpr,
+    group: tl.constexpr,
+    head_dim: tl.constexpr,
+    group_block: tl.constexpr,
+    dim_block: tl.constexpr,
+    columns: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) // kv_heads
+    kv_head = tl.program_id(0) % kv_heads
+    last = tl.load(column_of_row + row).to(tl.int32)
+    of_slot = tl.load(slot_of_row + row) * slot_stride + kv_head * kv_head_stride
+    member = tl.arange(0, group_block)[:, None]
+    dim = tl.arange(0, dim_block)[None, :]
+    inside = (member < group) & (dim < head_dim)
+    own = (kv_head * group + member) * head_dim + dim
+    query = tl.load(queries + row * query_stride + own, mask=inside, other=0.0)
+    first = tl.maximum(last + 1 - window, 0)
+    # The softmax in one pass (Milakov and Gimelshein, arXiv 1805.02867).
+    highest = tl.full([group_block, 1], float("-inf"), tl.float32)
+    weight = tl.zeros([group_block, 1], tl.float32)
+    total = tl.zeros([group_block, dim_block], tl.float32)
+    for begin in range(first, last + 1, columns):
+        column = begin + tl.arange(0, columns)
+        seen = column <= last
+        place = of_slot + column.to(tl.int64)[:, None] * column_stride + dim
+        is_there = seen[:, None] & (dim < head_dim)
+        key = tl.load(keys + place, mask=is_there, other=0.0)
+        score = tl.dot(query, tl.trans(key)) * scale
+        score = tl.where(seen[None, :], score, float("-inf"))
+        higher = tl.maximum(highest, tl.max(score, axis=1, keep_dims=True))
+        shrinking = tl.exp(highest - higher)
+        share = tl.exp(score - higher)
+        weight = weight * shrinking + tl.sum(share, axis=1, keep_dims=True)
+        value = tl.load(values + place, mask=is_there, other=0.0)
+        total = total * shrinking + tl.dot(share.to(value.dtype), value)
+        highest = higher
+    result = (total / weight).to(query.dtype)
+    tl.store(outputs + row * kv_heads * group * head_dim + own, result, mask=inside)
 
 
 @triton.jit
