@@ -55,7 +55,8 @@ def smallest_gain(questions: int, changed: float, tests: int) -> float:
 
     Arguments are those of `power`.
     """
-    low, high = 0.0, 1 - changed
+    low = 0.0
+    high = 1 - changed
     if power(questions, changed, tests, high) < POWER:
         return math.nan
     while high - low > _PRECISION:
