@@ -150,8 +150,8 @@ SCENES = {
     "heads: cut answers decide of all harm": lambda config: heads(
         config, gain=-0.1, adjusted=0.001, band_low=-0.2, band_high=-0.001, cut_decides=True
     ),
-    "heads: a tenth is cut": lambda config: heads(config, truncated=0.1),
-    "heads: two in a hundred are cut": lambda config: heads(config, truncated=0.02),
+    "heads: a little over 2% is cut": lambda config: heads(config, truncated=0.021),
+    "heads: 2% is cut": lambda config: heads(config, truncated=0.02),
     "heads: there is one": one_head,
     "heads: one question": lambda config: heads(config, n=1),
     "heads: two sweeps": several_sweeps,
