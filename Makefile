@@ -87,6 +87,7 @@ lint: $(DEVELOPED)
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/mypy
+	$(BIN)/python .ci/idioms.py src benchmarks
 	$(BIN)/python .ci/other_numpy.py $(VENV)/.other-numpy
 	$(BIN)/snakemake --lint
 	$(AGAIN) site

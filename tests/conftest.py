@@ -34,7 +34,6 @@ LONGEST = (
     "recovery/test_recovery.py",
     "compression/test_rounds.py",
     "workflow/test_map.py",
-    "nightly/test_readme.py",
     "workflow/test_reruns.py",
     "tool/test_how_tos.py",
     "generation/test_server.py",

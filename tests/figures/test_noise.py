@@ -10,8 +10,8 @@ from headsweep.analysis.excess import best, harmless, increased, median
 from headsweep.analysis.judges import JUDGES, Evidence
 from headsweep.analysis.published import EXHIBITS, SIZES
 
-WORLDS, RESAMPLES = 150, 79
-MOST = binom.isf(1e-4, WORLDS, 0.05)  # 19 of 150
+WORLDS, RESAMPLES = 60, 79
+MOST = binom.isf(1e-4, WORLDS, 0.05)  # 11 of 60
 SUBJECTS = np.repeat(list(SIZES), list(SIZES.values()))
 LAYERS, HEADS = 2, 5
 NAMES = [[f"L{layer}{{}}{head}" for head in range(HEADS)] for layer in range(LAYERS)]

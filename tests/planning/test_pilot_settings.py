@@ -51,12 +51,12 @@ MINE = yaml.safe_load(
 
 def test_a_run_takes_what_its_pilot_chose_unless_the_config_states_it_or_has_another_model(gpu):
     before = of_tiny()
-    write_settings(before, {"tiny": {"backend": "vllm", "graphs": "auto"}}, Stopwatch())
+    write_settings(before, {"tiny": {"backend": "vllm", "graphs": "off"}}, Stopwatch())
     after = of_tiny()
     assert before.models["tiny"].backend == "headsweep"
     assert after.models["tiny"].backend == "vllm"
-    assert (before.models["tiny"].graphs, after.models["tiny"].graphs) == ("off", "auto")
-    assert of_tiny(graphs="off").models["tiny"].graphs == "off"
+    assert (before.models["tiny"].graphs, after.models["tiny"].graphs) == ("auto", "off")
+    assert of_tiny(graphs="auto").models["tiny"].graphs == "auto"
     assert resolve(after) == after
     assert of_tiny(backend="headsweep").models["tiny"].backend == "headsweep"
     assert of_tiny(dtype="bfloat16").models["tiny"].backend == "headsweep"

@@ -35,7 +35,7 @@ HOW_TOS = dict(SECTION.findall(EXTEND))
 
 def extended(name, folder):
     source = folder / "src"
-    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src", source)  # with what is compiled: its sources keep their dates
     edits = EDIT.findall(HOW_TOS[name])
     assert edits
     for how, path, code in edits:

@@ -71,8 +71,8 @@ class Model(Section):
     """vllm: how many GPUs hold one copy of the model together, each a part of every layer."""
     graphs: Annotated[Literal["auto", "off"], unquoted("off")] = "auto"
     """auto: on a GPU, with flash attention, decoding steps are captured as CUDA graphs, each held
-    against the plain step first; at any doubt plain steps go on. `headsweep pilot` tries them on
-    the card at hand, and turns them on for the run where they pass and are faster."""
+    against the plain step first; at any doubt plain steps go on. `headsweep pilot` tries both on
+    the card at hand, and the run takes what was faster."""
     title: str | None = None
     """What the report calls it; null: its name."""
     beside: Published | None = None

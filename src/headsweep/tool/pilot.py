@@ -39,8 +39,8 @@ _QUESTIONS, _GPU_QUESTIONS = 20, 170
 a run decodes together."""
 _HEADS = 2
 _ENGINE = "headsweep"  # what answers unless something else is faster
-_CAPTURED = "flash in graphs"
-"""How the engine says that it decodes by captured steps."""
+_CAPTURED = "in graphs"
+"""What the engine's path ends with where it decodes by captured steps."""
 _TITLES = ["model", "answers", "tokens", "cut", "tokens/s", "whole config"]
 
 Settings = dict[str, str]
@@ -147,18 +147,21 @@ def _try(config: Config, batch: PlannedBatch, stated: Set[str], cores: int) -> _
         tried = _with(little, batch.model, **settings)
         check_devices(tried)
         prepared(tried)
-        called = f"{settings} " if len(tries) > 1 else ""
+        called = ""
+        if len(tries) > 1:
+            called = f"{settings['backend']}, graphs {settings['graphs']}: "
         try:
             trial = attempt(tried, cores)
         except EngineError as error:
             failed.append(f"{called}{error}")
             continue
-        if settings.get("graphs") == "auto" and trial.facts.get("path") != _CAPTURED:
+        captured = str(trial.facts.get("path")).endswith(_CAPTURED)
+        if settings.get("graphs") == "auto" and not captured:
             failed.append(f"{called}{'; '.join(trial.facts.get('falls', ['not used']))}")
             if "graphs" not in stated:
                 continue
         hours = _hours(config, batch, trial)
-        notes.append(f"{called}on {_told(trial)}: {duration(hours)}")
+        notes.append(f"{called}{duration(hours)} on {_told(trial)}")
         found.append(_Found(settings, trial, hours, notes))
     if not found:
         raise ConfigError(
