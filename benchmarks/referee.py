@@ -1,8 +1,8 @@
 """Errors of the graders; how often intervals of `headsweep compare` hold; what pairing shows.
 
 The last two are simulated. Two systems answer the same questions. The outcomes of a share of the
-questions differ (`changed`): at a gain g, (changed + g) / 2 of all questions turn right and
-(changed − g) / 2 turn wrong. All other outcomes are equal.
+questions differ without a gain (`changed`): at a gain g, changed / 2 + g of all questions turn right
+and changed / 2 turn wrong. All other outcomes are equal.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def run(*, comparisons: int, seed: int) -> None:
     print(_printed(covered))
     power = powers(comparisons, seed)
     print(
-        f"\nHow often a gain is shown that `shows` names (to be shown with {shares(POWER)}), "
+        f"\nHow often the gain is shown that should be with {shares(POWER)}, "
         f"{shares(_RIGHT)} of the unchanged questions right:"
     )
     print(_printed(power))
@@ -100,12 +100,12 @@ def _compared(
     draw: np.random.Generator, questions: int, changed: float, gain: float, comparisons: int
 ) -> tuple[pd.DataFrame, Int[np.ndarray, "questions comparisons"]]:
     """Return the rows of `headsweep compare` for simulated pairs, and their differences."""
-    share = max(changed, gain)  # a gain beyond it changes as many as it turns right
-    lost, won = (share - gain) / 2, (share + gain) / 2
+    lost = changed / 2
+    won = lost + gain
     drawn = draw.random((questions, comparisons), dtype=np.float32)
     differences = (drawn < won).astype(np.int8) - (drawn >= 1 - lost)
     blocks = [
-        of_pairs(part, [True] * part.shape[1], 1)
+        of_pairs(part, [True] * part.shape[1])
         for part in np.array_split(differences, ceil(comparisons / _BLOCK), axis=1)
     ]
     return pd.concat(blocks, ignore_index=True), differences

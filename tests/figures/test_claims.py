@@ -1,3 +1,4 @@
+import os
 import re
 from contextlib import chdir
 from pathlib import Path
@@ -13,7 +14,7 @@ from transformers import RobertaConfig, RobertaModel
 import example_config
 import simulation
 from headsweep import paths
-from headsweep.analysis import compression_judges, judges
+from headsweep.analysis import compression_judges, judges, published
 from headsweep.analysis.claims import UNDECIDED, claims, judge
 from headsweep.analysis.evidence import viewpoints
 from headsweep.analysis.published import (
@@ -226,6 +227,28 @@ def test_gains_are_those_of_the_printed_tables_and_chance_explains_them_but_no_p
     planted = audit(table, seed=0)["total"].iloc[0]
     assert planted["beyond"] > 12 and planted["beyond"] > planted["luck_high"]
     assert planted["p"] < 0.001
+
+
+@pytest.mark.parametrize(("speciality", "seen"), [(0.03, False), (0.1, True)])
+def test_small_specialities_of_every_head_stay_unseen_as_the_verdict_says(
+    speciality, seen, monkeypatch
+):
+    """Each head gains and loses by subject, with this standard deviation, besides what changes."""
+    monkeypatch.setattr(published, "_RESAMPLES", 200)
+    table = head_pruning(PUBLISHED)
+    whole = table[table["head"].isna()].set_index(["exhibit", "model", "layer", "subject"])
+    whole = whole["accuracy"].groupby(level=[0, 1, 2, 3]).first()
+    places = pd.MultiIndex.from_frame(table[whole.index.names])
+    base = pd.Series(whole.reindex(places).to_numpy(), table.index).fillna(table["accuracy"])
+    for seed in range(25 if "HEADSWEEP_NIGHTLY" in os.environ else 3):
+        draw = np.random.default_rng(seed)
+        gain = draw.normal(0, speciality, len(table))
+        won, lost = (draw.binomial(table["n"], 0.08 + np.maximum(own, 0)) for own in (gain, -gain))
+        accuracy = (base + (won - lost) / table["n"]).clip(0, 1)
+        printed = table["head"].isna() | table["accuracy"].isna()
+        drawn = table.assign(accuracy=table["accuracy"].where(printed, accuracy))
+        total = audit(drawn, seed=0)["total"].iloc[0]
+        assert (total["beyond"] > total["luck_high"]) == seen
 
 
 def test_luck_is_counted_in_draws_that_share_their_base_and_not_as_5_percent_of_the_pairs():

@@ -15,6 +15,7 @@ from headsweep.analysis.gains import (
     head_tests,
     read_z,
     shown,
+    shown_by_cut_answers,
 )
 from headsweep.errors import TableError
 from headsweep.planning.store import Store
@@ -144,19 +145,23 @@ def test_a_gain_that_answers_cut_at_the_limit_make_is_not_shown():
     heads = controls(z, table, VARIANTS, [], noise=1e-3, seed=0)["heads"].set_index("variant")
     assert heads.loc["L01H00", ["gain", "uncut_gain"]].tolist() == pytest.approx([20 / 60, 1 / 60])
     decides = heads["cut_decides"].eq(True)
-    assert decides[decides].index.tolist() == ["L01H00", "L03H00"]
+    assert decides[decides].index.tolist() == ["L01H00", "L03H00", "L04H00"]
     assert shown(heads.reset_index(), 1).empty
     assert heads.loc["L01H01", ["gain", "uncut_gain"]].tolist() == pytest.approx([1 / 60, 1 / 60])
-    # Harm is shown, also where answers never end.
-    assert shown(heads.reset_index(), -1)["variant"].tolist() == ["L04H00"]
+    # What never ends has no answer, and is not shown to hurt either.
+    assert shown(heads.reset_index(), -1).empty
+    for sign, names_of_sign in ((1, ["L01H00", "L03H00"]), (-1, ["L04H00"])):
+        by_cut = shown_by_cut_answers(heads.reset_index(), sign)
+        assert by_cut["variant"].tolist() == names_of_sign
     whole = table.assign(stop_reason="eos")
     kept = controls(z, whole, VARIANTS, [], noise=1e-3, seed=0)["heads"]
     assert shown(kept, 1)["variant"].tolist() == ["L01H00", "L03H00"]
+    assert shown(kept, -1)["variant"].tolist() == ["L04H00"]
     assert kept["uncut_gain"].tolist()[1:] == pytest.approx(kept["gain"].tolist()[1:])
 
     counts = cells(z, VARIANTS).merge(cut_cells(z, table, VARIANTS), on=["by", "group", "variant"])
     told = "31.7% of the base model's answers, 4.3% of those without a head."
-    assert truncation.note(counts).endswith(told)
+    assert told in truncation.note(counts)
     assert truncation.note(counts.assign(cut=1)) == ""  # 1 of 60 is below 2%
 
 

@@ -74,8 +74,9 @@ def test_outcomes_are_paired_over_questions_in_their_units():
 
 
 @pytest.mark.parametrize(("maps", "noisy"), [(24, True), (5, False)])
-def test_a_preference_that_all_changes_have_is_rarely_shown(maps, noisy):
+def test_a_preference_that_all_changes_have_is_rarely_shown(maps, noisy, monkeypatch):
     """In maps of 3 layers, all variants prefer right answers alike: heads as noise does."""
+    monkeypatch.setattr("headsweep.maps.outcomes.RESAMPLES", 400)
     draw = np.random.default_rng(5)
     names = [f"L{layer:02d}H{head:02d}" for layer in range(3) for head in range(14)]
     names += [f"L{layer:02d}N00" for layer in range(3)] if noisy else []
@@ -92,6 +93,23 @@ def test_a_preference_that_all_changes_have_is_rarely_shown(maps, noisy):
         table = heads_table(scores, estimates, 0)
         found += table.loc[table["outcome"] == PREFERENCE, "shown"].notna().any()
     assert found <= 3 if noisy else found == maps  # 1.2 by chance; without noise zero alone counts
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_head_is_held_against_noise_in_its_own_place_where_every_head_has_a_placebo(own):
+    """Head 1 of two is strong, and so is the noise as strong as it."""
+    draw = np.random.default_rng(2)
+    strength = {"L03H00": 0.1, "L03N00": 0.1, "L03H01": 1.0, "L03N01": 1.0}
+    names = [name for name in strength if own or name != "L03N01"]
+    texts = pd.MultiIndex.from_product([[f"q{n:02}" for n in range(40)], ["right"]])
+    columns = {name: draw.normal(-strength[name], 0.1, 40) for name in names}
+    scores = pd.DataFrame(columns | {"L03R00": 0.0}, texts.set_names(["question_id", "kind"]))
+    scores = scores.melt(ignore_index=False, var_name="variant", value_name="log_probability")
+    scores = scores.reset_index().assign(tokens=1, kept=1)
+    estimates = scores[scores["variant"].str.contains("H")].assign(change=0.0)
+    table = heads_table(scores, estimates, 0).set_index("variant")
+    assert (table.loc[["L03H00", "L03H01"], "adjusted"] < 0.05).all()
+    assert table["shown"].dropna().index.tolist() == ([] if own else ["L03H01"])
 
 
 def test_an_outcome_without_two_questions_has_no_rows():

@@ -111,7 +111,7 @@ def test_a_head_whose_loss_favours_right_answers_is_named_and_shown(config, capl
     assert likelihood["shown"].dropna().to_dict() == {HELPS: "higher", MATTERS: "lower"}
     # Noise does as much as what some other heads do.
     assert (likelihood["adjusted"] < 0.05).sum() > 2
-    assert "; 1 matter." in str(verdict.effect)
+    assert "; 1 matter beyond 2 heads' noise." in str(verdict.effect)
     section = Section("heads", "Which heads matter?")
     mapped(config, section)
     svg = str(section.blocks[0].svg)
@@ -196,7 +196,6 @@ def test_a_map_of_solutions_alone_says_nothing_of_right_answers(config, strength
     rewrite_checksums(file)
     said = str(of_map(config).so)
     assert said.startswith("The map ranks gains (ρ): solutions 0.90.")
-    assert ("would likely differ from zero." in said) == (strength == 0)
 
 
 def test_a_head_that_is_shown_stands_in_the_verdict_whatever_another_one_changed(config):

@@ -18,9 +18,11 @@ FEW_QUESTIONS = 1.5
 TRAINED = 6.0
 """Points by which what is trained may differ: rounding decides between settings alike."""
 NOT_RECOMPUTED = re.compile(
-    r"(?<= in )\d+%(?= of draws)|(?<=Test time: ×)[\d.]+(?=\.)|\w+-\d+(?=[^.:]*: (?:Best of|One))"
+    r"(?<= in )\d+%(?= of draws)|(?<=specialities of )\d+|(?<=Test time: ×)[\d.]+(?=\.)"
+    r"|\w+-\d+(?=[^.:]*: (?:Best of|One))"
 )
-"""Numbers that `recompute` does not give: a level, a time measured, that of a benchmark's name."""
+"""Numbers that `recompute` does not give: a level, what an audit cannot see, a time measured, that
+of a benchmark's name."""
 SAVED = re.compile(r" (Test time: ×[\d.]+|[\d.]+% fewer parameters)[.]$", re.MULTILINE)
 """What a line ends with on a compression: the time, if other work let it be measured closely."""
 

@@ -1,8 +1,10 @@
 import os
 import subprocess
+from contextlib import chdir
 
 import chromium
 import pytest
+from scenes import filled
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +27,18 @@ def browser(tmp_path_factory):
         yield chromium.Page(writer, reader)
         process.terminate()
         process.wait(timeout=300)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """Return the folder and the config of a run that is filled once for all tests."""
+    with chdir(folder := tmp_path_factory.mktemp("run")):
+        config = filled()
+    return folder, config
+
+
+@pytest.fixture
+def config(once, enter_copy):
+    folder, config = once
+    enter_copy(folder)
+    return config

@@ -39,7 +39,11 @@ const shifts = () => new Promise((done) => {
   }).observe({ type: "layout-shift", buffered: true });
   setTimeout(() => done(sum), 200);
 });
-const verdicts = () => shown(".verdicts li").map((one) => [one.querySelector("a").textContent, one.innerText]);
+// Verdicts with the same answer stand below it, a line each.
+const verdicts = () => shown(".verdicts p").map((one) => {
+  const { textContent } = one.parentElement.querySelector("a");
+  return [textContent, `${textContent} ${one.innerText}`];
+});
 const links = (selector) => all(selector).map((one) => one.getAttribute("href"));
 const tables = () => shown("table").map((one) => [...one.tBodies[0].rows].map((row) => [...row.cells].map(
   (cell) => cell.textContent + cell.querySelectorAll("svg").length)));

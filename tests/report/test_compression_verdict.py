@@ -11,6 +11,7 @@ import simulated_studies
 import simulation
 from headsweep import paths
 from headsweep.analysis import jobs
+from headsweep.analysis.facts import Source
 from headsweep.analysis.verdicts import verdicts
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
@@ -87,8 +88,6 @@ def change_method(config, changes):
 KNOWN = {"change_trained": -0.035, "change_trained_low": -0.08, "change_trained_high": 0.005}
 KNOWN |= {"change": -0.06, "change_low": -0.11, "change_high": -0.01, "whole_removed": 0.05}
 WORSE = KNOWN | {"change_trained_high": -0.01}
-# 1.96 + 0.842 standard errors of the interval against training as long.
-SHOWN = "Differences of 6.1 points would likely show."
 TIME = ("test_time", "test_time_low", "test_time_high")
 
 
@@ -103,21 +102,12 @@ def timed(*ends):
         (KNOWN, "– no loss shown", "−3.5 (−8.0 to +0.5) points against training as long", None),
         (WORSE, "▼ worse", "−3.5 (−8.0 to −1.0) points", None),
         # A time is told where its interval is narrow.
-        (
-            timed(0.87, 0.84, 0.91),
-            "– no loss",
-            "",
-            f"Test time: ×0.87. {SHOWN}",
-        ),
-        (
-            timed(1.02, 0.98, 1.06),
-            "– no loss",
-            "",
-            f"Test time: ×1.02. {SHOWN}",
-        ),
-        (timed(0.92, 0.8, 1.05), "– no loss", "", f"5.0% fewer parameters. {SHOWN}"),
-        (timed(0.92, 0.8, 1.05) | WORSE, "▼ worse", "", "5.0% fewer parameters."),
-        (timed(0.92, 0.8, 1.05) | WORSE | {"whole_removed": None}, "▼ worse", "", ""),
+        (timed(0.87, 0.84, 0.91), "– no loss", "", "Test time: ×0.87."),
+        (timed(1.02, 0.98, 1.06), "– no loss", "", "Test time: ×1.02."),
+        (timed(0.92, 0.8, 1.05), "– no loss", "", "5.0% fewer parameters."),
+        (timed(0.92, 0.8, 1.05) | {"whole_removed": None}, "– no loss", "", ""),
+        # What it saves matters less than which part costs, which two arms cannot tell.
+        (timed(0.92, 0.8, 1.05) | WORSE, "▼ worse", "", "The teacher's part is untested."),
         (
             KNOWN | {"change_trained_low": None, "change_trained_high": None},
             "– too few questions to tell",
@@ -141,6 +131,38 @@ def test_pruning_is_held_against_training_as_long(compressed, changes, answer, s
     if so is not None:
         assert str(verdict.so) == so
     assert "nan" not in str(verdict)
+
+
+WITHOUT = "without a teacher"
+ALONE = ("change_trained", "change_trained_low", "change_trained_high", "gap_low", "gap_high")
+PARTS = [
+    # Without a teacher, against training as long; its accuracy minus that with one.
+    ((0.0, -0.056, 0.056, 0.05, 0.168), f"Distillation costs: {WITHOUT} 0.0."),
+    ((-0.1, -0.15, -0.05, -0.05, 0.05), f"Removal costs: {WITHOUT} −10.0."),
+    (
+        (-0.1, -0.15, -0.05, 0.05, 0.15),
+        f"Removal and distillation both cost: {WITHOUT} −10.0.",
+    ),
+    # Each alone is shown, and not both together: two parts are tested.
+    (
+        (-0.05, -0.098, -0.002, 0.002, 0.098),
+        f"Which part costs is not shown: {WITHOUT} −5.0.",
+    ),
+    ((-0.05, None, None, None, None), "The teacher's part is untested."),
+]
+
+
+@pytest.mark.parametrize(("alone", "so"), PARTS)
+def test_a_worse_verdict_names_the_part_that_costs(compressed, alone, so):
+    file = Store(compressed).path(paths.COMPRESSION_TABLE, exhibit="table4", suffix="csv")
+    table = pd.read_csv(file)
+    row = table.iloc[[-1]].assign(arm="pruning_only", **dict(zip(ALONE, alone, strict=True)))
+    write_csv(file, pd.concat([table, row], ignore_index=True))
+    write_record(file, Stopwatch(), {})
+    verdict = change_method(compressed, WORSE)
+    assert verdict.mark == "▼"
+    assert str(verdict.so) == so
+    assert "teacher" not in str(change_method(compressed, KNOWN).so)
 
 
 @pytest.mark.parametrize(("examples", "drawn"), [(11, 0), (97, 1)])
@@ -191,3 +213,37 @@ def test_the_verdict_s_number_stands_in_the_row_beside_it_and_is_what_is_drawn(w
         assert f'circle class="{drawn}"' in row["points"]
     mixed = "training as long, or else the original"
     assert f"Drawn: points against {mixed if lone else 'training as long'}." in shown.caption
+
+
+CAUSAL = {"variations": {"by.loss-1": {"importance": {"criterion": "causal"}}}}
+
+
+@pytest.mark.parametrize("entries", [1, 2])
+def test_causal_scores_stand_beside_a_worse_verdict_and_are_explained_once(
+    entries, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    made = [
+        simulated_studies.results(_study(**CAUSAL, title=f"Study {place}"), name=f"study{place}")
+        for place in range(entries)
+    ]
+    gone = {key: {} for key in ("sweeps", "selectors", "frontiers", "comparisons")}
+    studies = {results.name: results.study for results in made}
+    config = simulation.whole().model_copy(update=gone | {"compressions": studies})
+    for results in made:
+        simulated_studies.write(Store(config), results)
+    jobs.write_compression_tables(config, simulation.PUBLISHED)
+    jobs.write_audit(config, simulation.PUBLISHED)
+    table = Source.read(config, paths.COMPRESSION_TABLE, exhibit="variations")
+    row = table.where(compression="study0", arm="by.loss-1")
+    causal = row.number("change_trained", "points")
+    assert "Causal" not in str(change_method(config, KNOWN).effect)
+    worse = change_method(config, WORSE)
+    assert str(worse.effect).endswith(f" Causal scores, taken once: {causal}.")
+    assert len(re.findall(r"\w\S*", str(worse))) <= 32
+    compression(config, section := Section("compression", ""))
+    rows = [row[0] for row in section.blocks[-1].rows]
+    own = ("25% gone, taught", "25% gone by causal scores", "all kept, trained as long")
+    assert rows == [f"Study {place}: {name}" for place in range(entries) for name in own]
+    explained = [str(lead).startswith("Causal scores") for lead in section.lead]
+    assert explained == [False] * entries + [True]

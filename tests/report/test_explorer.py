@@ -344,9 +344,13 @@ def test_questions_on_which_heads_differ_are_shown_first_then_a_seeded_part():
     assert sorted(more) == explorer._shown(outcomes, sizes, 30_000).tolist()
 
 
-def test_lengths_are_those_of_the_page_s_script_and_colours_end_at_fifteen_points():
-    ((place, length, rest, margin),) = explorer._changed([("𝔘𝔙 is", 1.0)], [("𝔘𝔙 was", 0.5)])
+def test_lengths_are_those_of_the_page_s_script_and_colours_end_at_doublings():
+    base, pruned = [("𝔘𝔙 is", 1.0, False)], [("𝔘𝔙 was", 0.5, True)]
+    ((place, length, rest, margin, cut),) = explorer._changed(base, pruned)
+    whole = [("𝔘𝔙 was", 0.5, False)]  # an answer that ended says nothing of it
+    assert explorer._changed(base, whole) == [[place, length, rest, margin]]
     assert "𝔘𝔙 is".encode("utf-16-le")[: 2 * length].decode("utf-16-le") == "𝔘𝔙 "
-    assert (place, rest, margin) == (0, "was", 0.5)
-    shown = {0: "", 0.001: "u1", 0.15: "u5", -0.9: "d5", -0.06: "d2"}
+    assert (place, rest, margin, cut) == (0, "was", 0.5, True)
+    shown = {0: "", 0.001: "u1", 0.02: "u1", 0.021: "u2", -0.06: "d3", 0.125: "u4", 0.16: "u4"}
+    shown |= {0.25: "u5", -0.9: "d5"}
     assert {gain: head_grid.colour(gain) for gain in shown} == shown

@@ -63,7 +63,7 @@ def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys, monkeyp
     luck = best_by_luck(500, 200.0, 24)
     assert f"gains +{100 * luck.expected:.1f} points on average" in said
     assert f"with p = {luck.p(0.06):.3f}" in said
-    assert "460 fresh questions" in said
+    assert "600 fresh questions" in said
     assert told("--k 24 --n 500 --base 0.68") == 0
     assert "each changes 43.5% of the outcomes" in capsys.readouterr().out
     monkeypatch.setattr("headsweep.statistics.power.MOST_QUESTIONS", 2**8)

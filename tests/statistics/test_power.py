@@ -1,28 +1,23 @@
 """The stated power is the achieved one, by enumeration and by simulation."""
 
 import math
+import os
 from itertools import product
 
 import numpy as np
 import pytest
-from scipy.special import stdtrit
 
-from headsweep.statistics.intervals import holm, mcnemar, paired_interval
-from headsweep.statistics.power import (
-    POWER,
-    power,
-    questions_for,
-    smallest_difference,
-    smallest_gain,
-)
+from headsweep.analysis import joint_tests
+from headsweep.statistics.intervals import Bootstrap, simultaneous
+from headsweep.statistics.power import POWER, power, questions_for, smallest_gain
 
 CLOSE = 0.05  # the stated power may be off by so much
-DRAWS = 2000
 
 
 def enumerated(questions, changed, tests, gain):
     """Return the power by all numbers of gained and lost questions, one after the other."""
-    found, share = 0.0, max(changed, gain)
+    found = 0.0
+    share = changed + gain
     for gained, lost in product(range(questions + 1), repeat=2):
         both = gained + lost
         if both > questions or gained <= lost:
@@ -30,66 +25,57 @@ def enumerated(questions, changed, tests, gain):
         tail = sum(math.comb(both, few) for few in range(lost + 1)) / 2**both
         if 2 * tail <= 0.05 / tests:
             ways = math.comb(questions, both) * math.comb(both, gained)
-            chance = ((share + gain) / 2) ** gained * ((share - gain) / 2) ** lost
+            chance = (changed / 2 + gain) ** gained * (changed / 2) ** lost
             found += ways * chance * (1 - share) ** (questions - both)
     return found
 
 
-@pytest.mark.parametrize(("changed", "tests"), [(0.0, 1), (0.3, 1), (0.6, 4), (1.0, 12)])
+@pytest.mark.parametrize(("changed", "tests"), [(0.0, 1), (0.3, 1), (0.6, 4), (0.1, 12)])
 def test_power_is_that_of_all_outcomes_enumerated(changed, tests):
-    for gain in (0.0, 0.2, 0.5, 0.9):
+    for share in (0.0, 0.2, 0.6, 1.0):
+        gain = share * (1 - changed)
         expected = enumerated(18, changed, tests, gain)
         assert power(18, changed, tests, gain) == pytest.approx(expected, abs=1e-9)
 
 
-def drawn(rng, questions, changed, gain, columns):
-    """Return differences of heads from the base model, [questions, columns]."""
-    toss = rng.random((questions, columns))
-    gained, lost = toss < (changed + gain) / 2, toss > 1 - (changed - gain) / 2
-    return gained.astype(np.int8) - lost.astype(np.int8)
+SETTINGS = {
+    # Heads, questions, share of outcomes that a head changes without a gain, share that is right.
+    "word problems": (14, 200, 0.105, 0.695),
+    "MATH-500": (12, 150, 0.163, 0.373),
+    "the sabotaged model, first look": (14, 100, 0.205, 0.53),
+    "the demo": (24, 200, 0.115, 0.64),
+    "a first look": (14, 60, 0.105, 0.5),
+    "the question stated in advance": (1, 500, 0.162, 0.37),
+}
+"""As in the demo and in the gallery's runs."""
+RUNS = 400 if "HEADSWEEP_NIGHTLY" in os.environ else 60
 
 
-@pytest.mark.parametrize(("questions", "changed", "heads"), [(200, 0.15, 24), (500, 0.2, 12)])
-def test_the_corrected_test_achieves_the_stated_power(questions, changed, heads):
-    rng, gain = np.random.default_rng(7), smallest_gain(questions, changed, heads)
-    p = np.empty((DRAWS, heads))
-    p[:, 0] = mcnemar(drawn(rng, questions, changed, gain, DRAWS))
-    for head in range(1, heads):
-        p[:, head] = mcnemar(drawn(rng, questions, changed, 0.0, DRAWS))
-    shown = [holm(row)[0] < 0.05 for row in p]
-    assert abs(np.mean(shown) - POWER) < CLOSE
-    assert abs(power(questions, changed, heads, gain) - POWER) < 0.01
+def planted(rng, heads, questions, changed, right, gain):
+    """Return differences of heads from a base model, [questions, heads]: the first one gains."""
+    base = rng.random((questions, 1)) < right
+    gains = np.zeros(heads)
+    gains[0] = gain
+    toss = rng.random((questions, heads))
+    won = ~base & (toss < (changed / 2 + gains) / (1 - right))
+    lost = base & (toss < changed / 2 / right)
+    return won.astype(int) - lost.astype(int)
 
 
-@pytest.mark.parametrize(("questions", "changed"), [(100, 0.3), (400, 0.1)])
-def test_an_interval_leaves_out_zero_as_often_as_stated(questions, changed):
-    rng = np.random.default_rng(11)
-    ends = paired_interval(drawn(rng, questions, changed, 0.0, DRAWS))
-    typical = smallest_difference(*(float(np.median(end)) for end in ends))
-    low, _ = paired_interval(drawn(rng, questions, changed, typical, DRAWS))
-    assert abs(np.mean(low > 0) - POWER) < CLOSE
-
-
-@pytest.mark.parametrize(("freedom", "tests"), [(3, 1), (5, 4), (8, 12), (100, 4)])
-def test_few_degrees_of_freedom_ask_for_another_difference(freedom, tests):
-    rng = np.random.default_rng(3)
-    half = 0.05 * stdtrit(freedom, 0.975)
-    least = smallest_difference(-half, half, tests, freedom)
-    measured = rng.normal(least, 0.05, 10 * DRAWS)
-    error = 0.05 * np.sqrt(rng.chisquare(freedom, 10 * DRAWS) / freedom)
-    shown = measured > stdtrit(freedom, 1 - 0.025 / tests) * error
-    assert abs(np.mean(shown) - POWER) < 0.01
-
-
-def test_a_correction_over_more_comparisons_asks_for_a_larger_difference():
-    alone, among = (smallest_difference(-0.1, 0.1, tests) for tests in (1, 10))
-    assert alone == pytest.approx(0.1 / 1.959964 * (1.959964 + 0.841621), rel=1e-6)
-    assert among == pytest.approx(0.1 / 1.959964 * (2.807034 + 0.841621), rel=1e-6)
-
-
-def test_a_difference_above_one_is_none_that_a_test_could_show():
-    assert smallest_difference(-0.6, 0.6) == pytest.approx(0.857644, rel=1e-5)
-    assert np.isnan(smallest_difference(-0.8, 0.8))
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_planted_gain_of_the_printed_size_is_found_as_often_as_printed(setting):
+    """By the run's own verdict: test and band over all heads."""
+    heads, questions, changed, right = SETTINGS[setting]
+    gain = smallest_gain(questions, changed, heads)
+    rng = np.random.default_rng(5)
+    found = 0
+    for seed in range(RUNS):
+        differences = planted(rng, heads, questions, changed, right, gain)
+        wider = simultaneous(differences, Bootstrap(questions, 1000, seed))
+        found += joint_tests.passes(joint_tests.tested(differences, wider), 1)[0]
+    # The power is right to 5 points. Of fewer runs chance allows twice its standard error more.
+    chance = 2 * np.sqrt(POWER * (1 - POWER) / RUNS) if RUNS < 400 else 0.0
+    assert abs(found / RUNS - POWER) <= CLOSE + chance
 
 
 @pytest.mark.parametrize(("gain", "changed", "tests"), [(0.02, 0.2, 24), (0.1, 0.05, 1)])
@@ -100,7 +86,7 @@ def test_so_many_questions_show_a_gain_and_clearly_fewer_do_not(gain, changed, t
 
 
 def test_more_questions_than_are_looked_at_are_no_number(monkeypatch):
-    assert questions_for(0.02, 0.2, 1) == 4100
+    assert questions_for(0.02, 0.2, 1) == 4500
     monkeypatch.setattr("headsweep.statistics.power.MOST_QUESTIONS", 2**10)
     assert math.isnan(questions_for(0.02, 0.2, 1))
 
@@ -111,3 +97,9 @@ def test_few_questions_show_nothing_and_an_unchanged_head_a_gain_of_some():
     least = smallest_gain(200, 0.0, 24)
     assert power(200, 0.0, 24, least) == pytest.approx(POWER, abs=0.005)
     assert power(200, 0.2, 24, 0.0) < 0.05 / 24
+
+
+def test_what_changes_without_a_gain_makes_a_gain_harder_to_see():
+    gains = [smallest_gain(200, changed, 14) for changed in (0.0, 0.05, 0.105, 0.2)]
+    assert gains == sorted(gains)
+    assert gains[2] == pytest.approx(0.129, abs=5e-4)

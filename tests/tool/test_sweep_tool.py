@@ -216,8 +216,8 @@ def test_answers_that_were_cut_are_told(swept, tmp_path, capsys):
     assert cli.main(command) == 0
     said = capsys.readouterr().out
     table = pd.read_csv(swept[0] / "out/results/sweep/controls/heads/heads.csv")
-    cut = table.loc[table["variant"] == "base", "truncated"].item()
-    assert 0 < cut <= 1 and f"{100 * cut:.1f}% of its answers were cut at the token limit" in said
+    cut = table["truncated"].mean()
+    assert cut > 0.02 and f"{100 * cut:.1f}% of all answers were cut at the token limit" in said
 
 
 def test_a_file_is_no_folder_for_results(swept, tmp_path, capsys):

@@ -10,7 +10,6 @@ from headsweep.analysis.comparisons import (
     with_joint_interval,
 )
 from headsweep.analysis.facts import Sentence, Source
-from headsweep.analysis.power_sentences import difference_seen
 from headsweep.config import Config
 from headsweep.planning.titles import title
 from headsweep.sprint.frontier import SAMPLING
@@ -23,7 +22,6 @@ _DO = "{subject}, what to do"
 _DO_CHECKED = f"{_DO} where answers can be checked"
 _CERTAIN = "95% certain"
 _CORRECTED = f"{_CERTAIN}, after Holm's correction."
-_UNSEEN = "{least} points would likely show"
 
 
 def of_selector(config: Config, together: Together, comparison: Comparison) -> Sentence:
@@ -53,9 +51,9 @@ def of_selector(config: Config, together: Together, comparison: Comparison) -> S
         said = (
             f"{_DO}: {{rival}}{untrained}. {answers} {{other}} for "
             f"{{other_tokens}} tokens, {those} {{chosen}} for {{chosen_tokens}}: no "
-            f"difference is shown; {_UNSEEN}."
+            "difference is shown."
         )
-        return Sentence(said, **parts, least=difference_seen(row, tests=together.tests))
+        return Sentence(said, **parts)
     best, worse = ("chosen", "other") if mark == "▲" else ("other", "chosen")
     what = "choose heads by SPRINT" if mark == "▲" else "{rival}"
     said = (
@@ -102,8 +100,7 @@ def of_frontier(config: Config, frontier: str) -> Sentence | None:
     unknown = by_any_answer.query(f"adjusted >= {SIGNIFICANCE}")
     if not unknown:
         return Sentence(f"{said}Every family solves less; {_CORRECTED}", **parts)
-    said += f"No family's lead is shown; {_UNSEEN}."
-    return Sentence(said, **parts, least=difference_seen(unknown, tests=len(tested)))
+    return Sentence(f"{said}No family's lead is shown.", **parts)
 
 
 def _named(config: Config, frontier: str, family: Source) -> str:

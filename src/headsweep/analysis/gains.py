@@ -29,7 +29,6 @@ from headsweep.statistics.intervals import (
     simultaneous,
     wilson,
 )
-from headsweep.statistics.power import smallest_gain
 from headsweep.statistics.selection import (
     FEWEST,
     RESAMPLES,
@@ -89,7 +88,6 @@ HEADS = [
     "p",
     "adjusted",  # p after Holm's correction over all heads
     "q",  # the false discovery rate, for exploring
-    "shows",  # the smallest gain that would show, see below
     "band_low",  # of the interval for all heads at once (`headsweep.analysis.joint_tests`)
     "band_high",
     *UNCUT,
@@ -98,9 +96,7 @@ HEADS = [
     "fragile",  # share of answers with a margin that rounding can reverse
     "tokens",  # mean length of its answers, without the end of sequence
 ]
-"""Columns of the table of heads; base comes first, without a test. `shows` is the smallest gain
-that the corrected test would show with probability 0.8 (`headsweep.statistics.power`), given how
-many outcomes the head changes."""
+"""Columns of the table of heads; base comes first, without a test."""
 
 _BOOTSTRAP = 4000  # resamples of questions for the intervals that hold for all heads at once
 
@@ -227,7 +223,6 @@ def controls(
         truncated=graded["stop_reason"] == "length",
         fragile=graded["margin"] < noise,
     ).groupby("variant")[["no_answer", "truncated", "fragile", "tokens"]]
-    tested["shows"] = _shows(tested)
     return {
         "gains": _gains(z, layers, others, seed),
         "heads": tested.join(answers.mean(), on="variant")[HEADS],
@@ -259,25 +254,23 @@ def _of_all_heads(
     return joint_tests.tested(paired, wider).assign(variant=names).join(uncut)
 
 
-def _shows(heads: pd.DataFrame) -> pd.Series:
-    """Return the smallest gain that the test of each head shows with power; none for base."""
-    tests = int(heads["p"].notna().sum())
-    changed = (heads["gained"] + heads["lost"]) / heads["n"]
-    gains = {
-        share: smallest_gain(int(heads["n"].iloc[0]), share, tests) for share in changed.unique()
-    }
-    return changed.map(gains).where(heads["p"].notna())
-
-
 def shown(heads: pd.DataFrame, sign: int) -> pd.DataFrame:
     """Return the heads whose removal is shown to help (1) or to hurt (-1), the strongest first.
 
     The test and the band over all heads must both say so (`headsweep.analysis.joint_tests.passes`).
-    A gain that answers cut at the limit of tokens could decide is not shown.
+    A gain or a loss that answers cut at the limit of tokens could decide is not shown.
     """
     decided = heads["cut_decides"].eq(True)  # empty for the base model
     shown_heads = heads[joint_tests.passes(heads, sign) & ~decided]
     return shown_heads.sort_values("gain", ascending=sign < 0, kind="stable")
+
+
+def shown_by_cut_answers(heads: pd.DataFrame, sign: int) -> pd.DataFrame:
+    """Return the heads that would be `shown` if answers cut at the limit of tokens could not decide
+    it.
+    """
+    cut = heads[heads["cut_decides"].eq(True)]
+    return shown(cut.assign(cut_decides=False), sign)
 
 
 def by_layer(variants: Sequence[Variant]) -> dict[int, list[str]]:

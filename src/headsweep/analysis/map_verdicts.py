@@ -6,7 +6,6 @@ import numpy as np
 
 from headsweep import paths
 from headsweep.analysis.facts import Cell, Sentence, Source, widened
-from headsweep.analysis.power_sentences import change_seen
 from headsweep.analysis.report_verdict import ReportVerdict
 from headsweep.config import Config
 from headsweep.maps import outcomes
@@ -41,7 +40,12 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
         said = f"{of_which}: {{change}} {unit}, {{questions}} {asked}"
         if not helps and changes.query(f"adjusted < {SIGNIFICANCE} and change > 0"):
             said += "; noise in its layer: {noise}"
-        said += "; {matter} matter." if likelihood else "."
+        if likelihood:
+            said += "; {matter} matter"
+            placebos = table.where(kind="noise", outcome=outcomes.LIKELIHOOD)
+            if placebos:
+                said += f" beyond {_whose_noise(likelihood, placebos)}"
+        said += "."
         if len(config.maps) > 1:
             said = "{subject}. " + said
         sentence = best.say(
@@ -55,12 +59,6 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
         )
         mark = "–"
         so = _foretells(config, name)
-        if not helps:
-            so = Sentence(
-                "{so} Changes of {least} would likely differ from zero.",
-                so=so,
-                least=f"{change_seen(best):.2g} {unit}",
-            )
         favoured = "right answers" if preference else "reference solutions"
         answer = f"No head's loss is shown to favour {favoured}"
         if helps:
@@ -74,6 +72,14 @@ def map_verdicts(config: Config) -> Iterator[ReportVerdict]:
 def _largest(changes: Source) -> Source:
     """Return the row of the largest change."""
     return changes.of(changes.rows.loc[[changes.rows["change"].idxmax()]])
+
+
+def _whose_noise(heads: Source, placebos: Source) -> str:
+    """Say how strong the noise is that a map's heads are held against."""
+    if len(placebos) == len(heads):
+        return "noise as strong as each"
+    in_layer = placebos.rows.groupby("layer").size().max()
+    return "one head's noise" if in_layer == 1 else f"{in_layer} heads' noise"
 
 
 def _foretells(config: Config, name: str) -> Sentence:

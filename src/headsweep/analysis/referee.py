@@ -27,7 +27,6 @@ from headsweep.statistics.intervals import (
     share_interval,
     wilson,
 )
-from headsweep.statistics.power import smallest_difference, smallest_gain
 from headsweep.statistics.selection import (
     FEWEST,
     RESAMPLES,
@@ -52,7 +51,6 @@ _PAIRS = [
     "p",
     "holm",
     "test",
-    "shows",
 ]
 
 EXACT, OF_INTERVAL = "McNemar", "paired"
@@ -103,35 +101,28 @@ def compared(systems: Mapping[str, Answered]) -> dict[str, pd.DataFrame]:
 
 
 def of_pairs(
-    differences: Real[np.ndarray, "questions pairs"], exact: Sequence[bool], tests: int
+    differences: Real[np.ndarray, "questions pairs"], exact: Sequence[bool]
 ) -> pd.DataFrame:
     """Return a row for each pair: its mean difference, what it gained and lost, interval, test.
 
     Args:
         differences: on each question, from −1 to 1.
         exact: whether a pair has one answer a question, so that McNemar's test applies.
-        tests: number of pairs that `shows`, the smallest difference that is shown with probability
-            0.8, is corrected over. It is NaN where it would be above 1.
 
     Returns:
-        Columns n, gained, lost (questions), difference, low, high, p, test, shows.
+        Columns n, gained, lost (questions), difference, low, high, p, test.
     """
     low, high = paired_interval(differences)
     gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
     p = np.where(exact, mcnemar(differences), paired_test(differences))
-    n = len(differences)
-    changed = (gained + lost) / n
-    by_share = {share: smallest_gain(n, share, tests) for share in {*changed[np.array(exact)]}}
-    shows = [
-        by_share[share] if is_exact else smallest_difference(lower, upper, tests)
-        for is_exact, share, lower, upper in zip(exact, changed, low, high, strict=True)
-    ]
-    columns = {"n": n, "gained": gained, "lost": lost, "difference": differences.mean(axis=0)}
+    columns = {
+        "n": len(differences),
+        "gained": gained,
+        "lost": lost,
+        "difference": differences.mean(axis=0),
+    }
     table = pd.DataFrame(columns).assign(low=low, high=high, p=p)
-    return table.assign(
-        test=np.where(exact, EXACT, OF_INTERVAL),
-        shows=shows,
-    )
+    return table.assign(test=np.where(exact, EXACT, OF_INTERVAL))
 
 
 def _systems(systems: Mapping[str, Answered]) -> pd.DataFrame:
@@ -155,7 +146,7 @@ def _pairs(systems: Mapping[str, Answered]) -> pd.DataFrame:
     leads = np.stack([right[second] - right[first] for first, second in pairs], axis=1)
     exact = [systems[first].samples == systems[second].samples == 1 for first, second in pairs]
     table = pd.DataFrame(pairs, columns=["first", "second"])
-    table = table.join(of_pairs(leads, exact, len(pairs)))
+    table = table.join(of_pairs(leads, exact))
     return table.assign(holm=holm(table["p"].to_numpy()))[_PAIRS]
 
 

@@ -1,8 +1,9 @@
-"""Answers cut at the limit of new tokens: how many, and which gains they could decide.
+"""Answers cut at the limit of new tokens: how many, and which gains and losses they could decide.
 
-An answer that is cut counts as wrong, but might have become right. If the base model's answer to a
-question was cut and the head's was not, the question may count as gained for that reason alone.
-Counts come from `truncated_answers`; `truncated` in tables of heads is their share.
+An answer that is cut before its box or its final-answer phrase counts as wrong, but might have
+become right. If the base model's answer to a question was cut and the head's was not, the question
+may count as gained for that reason alone; the other way round, as lost. Counts come from
+`truncated_answers`; `truncated` in tables of heads is their share.
 """
 
 from collections.abc import Sequence
@@ -21,8 +22,8 @@ NOTABLE_SHARE = 0.02
 
 UNCUT = ["uncut_gain", "uncut_low", "uncut_high", "cut_decides"]
 """Columns: a head's gain without the changed questions whose wrong answer was cut, with its 95%
-interval; whether only those questions keep its interval above zero, or let it pass what is
-corrected over all heads (`headsweep.analysis.joint_tests.passes`)."""
+interval; whether it passes what is corrected over all heads, as a gain or as a loss, only with
+those questions (`headsweep.analysis.joint_tests.passes`)."""
 
 
 def truncated_answers(
@@ -54,16 +55,17 @@ def without_truncated(
     gained_by_cut = (differences > 0) & of_base
     lost_by_cut = (differences < 0) & of_heads
     kept = np.where(gained_by_cut | lost_by_cut, 0, differences)
-    low, _ = paired_interval(differences)
     kept_low, kept_high = paired_interval(kept)
-    covers_zero = (low > 0) & (kept_low <= 0)
-    fails_test = passes(tested(differences, wider), 1) & ~passes(tested(kept, wider), 1)
+    with_cut, without_cut = (tested(values, wider) for values in (differences, kept))
+    decides = np.zeros(kept.shape[1], dtype=bool)
+    for sign in (1, -1):
+        decides |= (passes(with_cut, sign) & ~passes(without_cut, sign)).to_numpy()
     return pd.DataFrame(
         {
             "uncut_gain": kept.mean(axis=0),
             "uncut_low": kept_low,
             "uncut_high": kept_high,
-            "cut_decides": covers_zero | fails_test,
+            "cut_decides": decides,
         }
     )
 
@@ -80,6 +82,6 @@ def note(cells: pd.DataFrame) -> str:
         return ""
     of_base, of_heads = (percent(shares.get(key, np.nan)) for key in (True, False))
     return (
-        f"Cut at the limit of tokens, and counted as wrong: {of_base} of the base model's answers, "
-        f"{of_heads} of those without a head."
+        f"Cut at the limit of tokens: {of_base} of the base model's answers, {of_heads} of those "
+        "without a head. Without a box or a final-answer phrase they count as wrong."
     )

@@ -61,7 +61,8 @@ _OUTCOMES = {"pass": ("any answer right", "-", "o"), "majority": ("vote right", 
 def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int, of_loss: str) -> Figure:
     """Draw Pass@N of the methods in the paper's Figure 4, and SPRINT's paired difference from each.
 
-    Differences are filled where Holm's correction over methods leaves them.
+    Differences are filled where Holm's correction over methods leaves them. Both sides give as many
+    answers: methods with one answer are held against one.
 
     These are SPRINT, random heads, and samples at each temperature. On the right stand all methods
     but simpler ways to match questions with heads (`RIVALS`), which are in the data and in tables.
@@ -90,7 +91,8 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int, of_loss: s
     titles |= {name: f"{name} (one answer)" for name in ONE_ANSWER}
     colors = {name: method_line(name).color for name in titles}
     _name_curves(left, drawn, last["n"].to_dict(), titles, colors, SPRINT)
-    shown = paired[~paired["method"].isin([*RIVALS, ORACLE])]
+    fewer = paired["method"].isin(ONE_ANSWER) & (paired["n"] > 1)
+    shown = paired[~paired["method"].isin([*RIVALS, ORACLE]) & ~fewer]
     shown = shown.assign(name=shown["method"], series=shown["n"])
     compared = zip(sorted({1, 4, limit} & set(shown["n"])), "osD", strict=False)
     series = {n: (f"N = {n}", marker) for n, marker in compared}

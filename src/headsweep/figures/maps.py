@@ -211,7 +211,10 @@ def scored_map(heads: pd.DataFrame) -> Figure:
 
 
 def _scored_panel(axes: Axes, rows: pd.DataFrame, layers: np.ndarray, width: int) -> None:
-    """Draw the map of one outcome: so many heads to a layer, a gap, and the noise placebos."""
+    """Draw the map of one outcome: so many heads to a layer, a gap, and the noise placebos.
+
+    Below it stand its marks, and the largest change if the colours end before it.
+    """
     grid = np.full((len(layers), width + 2), np.nan)
     of_heads = rows[rows["kind"] == "head"].pivot(index="layer", columns="head", values="change")
     grid[:, :width] = of_heads.reindex(index=layers, columns=range(width))
@@ -227,7 +230,15 @@ def _scored_panel(axes: Axes, rows: pd.DataFrame, layers: np.ndarray, width: int
     step = max(1, len(layers) // 12)
     axes.set_yticks(range(0, len(layers), step), layers[::step])
     axes.set_xticks([0, width - 1, width + 1], ["0", str(width - 1), "noise"])
-    axes.set_xlabel("head")
+    about = ["head"]
+    if (rows["shown"] == LOWER).any():
+        about.append("▼ shown to be lower")
+    if (rows["shown"] == HIGHER).any():
+        about.append("▲ shown to be higher")
+    largest = max(np.nanmin(grid), np.nanmax(grid), key=abs)
+    if abs(largest) > limit:
+        about.append(f"beyond the colours: up to {largest:+.3g}".replace("-", "−"))
+    axes.set_xlabel("\n".join(about), fontsize=7)
 
 
 def space(points: pd.DataFrame, solved: pd.Series) -> Figure:

@@ -9,9 +9,12 @@ nats. Both were drawn alike, so what a change does to both alike cancels. A chan
 unlikely answers more than likely ones, and wrong ones are the less likely.
 
 Noise in the place of heads tells what any change as strong does, and heads are tested against it,
-too.
+too: each against noise in its own place where every head of its layer has a placebo, and otherwise
+against the mean of the placebos that the layer has, which are as strong as the heads in whose place
+they are.
 """
 
+from collections import defaultdict
 from collections.abc import Hashable
 
 import numpy as np
@@ -133,22 +136,25 @@ def _tested(changes: pd.DataFrame, outcome: str, seed: int) -> pd.DataFrame:
 
 
 def _against_noise(changes: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """Return the test of each head's change minus the mean of its layer's noise, paired, by name.
+    """Return the test of each head's change minus that of noise, paired, by name.
 
     It is corrected over all heads of layers that have noise; other heads have no row.
     """
-    variants = {str(name): Variant.parse(str(name)) for name in changes}
-    noise: dict[int | None, list[str]] = {}
-    for name, variant in variants.items():
-        if variant.kind == "noise":
-            noise.setdefault(variant.layer, []).append(name)
-    differences = pd.DataFrame(
-        {
-            name: changes[name] - changes[noise[variant.layer]].mean(axis=1)
-            for name, variant in variants.items()
-            if variant.kind == "head" and variant.layer in noise
-        }
-    )
+    heads: dict[int | None, dict[int | None, str]] = defaultdict(dict)
+    noise: dict[int | None, dict[int | None, str]] = defaultdict(dict)
+    for name in map(str, changes):
+        variant = Variant.parse(name)
+        if variant.kind in ("head", "noise"):
+            of_kind = heads if variant.kind == "head" else noise
+            of_kind[variant.layer][variant.head] = name
+    columns = {}
+    for layer, placebos in noise.items():
+        mean = changes[list(placebos.values())].mean(axis=1)
+        each_has_one = heads[layer].keys() <= placebos.keys()
+        for head, name in heads[layer].items():
+            beside = changes[placebos[head]] if each_has_one else mean
+            columns[name] = changes[name] - beside
+    differences = pd.DataFrame(columns)
     if differences.empty:
         return differences
     tested = joint_means(differences.to_numpy(float), RESAMPLES, seed)
@@ -159,7 +165,7 @@ def _shown(tested: pd.DataFrame, against_noise: pd.DataFrame) -> pd.Series:
     """Return `HIGHER` or `LOWER` for the heads whose change is shown, None for all others.
 
     What changes a model at all lowers its own answers, and may lower wrong ones more than right
-    ones. So a change is shown where it differs both from zero and from that of noise in its layer.
+    ones. So a change is shown where it differs both from zero and from that of noise.
     """
     sign = np.sign(tested["change"]).where(tested["adjusted"] < SIGNIFICANCE, 0)
     if len(against_noise):

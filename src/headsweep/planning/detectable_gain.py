@@ -15,7 +15,8 @@ class Rates(NamedTuple):
     accuracy: float
     """Share of the questions that the base model has right. Heads can gain only the others."""
     changed: float
-    """Share of the questions whose outcome (right or wrong) the loss of a head changes."""
+    """Share of the questions whose outcome (right or wrong) the loss of a head changes that gains
+    nothing: half are gained, half lost."""
 
 
 ASSUMED = Rates(accuracy=0.6, changed=0.15)
@@ -24,7 +25,7 @@ ASSUMED = Rates(accuracy=0.6, changed=0.15)
 
 def leaves_room(gain: float, rates: Rates) -> bool:
     """Tell whether a head can gain so much: of all questions, those gained were wrong before."""
-    return (max(rates.changed, gain) + gain) / 2 <= 1 - rates.accuracy
+    return rates.changed / 2 + gain <= 1 - rates.accuracy
 
 
 def detectable_gains(config: Config, rates: Mapping[str, Rates]) -> list[list[str]]:

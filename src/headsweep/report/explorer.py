@@ -39,8 +39,8 @@ _BUDGET = 2_200_000  # characters that a page of 3 MB embeds, over all sweeps
 _SEED = 0  # of the questions that are shown where not all fit
 _LONGEST = 20_000  # characters at which a text is cut off
 
-ShownAnswers = list[tuple[str, float | None]]
-"""Texts and margins."""
+ShownAnswers = list[tuple[str, float | None, bool]]
+"""Texts, margins, and whether they were cut at the limit of tokens."""
 
 
 def explored(config: Config) -> list[dict[str, Any]]:
@@ -151,8 +151,8 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
 
     `marks` and `right`, the number of right answers, are of all questions, then of each group. On
     all questions a head has a mark if it is shown to help or to hurt; in a group, to explore, if
-    its false discovery rate q is below `SIGNIFICANCE`. `cut_decides` says that the test shows a
-    head which has no mark since cut answers could decide it.
+    its false discovery rate q is below `SIGNIFICANCE`. `cut_decides` says that a head
+    has no mark since cut answers could decide its test.
     """
     table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads").rows
     failures = Source.read(config, paths.CONTROLS, ["mode"], sweep=sweep, table="failures").rows
@@ -172,7 +172,7 @@ def _heads(config: Config, sweep: str, tested: pd.DataFrame) -> list[dict[str, A
         marks=names.map(tested.groupby("variant")["mark"].agg("".join)),
         right=names.map(tested.groupby("variant")["correct"].agg(list)),
         removed=names.isin(_removed(config, config.sweeps[sweep].model)),
-        cut_decides=heads["cut_decides"].eq(True) & (heads["adjusted"] < SIGNIFICANCE),
+        cut_decides=heads["cut_decides"].eq(True),
         answers=None,
     )
     kept = ["name", "layer", "head", "accuracy", "gain", "low", "high", "adjusted"]
@@ -203,38 +203,43 @@ def _answers(file: Path, z: pd.DataFrame) -> ShownAnswers:
     """Return a variant's answers in the order of Z; none if they are not stored."""
     if not file.exists():
         return []
-    table = read_table(file, ANSWERS, columns=["question_id", "text", "margin"])
+    table = read_table(file, ANSWERS, columns=["question_id", "text", "margin", "stop_reason"])
     table = table.set_index("question_id").loc[z["question_id"]]
     margins = [
         round(float(margin), 4) if math.isfinite(margin) else None for margin in table["margin"]
     ]
-    return list(zip(map(_cut, table["text"]), margins, strict=True))
+    was_cut = (table["stop_reason"] == "length").tolist()
+    return list(zip(map(_cut, table["text"]), margins, was_cut, strict=True))
 
 
-def _changed(base: ShownAnswers, pruned: ShownAnswers) -> list[tuple[int, int, str, float | None]]:
-    """Return the answers that differ: question, length of the common start, the rest, margin.
+def _changed(base: ShownAnswers, pruned: ShownAnswers) -> list[list[Any]]:
+    """Return the answers that differ: question, length of the common start, the rest, margin, and
+    True behind it if the answer was cut.
 
     Lengths are in UTF-16 units, as the page's script counts them.
     """
     differing = []
-    for place, ((before, _), (after, margin)) in enumerate(zip(base, pruned, strict=True)):
+    for place, ((before, *_), (after, margin, cut)) in enumerate(zip(base, pruned, strict=True)):
         if before != after:
             pairs = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
             shared = sum(1 for _ in pairs)
             length = len(after[:shared].encode("utf-16-le")) // 2
-            differing.append((place, length, after[shared:], margin))
+            entry = [place, length, after[shared:], margin]
+            differing.append([*entry, True] if cut else entry)
     return differing
 
 
 def _questions(file: Path, z: pd.DataFrame, base: ShownAnswers) -> list[list[Any]]:
-    """Return id, question, right answer, base model's answer and its margin; None if missing."""
+    """Return id, question, right answer, base model's answer and its margin, None if missing; and
+    True behind them if that answer was cut.
+    """
     rows: list[list[Any]] = [[visible(name), *[None] * 4] for name in z["question_id"]]
     if file.exists():
         question_set = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
         for row, *texts in zip(rows, question_set["question"], question_set["answer"], strict=True):
             row[1:3] = [_cut(text) or None for text in texts]  # exported without texts
-    for row, answer in zip(rows, base, strict=False):
-        row[3:] = answer
+    for row, (text, margin, cut) in zip(rows, base, strict=False):
+        row[3:] = [text, margin, True] if cut else [text, margin]
     return rows
 
 

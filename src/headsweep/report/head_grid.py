@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-STRONGEST = 0.15
-"""The gain with the strongest colour."""
+STRONGEST = 0.16
+"""The gain beyond which all have the strongest colour. Each colour before ends at half of the next
+one's."""
 STEPS = 5
 """How many colours there are on each side of zero."""
 _LABELS = 14  # of columns, at most: in a narrow grid more would run into one another
@@ -43,5 +44,7 @@ def placed(heads: Iterable[Head]) -> HeadGrid:
 
 def colour(gain: float) -> str:
     """Return the colour class of a gain: u1 to u5 above zero, d1 to d5 below, none for zero."""
-    step = math.ceil(min(abs(gain) / STRONGEST, 1) * STEPS - 1e-9)
-    return "" if step == 0 else f"{'u' if gain > 0 else 'd'}{step}"
+    if gain == 0:
+        return ""
+    step = STEPS - 1 + math.ceil(math.log2(abs(gain) / STRONGEST) - 1e-9)
+    return f"{'u' if gain > 0 else 'd'}{min(max(step, 1), STEPS)}"

@@ -1,5 +1,6 @@
 """The page's part on maps of every head: grids of layers and heads, side by side."""
 
+import pandas as pd
 from markupsafe import Markup
 
 from headsweep import paths
@@ -27,6 +28,9 @@ _TITLES = {
 }
 
 
+_MARKS = "▲ ▼ shown to be higher, lower, over all heads"
+
+
 def mapped(config: Config, section: Section) -> None:
     """Add each map's grids, and their numbers to a folded block."""
     for name in config.maps:
@@ -38,25 +42,41 @@ def mapped(config: Config, section: Section) -> None:
             outcome for outcome in (PREFERENCE, LIKELIHOOD) if pruned.where(outcome=outcome)
         ]
         rows = {outcome: pruned.where(outcome=outcome) for outcome in outcomes or [SOLUTIONS]}
-        section.blocks.append(_picture(config, name, rows))
+        noise = table.where(kind="noise").rows
+        section.blocks.append(_picture(config, name, rows, _held_against(pruned.rows, noise)))
         numbers = section.folds.setdefault("Every head", [])
         for outcome, heads in rows.items():
             numbers.append(_numbers(heads, f"{title(config, 'maps', name)}. {_TITLES[outcome]}"))
 
 
-def _picture(config: Config, name: str, rows: dict[str, Source]) -> Picture:
-    """Return the grids of a map's outcomes."""
+def _held_against(heads: pd.DataFrame, noise: pd.DataFrame) -> str:
+    """Return what the changes of a map's heads are tested against, besides zero."""
+    if noise.empty:
+        return "than zero"
+    places = ["layer", "head"]
+    if len(noise[places].drop_duplicates()) == len(heads[places].drop_duplicates()):
+        return "than zero and than noise as strong in the head's place"
+    numbers = ", ".join(map(str, sorted({*noise["head"]})))
+    return f"than zero and than noise in each layer, as strong as head {numbers}"
+
+
+def _picture(config: Config, name: str, rows: dict[str, Source], held_against: str) -> Picture:
+    """Return the grids of a map's outcomes; the last says what they are tested against."""
     map_title = title(config, "maps", name)
     sweep_of_head = _explored(config, config.maps[name].model)
     grids = []
     limits = []
     for outcome, heads in rows.items():
-        limit = strongest(heads.rows["change"])
-        limits.append(f"±{limit:.2g}")
+        changes = heads.rows["change"]
+        limit = strongest(changes)
+        largest = f"{max(changes.min(), changes.max(), key=abs):+.3g}".replace("-", "−")
+        limits.append(f"±{limit:.2g}, largest {largest}")
         grid = _grid(heads, f"{map_title}, {outcome}", limit, sweep_of_head)
         box = Markup('<div class="titled"><p class="note">{}</p>{}</div>')
         grids.append(box.format(_TITLES[outcome], grid))
-    caption = f"Known texts, {map_title}. Darkest: {', '.join(limits)}. ▲ ▼ shown over all heads."
+    caption = (
+        f"Known texts, {map_title}. Darkest: beyond {'; '.join(limits)}. {_MARKS}, {held_against}."
+    )
     return Picture(Markup('<div class="pair">{}</div>').format(Markup("").join(grids)), caption)
 
 
@@ -87,7 +107,7 @@ def _numbers(rows: Source, caption: str) -> ShownTable:
     for layer, heads in grid.rows:
         table.append([f"L{layer}", *(_number(rows, head) for head in heads)])
     titles = ["layer", *(f"head {number}" for number in numbers)]
-    return ShownTable(titles, table, f"{caption}. ▲ ▼ shown over all heads.", rows.file)
+    return ShownTable(titles, table, f"{caption}. {_MARKS}.", rows.file)
 
 
 def _number(rows: Source, head: Head | None) -> Sentence:

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch, read_record
 from headsweep.report import explorer, head_grid
-from headsweep.report.blocks import Block, as_printed, bounded
+from headsweep.report.blocks import Block, Picture, as_printed, bounded
 from headsweep.report.sections import first_figure, look_alikes, sections
 from headsweep.safe_files import write_text
 from headsweep.tables import GRADED
@@ -87,9 +87,8 @@ def write_report(config: Config) -> None:
         for name, selector_title in titles(config, "selectors").items()
     ]
     hero: list[Block] = []
-    if not charts and not sweeps:  # then the first block of all stands beside the verdicts
-        hero = page_sections[0].blocks[:1]
-        del page_sections[0].blocks[:1]
+    if not charts and not sweeps and isinstance(page_sections[0].blocks[0], Picture):
+        hero.append(page_sections[0].blocks.pop(0))  # it stands beside the verdicts
     page = render(
         "page.html",
         script=asset("page.js"),
@@ -98,7 +97,7 @@ def write_report(config: Config) -> None:
         title=partial(title, config),
         parameters=parameters,
         version=__version__,
-        verdicts=findings,
+        verdicts=[list(alike) for _, alike in groupby(findings, lambda verdict: verdict.answer)],
         charts=charts,
         hero=hero,
         sweeps=sweeps,

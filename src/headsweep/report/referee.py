@@ -35,7 +35,6 @@ _PAIR = {
     "p": Cell("p", "p"),
     **_HOLM,
     "test": Cell("test"),
-    "would show": Cell("shows", "part"),
 }
 _NAMES = {"second": Cell("second"), "first": Cell("first")}
 _DIFFERENCE = {**_NAMES, **_INTERVAL, "p": Cell("p", "p"), **_HOLM}
@@ -49,7 +48,6 @@ _CAPTION = (
     "The second minus the first, in points, 95%. Coloured: Holm's p-value over all pairs is below "
     f"{SIGNIFICANCE}, and the interval leaves out zero."
 )
-_SHOWS = "Would show: the difference that these questions show with probability 0.8."
 _NAME = 22  # characters of a system's name in a label
 
 
@@ -71,13 +69,10 @@ def told_of_pairs(pairs: Source) -> Sentence:
     }[mark]
     if mark != pairs.direction(_MARKS.low, _MARKS.high):  # the test alone does not show it
         said = f"{said.removesuffix('.')}, {p_template(pairs.value('holm'))}."
-    if not math.isnan(pairs.value("shows")):
-        said += " Differences of {shows} points would likely show."
     return pairs.say(
         said,
         difference=DIFFERENCE,
         p=Cell("holm", "p"),
-        shows=Cell("shows", "part"),
     )
 
 
@@ -123,7 +118,7 @@ def sections(tables: Mapping[str, pd.DataFrame]) -> list[Section]:
 def _of_pairs(pairs: Source) -> list[Block]:
     """Return every difference; a test that all have is named in the caption."""
     columns = dict(_PAIR)
-    caption = f"{_CAPTION} {_SHOWS}"
+    caption = _CAPTION
     tests = pairs.rows["test"].unique()
     if len(tests) == 1:
         del columns["test"]

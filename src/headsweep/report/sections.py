@@ -9,7 +9,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from headsweep import paths
-from headsweep.analysis import advice, paper_differences, power_sentences
+from headsweep.analysis import advice, paper_differences
 from headsweep.analysis.claims import UNDECIDED, UNMEASURED
 from headsweep.analysis.comparisons import rival, with_rivals
 from headsweep.analysis.facts import Cell, Number, Sentence, Source
@@ -23,6 +23,7 @@ from headsweep.report.svg import Chart, Scale
 from headsweep.sprint import validation
 from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headsweep.statistics import SIGNIFICANCE
+from headsweep.statistics.power import GAIN, MOST_QUESTIONS, POWER, questions_for
 from headsweep.tables import CURVES
 from headsweep.text import counted
 
@@ -123,7 +124,25 @@ def luck(config: Config, section: Section) -> None:
                 noise=real.number("best_noise", "points", "max") if beside else "",
             )
             section.lead.append(sentence)
-        section.lead.append(power_sentences.needed(pruned, title(config, "sweeps", sweep)))
+        section.lead.append(_needed(pruned, title(config, "sweeps", sweep)))
+
+
+def _needed(heads: Source, sweep_title: str) -> Sentence:
+    """Say how many questions another run would need to show a small gain of a sweep's median head.
+
+    Heads are rows of pruned ones (`headsweep.analysis.gains.HEADS`).
+    """
+    rows = heads.rows
+    changed = float(((rows["gained"] + rows["lost"]) / rows["n"]).median())
+    questions = questions_for(GAIN, changed, len(rows))
+    return Sentence(
+        "{subject}. Another run would show a gain of {gain} points with {count} questions, with "
+        "probability {power}.",
+        subject=sweep_title,
+        gain=f"{100 * GAIN:g}",
+        power=f"{POWER:g}",
+        count=f"more than {MOST_QUESTIONS:,}" if np.isnan(questions) else f"{questions:,}",
+    )
 
 
 def _best_shown(heads: Source, layers: Source) -> Source:
@@ -174,7 +193,10 @@ def families(config: Config, section: Section) -> None:
     """Say which families of variants were compared, and last what to do."""
     for name, frontier in config.frontiers.items():
         frontier_title = title(config, "frontiers", name)
-        sentence = "{frontier}: {members} each, in an order that training questions chose."
+        sentence = (
+            "{frontier}: {members} each, in an order that training questions chose. Tokens are "
+        )
+        sentence += "those generated: prompts, which each member reads anew, are left out."
         section.lead.append(
             Sentence(sentence, frontier=frontier_title, members=counted(frontier.members, "member"))
         )

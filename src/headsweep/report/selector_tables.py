@@ -21,7 +21,7 @@ TABLES = [
         path=paths.PAIRED,
         rows=lambda table, facts: (
             ((table["n"] == facts.most) | _of_rival(table, facts))
-            & ~table["method"].isin([methods.BASE, methods.SINGLE])
+            & ~table["method"].isin(methods.ONE_ANSWER)
         ),
         marks=difference_marks("{method}"),
         columns={

@@ -37,7 +37,6 @@ TABLES = [
             "lost": Cell("lost", "count"),
             "p over all": Cell("adjusted", "p"),
             "q": Cell("q", "p"),
-            "likely shows from": Cell("shows", "part"),
             "no answer (%)": Cell("no_answer", "part"),
             "cut off (%)": Cell("truncated", "part"),
             "near a tie (%)": Cell("fragile", "part"),

@@ -250,9 +250,10 @@ class SeedBootstrap(Bootstrap):
     too wide by half (Owen 2007, The pigeonhole bootstrap). Deviations of resampled seeds are
     therefore scaled to the method of moments' estimate of the seed effects' spread (Davison and
     Hinkley 1997, section 3.8), and, as few seeds estimate it badly, by the ratio of Student's
-    quantile to the normal one. In simulations with 3 to 10 seeds, 95% intervals covered 93 to 96%,
-    whether seeds had no effect or a dominant one; with two seeds, 90 to 95%. With one seed the
-    intervals are about that training alone.
+    quantile to the normal one. In simulations of differences on 240 examples, 95% intervals covered
+    93 to 97% with 5 or 10 seeds. With 3 seeds they covered 95 to 97% where the effects of seeds had
+    a standard deviation of up to 2 points, and 89 to 91% at 3 to 5 points; with 2 seeds, 96 to 97%
+    up to 1 point and 87 to 92% beyond. With one seed the intervals are about that training alone.
 
     Values are arrays of a number for each seed and example, for any number of quantities.
     """

@@ -22,6 +22,8 @@ FEWEST = 4
 """Questions that the test needs: of fewer, too many draws are of one question alone."""
 
 _BLOCK = 1000  # resamples at once; bounds memory
+_ROUNDS = 20  # most rounds of resamples
+_CERTAIN = 4.0  # standard errors between a p-value and its level after which no round is added
 
 
 def joint_means(
@@ -31,7 +33,10 @@ def joint_means(
 
     Args:
         differences: of at least `FEWEST` questions.
-        resamples: draws of as many questions, with replacement.
+        resamples: draws of as many questions, with replacement, in a round. So that the seed does
+            not decide what is shown, rounds are added, up to 20, until chance leaves open of no
+            column whether its p-value is below `SIGNIFICANCE` (Gandy 2009, Sequential
+            implementation of Monte Carlo tests with uniformly bounded resampling risk).
         seed: of the draws.
 
     Returns:
@@ -49,10 +54,19 @@ def joint_means(
     mean = differences.mean(axis=0)
     error = differences.std(axis=0, ddof=1) / np.sqrt(questions)
     observed = _ratio(mean, error)
-    smallest, largest = _extremes(differences - mean, resamples, seed)
-    above = (largest[:, np.newaxis] >= observed).sum(axis=0)
-    below = (smallest[:, np.newaxis] <= observed).sum(axis=0)
-    tail = (1 + np.minimum(above, below)) / (1 + resamples)
+    draw = np.random.default_rng(seed)
+    smallest = largest = np.empty(0)
+    above = below = np.zeros(len(mean))
+    for _ in range(_ROUNDS):
+        least, most = _extremes(differences - mean, resamples, draw)
+        smallest = np.concatenate([smallest, least])
+        largest = np.concatenate([largest, most])
+        above = above + (most[:, np.newaxis] >= observed).sum(axis=0)
+        below = below + (least[:, np.newaxis] <= observed).sum(axis=0)
+        tail = (1 + np.minimum(above, below)) / (1 + len(largest))
+        error_of_tail = np.sqrt(tail * (1 - tail) / len(largest))
+        if (np.abs(tail - TAILS[0]) > _CERTAIN * error_of_tail).all():
+            break
     low, high = mean_interval(differences)
     # A mean that came out too high lies above its truth: the largest t gives the lower end.
     alone = half_width(error, questions - 1)
@@ -72,13 +86,13 @@ def joint_means(
 
 
 def _extremes(
-    centred: Float[np.ndarray, "questions columns"], resamples: int, seed: int
+    centred: Float[np.ndarray, "questions columns"], resamples: int, draw: np.random.Generator
 ) -> tuple[Float[np.ndarray, " resamples"], Float[np.ndarray, " resamples"]]:
     """Return the smallest and the largest t over columns of each draw of questions."""
     questions = len(centred)
     squares = np.square(centred)
     smallest, largest = [], []
-    for counts in _draws(questions, resamples, seed):
+    for counts in _draws(questions, resamples, draw):
         means = counts @ centred / questions
         variances = np.maximum(counts @ squares / questions - np.square(means), 0)
         # A draw of one question alone has no spread, only what rounding leaves of it.
@@ -90,10 +104,9 @@ def _extremes(
 
 
 def _draws(
-    questions: int, resamples: int, seed: int
+    questions: int, resamples: int, draw: np.random.Generator
 ) -> Iterator[Float[np.ndarray, "block questions"]]:
     """Yield how often each draw has each question, in blocks."""
-    draw = np.random.default_rng(seed)
     for start in range(0, resamples, _BLOCK):
         block = min(_BLOCK, resamples - start)
         counts: Int[np.ndarray, "block questions"]

@@ -1,21 +1,22 @@
-"""What could have been seen: the gain that a test finds with probability `POWER`.
+"""What a planned run could show: the gain that a test finds with probability `POWER`.
 
-The test is the exact McNemar test, two-sided at `headsweep.statistics.LEVEL`, corrected over so
-many comparisons by Bonferroni. That is what Holm's correction asks of a gain that is alone; beside
-other effects it asks for less, and finds it more often than stated.
+After a run its intervals say what remains possible: power belongs before it. The test is the exact
+McNemar test, two-sided at `headsweep.statistics.LEVEL`, corrected over so many comparisons by
+Bonferroni. That is what Holm's correction asks of a gain that is alone; beside other effects it
+asks for less, and finds it more often than stated.
 
-Each question's outcome changes with probability `changed`: a gain g turns (changed + g) / 2 of them
-right and (changed − g) / 2 wrong. A gain beyond `changed` changes as many as it turns right. The
-number of changed outcomes is binomial, and so is, given it, the number that are lost; the power is
-the exact sum over both (Duffy 1984, Asymptotic and exact power for the McNemar test and its
-analogue with R controls per case).
+Removing a head changes outcomes even where it gains nothing: a share `changed` of them, half of
+them for the better. A gain g comes on top: it turns changed / 2 + g of the outcomes right and
+changed / 2 wrong. The number of changed outcomes is binomial, and so is, given it, the number that
+are lost; the power is the exact sum over both (Duffy 1984, Asymptotic and exact power for the
+McNemar test and its analogue with R controls per case).
 """
 
 import math
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import bdtr, bdtrik, nctdtrinc, ndtri, stdtrit
+from scipy.special import bdtr, bdtrik
 
 from headsweep.statistics import TAILS
 
@@ -34,18 +35,18 @@ def power(questions: int, changed: float, tests: int, gain: float) -> float:
 
     Args:
         questions: number of questions.
-        changed: share of the questions whose outcome changes, as a fraction.
+        changed: share of the outcomes that change without a gain, as a fraction.
         tests: number of comparisons that the test is corrected over.
-        gain: the true gain, a fraction of the questions, not negative.
+        gain: the true gain, a fraction of the questions from 0 to 1 − `changed`.
     """
-    share = max(changed, gain)
+    share = changed + gain
     if not share:
         return 0.0
     count = np.arange(questions + 1)
     chance = np.diff(bdtr(count, questions, share), prepend=0.0)
     likely = chance > 1e-12  # the rest adds nothing
     most = _most_lost(count[likely], TAILS[0] / tests)
-    shown = bdtr(most, count[likely], (share - gain) / share / 2)
+    shown = bdtr(most, count[likely], changed / 2 / share)
     return float(chance[likely] @ np.where(most >= 0, shown, 0.0))
 
 
@@ -54,7 +55,8 @@ def smallest_gain(questions: int, changed: float, tests: int) -> float:
 
     Arguments are those of `power`.
     """
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1 - changed
     if power(questions, changed, tests, high) < POWER:
         return math.nan
     while high - low > _PRECISION:
@@ -85,30 +87,6 @@ def questions_for(gain: float, changed: float, tests: int) -> float:
             high = middle
     step = 10 ** max(0, len(str(high)) - 2)
     return math.ceil(high / step) * step
-
-
-def smallest_difference(
-    low: float, high: float, tests: int = 1, freedom: float = math.inf
-) -> float:
-    """Return the smallest difference that a test with this 95% interval shows with `POWER`.
-
-    The half width is Student's quantile of `LEVEL` times the standard error. The difference must be
-    so many standard errors that Student's noncentral t exceeds the quantile of the corrected level
-    with this probability. NaN if that is above 1.
-
-    Args:
-        low: lower end of the interval.
-        high: upper end.
-        tests: number of comparisons that the test is corrected over.
-        freedom: degrees of freedom of Student's t; infinite for the normal distribution.
-    """
-    error = (high - low) / 2 / stdtrit(freedom, TAILS[1])
-    critical = stdtrit(freedom, 1 - TAILS[0] / tests)
-    errors = critical + ndtri(POWER)
-    if math.isfinite(freedom):
-        errors = nctdtrinc(freedom, 1 - POWER, critical)
-    least = float(error * errors)
-    return least if least <= 1 else math.nan
 
 
 def _most_lost(changed: Int[np.ndarray, " counts"], tail: float) -> Float[np.ndarray, " counts"]:

@@ -12,7 +12,6 @@ from headsweep.arguments import add_command, refuse_ignored
 from headsweep.choices import GraderName
 from headsweep.errors import ConfigError
 from headsweep.models.gguf import Kind
-from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import counted, percent, points
 from headsweep.tool.head_map import head_map
 from headsweep.tool.sweep import sweep
@@ -108,23 +107,25 @@ def _map(**options: Any) -> None:
 
 
 def _sweep(**options: Any) -> None:
+    from headsweep.analysis.truncation import NOTABLE_SHARE
+
     _end_orderly()
     table = sweep(**_with_columns(options))
     base: Any = next(table[table["variant"] == "base"].itertuples())
     pruned = table[table["variant"] != "base"].sort_values("gain", ascending=False, kind="stable")
     heads: list[Any] = list(pruned.itertuples())
     print(f"base model: {percent(base.accuracy)} of {base.n} questions; gains in points")
-    if base.truncated:
+    cut = table["truncated"].mean()
+    if cut > NOTABLE_SHARE:
         print(
-            f"{percent(base.truncated)} of its answers were cut at the token limit; "
-            f"--max-new-tokens raises it"
+            f"{percent(cut)} of all answers were cut at the token limit; --max-new-tokens raises it"
         )
     print()
     print("without head  accuracy    gain  95% over all heads  p corrected")
     lines = [
         f"{head.variant:<12}  {percent(head.accuracy):>8}  {points(head.gain):>6}  "
         f"[{points(head.band_low):>6}, {points(head.band_high):>6}]    {head.adjusted:>9.4f}"
-        + ("  perhaps by cut answers" if head.adjusted < SIGNIFICANCE and head.cut_decides else "")
+        + ("  perhaps by cut answers" if head.cut_decides else "")
         for head in heads
     ]
     print(*_best_and_worst(lines), sep="\n")

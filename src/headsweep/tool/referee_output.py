@@ -24,7 +24,7 @@ from headsweep.tool.referee import (
 )
 
 _SHOWN = 12  # rows of a table in the terminal
-_PARTS = ["accuracy", "shows", "pass_at_k", "pass_low", "pass_high"]
+_PARTS = ["accuracy", "pass_at_k", "pass_low", "pass_high"]
 _PARTS += ["vote_at_k", "vote_low", "vote_high"]
 _POINTS = ["difference", "low", "high"]
 _FORMS: dict[str, Callable[..., Any]] = {
@@ -36,8 +36,7 @@ _FORMS: dict[str, Callable[..., Any]] = {
 }
 _NOTES = (
     "Percent, points, 95%; differences are second − first. holm: p over all pairs; a difference is "
-    f"shown where it is below {SIGNIFICANCE} and the interval leaves out zero. shows: the "
-    "difference that these questions show with probability 0.8."
+    f"shown where it is below {SIGNIFICANCE} and the interval leaves out zero."
 )
 
 

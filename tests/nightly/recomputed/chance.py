@@ -1,4 +1,4 @@
-"""Intervals, tests and power, written again from their sources.
+"""Intervals and tests, written again from their sources.
 
 What has a closed form is held to the last digit that an account prints. What a run draws at random
 is drawn here in `REPEATS` sets as large as the run's: the mean of the sets stands for the number,
@@ -9,10 +9,9 @@ from itertools import cycle, islice
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import binom, nct, norm, t
+from scipy.stats import t
 
-LEVEL, POWER = 0.05, 0.8
+LEVEL = 0.05
 REPEATS = 20
 SELDOM = 1e-4
 
@@ -92,34 +91,6 @@ def holm(values):
         largest = max(largest, (len(values) - done) * values[place])
         adjusted[place] = min(largest, 1.0)
     return adjusted
-
-
-def smallest_difference(found, tests):
-    """Return the smallest difference that a test with this interval shows with `POWER`."""
-    of = t(found.freedom)
-    error = (found.high - found.low) / 2 / of.isf(LEVEL / 2)
-    least = of.isf(LEVEL / 2 / tests)
-    if np.isinf(found.freedom):
-        return error * (least + norm.ppf(POWER))
-    return error * brentq(lambda away: nct.sf(least, found.freedom, away) - POWER, 0, 99)
-
-
-def smallest_gain(questions, changed, tests):
-    """Return the smallest gain that the exact test shows with probability `POWER`."""
-
-    def lacking(gain):
-        share, found = max(changed, gain), 0.0
-        for many in range(questions + 1):
-            chance = binom.pmf(many, questions, share)
-            if chance < 1e-9:
-                continue
-            most = binom.ppf(LEVEL / 2 / tests, many, 0.5)
-            while most >= 0 and binom.cdf(most, many, 0.5) > LEVEL / 2 / tests:
-                most -= 1
-            found += chance * binom.cdf(most, many, (share - gain) / share / 2)
-        return found - POWER
-
-    return brentq(lacking, 1e-6, 1, xtol=1e-4)
 
 
 def resampled(values, statistic, resamples, step=0.0):

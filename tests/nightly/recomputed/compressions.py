@@ -44,11 +44,10 @@ def _facts(folder, section):
         "questions": Fact(len(right)),
         "fewer": Fact(100 * (1 - of_seed["rounds"][-1]["parameters"] / of_seed["parameters"])),
     }
+    if "pruning_only" in changes:
+        found["alone"] = Fact(100 * changes["pruning_only"].mean())
     if "causal" in changes:
         found["causal"] = Fact(100 * changes["causal"].mean())
-        (low, high), (luck_low, luck_high) = _interval(changes["causal"])
-        found["causal_low"] = Fact(100 * low, 100 * luck_low)
-        found["causal_high"] = Fact(100 * high, 100 * luck_high)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from recomputed.chance import LEVEL, holm, jointly, paired, resampled, sign, smallest_difference
+from recomputed.chance import LEVEL, holm, jointly, paired, resampled, sign
 from recomputed.run import Fact
 from recomputed.selectors import drawn
 
@@ -156,7 +156,6 @@ def _verdict(families, base, budget):
         "sign": sign(lead) if shown else 0,
         "beaten": len(beaten),
         "families": len(others),
-        "shows": 100 * smallest_difference(lead, 2 * len(together[0])),  # corrected over its list
     }
     return {("families", name): Fact(value) for name, value in told.items()}
 

@@ -5,7 +5,7 @@ import pandas as pd
 from scipy.stats import binomtest, norm
 
 from recomputed import published
-from recomputed.chance import LEVEL, holm, paired, resampled, smallest_gain
+from recomputed.chance import LEVEL, holm, paired, resampled
 from recomputed.run import Fact
 
 _RESAMPLES = 4000
@@ -17,45 +17,48 @@ def facts(run, sweep, topic):
     z = run.matrix(section["model"], section["decoding"], section["questions"])
     heads = run.pool(section)
     changes = z[heads].sub(z["base"], axis=0)
-    gained, lost = (changes > 0).sum(), (changes < 0).sum()
-    tested = pd.DataFrame({"gained": gained, "lost": lost, "gain": changes.mean()})
-    tested["p"] = [
-        binomtest(int(row.gained), int(row.gained + row.lost)).pvalue
-        if row.gained + row.lost
-        else 1
-        for row in tested.itertuples()
-    ]
     low, high, luck = band(changes)
-    # The corrected test and the band that holds for all heads must both say so.
-    passed = pd.Series(holm(tested["p"].tolist()), tested.index) < LEVEL
-    helps, hurts = tested[passed & (low > 0)], tested[passed & (high < 0)]
-    best = (helps if len(helps) else tested)["gain"].idxmax()
-    least = [smallest_gain(len(z), share, len(heads)) for share in (gained + lost) / len(z)]
+    passed = _passed(changes)
+    # What answers that were cut could decide is not shown.
+    cut = _cut(run, section)
+    without = changes.mask((changes > 0).mul(cut["base"], axis=0) | ((changes < 0) & cut[heads]), 0)
+    low_without, high_without, _ = band(without)
+    both = passed & _passed(without)
+    helps = both & (low > 0) & (low_without > 0)
+    hurts = both & (high < 0) & (high_without < 0)
+    best = changes.loc[:, helps if helps.any() else heads].mean().idxmax()
     bound = high.idxmax()
     found = {
-        "shown": Fact(len(helps), (passed & (low.abs() < luck)).sum()),
+        "shown": Fact(helps.sum(), (passed & (low.abs() < luck)).sum()),
         "heads": Fact(len(heads)),
-        "best": Fact(100 * tested["gain"][best]),
+        "best": Fact(100 * changes[best].mean()),
         "low": Fact(100 * low[best], 100 * luck[best]),
         "high": Fact(100 * high[best], 100 * luck[best]),
         "questions": Fact(len(z)),
-        "hurt": Fact(len(hurts), (passed & (high.abs() < luck)).sum()),
+        "hurt": Fact(hurts.sum(), (passed & (high.abs() < luck)).sum()),
         "bound": Fact(100 * high[bound], 100 * luck[bound]),
-        "shows": Fact(100 * np.median(least)),
-        "limit": Fact(run.config["decodings"][section["decoding"]]["max_new_tokens"]),
-        "uncut": Fact(100 * _uncut_gain(run, section, best)),
+        "cut": Fact(100 * max(cut["base"].mean(), cut[heads].mean(axis=None))),
     }
     return {(topic, name): fact for name, fact in found.items()}
 
 
-def _uncut_gain(run, section, head):
-    """Return a head's gain without what is gained or lost by an answer that was cut."""
-    graded = run.table("graded", section["model"], section["decoding"], section["questions"])
-    right = graded.pivot(index="question_id", columns="variant", values="correct")
+def _passed(changes):
+    """Return which heads the exact test shows after correction for all; the band is apart."""
+    gained, lost = (changes > 0).sum(), (changes < 0).sum()
+    p = [
+        binomtest(int(more), int(more + less)).pvalue if more + less else 1
+        for more, less in zip(gained, lost, strict=True)
+    ]
+    return pd.Series(holm(p), changes.columns) < LEVEL
+
+
+def _cut(run, section):
+    """Return which answers to each question were cut, by variant, in the order of the matrix."""
+    names = section["model"], section["decoding"], section["questions"]
+    graded = run.table("graded", *names)
     stopped = graded.pivot(index="question_id", columns="variant", values="stop_reason")
-    gained = right[head].eq(1) & right["base"].eq(0) & stopped["base"].ne("length")
-    lost = right[head].eq(0) & right["base"].eq(1) & stopped[head].ne("length")
-    return gained.mean() - lost.mean()
+    questions = run.matrix(*names).index
+    return stopped.eq("length").loc[questions]
 
 
 def by_subject(run, sweep):

@@ -68,7 +68,6 @@ def _band(tested, best):
     return {
         "low": Fact(low, luck),
         "high": Fact(high, 3 * np.std(up, ddof=1) * error),
-        "differs": Fact(mean - low + norm.ppf(0.8) * error, luck),
     }
 
 

@@ -5,7 +5,7 @@ from math import comb
 import numpy as np
 import pandas as pd
 
-from recomputed.chance import LEVEL, holm, jointly, paired, sign, smallest_difference
+from recomputed.chance import LEVEL, holm, jointly, paired, sign
 from recomputed.run import Fact
 
 SPRINT = "SPRINT"
@@ -68,7 +68,6 @@ def _together(topic, leads, counts):
         "low": 100 * joint.low,
         "high": 100 * joint.high,
         "p": adjusted[reported],
-        "shows": 100 * smallest_difference(lead, len(every)),
         "sign": signs[reported],
         "many": len([own for own in signs if own]),
         "entries": len(leads),

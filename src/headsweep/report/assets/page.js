@@ -87,7 +87,9 @@ const explore = (sweeps) => {
     now().heads.forEach((one, place) => {
       const cell = cells.get(one.name);
       const gain = state.group ? (one.right[state.group] - group().right) / group().size : one.gain;
-      const step = Math.ceil(Math.min(Math.abs(gain) / strongest, 1) * steps - 1e-9);
+      // As `head_grid.colour`: each colour ends at half of the next one's.
+      const doublings = Math.ceil(Math.log2(Math.abs(gain) / strongest) - 1e-9);
+      const step = gain ? Math.min(Math.max(steps - 1 + doublings, 1), steps) : 0;
       const mark = one.marks[state.group];
       cell.className = `${step ? (gain > 0 ? "u" : "d") + step : ""}${one.removed ? " gone" : ""}`;
       cell.textContent = mark === "." ? "" : mark;
@@ -145,7 +147,7 @@ const explore = (sweeps) => {
   const enumerate = () => {
     const places = found(), last = Math.max(0, Math.ceil(places.length / PAGE) - 1);
     state.page = Math.min(state.page, last);
-    const names = { won: "won", lost: "lost", all: "changed" };
+    const names = { won: "won", lost: "lost", all: "other words" };
     const focused = document.activeElement?.name === "kind";
     kinds.replaceChildren(make("legend", {}, "Questions"), ...Object.keys(names).map((kind) => make(
       "label", {},
@@ -155,11 +157,11 @@ const explore = (sweeps) => {
     if (focused) kinds.querySelector(":checked").focus();
     entries.replaceChildren(...places.slice(PAGE * state.page, PAGE * (state.page + 1)).map((place) => {
       const [id, text] = now().questions[place], kind = kindOf(place);
-      const mark = { won: "▲", lost: "▼", same: "=" }[kind];
+      const mark = { won: "▲", lost: "▼", same: now().solved(place) ? "✓" : "✗" }[kind];
       return make("li", {}, make(
         "button",
         { type: "button", "data-place": place, "aria-current": place === state.question && "true", onclick: () => go(state.head, place) },
-        make("b", { class: kind, "aria-label": kind === "same" ? "same verdict" : kind }, mark), make("span", { dir: "auto" }, text ?? id),
+        make("b", { class: kind, "aria-label": kind === "same" ? `${now().solved(place) ? "right" : "wrong"} both times` : kind }, mark), make("span", { dir: "auto" }, text ?? id),
       ));
     }));
     const { length } = now().questions, { size } = now().groups[0];
@@ -172,11 +174,11 @@ const explore = (sweeps) => {
 
   // The two answers
   const answer = (one, place) => {
-    const [, , , base, margin] = now().questions[place];
-    if (!one) return [base, margin];
-    if (!one.changed || base === null) return [null, null];
+    const [, , , base, margin, cut] = now().questions[place];
+    if (!one) return [base, margin, cut];
+    if (!one.changed || base === null) return [null, null, false];
     const entry = one.changed.get(place);
-    return entry ? [base.slice(0, entry[1]) + entry[2], entry[3]] : [base, margin];
+    return entry ? [base.slice(0, entry[1]) + entry[2], entry[3], entry[4]] : [base, margin, cut];
   };
   const sharedEnd = (a, b, start) => {
     let end = 0;
@@ -184,14 +186,14 @@ const explore = (sweeps) => {
     if (end && /[\udc00-\udfff]/.test(a.at(-end))) end -= 1; // do not split a surrogate pair
     return end;
   };
-  const side = (title, right, [text, margin], start, end) => {
+  const side = (title, right, [text, margin, cut], start, end) => {
     const box = make("p", { class: "text", dir: "auto", tabindex: 0, "aria-label": `Answer ${title}` });
     if (text === null) box.append(make("i", {}, `The text is not on this page; answers lie in ${now().store}.`));
     else if (start === undefined) box.append(text);
     else box.append(text.slice(0, start), make("mark", {}, text.slice(start, text.length - end)), text.slice(text.length - end));
     return make("div", {},
       make("p", { class: "side" }, `${title} `, make("span", { class: right ? "won" : "lost" }, right ? "✓ right" : "✗ wrong"),
-        make("small", {}, margin === null || margin === undefined ? "" : ` · margin ${margin}`)),
+        make("small", {}, margin === null || margin === undefined ? "" : ` · margin ${margin}`, cut ? " · cut at the limit of tokens" : "")),
       box);
   };
   const solvers = (place) => {
