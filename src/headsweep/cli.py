@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headsweep import __version__
 from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, HeadsweepError
+from headsweep.plain_files import open_to_write
 from headsweep.text import Visible, counted, one_line, visible
 from headsweep.workflow import command as job_command
 
@@ -50,11 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler = options.pop("handler")
     log = options.pop("log", None)
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
-    _set_up_logging(log)
     if sys.stdout is None:  # the caller has closed it
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     shown: Any = Visible(sys.stdout)
     try:
+        _set_up_logging(log)
         with redirect_stdout(shown):
             handler(**options)
             shown.flush()
@@ -281,7 +282,7 @@ def _set_up_logging(log: Path | None) -> None:
     terminal.setFormatter(_Formatter(f"{clear}headsweep: %(message)s"))
     _LOG.handlers = [terminal]
     if log is not None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        file = logging.FileHandler(log, mode="w", encoding="utf-8")
+        stream = os.fdopen(open_to_write(log, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8")
+        file = logging.StreamHandler(stream)
         file.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
         _LOG.addHandler(file)

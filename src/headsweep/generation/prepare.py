@@ -17,7 +17,7 @@ from headsweep.planning.allocations import embedding_model
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, checked_file, peak_resident, write_record
-from headsweep.safe_files import atomic, write_json, write_table
+from headsweep.safe_files import atomic, remove_folder, write_json, write_table
 from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
 
 _LOG = logging.getLogger(__name__)
@@ -87,10 +87,7 @@ def _copy(folder: Path, to: Path) -> None:
 
     Modes are not copied: a package may be installed read-only, but its copy is replaced again.
     """
-    if to.exists():
-        for path in (to, *to.rglob("*")):
-            path.chmod(0o700)
-    shutil.rmtree(to, ignore_errors=True)
+    remove_folder(to)
     with atomic(to, folder=True) as made:
         for file in folder.iterdir():
             if not file.name.endswith(".run.json"):  # this run's record vouches for the copy

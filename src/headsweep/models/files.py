@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headsweep.errors import ModelError, quoted, reject_duplicate_keys
+from headsweep.plain_files import open_to_read, read_plain
 
 _LARGEST_HEADER = 100_000_000  # bytes; safetensors reads no larger one
 # of a tensor
@@ -36,7 +37,7 @@ class Header(NamedTuple):
 def read_json(file: Path, advice: str) -> Any:
     """Return the value of a JSON file; a ModelError says what is wrong, and ends in the advice."""
     try:
-        return json.loads(file.read_bytes().decode("utf-8"))
+        return json.loads(read_plain(file).decode("utf-8"))
     except FileNotFoundError:
         raise ModelError(f"{file} is missing; {advice}") from None
     except OSError as error:
@@ -68,7 +69,7 @@ def read_header(file: Path) -> Header:
     """
     size = file.stat().st_size
     try:
-        with file.open("rb") as stream:
+        with open_to_read(file) as stream:
             length = int.from_bytes(stream.read(8), "little")
             if not 0 < length <= min(size - 8, _LARGEST_HEADER):
                 raise ValueError(f"a header of {length} bytes in a file of {size}")

@@ -16,6 +16,7 @@ from headsweep.errors import ConfigError, ModelError, quoted
 from headsweep.models import gguf
 from headsweep.models.files import read_header, read_json, read_object
 from headsweep.models.guard import CONFIG, check_code, read_config, read_decoder_config
+from headsweep.plain_files import expanded, open_to_read, read_plain
 
 BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
 """Folders of the models that ship with the package, by source."""
@@ -70,12 +71,12 @@ def local_folder(source: str | Path) -> Path | None:
         ConfigError: the package has no such model.
     """
     if isinstance(source, Path):
-        return source.expanduser()
+        return expanded(source)
     if source.startswith("builtin:"):
         if source not in BUILTIN:
             raise ConfigError(f"{source!r} is not in the package; it has {', '.join(BUILTIN)}")
         return BUILTIN[source]
-    return Path(source).expanduser() if source.startswith((".", "/", "~")) else None
+    return expanded(source) if source.startswith((".", "/", "~")) else None
 
 
 def ready_folder(source: str | None, file: Path, root: Path = Path()) -> Path:
@@ -316,14 +317,14 @@ def fingerprint(folder: Path) -> str:
 
     for name in sorted(_TOKENIZER_FILES | {CONFIG, _GENERATION}):
         if (folder / name).is_file():
-            update(name, (folder / name).read_bytes())
+            update(name, read_plain(folder / name))
     for file in weight_files(folder):
         update(file.name, read_header(file).content)
         size = file.stat().st_size
         offsets = list(range(0, size, _SLICE_BYTES))  # end to end in a small file
         if size > _SLICES * _SLICE_BYTES:
             offsets = [step * (size - _SLICE_BYTES) // (_SLICES - 1) for step in range(_SLICES)]
-        with file.open("rb") as stream:
+        with open_to_read(file) as stream:
             for offset in offsets:
                 stream.seek(offset)
                 digest.update(stream.read(_SLICE_BYTES))

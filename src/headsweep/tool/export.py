@@ -119,7 +119,10 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     if without_texts:
         without.update(store.path(QUESTIONS, questions=name) for name in config.questions)
         _remove_questions(folder)
+    homes = [(here / paths.STORE).resolve(), run.resolve()]
     for path in wanted:
+        if not any((here / path).resolve().is_relative_to(home) for home in homes):
+            raise ConfigError(f"{here / path} leads out of the run and its store; remove that link")
         checked_file(here / path)
         if path in without:
             _copy_without_texts(here / path, folder / path)

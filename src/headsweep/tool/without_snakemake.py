@@ -15,6 +15,7 @@ from headsweep.choices import BenchmarkGrader
 from headsweep.config import Config, parse
 from headsweep.config.questions import Benchmark, Dtype
 from headsweep.errors import ConfigError
+from headsweep.plain_files import expanded
 
 if TYPE_CHECKING:
     from headsweep.planning.store import Store
@@ -38,7 +39,7 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     from headsweep.planning.revisions import resolve
     from headsweep.planning.store import write_config
 
-    folder = Path(out).expanduser()
+    folder = expanded(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -199,9 +200,9 @@ def described_questions(
         size = {"n": _GENERATED_QUESTIONS} if benchmark.startswith("generated_") else {}
         return {"benchmark": benchmark, **size, **section}
     if Path(benchmark).suffix in (".csv", ".jsonl", ".gz"):
-        file = str(Path(benchmark).expanduser().absolute())
+        file = str(expanded(benchmark).absolute())
         return {**section, "benchmark": "custom", "file": file}
-    if Path(benchmark).expanduser().is_file():
+    if expanded(benchmark).is_file():
         raise ConfigError(
             f"benchmark {benchmark!r} is a file that is not read; files end in .csv or .jsonl, or "
             f"in one of them with .gz, in small letters: convert it, or rename it"
