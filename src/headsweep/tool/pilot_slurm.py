@@ -82,7 +82,7 @@ def submit(file: Path) -> None:
         for option in ("partition", "account"):
             if (value := defaults.get(f"slurm_{option}")) not in (None, UNNAMED):
                 options[option] = value
-    command = [sys.executable, "-m", "headsweep", "pilot", str(file.absolute())]
+    command = [sys.executable, "-P", "-m", "headsweep", "pilot", str(file.absolute())]
     words = [f"--{name}={value}" for name, value in options.items()]
     _LOG.info("sbatch %s; its log: %s", " ".join(words), log)
     words = ["sbatch", "--wait", *words, f"--wrap={shlex.join(command)}"]
