@@ -21,7 +21,7 @@ FLOORS = (
     "maps recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",
-    "record safe_files plain_files tables variants text arguments paths choices errors",
+    "record safe_files plain_files limited tables variants text arguments paths choices errors",
 )
 """From the top down: a room may import itself, what stands right of it, and lower floors."""
 
@@ -49,6 +49,8 @@ OWN_READERS = {
     "tool/export": "the card of an earlier export, to know it again",
     "tool/command": "a text to solve",
     "tool/machine": "a profile of the user's",
+    "limited": "the kernel's file of this process",
+    "generation/prompts": "tokenizers, compared with the package's own",
     "planning/host": "the kernel's limits of this process",
     "planning/cards": "the kernel's list of what the processor can do",
     "tool/pilot": "the kernel's files",

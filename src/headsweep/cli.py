@@ -131,13 +131,21 @@ def check(configs: list[Path], *, here: bool = False) -> None:
             jobs may run on another
     """
     from headsweep.athena.problems import check_generated
+    from headsweep.models.source import BUILTIN
     from headsweep.planning.preflight import check_disk, lacking, preflight, unfetched
-    from headsweep.planning.revisions import resolve
+    from headsweep.planning.revisions import at, local_file, resolve
 
     resolved = resolve(_loaded(configs))
     preflight(resolved)
     check_generated(resolved)
     check_disk(resolved)
+    for name, model in resolved.models.items():
+        folder = local_file(model)
+        if folder is not None and folder.is_dir() and model.source not in BUILTIN:
+            from headsweep.generation.prompts import check_reading  # slow to import
+
+            with at(f"models.{name}"):
+                check_reading(folder, resolved.decodings.values())
     missing = list(lacking(resolved))
     if here and missing:
         raise missing[0]

@@ -76,6 +76,10 @@ def prepare_model(config: Config, model: str) -> None:
         _copy(folder, checkpoint)
         folder = made_here = checkpoint
     source.check_geometry(folder, section)
+    if section.source not in BUILTIN:
+        from headsweep.generation.prompts import check_reading
+
+        check_reading(folder, config.decodings.values())
     output = store.path(paths.MODEL, model=model)
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
     write_record(output, stopwatch, facts, made_here)
