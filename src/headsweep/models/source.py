@@ -42,7 +42,29 @@ _TOKENIZER_FILES = {name for names in _TOKENIZERS for name in names} | {
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
+    # Vocabularies of single families.
+    "bpe.codes",
+    "byte_maps.json",
+    "chat_template.json",
+    "dict.txt",
+    "emoji.json",
+    "entity_vocab.json",
+    "normalizer.json",
+    "prophetnet.tokenizer",
+    "sentencepiece.model",
+    "source.spm",
+    "spm.model",
+    "spm_char.model",
+    "target.spm",
+    "target_vocab.json",
+    "tiktoken.model",
+    "vocab-src.json",
+    "vocab-tgt.json",
+    "word_pronunciation.json",
+    "word_shape.json",
 }
+_TOKENIZER_PATTERNS = ("tokenizer.model.*", "additional_chat_templates/*.jinja")
+"""These and `_TOKENIZER_FILES` are all that transformers reads, and those are in a fingerprint."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 _DOWNLOADED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same weights
@@ -183,7 +205,7 @@ def check_folder(folder: Path, *, ignore_unneeded: bool = True) -> None:
     check_code(folder, ignore_unneeded=ignore_unneeded)
     for file in weight_files(folder):
         read_header(file)
-    names_there = {file.name for file in tokenizer_files(folder)}
+    names_there = {str(file.relative_to(folder)) for file in tokenizer_files(folder)}
     if not any(names_there.issuperset(names) for names in _TOKENIZERS):
         raise ModelError(
             f"{folder} has no tokenizer (tokenizer.json, tokenizer.model or vocab files); "
@@ -228,7 +250,10 @@ def _shards(folder: Path, named: Any) -> list[Path]:
 
 def tokenizer_files(folder: Path) -> list[Path]:
     """Return the files of a folder's tokenizer and chat template, sorted."""
-    return [folder / name for name in sorted(_TOKENIZER_FILES) if (folder / name).is_file()]
+    named = [folder / name for name in _TOKENIZER_FILES]
+    for pattern in _TOKENIZER_PATTERNS:
+        named += folder.glob(pattern)
+    return sorted(file for file in named if file.is_file())
 
 
 def check_geometry(folder: Path, model: Model) -> None:
@@ -315,9 +340,9 @@ def fingerprint(folder: Path) -> str:
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
 
-    for name in sorted(_TOKENIZER_FILES | {CONFIG, _GENERATION}):
-        if (folder / name).is_file():
-            update(name, read_plain(folder / name))
+    for file in sorted([*tokenizer_files(folder), folder / CONFIG, folder / _GENERATION]):
+        if file.is_file():
+            update(str(file.relative_to(folder)), read_plain(file))
     for file in weight_files(folder):
         update(file.name, read_header(file).content)
         size = file.stat().st_size
