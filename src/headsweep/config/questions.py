@@ -10,6 +10,7 @@ from headsweep.config.section import (
     DEVICE,
     SPLIT,
     Count,
+    Depth,
     NotNegative,
     Positive,
     Section,
@@ -44,13 +45,13 @@ class Model(Section):
     revision: str | None = None
     """Hub: commit hash, pinned; for a GGUF file, its sha256 is enough. Folder: its fingerprint;
     file: its sha256; both are filled in when absent."""
-    layers: Count
+    layers: Depth
     """Number of layers; checked against the model's own config.json."""
-    heads: Count
+    heads: Depth
     """Query heads a layer."""
-    kv_heads: Count
+    kv_heads: Depth
     """Key/value heads a layer."""
-    layer_heads: tuple[Count, ...] | None = None
+    layer_heads: tuple[Depth, ...] | None = None
     """Query heads of each layer of a pruned model whose layers differ; null: `heads` each."""
     billions: Positive
     """Parameters in billions, for planning only."""
