@@ -30,6 +30,7 @@ Published = Literal[
 ]
 """The models of the SPRINT paper's Tables 1-4."""
 
+_MOST_GENERATED = 1_000_000
 _CLUSTERS = 7  # one for each subject of MATH, as in the SPRINT authors' code
 SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
 
@@ -273,6 +274,8 @@ class Questions(Section):
             raise ValueError(f"{self.benchmark} is generated: it takes no `file` or `revision`")
         if self.generated and self.n is None:
             raise ValueError(f"{self.benchmark} is generated: give `n`")
+        if self.generated and (self.n or 0) > _MOST_GENERATED:
+            raise ValueError(f"n: {self.n} questions; at most {_MOST_GENERATED:,} are generated")
         if (self.sampling == "clusters") != (self.embedder is not None):
             raise ValueError("`embedder` and `sampling: clusters` go together")
         if self.sampling != "clusters" and self.clusters != _CLUSTERS:
