@@ -39,6 +39,14 @@ _LOG = logging.getLogger("headsweep")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:  # before the command began
+        print("headsweep: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # "−" on a terminal of another encoding
         sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -56,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shown: Any = Visible(sys.stdout)
     try:
         _set_up_logging(log)
+        if not _working_folder_is_there():
+            raise ConfigError("the working folder is gone; change to one that is there")
         with redirect_stdout(shown):
             handler(**options)
             shown.flush()
@@ -255,6 +265,14 @@ def engine(action: Literal["status", "stop"]) -> None:
             print(f"  {batch}: {done} of {total} answers")
     if not engines:
         print(none)
+
+
+def _working_folder_is_there() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _drop_unwritten() -> None:
