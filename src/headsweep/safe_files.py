@@ -61,7 +61,7 @@ def atomic(path: Path, *, folder: bool = False) -> Iterator[Path]:
     mode = temporary.stat().st_mode & 0o666
     try:
         yield temporary
-        for file in temporary.rglob("*") if folder else [temporary]:
+        for file in (temporary, *temporary.rglob("*")):
             if file.is_file() and not file.is_symlink():
                 file.chmod(mode)
         temporary.replace(path)

@@ -1,9 +1,8 @@
-"""The table of coverage and power that `headsweep bench referee` prints."""
+"""The table of coverage and power that `benchmarks/referee.py` prints."""
 
 import pytest
 
-from headsweep.bench import referee
-from headsweep.cli import main
+from benchmarks import referee
 from headsweep.statistics.power import power
 
 
@@ -31,7 +30,7 @@ def test_a_gain_beyond_what_changes_turns_nothing_wrong():
 def test_the_command_prints_both_tables(monkeypatch, capsys):
     monkeypatch.setattr(referee, "QUESTIONS", (90,))
     monkeypatch.setattr(referee, "CHANGED", (0.2,))
-    assert main(["bench", "referee", "--comparisons", "70"]) == 0
+    referee.run(comparisons=70, seed=0)
     said = capsys.readouterr().out
     assert "covered" in said
     assert "unpaired" in said

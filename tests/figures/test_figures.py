@@ -5,15 +5,13 @@ import itertools
 import json
 import re
 import zlib
-from pathlib import Path
-from typing import get_args
 
 import matplotlib.style
 import numpy as np
 import pandas as pd
 import pytest
 from fontTools.ttLib import TTFont
-from matplotlib.colors import rgb_to_hsv, to_rgb, to_rgba
+from matplotlib.colors import to_rgba
 from sklearn.decomposition import PCA
 
 import simulated_studies
@@ -22,15 +20,14 @@ from headsweep.analysis.gains import controls
 from headsweep.analysis.published import LAYERS, head_pruning, is_printed
 from headsweep.config import load
 from headsweep.figures import style
-from headsweep.figures.curves import _COLORS, curves, frontier, losses, spaced
+from headsweep.figures.curves import curves, frontier, losses, spaced
 from headsweep.figures.draw import SUFFIXES, draw_exhibit
 from headsweep.figures.gains import levels, violins
 from headsweep.figures.maps import agreement, heatmap, scored_map, space
-from headsweep.figures.shared import Hue, strongest
+from headsweep.figures.shared import strongest
 from headsweep.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_COLUMNS
 from headsweep.maps.outcomes import HEADS as OUTCOMES_OF_HEADS
 from headsweep.planning.exhibits import EMPTY, find_exhibit
-from headsweep.report import sections
 from headsweep.sprint.methods import ORACLE, RANDOM, SPRINT, is_sampling
 from headsweep.variants import BASE, heads
 
@@ -297,15 +294,6 @@ def test_losses_count_steps_over_all_rounds():
 def contrast(*colors):
     dark, light = sorted(map(style.luminance, colors))
     return (light + 0.05) / (dark + 0.05)
-
-
-def test_families_have_the_same_hues_on_the_page_and_in_print():
-    css = (Path(sections.__file__).parent / "assets/page.css").read_text(encoding="utf-8")
-    assert sections._CLASSES.keys() == _COLORS.keys() == {*get_args(Hue)}
-    for hue in ("blue", "orange", "vermillion", "green", "purple"):
-        shown = re.search(rf"--{sections._CLASSES[hue]}: (#\w+)", css)[1]
-        angles = [rgb_to_hsv(to_rgb(color))[0] for color in (_COLORS[hue], shown)]
-        assert abs(angles[0] - angles[1]) < 0.14, hue
 
 
 def test_methods_differ_in_colour_and_in_grey_and_all_text_and_lines_are_legible():

@@ -9,6 +9,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, BinaryIO
 
 from headsweep.errors import quoted, reject_duplicate_keys
@@ -83,9 +84,8 @@ def json_rows(file: BinaryIO) -> Iterator[Row]:
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of a file within limits."""
-    left, number = MOST_BYTES, 0
-    while line := file.readline(_LONGEST_LINE + 1):
-        number += 1
+    left = MOST_BYTES
+    for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE + 1), b""), start=1):
         left -= len(line)
         if len(line) > _LONGEST_LINE or left < 0:
             raise RowError(

@@ -3,6 +3,7 @@ the losses of a compression over its steps.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from headsweep.analysis.compression_results import StudyResults
 from headsweep.analysis.facts import rows_of
 from headsweep.config.experiments import METHOD
 from headsweep.figures.draw import Figure, empty
-from headsweep.figures.shared import Hue, family_looks
 from headsweep.figures.style import (
     BLUE,
     GREEN,
@@ -42,15 +42,19 @@ _COVERED = {
 }
 
 _MARKS = 8  # of a family's curve, about
-_COLORS: dict[Hue, str] = {
-    "blue": BLUE,
-    "orange": ORANGE[1],
-    "grey": MUTED,
-    "ink": INK,
-    "vermillion": VERMILLION,
-    "green": GREEN,
-    "purple": PURPLE,
+_FAMILIES = {
+    "head": (BLUE, "D"),
+    "sampling": (ORANGE[1], "v"),
+    "noise": (MUTED, "x"),
+    "scaled": (VERMILLION, "^"),
+    "skip": (GREEN, "P"),
+    "weights": (PURPLE, "*"),
 }
+"""Colour and mark of each family, marks for readers in grey; outcomes have circles and squares.
+Heads and sampling have the colours of Pass@N; matched noise is grey: it changes as much as a head
+does, at random."""
+_OWN_MARKS = ("<", ">", "d")
+"""Marks of a user's own families."""
 _OUTCOMES = {"pass": ("any answer right", "-", "o"), "majority": ("vote right", (0, (4, 1.5)), "s")}
 
 
@@ -133,8 +137,12 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     the order that training questions chose are drawn; differences; and a row a family.
     """
     titles = dict(zip(families["family"], families["title"], strict=True))
-    looks = family_looks(titles)
-    colors = {family: _COLORS[look.hue] for family, look in looks.items()}
+    own_marks = cycle(_OWN_MARKS)
+    looks = {
+        family: _FAMILIES[family] if family in _FAMILIES else (INK, next(own_marks))
+        for family in titles
+    }
+    colors = {family: color for family, (color, _) in looks.items()}
     ordered = table[table["order"] == "ordered"]
     against = paired.query(f"{TESTED_AT_BUDGET} and versus == 'sampling'")
     image = Image(figsize=(TWO_COLUMNS, 3.2))
@@ -145,7 +153,7 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
             "color": colors[str(family)],
             "zorder": 4 if bold else 2,
             "linewidth": 1.8 if bold else 1.2,
-            "marker": looks[str(family)].mark,
+            "marker": looks[str(family)][1],
             "markersize": 4.5,
             "clip_on": False,
             "markevery": max(1, len(curve) // _MARKS),

@@ -321,7 +321,8 @@ class Work:
 
         A token that the model does not have would end every engine that reads it.
         """
-        tokens, decoding = row.get("token_ids"), self.config.decodings[self.decoding]
+        tokens = row.get("token_ids")
+        decoding = self.config.decodings[self.decoding]
         name = f"an answer to question {quoted(row.get('question_id'))}"
         if not isinstance(tokens, list) or not set(map(type, tokens)) <= {int}:
             return f"{name} has tokens {quoted(tokens)}, which are no ids"

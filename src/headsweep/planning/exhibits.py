@@ -19,10 +19,10 @@ Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "fr
 
 Need = Literal["gains", "accuracy", "curves", "map", "points", "results", "frontier"]
 """The kinds of data that figures are drawn from."""
-Section = Literal["luck", "sampling", "question", "compression", "printed", ""]
-"""Where the page shows a figure: in a collapsed section, among the papers' figures ("printed"), or
-nowhere ("": it draws one of its own). Of every sweep the page has "luck"; "sampling" and "question"
-come with selectors."""
+Section = Literal["heads", "luck", "sampling", "question", "families", "compression", "printed"]
+"""Where the page shows a figure: folded in a section, unfolded among those of "families", or among
+the papers' figures ("printed"). Of every sweep the page has "heads" and "luck"; "sampling" and
+"question" come with selectors."""
 
 _SHORT = 3  # rounds of fewer epochs have no course that losses could show
 
@@ -129,7 +129,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         per="map",
         needs="map",
         draw="figures.maps:scored_map",
-        section="",
+        section="heads",
         title="{of}: a map of every head",
         caption=(
             "Change of known texts' log-probability without each of {heads} heads; last column: "
@@ -171,7 +171,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         per="frontier",
         needs="frontier",
         draw="figures.curves:frontier",
-        section="",
+        section="families",
         title="{of}: families of variants",
         caption=(
             "Left: questions solved by any answer, and right by vote, against tokens; members in "

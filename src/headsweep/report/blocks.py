@@ -203,6 +203,7 @@ def _smaller(svg: str) -> str:
 
 def fill(config: Config, section: Section) -> None:
     """Add the declared tables and images to a section."""
+    pictures: list[Block] = []
     unfolded: list[Block] = []
     for declared in PAGE_TABLES:
         if declared.section == section.anchor:
@@ -211,9 +212,12 @@ def fill(config: Config, section: Section) -> None:
                 blocks += _made(declared, source, facts)
     for exhibit in EXHIBITS:
         if exhibit.section == section.anchor:
-            section.folds[exhibit.heading] = images(RunFiles(config).pictures(exhibit))
-    # Charts of half the width come first, side by side.
-    section.blocks = sorted([*unfolded, *section.blocks], key=lambda block: block.kind != "half")
+            drawn = images(RunFiles(config).pictures(exhibit))
+            if section.anchor == "families":
+                pictures += drawn
+            else:
+                section.folds[exhibit.heading] = drawn
+    section.blocks = [*pictures, *unfolded, *section.blocks]
     section.folds = {name: blocks for name, blocks in section.folds.items() if blocks}
 
 

@@ -146,7 +146,8 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
 def _copy(source: Path, target: Path) -> None:
     """Copy a file and its times; not its mode: a store may be read-only, its copy is not."""
     try:
-        content, times = read_plain(source), source.stat()
+        content = read_plain(source)
+        times = source.stat()
     except OSError as error:  # not the fault of where it is copied to
         raise unreadable(source, error) from error
     with atomic(target) as temporary:

@@ -1,5 +1,6 @@
-"""`headsweep bench sweep`: the engine and its rivals side by side on one sweep."""
+"""The engine and its rivals side by side on one sweep: `python -m benchmarks.sweep`."""
 
+import argparse
 import logging
 import multiprocessing
 import os
@@ -18,8 +19,20 @@ from unittest.mock import patch
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from headsweep.bench import shapes
-from headsweep.bench.baselines import Costs, Key, Outcome, Work, answer, ask, floor, peak, start
+from benchmarks import shapes
+from benchmarks.baselines import (
+    RIVALS,
+    Costs,
+    Key,
+    Outcome,
+    Work,
+    answer,
+    ask,
+    floor,
+    peak,
+    start,
+)
+from headsweep.arguments import count
 from headsweep.benchmarks.generated import generate
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
@@ -78,6 +91,32 @@ class Crew:
             pool.shutdown(cancel_futures=True)
 
 
+def main(arguments: list[str] | None = None) -> None:
+    """Read a command line and measure."""
+    form = argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("--model", default="demo", help="a folder, or 'demo'")
+    parser.add_argument(
+        "--shape",
+        default="demo",
+        choices=("demo", "46m", "qwen2.5-1.5b"),
+        help="demo: the model as it is; 46m: embedded into a larger one that answers alike; "
+        "qwen2.5-1.5b: random weights of that shape",
+    )
+    parser.add_argument("--heads", type=count, default=24, help="pruned one at a time")
+    parser.add_argument("--questions", type=count, default=200, help="of each pruned model")
+    parser.add_argument("--max-new-tokens", type=count, default=128, help="limit of an answer")
+    threads = "CPU threads to try: in one process, and as so many processes"
+    parser.add_argument("--threads", type=count, nargs="+", default=[1, 2], help=threads)
+    rows = "rows to measure"
+    parser.add_argument("--rivals", nargs="+", default=[*RIVALS], choices=[*RIVALS], help=rows)
+    rounds = "rounds, of which medians are reported"
+    parser.add_argument("--repeat", type=count, default=1, help=rounds)
+    parser.add_argument("--json", type=Path, help="file for all measurements")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    run(**vars(parser.parse_args(arguments)))
+
+
 def run(
     *,
     model: str,
@@ -90,7 +129,7 @@ def run(
     repeat: int,
     json: Path | None,
 ) -> None:
-    """Measure a sweep, print the table, and write the JSON file; see `headsweep bench sweep -h`.
+    """Measure a sweep, print the table, and write the JSON file; the arguments are those of `main`.
 
     Raises:
         ModelError: the model cannot be loaded, or does not fit the shape.
@@ -108,8 +147,8 @@ def run(
         tokenizer = source.tokenizer
         texts = [encode_prompt(tokenizer, text, decoding, "math") for text in drawn["question"]]
         prompts = dict(zip(drawn["question_id"], texts, strict=True))
-        count = min(heads, len(every))
-        pruned = [every[place * len(every) // count] for place in range(count)]  # from all layers
+        most = min(heads, len(every))
+        pruned = [every[place * len(every) // most] for place in range(most)]  # from all layers
         work = Work(prompts, (BASE, *pruned), max_new_tokens)
         del source
         settings = settings_of(threads, len(prompts))
@@ -136,8 +175,8 @@ def settings_of(threads: Sequence[int], questions: int) -> list[Setting]:
 
     There are no processes without a question: several rivals cannot answer none.
     """
-    processes = [count for count in threads if 1 < count <= questions]
-    return [(1, count) for count in threads] + [(count, 1) for count in processes]
+    processes = [number for number in threads if 1 < number <= questions]
+    return [(1, number) for number in threads] + [(number, 1) for number in processes]
 
 
 def _compare_with_published(rows: dict[str, Any], outcomes: Mapping[str, Outcome]) -> None:
@@ -271,3 +310,7 @@ def _products(engine: Mapping[str, Any]) -> str:
         f"products at {rate:.0f} of {most:.0f} GFLOP/s; {engine['outside_seconds']:.2f} CPU s "
         f"outside them; "
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,30 +1,17 @@
-"""What a pilot's rates foretell, and what it decides for a run."""
+"""What a pilot decides for a run, and how an engine divides its work."""
 
 import pytest
 import yaml
 
-from example_config import VALUES, changed, config
+from example_config import changed
 from headsweep.config import parse
 from headsweep.errors import ConfigError, TableError
 from headsweep.planning import cards
-from headsweep.planning.batches import PlannedBatch
-from headsweep.planning.forecast import _JOB_SECONDS, Habits, Software, Speed, model_seconds
 from headsweep.planning.pilot_settings import settings_file, unpiloted, write_settings
 from headsweep.planning.revisions import resolve
 from headsweep.planning.rows_at_once import questions_of_unit
 from headsweep.record import Stopwatch
-from headsweep.variants import Variant
 from mini import REASONER
-
-SPEED = Speed(rows=16, prefill=1000.0, decode=40.0, narrow=5.0)
-HABITS = Habits(prompt=30.0, length=24.0, longest=64.0, verified=0.75)
-
-
-def test_a_step_s_fixed_part_is_what_one_row_takes_beyond_a_row_of_many():
-    # 16 rows: 0.4 s; one row: 0.2 s; so a row takes 0.2 / 15 s.
-    assert SPEED.fixed == pytest.approx(0.2 - 0.2 / 15)
-    assert SPEED._replace(rows=1).fixed == 0.0
-    assert SPEED._replace(narrow=1e9).fixed == 0.0  # a row of many takes longer than one alone
 
 
 def test_a_unit_of_work_is_half_of_what_is_left_for_each_worker_and_64_questions_at_least():
@@ -38,50 +25,6 @@ def test_a_unit_of_work_is_half_of_what_is_left_for_each_worker_and_64_questions
         1,
     ]
     assert questions_of_unit(70, 1) == 64
-
-
-def test_seconds_are_prompts_and_decoding_less_what_is_verified_and_the_end_of_each_unit():
-    shape = {"layers": 28, "heads": 12, "kv_heads": 2}
-    planned = config(models={"big": shape}, questions={"test": {"n": 7}})
-    like = PlannedBatch("big", "greedy", "test", (Variant.parse("base"),))
-    software = Software(SPEED, 2)
-
-    def seconds(*variants, software=software):
-        batch = PlannedBatch("big", "greedy", "test", tuple(map(Variant.parse, variants)))
-        jobs = len(variants) * _JOB_SECONDS / software.workers
-        return model_seconds(planned, like, [batch], HABITS, software) - jobs
-
-    # Units of 4, 2, 1 questions; each ends with 64 - 24 steps of few rows.
-    dry = 3 * (64 - 24) * SPEED.fixed / 2
-    base = 7 * (30 / 1000 + 24 / 40) / 2
-    assert seconds("base") == pytest.approx(base + dry)
-    # Three quarters are verified above the layer, of 28; a quarter is decoded.
-    head = 7 * ((30 + 18) * (1 - 7 / 28) / 1000 + 6 / 40) / 2
-    assert seconds("base", "L07H03") == pytest.approx(base + head + dry)
-    assert seconds("base", "placebo01") == pytest.approx(2 * base + dry)
-    alone = Software(SPEED, 2, verifies=False)
-    assert seconds("base", "L07H03", software=alone) == pytest.approx(2 * base + dry)
-
-
-def test_samples_share_a_prompt_and_other_benchmarks_answers_are_as_much_longer_as_planned():
-    values = changed(VALUES, "questions/other", {"benchmark": "gsm8k", "split": "test", "n": 5})
-    planned = parse(changed(values, "decodings/greedy/max_new_tokens", 2048))
-    like = PlannedBatch("big", "greedy", "test", (Variant.parse("base"),))
-    software = Software(SPEED, 1)
-    other = PlannedBatch("big", "greedy", "other", like.variants)
-    assert planned.questions["test"].benchmark == "math500"
-    length, longest = 24 * 300 / 550, 64 * 300 / 550
-    assert questions_of_unit(5, 1) == 5  # one unit
-    expected = 5 * (30 / 1000 + length / 40) + (longest - length) * SPEED.fixed + _JOB_SECONDS
-    assert model_seconds(planned, like, [other], HABITS, software) == pytest.approx(expected)
-    sampled = planned.decodings["T0.6"]
-    drawn = PlannedBatch("big", "T0.6", "other", like.variants)
-    seconds = model_seconds(planned, like, [drawn], HABITS, software)
-    short = min(length, sampled.max_new_tokens)
-    assert sampled.samples > 1
-    tokens = sampled.samples * short
-    dry = (min(longest, sampled.max_new_tokens) - short) * SPEED.fixed
-    assert seconds == pytest.approx(5 * (30 / 1000 + tokens / 40) + dry + _JOB_SECONDS)
 
 
 @pytest.fixture

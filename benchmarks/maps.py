@@ -1,5 +1,6 @@
-"""Compare the scoring of a map's texts with a loop of plain forward passes: speed and results."""
+"""A map's texts scored beside a loop of plain forward passes: `python -m benchmarks.maps`."""
 
+import argparse
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from headsweep.bench.baselines import Costs
+from benchmarks.baselines import Costs
+from headsweep.arguments import count
 from headsweep.benchmarks.sources import read_source
 from headsweep.config import Decoding, Questions
 from headsweep.errors import ModelError
@@ -36,6 +38,21 @@ class Work(NamedTuple):
     def all(self) -> float:
         """Of both."""
         return self.layers + self.logits
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Read a command line and measure."""
+    form = argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("--model", default="demo", help="a folder, or 'demo'")
+    dtypes = ("float32", "bfloat16")
+    parser.add_argument("--dtype", default="float32", choices=dtypes, help="of the model")
+    parser.add_argument("--layer", type=int, help="whose heads are lost; None: the middle one")
+    parser.add_argument("--questions", type=count, default=40, help="solutions that are scored")
+    plain = "solutions that the loop of plain forwards scores"
+    parser.add_argument("--plain", type=count, default=10, help=plain)
+    parser.add_argument("--threads", type=count, default=1, help="CPU threads to use")
+    run(**vars(parser.parse_args(arguments)))
 
 
 def run(
@@ -88,10 +105,10 @@ def run(
     )
 
 
-def solutions(loaded: LoadedModel, count: int) -> list[Text]:
+def solutions(loaded: LoadedModel, number: int) -> list[Text]:
     """Return reference solutions of the generated benchmark as texts."""
-    section = Questions(benchmark="generated_math", split="train", n=count)
-    questions = read_source(section).head(count)
+    section = Questions(benchmark="generated_math", split="train", n=number)
+    questions = read_source(section).head(number)
     tokenizer = loaded.tokenizer
     decoding = Decoding()
     texts = []
@@ -139,3 +156,7 @@ def _timed(measured: Callable[[], _T]) -> tuple[_T, float]:
     begin = time.perf_counter()
     result = measured()
     return result, time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()

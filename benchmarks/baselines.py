@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from headsweep.bench.gpu import generated
+from benchmarks.gpu import generated
 from headsweep.config import Decoding
 from headsweep.errors import ModelError
 from headsweep.generation.engine import Engine, Request

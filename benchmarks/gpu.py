@@ -1,9 +1,10 @@
-"""Measure the engine on a GPU, in stages of minutes: `python -m headsweep.bench.gpu STAGE`.
+"""Measure the engine on a GPU, in stages of minutes: `python -m benchmarks.gpu STAGE`.
 
-It needs torch, transformers and numpy, and this package's source folder, which need not be
-installed. Without a GPU every stage runs at tiny size on the CPU, as a rehearsal.
+It needs torch, transformers and numpy; where headsweep is not installed, PYTHONPATH has to name its
+source folder. Without a GPU every stage runs at tiny size on the CPU, as a rehearsal.
 
-- ``smoke``: rates of products and of memory, one small sweep.
+- ``smoke``: rates of products and of memory, ``exact``, three engines with three batches each in
+  one process, whose captured steps have to live, and a step's rate in each way; within a minute.
 - ``exact``: the reasoner's answers, compared with `generate`'s in float32, and checked by the
   engine itself in half precision.
 - ``1.5b``, ``7b``: random weights of Qwen2.5's shapes (timing only): `generate` in batches of 16,
@@ -31,17 +32,21 @@ if importlib.util.find_spec("jaxtyping") is None:  # only its names are needed, 
     stub.__getattr__ = lambda name: Annotated  # type: ignore[method-assign]
     sys.modules["jaxtyping"] = stub
 
-from headsweep.bench.shapes import SIZES
+from benchmarks.shapes import SIZES
 from headsweep.generation import batch
 from headsweep.generation.attention import avoid_compiling
+from headsweep.generation.decoder import Decoder
+from headsweep.generation.devices import give_back_memory
 from headsweep.generation.engine import Engine, Request
+from headsweep.generation.graphs import cuda_graph
+from headsweep.generation.operators import PLAIN
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.models.timing import seconds_of
 from headsweep.variants import BASE, Variant, heads
 
 STAGES = ("smoke", "exact", "1.5b", "7b")
-REASONER = Path(__file__).parents[1] / "reasoner" / "weights"
+REASONER = Path(__file__).parents[1] / "src" / "headsweep" / "reasoner" / "weights"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -55,7 +60,9 @@ def main(arguments: list[str] | None = None) -> None:
     avoid_compiling()  # for rivals too
     if stage == "smoke":
         rates(device)
-        speed("tiny", device)
+        exact(device)
+        lives(device)
+        steps("1.5b" if device.type == "cuda" else "tiny", device)
     elif stage == "exact":
         exact(device)
     else:
@@ -91,13 +98,80 @@ def exact(device: torch.device) -> None:
         print(f"{dtype}: {len(wanted)} answers, {facts}")
 
 
-def speed(shape: str, device: torch.device) -> None:
-    """Print tokens a second of each way to answer."""
+def lives(device: torch.device) -> None:
+    """Print what became of captured steps over three engines with three batches each.
+
+    A step that cannot be captured is tried, too. What comes after it, another engine and a random
+    number, must not notice.
+    """
+    model = AutoModelForCausalLM.from_pretrained(REASONER, dtype=torch.bfloat16).to(device).eval()
+    loaded = _loaded(model)
+    wanted = _requests(model, 40, [BASE, *heads([1], [0, 3]), Variant(2, 1, kind="noise")])
+    facts: list[Any] = []
+    decoders = [Decoder.of(loaded, graphs=True) for _ in range(3)]
+    for number, decoder in enumerate(decoders):
+        if number == 2 and device.type == "cuda":
+            print(f"a capture that fails: {_failing_capture(device)}")
+            give_back_memory()
+        engine = Engine(loaded, _decoding(24), 20, decoder)
+        for _ in range(3):
+            count = len(list(engine.run(wanted)))
+        facts.append((count, engine.facts))
+    drawn = torch.rand((), device=device).item()
+    print(f"three engines, three batches each: {facts}; then a random number: {drawn:.3f}")
+
+
+def _failing_capture(device: torch.device) -> str:
+    """Read a number of the device while a function is captured; return the error."""
+    try:
+        cuda_graph(lambda: torch.zeros(int(torch.ones((), device=device).item())), device)
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    return "none, though it reads from the device"
+
+
+def steps(shape: str, device: torch.device) -> None:
+    """Print tokens a second of decoding steps by PyTorch's operators, fused ones, and in graphs.
+
+    The second batch of each engine is timed: the first compiles and captures.
+    """
+    loaded = _random(shape, device)
+    tiny = shape == "tiny"
+    for rows in (2, 3) if tiny else (64, 512):
+        base = _requests(loaded.model, rows, [BASE])
+        plain, fused, captured = (
+            Decoder.of(loaded, graphs=graphs) for graphs in (False, False, True)
+        )
+        assert plain is not None
+        plain.operators = PLAIN
+        for decoder in (plain, fused, captured):
+            tokens = 160 if decoder is captured and not tiny else 20
+            engine = Engine(loaded, _decoding(tokens), rows, decoder, checked=False)
+            first = _seconds(engine, base)
+            seconds = _seconds(engine, base)
+            print(
+                f"{rows} rows, {engine.facts['path']}: {rows * tokens / seconds:.0f} tokens/s, "
+                f"{1000 * seconds / tokens:.2f} ms a step; the first batch took {first:.1f} s"
+            )
+
+
+def _seconds(engine: Engine, wanted: Sequence[Request]) -> float:
+    return seconds_of(lambda: [*engine.run(wanted)])
+
+
+def _random(shape: str, device: torch.device) -> Any:
+    """Return a loaded model of one of Qwen2.5's shapes with random weights."""
     sizes: Any = SIZES[f"qwen2.5-{shape}"]
     config = Qwen2Config(**sizes, tie_word_embeddings=True, max_position_embeddings=4096)
     with torch.device(device):
         model = Qwen2ForCausalLM._from_config(config, dtype=torch.bfloat16).eval()
-    loaded = _loaded(model)
+    return _loaded(model)
+
+
+def speed(shape: str, device: torch.device) -> None:
+    """Print tokens a second of each way to answer."""
+    loaded = _random(shape, device)
+    model = loaded.model
     tiny = shape == "tiny"
     tokens, questions = (8, 6) if tiny else (600, 512)
     base = _requests(model, questions, [BASE])
@@ -117,7 +191,8 @@ def accepting(share: float, drafts: Mapping[str, Sequence[int]]) -> Iterator[Non
     right = batch.choices
 
     def forced(logits: Any, owners: Any, *rest: Any) -> Iterator[tuple[int, float]]:
-        for (_, gap), (row, number) in zip(right(logits, (), None), owners, strict=False):
+        others = rest[1:]  # but for who watches
+        for (_, gap), (row, number) in zip(right(logits, (), None, *others), owners, strict=False):
             draft = drafts[row.request.question_id]
             yield draft[number] if number < share * len(draft) else draft[number] ^ 1, gap
 
@@ -133,7 +208,8 @@ def _run(
     drafts: Mapping[str, Sequence[int]],
 ) -> dict[str, tuple[int, ...]]:
     """Print how fast the engine answers; return the answers by question."""
-    engine = Engine(loaded, _decoding(tokens), None, checked=False if drafts else None)
+    decoder = Decoder.of(loaded, graphs=True)
+    engine = Engine(loaded, _decoding(tokens), None, decoder, checked=False if drafts else None)
     answers: list[Any] = []
     seconds = seconds_of(lambda: answers.extend(engine.run(wanted, drafts)))
     kept = sum(len(answer.token_ids) for answer in answers)

@@ -5,6 +5,7 @@ at a gain g, (changed + g) / 2 of all questions turn right and (changed − g) /
 other outcomes are equal.
 """
 
+import argparse
 from collections.abc import Callable
 from math import ceil
 from typing import Any
@@ -118,3 +119,10 @@ def _z_test(
     pooled = (first + second) / 2
     error = np.sqrt(2 * pooled * (1 - pooled) / len(differences))
     return np.abs(second - first) > ndtri((1 + LEVEL) / 2) * error
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--comparisons", type=int, default=4000, help="simulated for each row")
+    parser.add_argument("--seed", type=int, default=0, help="of what is simulated")
+    run(**vars(parser.parse_args()))
