@@ -12,8 +12,13 @@ if not config:
     configfile: f"{workflow.current_basedir}/config/demo.yaml"
 
 
-# Used with --sdm apptainer: an image of one's own, or the release's (envs/README.md).
-container: "headsweep.sif" if Path("headsweep.sif").exists() else f"headsweep_{__version__}.sif"
+# Used with --sdm apptainer: an image of one's own, or the release's (envs/README.md), beside this
+# Snakefile. One in the folder of the run may be a stranger's.
+OWN_IMAGE = Path(workflow.basedir, "headsweep.sif")
+RELEASED_IMAGE = OWN_IMAGE.with_name(f"headsweep_{__version__}.sif")
+
+
+container: str(OWN_IMAGE if OWN_IMAGE.exists() else RELEASED_IMAGE)
 
 
 report: "workflow/report/workflow.rst"

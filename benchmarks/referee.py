@@ -1,8 +1,8 @@
 """Errors of the graders; how often intervals of `headsweep compare` hold; what pairing shows.
 
 The last two are simulated. Two systems answer the same questions. The outcomes of a share of the
-questions differ without a gain (`changed`): at a gain g, changed / 2 + g of all questions turn right
-and changed / 2 turn wrong. All other outcomes are equal.
+questions differ without a gain (`changed`): at a gain g, changed / 2 + g of all questions turn
+right and changed / 2 turn wrong. All other outcomes are equal.
 """
 
 import argparse

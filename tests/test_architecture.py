@@ -21,19 +21,20 @@ FLOORS = (
     "maps recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",
-    "record safe_files tables variants text arguments paths choices errors",
+    "record safe_files plain_files limited tables variants text arguments paths choices errors",
 )
 """From the top down: a room may import itself, what stands right of it, and lower floors."""
 
 ROOMS = " ".join(FLOORS).split()
 CODE_READERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 CODE_RUNNERS = {"eval", "exec", "torch.load", "numpy.load", "np.load", "yaml.load", "os.system"}
-OPENERS = {"open", "safe_open", "load_file", "ParquetFile"}
+OPENERS = {"open", "safe_open", "load_file", "ParquetFile", "open_to_read", "read_plain"}
 METHODS = {"read_text", "read_bytes", "open", "load_file", "read_csv", "read_parquet", "read_json"}
 METHODS |= {"ParquetFile", "read_schema", "pq.read_table", "pq.read_metadata"}
 """Functions that open files: by their names alone, and as attributes of a path or a library."""
 
 OWN_READERS = {
+    "plain_files": "the way in and out for all others",
     "record": "the readers: JSON, text, tensors, and records with a checksum of their own",
     "safe_files": "the readers: Parquet tables, which hold a checksum",
     "analysis/facts": "the reader of CSV",
@@ -47,6 +48,9 @@ OWN_READERS = {
     "tool/export": "the card of an earlier export, to know it again",
     "tool/command": "a text to solve",
     "tool/machine": "a profile of the user's",
+    "tool/without_snakemake": "a run's config, to put it back",
+    "limited": "the kernel's file of this process",
+    "generation/prompts": "tokenizers, compared with the package's own",
     "planning/host": "the kernel's limits of this process",
     "report/page": "the page's own style and script",
     "models/files": "headers of models, foreign ones too, before they are loaded",
@@ -60,7 +64,6 @@ OWN_READERS = {
     "grading/worker": "devices and files of the kernel",
     "cli": "a device of the kernel",
     "analysis/published": "the papers' numbers, which are no files of a run",
-    "generation/locks": "a file of locks, which holds nothing",
     "generation/sockets": "a file of the kernel",
     "proof/planting": "the sealed file, whose checksum was told before",
 }
@@ -200,6 +203,22 @@ def test_only_the_readers_open_files_of_a_run():
     unknown = {name: found for name, found in opening.items() if name not in OWN_READERS}
     assert not unknown, "read through record.py, safe_files.py or facts.read_csv"
     assert OWN_READERS.keys() == opening.keys(), "these open nothing any more"
+
+
+def test_only_plain_files_opens_a_file_to_write():
+    opening = set()
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("open", "Handler")):
+                words = {
+                    ast.unparse(word).strip("'\"") for word in ast.walk(node) if word != node.func
+                }
+                if words & {"a", "ab", "w", "wb", "x", "xb", "r+", "r+b"} or "FileHandler" in words:
+                    opening.add(f"{file.relative_to(SOURCE)}: {ast.unparse(node.func)}")
+    handed = {"generation/client.py: os.fdopen", "generation/journal.py: os.fdopen"}
+    handed |= {"cli.py: os.fdopen"}  # what `open_to_write` has opened
+    handed |= {"limited.py: os.fdopen"}  # a pipe
+    assert opening == handed | {"cli.py: Path(os.devnull).open"}
 
 
 @pytest.mark.parametrize("name", OUTSIDE)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headsweep import arguments
+from headsweep import arguments, cli
 from headsweep.arguments import with_negative_lists
 from headsweep.cli import main
 from headsweep.errors import ConfigError
@@ -185,3 +185,22 @@ sys.exit(cli.main(["compare", "one", "other"]))
 """
     said = python("-c", code, cwd=tmp_path, PYTHONIOENCODING=encoding)
     assert said.strip() == f"{shown} 1.0 points"
+
+
+@pytest.mark.parametrize("words", [["engine", "status"], ["check", "config.yaml"], ["store"]])
+def test_a_working_folder_that_is_gone_is_said_in_a_line(words, tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("error: the working folder is gone; change to one that is there")
+
+
+def test_an_interrupt_before_the_command_begins_is_a_line(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "parser", interrupted)
+    assert cli.main(["doctor"]) == 130
+    assert capsys.readouterr().err == "headsweep: interrupted\n"

@@ -1,4 +1,5 @@
 import re
+import signal
 
 import pyarrow as pa
 import pytest
@@ -8,9 +9,10 @@ from example_config import STUDIES, VALUES, changed
 from headsweep.config import Config, load, parse
 from headsweep.config.compression import Compression
 from headsweep.config.questions import MOST_SAMPLES
-from headsweep.errors import ConfigError
+from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.planning.keys import key
 from headsweep.planning.maps import head_batches_elsewhere
+from headsweep.planning.plan import describe
 from headsweep.tables import ANSWERS, GRADED
 
 WORDS = "compressions/words"
@@ -194,7 +196,7 @@ def test_a_model_is_spread_over_gpus_by_vllm_alone_a_divisor_of_its_heads():
         (b"\xff\xfe", "is not YAML"),
         (b"", "holds no keys; see config/demo.yaml"),
         (b"- a\n", "holds no keys"),
-        (b"run: x\nmodels: &models {big: *models}\n", "an alias stands in what it names; flatten"),
+        (b"run: x\nmodels: &models {big: *models}\n", "its aliases stand for more than 100000"),
         (b"run: 007\n", "line 1: 007 means 7 in YAML; write 7, or a text in quotes"),
         (b"run: 12:30\n", "line 1: 12:30 means 750 in YAML"),
         (b'run: !!int ""\n', r"is not YAML: a text does not fit its tag"),
@@ -295,3 +297,59 @@ def test_every_key_is_described():
     schema = Config.model_json_schema()
     for section in [schema, *schema["$defs"].values()]:
         assert all("description" in value for value in section["properties"].values())
+
+
+DOUBLED = "a0: &a0 [x, x]\n" + "".join(
+    f"a{level}: &a{level} [*a{level - 1}, *a{level - 1}]\n" for level in range(1, 40)
+)
+MERGED = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{level}: &a{level} {{<<: [*a{level - 1}, *a{level - 1}]}}\n" for level in range(1, 40)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (DOUBLED, "its aliases stand for more than 100000 values; write it without them"),
+        (MERGED, "its aliases stand for more than 100000 values"),
+        ("run: " + "1:" * 100_000 + "1", "is too long for what is no text"),
+        ("run: " + "1:" * 100_000 + "1.5", "is too long for what is no text"),
+        ("run: !!float " + "9" * 200_000, "is too long for what is no text"),
+        ("run: 0x" + "f" * 200_000, "is too long for what is no text"),
+        ("run: !!timestamp 2026-99-99", "is not YAML"),
+        ("run: !!float 1:" + "1:" * 48 + "1e308", "is not YAML|run: "),
+        ("run: " + "x" * 300_000, "it has 300005 characters; 300000 are allowed"),
+    ],
+    ids=lambda value: value[:12],
+)
+def test_a_short_file_whose_reading_would_never_end_is_refused(tmp_path, content, message):
+    (tmp_path / "my.yaml").write_text(content)
+    signal.alarm(30)
+    try:
+        with pytest.raises(ConfigError, match=message) as error:
+            load(tmp_path / "my.yaml")
+    finally:
+        signal.alarm(0)
+    assert "\n" not in str(error.value)
+
+
+def numbers(values, where=""):
+    """Yield where whole numbers and fractions stand in a config."""
+    for name, value in values.items() if isinstance(values, dict) else ():
+        path = f"{where}/{name}".lstrip("/")
+        if isinstance(value, dict):
+            yield from numbers(value, path)
+        elif type(value) in (int, float):
+            yield path
+
+
+@pytest.mark.parametrize("huge", [10**18, 1e308])
+@pytest.mark.parametrize("where", [*numbers(VALUES)])
+def test_a_huge_number_ends_in_a_config_or_a_line(where, huge):
+    signal.alarm(30)
+    try:
+        describe(parse(changed(VALUES, where, huge)))
+    except HeadsweepError as error:
+        assert "\n" not in str(error)
+    finally:
+        signal.alarm(0)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headsweep import __version__
 from headsweep.choices import GraderName
 from headsweep.errors import ConfigError, HeadsweepError
+from headsweep.plain_files import open_to_write
 from headsweep.text import Visible, counted, one_line, visible
 from headsweep.workflow import command as job_command
 
@@ -38,6 +39,14 @@ _LOG = logging.getLogger("headsweep")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:  # before the command began
+        print("headsweep: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # "−" on a terminal of another encoding
         sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -50,11 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler = options.pop("handler")
     log = options.pop("log", None)
     os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
-    _set_up_logging(log)
     if sys.stdout is None:  # the caller has closed it
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     shown: Any = Visible(sys.stdout)
     try:
+        _set_up_logging(log)
+        if not _working_folder_is_there():
+            raise ConfigError("the working folder is gone; change to one that is there")
         with redirect_stdout(shown):
             handler(**options)
             shown.flush()
@@ -128,13 +139,21 @@ def check(configs: list[Path], *, here: bool = False) -> None:
             jobs may run on another
     """
     from headsweep.athena.problems import check_generated
+    from headsweep.models.source import BUILTIN
     from headsweep.planning.preflight import check_disk, lacking, preflight, unfetched
-    from headsweep.planning.revisions import resolve
+    from headsweep.planning.revisions import at, local_file, resolve
 
     resolved = resolve(_loaded(configs))
     preflight(resolved)
     check_generated(resolved)
     check_disk(resolved)
+    for name, model in resolved.models.items():
+        folder = local_file(model)
+        if folder is not None and folder.is_dir() and model.source not in BUILTIN:
+            from headsweep.generation.prompts import check_reading  # slow to import
+
+            with at(f"models.{name}"):
+                check_reading(folder, resolved.decodings.values())
     missing = list(lacking(resolved))
     if here and missing:
         raise missing[0]
@@ -246,6 +265,14 @@ def engine(action: Literal["status", "stop"]) -> None:
         print(none)
 
 
+def _working_folder_is_there() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _drop_unwritten() -> None:
     """Drop what standard output does not take: Python would complain of it when it ends."""
     try:
@@ -279,7 +306,7 @@ def _set_up_logging(log: Path | None) -> None:
     terminal.setFormatter(_Formatter(f"{clear}headsweep: %(message)s"))
     _LOG.handlers = [terminal]
     if log is not None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        file = logging.FileHandler(log, mode="w", encoding="utf-8")
+        stream = os.fdopen(open_to_write(log, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8")
+        file = logging.StreamHandler(stream)
         file.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
         _LOG.addHandler(file)

@@ -20,6 +20,7 @@ from headsweep.models.embedder import MODULES, check_embedder
 from headsweep.models.geometry import readable_tokens
 from headsweep.models.load import load_weights, torch_device
 from headsweep.models.source import download, local_folder
+from headsweep.plain_files import expanded
 
 if TYPE_CHECKING:  # slow to import, and plain transformers do not need it
     from sentence_transformers import SentenceTransformer
@@ -42,7 +43,7 @@ def fetch_embedder(source: str, revision: str | None = None) -> Path:
         ModelError: no such folder, embedder or revision, no access, no network, or files that are
             missing, damaged or would run code.
     """
-    folder = Path(source).expanduser()
+    folder = expanded(source)
     if not folder.is_dir():
         if local_folder(source):
             raise ModelError(f"embedder {source} is not a folder; name a folder or a hub id")

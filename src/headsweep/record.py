@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headsweep.errors import TableError
+from headsweep.plain_files import open_to_read, read_plain
 from headsweep.safe_files import count_rows, unreadable, write_json
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def read_bytes(path: Path) -> bytes:
         TableError: it is missing or damaged.
     """
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except OSError as error:
         raise unreadable(path, error) from error
     description = find_record(path)
@@ -275,7 +276,7 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, "Tensor"]]:
     from safetensors import SafetensorError, safe_open  # with torch, which few jobs need
 
     try:
-        with safe_open(checked_file(path), framework="pt") as file:
+        with open_to_read(checked_file(path)), safe_open(path, framework="pt") as file:
             names = file.keys()
             return file.metadata() or {}, {name: file.get_tensor(name) for name in names}
     except (OSError, SafetensorError) as error:
@@ -284,7 +285,7 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, "Tensor"]]:
 
 def digest_of(path: Path) -> str:
     """Return the sha256 of a file, as records hold it."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -300,19 +301,24 @@ def _state(path: Path) -> _State:
 @lru_cache(maxsize=4096)
 def _digest(path: Path, _: _State) -> str:
     """Return the sha256 of a file in some state; one process computes it once."""
-    return digest_of(path)
+    try:
+        return digest_of(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 @lru_cache(maxsize=4096)
 def _facts(file: Path, _: _State) -> dict[str, Any]:
     """Return the facts in a file in some state, compared with their checksum."""
     try:
-        facts: dict[str, Any] = json.loads(file.read_bytes())
+        facts: dict[str, Any] = json.loads(read_plain(file))
         if not isinstance(facts, dict):
             raise ValueError("it holds no object")
         if facts.pop(_CHECKSUM, None) not in (None, _checksum_of(facts)):
             raise ValueError("it is damaged: its checksum differs")
-    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except (OSError, AttributeError, TypeError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         file = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
         removed = "it"
@@ -328,8 +334,8 @@ def _facts(file: Path, _: _State) -> dict[str, Any]:
 def _is_foreign(record: Path) -> bool:
     """Tell whether a file holds JSON, but not what a record does."""
     try:
-        facts = json.loads(record.read_bytes())
-    except (ValueError, RecursionError):
+        facts = json.loads(read_plain(record))
+    except (OSError, ValueError, RecursionError):
         return False
     return not isinstance(facts, dict)
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headsweep.errors import ConfigError, TableError
+from headsweep.plain_files import read_plain, refuse_links
 from headsweep.tables import Table
 
 if TYPE_CHECKING:  # pandas takes half a second to import, and not every job needs it
@@ -44,16 +45,25 @@ def atomic(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
 
     An exception removes what is temporary and leaves an older `path` unchanged. In place of a file
-    there may be a folder, whose `path` must be missing or empty.
+    there may be a folder, whose `path` must be missing or empty. The user's mask says who may read
+    it: safetensors makes files that nobody else may.
+
+    Raises:
+        ConfigError: `path` leads through a link, see `plain_files.refuse_links`.
     """
+    refuse_links(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     if folder:
         temporary.mkdir()
     else:
         temporary.touch(exist_ok=False)
+    mode = temporary.stat().st_mode & 0o666
     try:
         yield temporary
+        for file in (temporary, *temporary.rglob("*")):
+            if file.is_file() and not file.is_symlink():
+                file.chmod(mode)
         temporary.replace(path)
     except BaseException:
         if folder:
@@ -61,6 +71,18 @@ def atomic(path: Path, *, folder: bool = False) -> Iterator[Path]:
         else:
             temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of ours, if it is there, also one that was copied with no right to write.
+
+    Raises:
+        ConfigError: it leads through a link, see `plain_files.refuse_links`.
+    """
+    refuse_links(folder)
+    for parent, _, _ in os.walk(folder):  # which enters no link
+        Path(parent).chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_temporary(name: str) -> bool:
@@ -246,7 +268,7 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
         TableError: the file is missing or damaged, or is not Parquet.
     """
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
         start = _place(content)
         if start >= 0:
             before = memoryview(content)[:start]

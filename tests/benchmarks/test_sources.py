@@ -1,7 +1,9 @@
 import gzip
 import hashlib
 import json
+import shutil
 from collections import Counter
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -15,9 +17,10 @@ from headsweep.benchmarks.draws import draw
 from headsweep.benchmarks.sources import HubDataset, read_source
 from headsweep.benchmarks.templates import GSM8K
 from headsweep.benchmarks.templates_math import SUBJECTS
-from headsweep.config import Questions
-from headsweep.errors import BenchmarkError
+from headsweep.config import Questions, parse
+from headsweep.errors import BenchmarkError, ConfigError
 from headsweep.planning.cost import SPLIT_SIZES
+from headsweep.planning.revisions import resolve
 from headsweep.sprint.validation import overlap
 from headsweep.tables import QUESTIONS
 
@@ -444,3 +447,47 @@ def test_the_number_of_clusters_is_the_config_s(split, vectors):
     rows, places = split[two].reset_index(drop=True), vectors[two.to_numpy()]
     asked = Questions(**asking(8, "clusters").model_dump() | {"clusters": 2})
     assert sorted(draw(rows, asked, places)["subject"].value_counts()) == [4, 4]
+
+
+@pytest.mark.parametrize("name", ["csv", "json", "parquet", "text", "./mine", "../mine", "a/b/c"])
+def test_a_dataset_that_would_be_read_from_the_working_folder_is_refused(name):
+    section = {"benchmark": "custom", "split": "train", "dataset": name, "revision": "0" * 40}
+    config = parse({"run": "mine", "questions": {"own": section}})
+    with pytest.raises(ConfigError, match=r"^questions.own.dataset: .* names no owner; write the"):
+        resolve(config)
+
+
+def test_a_folder_named_as_a_dataset_of_the_hub_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("owner/name").mkdir(parents=True)
+    Path("owner/name/train.csv").write_text("question,answer\nWhy?,1\n")
+    section = {"benchmark": "custom", "split": "train", "dataset": "owner/name"}
+    config = parse({"run": "mine", "questions": {"own": section | {"revision": "0" * 40}}})
+    with pytest.raises(ConfigError, match=r"'owner/name' is a folder here, too; write the"):
+        resolve(config)
+
+
+def test_a_cache_of_another_revision_is_not_read(tmp_path, monkeypatch):
+    """Without network the library takes the newest that is cached, whatever is asked for."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    (tmp_path / "q.csv").write_text("question,answer\nWhy?,1\n")
+    made = datasets.load_dataset("csv", data_files=str(tmp_path / "q.csv"), split="train")
+    cached = tmp_path / "cache/owner___name/default/0.0.0" / ("b" * 40)
+    shutil.copytree(Path(made.cache_files[0]["filename"]).parent, cached)
+    for file in cached.glob("csv-*"):
+        file.rename(cached / file.name.replace("csv-", "name-"))
+    info = json.loads((cached / "dataset_info.json").read_text())
+    info |= {"builder_name": "csv", "dataset_name": "name", "config_name": "default"}
+
+    def cached_from(*addresses):
+        sums = {address: {"num_bytes": 1, "checksum": None} for address in addresses}
+        (cached / "dataset_info.json").write_text(json.dumps(info | {"download_checksums": sums}))
+        hub = HubDataset("owner/name", None, "a" * 40)
+        return [row for _, row in sources.hub_rows(hub, "train")]
+
+    right = f"hf://datasets/owner/name@{'a' * 40}/q.csv"
+    assert cached_from(right) == [{"question": "Why?", "answer": 1}]
+    for wrong in ([right.replace("@a", "@b")], [right, str(tmp_path / "q.csv")], []):
+        with pytest.raises(BenchmarkError, match=r"^owner/name: the cache has .*, not revision aa"):
+            cached_from(*wrong)

@@ -5,6 +5,7 @@ import math
 import zlib
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import tiny_models
 from test_engine import (
@@ -19,6 +20,7 @@ from test_engine import (
 
 from headsweep import paths
 from headsweep.config import Decoding
+from headsweep.errors import TableError
 from headsweep.generation import check, engine, journal, worker
 from headsweep.generation.attention import dense
 from headsweep.generation.check import Check
@@ -31,6 +33,8 @@ from headsweep.generation.schedule import Schedule
 from headsweep.generation.unit import Begun
 from headsweep.generation.work import Work
 from headsweep.planning.store import journal_files
+from headsweep.safe_files import write_table
+from headsweep.tables import ANSWERS
 from headsweep.variants import BASE, Variant
 
 SAMPLING = {"temperature": 0.9, "top_k": 20, "top_p": 0.9, "samples": 3, "seed": 7}
@@ -307,3 +311,52 @@ def test_an_answer_given_twice_counts_once(run_config):
     assert schedule.done == schedule.total == 4
     assert not schedule.answered(BASE, answers[1])
     assert schedule.done == 4
+
+
+FORGED = [
+    ({"token_ids": [999_999]}, "has token 999999, and the model has 0 to "),
+    ({"token_ids": [-1]}, "has token -1, and the model has 0 to "),
+    ({"token_ids": [True]}, "which are no ids"),
+    ({"token_ids": "x"}, "which are no ids"),
+    ({"token_ids": [1] * 10_000}, "has 10000 tokens, and "),
+    ({"sample": "0"}, "has sample, prompt_tokens and attempt ['0', 1, 0]"),
+    ({"prompt_tokens": 1e300}, "has sample, prompt_tokens and attempt [0, 1e+300, 0]"),
+    ({"stop_reason": "x", "text": ""}, "has id, text and stop_reason ['q', '', 'x']"),
+    ({"stop_reason": "eos", "text": 3}, "has id, text and stop_reason ['q', 3, 'eos']"),
+    ({"margin": None}, "has margin None"),
+    ({"question_id": ["q"]}, "has id, text and stop_reason [['q'], '', 'eos']"),
+]
+
+
+@pytest.mark.parametrize(("forged", "problem"), FORGED)
+def test_a_forged_record_is_named_and_its_answer_is_made_again(forged, problem, run_config, caplog):
+    work = Work(run_config, "tiny", "greedy", "small")
+    (first, second, *_) = work.unanswered(BASE)
+    sound = {"question_id": second[0], "sample": 0, "token_ids": [3, 4], "margin": 0.5}
+    sound |= {"stop_reason": "eos", "text": "x"}
+    question = first[0] if "question_id" not in forged and "'q'" not in problem else "q"
+    record = {"question_id": question, "sample": 0, "token_ids": [1], "margin": 0.5}
+    journal.append(work.journal(BASE), [record | forged, sound])
+    caplog.set_level("WARNING")
+    assert work.begun(BASE) == {}
+    assert first in work.unanswered(BASE)
+    assert second not in work.unanswered(BASE)
+    assert str(work.journal(BASE)) in caplog.text
+    assert problem in caplog.text
+
+
+def test_a_forged_table_is_no_draft_and_is_not_taken_over(run_config, caplog):
+    work = Work(run_config, "tiny", "greedy", "small")
+    (first, *_) = work.unanswered(BASE)
+    row = {"question_id": first[0], "sample": 0, "token_ids": [999_999], "margin": 0.5}
+    row |= {"text": "", "stop_reason": "eos"}
+    write_table(work.output(BASE), pd.DataFrame([row]), ANSWERS, {"split": work.split})
+    with pytest.raises(TableError, match=r"base\.parquet: .* token 999999, .*; remove it and run"):
+        work.base()
+    other = work.output(BASE).parent.parent / "small-00000000/base.parquet"
+    other.parent.mkdir()
+    work.output(BASE).rename(other)
+    caplog.set_level("WARNING")
+    work.take_over(BASE)
+    assert first in work.unanswered(BASE)
+    assert "not reused" in caplog.text

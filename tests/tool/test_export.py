@@ -12,7 +12,7 @@ from headsweep.cli import main
 from headsweep.config import parse
 from headsweep.errors import ConfigError
 from headsweep.planning.revisions import resolve
-from headsweep.record import RECORD, Stopwatch, checked_file, record_path, write_record
+from headsweep.record import RECORD, Stopwatch, checked_file, write_record
 from headsweep.safe_files import read_table, write_json
 from headsweep.tables import QUESTIONS
 from headsweep.tool import export as tool
@@ -128,9 +128,6 @@ def test_no_text_of_a_question_is_in_an_export_without_even_where_it_is_killed(r
     tool.export(run, Path("shared"))
     former = Path("shared/results/store/questions/former-0.parquet")
     former.write_bytes(next(iter(texts)).read_bytes())  # of another key
-    (lost, *_) = texts
-    lost.unlink()
-    record_path(lost).unlink(missing_ok=True)
 
     def killed(source, target):
         raise KeyboardInterrupt
@@ -143,7 +140,33 @@ def test_no_text_of_a_question_is_in_an_export_without_even_where_it_is_killed(r
         left = [*Path("shared/results/store/questions").glob("*.parquet")]
         assert all((read_table(file, QUESTIONS)["question"] == "").all() for file in left)
         tool.export(run, Path("shared"), without_texts=True)
-    assert len(left) == len(texts) - 1
+    assert len(left) == len(texts)
     for file in left:
         table = texts[file.relative_to("shared")]
         assert read_table(checked_file(file), QUESTIONS)["answer"].equals(table["answer"])
+
+
+def test_a_source_that_cannot_be_read_is_blamed_and_not_the_destination(run, capsys):
+    lost = next(Path("results/store").rglob("L00H00.parquet"))
+    lost.unlink()
+    lost.mkdir()
+    assert main(["export", str(run), "shared"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"error: {lost}" in line.replace(f"{Path.cwd()}/", "")
+    assert "FOLDER" not in line
+    lost.rmdir()
+
+
+def test_an_export_without_a_question_set_is_none(run):
+    lost = next(Path("results/store/questions").glob("*.parquet"))
+    lost.unlink()
+    with pytest.raises(ConfigError, match=rf"^{lost} and 0 more files are missing; run "):
+        tool.export(run, Path("shared"))
+
+
+def test_no_file_from_elsewhere_is_exported_through_a_link(run, tmp_path):
+    moved = next(Path("results/store").rglob("L00H00.parquet"))
+    moved.replace(tmp_path / "moved")
+    moved.symlink_to(tmp_path / "moved")
+    with pytest.raises(ConfigError, match="leads out of the run and its store; remove that link"):
+        tool.export(run, Path("shared"))

@@ -374,6 +374,7 @@ def test_questions_that_not_all_have_are_left_out_only_if_that_is_asked_for():
         ({"correct": "yes"}, "two: `correct` holds 'yes'; write true or false"),
         ({"correct": 0.5}, "two: `correct` holds 0.5"),
         ({"tokens": "many"}, "two: `tokens` holds 'many'; write a number"),
+        ({"tokens": 1e308}, r"two: `tokens` holds 1e\+308; write a number from 0 to 1e9"),
         ({"tokens": -1}, "two: `tokens` holds -1"),
         ({"id": 1}, "two has question '1' twice; .* a column `sample`"),
         ({"id": ["0", " ", "2"]}, "two row 2 has no id; give each question an id"),

@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast as Fast
 import headsweep
 from headsweep import cli
 from headsweep.config import SYSTEM_PROMPT
-from headsweep.errors import ConfigError
-from headsweep.generation import client
+from headsweep.errors import ConfigError, EngineError
+from headsweep.generation import client, prepare
 from headsweep.record import record_path
 from headsweep.tool import command
 from headsweep.tool.run import Run
@@ -240,3 +240,28 @@ def test_bad_input_is_one_line(swept, tmp_path, change, message, capsys):
     assert cli.main([*swept[1], *change.split(), "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line)
+
+
+@pytest.mark.parametrize("fails", ["before its questions", "while it answers"])
+def test_a_sweep_that_fails_leaves_the_finished_run_of_its_folder_as_it_was(
+    fails, swept, tmp_path, monkeypatch, capsys
+):
+    folder, command = swept
+    out = folder / "out"
+    files = [*(out / "results/sweep").glob("config.json*"), out / "results/sweep/models.json"]
+    before = {file: file.read_bytes() for file in files if file.exists()}
+    assert len(before) > 1
+    other = [*command, "--heads", "2", "--max-new-tokens", "6", "--out", str(out)]
+    if fails == "before its questions":
+        other += ["--n", "7", "--split", "other"]
+        monkeypatch.setattr(prepare, "draw_questions", failing)
+    else:
+        monkeypatch.setattr(client, "run", failing)
+    assert cli.main(other) == 2
+    assert "it fails" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in before} == before
+    assert len(Run(out / "results/sweep").z()) == len(QUESTIONS)
+
+
+def failing(*_):
+    raise EngineError("it fails")

@@ -49,6 +49,7 @@ from headsweep.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
 from headsweep.config import Config
 from headsweep.config.solvers import MATH23K, Partition, WordProblems
 from headsweep.errors import BenchmarkError, quoted
+from headsweep.plain_files import expanded
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, write_record
 from headsweep.safe_files import read_table, write_table
@@ -266,7 +267,7 @@ def read(settings: WordProblems) -> tuple[list[Problem], dict[str, str]]:
             for place, row in hub_rows(hub, split)
         )
         return _converted(MATH23K, rows, FORMATS["math23k"])
-    file = Path(settings.file).expanduser()
+    file = expanded(settings.file)
     if file.suffix == ".xml":
         return _converted(str(file), xml_rows(file, settings.revision), FORMATS["asdiv_a"])
     return _converted(str(file), file_rows(file, settings.revision), FORMATS[settings.dataset])

@@ -1,14 +1,16 @@
 """Reads the rows of CSV and JSON Lines that others wrote, each with its place in the file.
 
 Cells of CSV are texts as they are written: an id of ``007`` stays what it is. A byte order mark at
-the beginning is no part of the text.
+the beginning is no part of the text. A small compressed file may hold any number of bytes, so that
+all is read within limits.
 """
 
 import csv
 import json
-import sys
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, BinaryIO
 
 from headsweep.errors import quoted, reject_duplicate_keys
 
@@ -16,22 +18,28 @@ Row = tuple[str, dict[str, Any]]
 """A row's place ("line 12", counted from 1) and its columns."""
 
 
+MOST_BYTES = 1 << 31
+"""Of a file's content, unpacked."""
+_LONGEST_LINE = 1 << 26  # bytes; of CSV also the characters of a cell
+
+
 class RowError(ValueError):
     """A row that cannot be read; the message begins with its place and ends with what to do."""
 
 
-def csv_rows(lines: Iterable[bytes]) -> Iterator[Row]:
+def csv_rows(file: BinaryIO) -> Iterator[Row]:
     """Yield the rows below the header, by column name.
 
     Raises:
-        RowError: a column is named twice, a row has more or fewer cells than the header, or the
-            text is not CSV in UTF-8.
+        RowError: a column is named twice, a row has more or fewer cells than the header, the text
+            is not CSV in UTF-8, or there is too much of it.
     """
-    csv.field_size_limit(sys.maxsize)  # without it a cell has at most 131,072 characters
-    text = csv.DictReader((line.decode("utf-8-sig") for line in lines), strict=True)
+    csv.field_size_limit(_LONGEST_LINE)  # without it a cell has at most 131,072 characters
+    lines = (line.decode("utf-8-sig") for line in _lines(file))
+    text = csv.DictReader(lines, strict=True)
     try:
         names = text.fieldnames or []
-        if twice := {name for name in names if names.count(name) > 1}:
+        if twice := {name for name, count in Counter(names).items() if count > 1}:
             raise RowError(
                 f"line {text.line_num} names the column {quoted(min(twice))} twice; rename one"
             )
@@ -48,14 +56,14 @@ def csv_rows(lines: Iterable[bytes]) -> Iterator[Row]:
         ) from None
 
 
-def json_rows(lines: Iterable[bytes]) -> Iterator[Row]:
+def json_rows(file: BinaryIO) -> Iterator[Row]:
     """Yield the object of each line that is not blank.
 
     Raises:
         RowError: a line is not JSON in UTF-8, no object, names a key twice, or holds half of a
-            character.
+            character; or there is too much of them.
     """
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_lines(file), start=1):
         try:
             text = line.decode("utf-8-sig")
             if not text.strip():
@@ -72,6 +80,19 @@ def json_rows(lines: Iterable[bytes]) -> Iterator[Row]:
                 f"line {number} holds half of a character, as in \\ud83d; write all of it"
             )
         yield f"line {number}", row
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file within limits."""
+    left = MOST_BYTES
+    for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE + 1), b""), start=1):
+        left -= len(line)
+        if len(line) > _LONGEST_LINE or left < 0:
+            raise RowError(
+                f"has more than {_LONGEST_LINE >> 20} MiB in line {number}, or more than "
+                f"{MOST_BYTES >> 20} MiB up to it; split it"
+            )
+        yield line
 
 
 def _is_unicode(row: object) -> bool:

@@ -24,6 +24,7 @@ from headsweep.benchmarks.row_files import Row, RowError, csv_rows, json_rows
 from headsweep.config import Questions
 from headsweep.config.questions import Columns
 from headsweep.errors import BenchmarkError, quoted
+from headsweep.plain_files import expanded, open_to_read
 
 _LOG = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def read_source(questions: Questions) -> pd.DataFrame:
             apart=questions.templates == "apart",
         )
     if questions.file is not None:
-        file = Path(questions.file).expanduser()
+        file = expanded(questions.file)
         return _table(questions, str(file), file_rows(file, questions.revision))
     hub = hub_dataset(questions)
     return _table(questions, hub.path, hub_rows(hub, questions.split))
@@ -109,7 +110,7 @@ def file_revision(file: Path) -> str:
         BenchmarkError: the file is missing or cannot be read.
     """
     try:
-        with file.open("rb") as stream:
+        with open_to_read(file) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise _unreadable(file, error) from None
@@ -144,7 +145,9 @@ def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
     check_file(file, revision)
     place = "its beginning"
     try:
-        with gzip.open(file) if name.endswith(".gz") else file.open("rb") as stream:
+        with open_to_read(file) as stored:
+            is_packed = name.endswith(".gz")
+            stream: Any = gzip.GzipFile(fileobj=stored) if is_packed else stored
             for place, row in _READERS[kind](stream):
                 yield place, row
     except RowError as error:
@@ -164,7 +167,8 @@ def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
     """Yield the rows of a split on the hub or in the cache.
 
     Raises:
-        BenchmarkError: the split cannot be fetched.
+        BenchmarkError: the split cannot be fetched, or is of another revision: without network the
+            library takes the newest that the cache has.
     """
     from datasets import load_dataset  # slow to import
     from datasets.exceptions import DatasetGenerationError, DatasetsError
@@ -179,6 +183,14 @@ def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
             f"`snakemake fetch` with this config where there is network, or name a `file` with the "
             f"same columns"
         ) from error
+    read = [*(data.info.download_checksums or ())]
+    wanted = f"hf://datasets/{hub.path}@{hub.revision}/"
+    if not read or not all(address.startswith(wanted) for address in read):
+        raise BenchmarkError(
+            f"{hub.path}: the cache has {quoted(read[0] if read else 'files of no known revision')}"
+            f", not revision {hub.revision}; run `snakemake fetch` with this config where there is "
+            f"network, or write the revision of what is there"
+        )
     for number, row in enumerate(data, start=1):
         yield f"row {number}", row
 

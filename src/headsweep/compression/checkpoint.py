@@ -16,6 +16,7 @@ from headsweep.errors import ModelError
 from headsweep.models.geometry import kept_heads
 from headsweep.models.learner import Example, Learner
 from headsweep.models.removal import keep_heads
+from headsweep.plain_files import open_to_read
 from headsweep.safe_files import atomic
 
 _STATE = "state"  # the one entry of a file's metadata
@@ -45,7 +46,7 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]
     """
     parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
     try:
-        with safe_open(path, framework="pt") as file:
+        with open_to_read(path), safe_open(path, framework="pt") as file:
             state = json.loads(file.metadata()[_STATE])
         facts = state["facts"]
         tensors = load_file(path)

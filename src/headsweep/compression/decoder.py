@@ -7,7 +7,6 @@ leave it nothing to learn.
 
 import copy
 import inspect
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +40,7 @@ from headsweep.models.learner import (
     padded,
 )
 from headsweep.models.loaded import LoadedModel
+from headsweep.safe_files import remove_folder
 from headsweep.variants import BASE
 
 
@@ -251,7 +251,7 @@ class DecoderLearner:
         present = geometry.by_original_name()
         loaded_heads = self.loaded.geometry.by_original_name()
         removed = [head for name, head in loaded_heads.items() if name not in present]
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
         about = "lowest scores in rounds of pruning and training"
         if network.dtype != self.dtype:
             network = round_weights(copy.deepcopy(network), self.dtype)

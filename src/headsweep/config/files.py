@@ -10,11 +10,14 @@ import yaml
 
 from headsweep.errors import ConfigError, quoted, reject_duplicate_keys
 
-_MOST_MERGED = 10_000  # keys that one mapping takes from others by `<<`
+_MOST_CHARACTERS = 300_000
+_MOST_NODES = 100_000  # with those that aliases stand for
+_LONGEST = 100  # characters of a number, a date, or what else is no text
+_TEXT = "tag:yaml.org,2002:str"
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, and merges that multiply without end."""
+    """A safe loader that refuses a key given twice, and numbers of endless digits."""
 
     def compose_mapping_node(self, anchor: dict[Hashable, Any]) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -27,11 +30,12 @@ class _Loader(yaml.SafeLoader):
             seen.add(name)
         return node
 
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        if len(node.value) > _MOST_MERGED:
-            problem = f"a mapping merges more than {_MOST_MERGED} keys"
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        is_scalar = isinstance(node, yaml.ScalarNode)
+        if is_scalar and node.tag != _TEXT and len(node.value) > _LONGEST:
+            problem = f"{quoted(node.value)} is too long for what is no text; write it in quotes"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return super().construct_object(node, deep)
 
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
@@ -88,12 +92,36 @@ def _read_yaml(text: str) -> Any:
     """Return what YAML says.
 
     Raises:
-        yaml.YAMLError, ValueError: it is not YAML, or a text does not fit its tag.
+        yaml.YAMLError, ValueError: it is not YAML, a text does not fit its tag, or there is too
+            much of it.
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(f"it has {len(text)} characters; {_MOST_CHARACTERS} are allowed")
+    loader = _Loader(text)
     try:
-        return _Loader(text).get_single_data()
-    except (LookupError, AttributeError) as error:  # PyYAML's own, as for `!!int ""`
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _size(node, {}) > _MOST_NODES:
+            raise ValueError(
+                f"its aliases stand for more than {_MOST_NODES} values; write it without them"
+            )
+        return loader.construct_document(node)
+    except (LookupError, AttributeError, ArithmeticError) as error:  # PyYAML's, as for `!!int ""`
         raise ValueError(f"a text does not fit its tag ({error})") from None
+
+
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Return how many nodes there are in one, those that aliases stand for counted each time."""
+    if id(node) not in sizes:
+        sizes[id(node)] = _MOST_NODES  # so that an alias in what it names is too much
+        parts = list[yaml.Node]()
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        sizes[id(node)] = min(_MOST_NODES + 1, 1 + sum(_size(part, sizes) for part in parts))
+    return sizes[id(node)]
 
 
 def _cause(error: Exception) -> str:

@@ -10,6 +10,7 @@ from headsweep.config.section import (
     DEVICE,
     SPLIT,
     Count,
+    Depth,
     NotNegative,
     Positive,
     Section,
@@ -29,6 +30,7 @@ Published = Literal[
 ]
 """The models of the SPRINT paper's Tables 1-4."""
 
+_MOST_GENERATED = 1_000_000
 _CLUSTERS = 7  # one for each subject of MATH, as in the SPRINT authors' code
 SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
 
@@ -44,13 +46,13 @@ class Model(Section):
     revision: str | None = None
     """Hub: commit hash, pinned; for a GGUF file, its sha256 is enough. Folder: its fingerprint;
     file: its sha256; both are filled in when absent."""
-    layers: Count
+    layers: Depth
     """Number of layers; checked against the model's own config.json."""
-    heads: Count
+    heads: Depth
     """Query heads a layer."""
-    kv_heads: Count
+    kv_heads: Depth
     """Key/value heads a layer."""
-    layer_heads: tuple[Count, ...] | None = None
+    layer_heads: tuple[Depth, ...] | None = None
     """Query heads of each layer of a pruned model whose layers differ; null: `heads` each."""
     billions: Positive
     """Parameters in billions, for planning only."""
@@ -272,6 +274,8 @@ class Questions(Section):
             raise ValueError(f"{self.benchmark} is generated: it takes no `file` or `revision`")
         if self.generated and self.n is None:
             raise ValueError(f"{self.benchmark} is generated: give `n`")
+        if self.generated and (self.n or 0) > _MOST_GENERATED:
+            raise ValueError(f"n: {self.n} questions; at most {_MOST_GENERATED:,} are generated")
         if (self.sampling == "clusters") != (self.embedder is not None):
             raise ValueError("`embedder` and `sampling: clusters` go together")
         if self.sampling != "clusters" and self.clusters != _CLUSTERS:

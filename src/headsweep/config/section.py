@@ -1,5 +1,6 @@
 """The base class of config sections, and types that they share."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
 
@@ -29,8 +30,8 @@ _T = TypeVar("_T")
 
 
 def _distinct(values: tuple[_T, ...]) -> tuple[_T, ...]:
-    for value in values:
-        if values.count(value) > 1:
+    for value, count in Counter(values).items():
+        if count > 1:
             raise ValueError(f"{value!r} stands twice; name it once")
     return values
 
@@ -60,12 +61,14 @@ ONE_OR_SEVERAL = BeforeValidator(
 """Accepts a single value as a list of one."""
 
 Name = Annotated[str, Field(pattern=NAME, max_length=64)]
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=1, le=10**9, strict=True)]
+Depth = Annotated[int, Field(ge=1, le=1000, strict=True)]
+"""A number of layers, or of heads in a layer: what a config says of all of them is written out."""
 Share = Annotated[float, Field(ge=0, lt=1), _NUMBER]
 Fraction = Annotated[float, Field(ge=0, le=1), _NUMBER]
 ShareAboveZero = Annotated[float, Field(gt=0, le=1), _NUMBER]
-Positive = Annotated[float, Field(gt=0), _NUMBER]
-NotNegative = Annotated[float, Field(ge=0), _NUMBER]
+Positive = Annotated[float, Field(gt=0, le=1e9), _NUMBER]
+NotNegative = Annotated[float, Field(ge=0, le=1e9), _NUMBER]
 Some = Annotated[tuple[_T, ...], Field(min_length=1), DISTINCT]
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 

@@ -7,6 +7,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from headsweep.config.profiles import PROFILES
 from headsweep.config.section import (
     Count,
+    Depth,
     NotNegative,
     Positive,
     Section,
@@ -99,11 +100,11 @@ class Encoder(Section):
     """Hub id or local folder."""
     revision: str | None = None
     """Hub: commit hash, pinned. Folder: its fingerprint."""
-    layers: Count = 3
+    layers: Depth = 3
     """From scratch: layers."""
     width: Count = 128
     """From scratch: width of the residual stream."""
-    heads: Count = 8
+    heads: Depth = 8
     """From scratch: attention heads a layer; divides `width`."""
     intermediate: Count = 256
     """From scratch: width of the feed-forward layers."""

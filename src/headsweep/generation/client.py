@@ -26,6 +26,7 @@ from headsweep import paths
 from headsweep.errors import EngineError
 from headsweep.generation import sockets
 from headsweep.generation.job_request import LINE_LIMIT, JobRequest
+from headsweep.plain_files import open_to_write, read_plain
 
 if TYPE_CHECKING:
     from headsweep.config import Config
@@ -62,8 +63,8 @@ def collect(
         EngineError: the engine's cause in one line. What is answered is kept.
     """
     try:
-        values = json.loads(config.read_bytes())
-        names = json.loads(Path(paths.MODEL_NAMES.format(run=values["run"])).read_bytes())
+        values = json.loads(read_plain(config))
+        names = json.loads(read_plain(Path(paths.MODEL_NAMES.format(run=values["run"]))))
         batch = (model, decoding, questions)
         request = JobRequest(values, names[model], batch, variant, cores, _this_run())
         connection = sockets.connect(request.engine)
@@ -272,7 +273,6 @@ def _start(request: JobRequest, listener: int) -> None:
     import subprocess
 
     _LOG.info("starting an engine for %s; its log: %s", request.batch[0], request.log)
-    request.log.parent.mkdir(parents=True, exist_ok=True)
     # A worker for each core needs no more; vLLM is one worker.
     threads = request.cores if request.section["backend"] == "vllm" else 1
     order = {
@@ -281,7 +281,7 @@ def _start(request: JobRequest, listener: int) -> None:
         "idle": IDLE_SECONDS,
         "log": str(request.log),
     }
-    with request.log.open("ab") as log:
+    with os.fdopen(open_to_write(request.log), "ab") as log:
         started = subprocess.run(
             [sys.executable, "-P", "-m", "headsweep.generation.server"],
             input=json.dumps(order).encode(),

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from headsweep.plain_files import open_to_read, open_to_write, read_plain
 from headsweep.planning.store import journal_files
 
 
@@ -24,8 +25,7 @@ def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Add records to a journal; they outlive this process, and after `sync` the machine too."""
     bodies = [json.dumps(record, separators=(",", ":")).encode() for record in records]
     lines = b"".join(b"\n%08x %b" % (zlib.crc32(body), body) for body in bodies)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_here(path).open("ab") as stream:
+    with os.fdopen(open_to_write(written_here(path)), "ab") as stream:
         stream.write(lines)
 
 
@@ -37,7 +37,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     records = list[dict[str, Any]]()
     for file in journal_files(path):
         try:
-            lines = file.read_bytes().split(b"\n")
+            lines = read_plain(file).split(b"\n")
         except FileNotFoundError:  # it has just become a table
             continue
         whole = (line[9:] for line in lines if line[:9] == b"%08x " % zlib.crc32(line[9:]))
@@ -50,13 +50,13 @@ def count_ended(path: Path) -> int:
     records = 0
     for file in journal_files(path):
         with contextlib.suppress(FileNotFoundError):  # it has just become a table
-            records += file.read_bytes().count(b'"stop_reason":')
+            records += read_plain(file).count(b'"stop_reason":')
     return records
 
 
 def sync(path: Path) -> None:
     """Have what this process added to a journal written to the disk itself, if it is there."""
-    with contextlib.suppress(FileNotFoundError), written_here(path).open("rb") as stream:
+    with contextlib.suppress(FileNotFoundError), open_to_read(written_here(path)) as stream:
         os.fsync(stream.fileno())
 
 

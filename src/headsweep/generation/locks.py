@@ -12,16 +12,15 @@ import fcntl
 import hashlib
 import logging
 import os
-import stat
 from functools import cache
 from pathlib import Path
 
 from headsweep.errors import EngineError
+from headsweep.plain_files import open_to_write
 
 _LOG = logging.getLogger(__name__)
 
 _BUSY = (errno.EACCES, errno.EAGAIN)
-_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Locks:
@@ -36,7 +35,6 @@ class Locks:
     def __init__(self, path: Path, *, shared: bool = False) -> None:
         self._path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _open(path, shared=shared)
         except OSError as error:
             raise EngineError(
@@ -88,26 +86,11 @@ def _place(name: str) -> int:
 
 
 def _open(path: Path, *, shared: bool) -> int:
-    """Open a file in a folder where all may write: others may have put anything there.
-
-    It is made only if it is missing: Linux lets nobody create what is another user's in /tmp.
-    """
-    try:
-        descriptor = os.open(path, _FLAGS)
-    except FileNotFoundError:
-        descriptor = _make(path, shared=shared)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a plain file")
-    return descriptor
-
-
-def _make(path: Path, *, shared: bool) -> int:
-    """Make a file with all of its permissions at once, unless somebody else just has."""
+    """Open a file; one that is made has all of its permissions at once."""
+    if not shared:
+        return open_to_write(path, os.O_RDWR)
     mask = os.umask(0)
     try:
-        return os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666 if shared else 0o666 & ~mask)
-    except FileExistsError:
-        return os.open(path, _FLAGS)
+        return open_to_write(path, os.O_RDWR)
     finally:
         os.umask(mask)

@@ -17,7 +17,7 @@ from headsweep.planning.allocations import embedding_model
 from headsweep.planning.keys import settings, split_key
 from headsweep.planning.store import Store
 from headsweep.record import Stopwatch, checked_file, peak_resident, write_record
-from headsweep.safe_files import atomic, write_json, write_table
+from headsweep.safe_files import atomic, remove_folder, write_json, write_table
 from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
 
 _LOG = logging.getLogger(__name__)
@@ -76,6 +76,10 @@ def prepare_model(config: Config, model: str) -> None:
         _copy(folder, checkpoint)
         folder = made_here = checkpoint
     source.check_geometry(folder, section)
+    if section.source not in BUILTIN:
+        from headsweep.generation.prompts import check_reading
+
+        check_reading(folder, config.decodings.values())
     output = store.path(paths.MODEL, model=model)
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
     write_record(output, stopwatch, facts, made_here)
@@ -87,10 +91,7 @@ def _copy(folder: Path, to: Path) -> None:
 
     Modes are not copied: a package may be installed read-only, but its copy is replaced again.
     """
-    if to.exists():
-        for path in (to, *to.rglob("*")):
-            path.chmod(0o700)
-    shutil.rmtree(to, ignore_errors=True)
+    remove_folder(to)
     with atomic(to, folder=True) as made:
         for file in folder.iterdir():
             if not file.name.endswith(".run.json"):  # this run's record vouches for the copy

@@ -15,8 +15,8 @@ r"""From a question to the token ids of its prompt.
 """
 
 import hashlib
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,20 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from headsweep.config import SYSTEM_PROMPT, Decoding, GraderName
-from headsweep.errors import BenchmarkError, ModelError
+from headsweep.errors import BenchmarkError, ModelError, cause_of
+from headsweep.limited import within_limits
+from headsweep.models.chat_templates import rendered
 from headsweep.models.checkpoints import stated_config
 from headsweep.models.geometry import most_tokens
 from headsweep.models.load import load_tokenizer
+from headsweep.models.source import BUILTIN, tokenizer_files
+from headsweep.plain_files import read_plain
 
 _AROUND = 1000  # tokens of a chat template around a text, at most
 _NAMED = 10  # questions in an error
+_EXAMPLE = "What is 1 + 1?"
+# of CPU time that a stranger's template and tokenizer may take, and for each prompt
+_SECONDS, _SECONDS_EACH = 60.0, 0.05
 _AUTHORS_GSM8K = "Solve the following question."
 _CHATML = (
     "<|im_start|>system\n{system}<|im_end|>\n\n"
@@ -100,21 +107,20 @@ def check_prompts(
         grader_name: likewise.
 
     Raises:
-        ModelError: prompts have as many tokens as the model reads in all, or more.
+        ModelError: prompts have as many tokens as the model reads in all, or more; or the model's
+            template or tokenizer fails, or takes too much time or memory.
         BenchmarkError: see `encode_prompt`.
     """
     most = most_tokens(stated_config(folder))
-    # A token has at least a byte, so that most models need not be asked.
-    if (
-        most is None
-        or max(map(_size, texts.values()), default=0) + _size(decoding.system or "") < most
-    ):
+    # A token has at least a byte, so that the package's own model need not be asked.
+    longest = max(map(_size, texts.values()), default=0) + _size(decoding.system or "")
+    if _is_ours(folder) and (most is None or longest < most):
         return
-    tokenizer = load_tokenizer(folder)
+    lengths = prompt_lengths(folder, texts, decoding, grader_name)
     too_long = [
         question
-        for question, text in texts.items()
-        if len(encode_prompt(tokenizer, text, decoding, grader_name)) >= most
+        for question, length in zip(texts, lengths, strict=True)
+        if most is not None and length >= most
     ]
     if too_long:
         raise ModelError(
@@ -130,11 +136,45 @@ def prompt_lengths(
     """Return how many tokens the prompts of questions have; arguments as of `check_prompts`.
 
     Raises:
-        ModelError: the model has no tokenizer.
+        ModelError: the model has no tokenizer; its template or tokenizer fails or never ends.
         BenchmarkError: see `encode_prompt`.
     """
-    tokenizer = load_tokenizer(folder)
-    return [len(encode_prompt(tokenizer, text, decoding, grader_name)) for text in texts.values()]
+
+    def lengths() -> list[int]:
+        tokenizer = load_tokenizer(folder)
+        prompts = (encode_prompt(tokenizer, text, decoding, grader_name) for text in texts.values())
+        return [*map(len, prompts)]
+
+    seconds = _SECONDS + _SECONDS_EACH * len(texts)
+    counted: list[int] = within_limits(lengths, f"the chat template in {folder}", seconds)
+    return counted
+
+
+def check_reading(folder: Path, decodings: Iterable[Decoding]) -> None:
+    """Refuse a model whose config, tokenizer or template fails, or takes too much time or memory.
+
+    Raises:
+        ModelError: see `within_limits`.
+    """
+
+    def read() -> None:
+        stated_config(folder)
+        tokenizer = load_tokenizer(folder)
+        for decoding in decodings:
+            for grader_name in ("math", "gsm8k"):
+                encode_prompt(tokenizer, _EXAMPLE, decoding, grader_name)
+
+    if not _is_ours(folder):
+        within_limits(read, f"the config or tokenizer in {folder}", _SECONDS)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Tell whether a folder has the tokenizer and the template of a model of the package."""
+    for own in BUILTIN.values():
+        files = tokenizer_files(own)
+        if [file.name for file in files] == [file.name for file in tokenizer_files(folder)]:
+            return all(read_plain(file) == read_plain(folder / file.name) for file in files)
+    return False
 
 
 def _size(text: str) -> int:
@@ -146,7 +186,7 @@ def prompt_facts(
     tokenizer: PreTrainedTokenizerBase, decoding: Decoding, grader_name: GraderName
 ) -> dict[str, Any]:
     """Return what a record says of the prompt: its example, and hashes of template and example."""
-    example_request = tokenizer, "What is 1 + 1?", decoding, grader_name
+    example_request = tokenizer, _EXAMPLE, decoding, grader_name
     example = prompt_text(*example_request)
     template = tokenizer.chat_template
     return {
@@ -161,14 +201,19 @@ def prompt_facts(
 def _own_prompt(tokenizer: PreTrainedTokenizerBase, question: str, system: str | None) -> str:
     if tokenizer.chat_template is None:
         return _PLAIN.format(system=f"{system}\n\n" if system else "", question=question)
-    render = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
     user = {"role": "user", "content": question}
-    if system is None:
-        return str(render([user]))
     try:
-        return str(render([{"role": "system", "content": system}, user]))
-    except TemplateError:
-        return str(render([{"role": "user", "content": f"{system}\n\n{question}"}]))
+        if system is None:
+            return rendered(tokenizer, [user])
+        with suppress(TemplateError):  # it may know no system's turn
+            return rendered(tokenizer, [{"role": "system", "content": system}, user])
+        return rendered(tokenizer, [{"role": "user", "content": f"{system}\n\n{question}"}])
+    except TemplateError as error:
+        raise ModelError(
+            f"the chat template of {tokenizer.name_or_path} refuses a question "
+            f"({cause_of(error, 200)}); correct it, or use another model: templates have no filter "
+            f"`random` here, and no `lipsum`"
+        ) from error
 
 
 def _sha256(text: str) -> str:

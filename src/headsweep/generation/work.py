@@ -21,9 +21,10 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from headsweep import paths
 from headsweep.config import Config, GraderName
-from headsweep.errors import EngineError, HeadsweepError, TableError
+from headsweep.errors import EngineError, HeadsweepError, TableError, quoted
 from headsweep.generation import journal
 from headsweep.generation.unit import Begun, Key, Unit
+from headsweep.models.guard import read_decoder_config
 from headsweep.models.source import ready_folder
 from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.hard_links import link
@@ -36,6 +37,7 @@ from headsweep.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
 _MOST_BYTES = 1 << 30  # of a block of JSON
+_MOST_TOKENS = 1 << 31  # ids of tokens have 32 bits
 
 
 class _Journaled(NamedTuple):
@@ -196,6 +198,8 @@ class Work:
         rows = list(self._journaled(BASE).answers.values())
         if self.output(BASE).exists():
             rows = read_arrow(self.output(BASE), ANSWERS).to_pylist()
+            if problem := next(filter(None, map(self._problem, rows)), None):
+                raise TableError(f"{self.output(BASE)}: {problem}; remove it and run again")
         return {row["question_id"]: row["token_ids"] for row in rows}
 
     def write(self, variant: Variant, stopwatch: Stopwatch) -> int:
@@ -299,6 +303,9 @@ class Work:
                 engine = record.pop("engine")
             if not record:
                 continue
+            if problem := self._problem(record):
+                _LOG.warning("%s: left out, and made again: %s", self.journal(variant), problem)
+                continue
             key = record["question_id"], record["sample"]
             if "stop_reason" in record:
                 answers[key] = record
@@ -308,6 +315,40 @@ class Work:
             if key not in begun or kept.rank > begun[key].rank:
                 begun[key] = kept
         return _Journaled(answers, begun, engine)
+
+    def _problem(self, row: Mapping[str, Any]) -> str:
+        """Return why a row or record cannot be an answer, or the beginning of one; empty if it can.
+
+        A token that the model does not have would end every engine that reads it.
+        """
+        tokens = row.get("token_ids")
+        decoding = self.config.decodings[self.decoding]
+        name = f"an answer to question {quoted(row.get('question_id'))}"
+        if not isinstance(tokens, list) or not set(map(type, tokens)) <= {int}:
+            return f"{name} has tokens {quoted(tokens)}, which are no ids"
+        if len(tokens) > decoding.max_new_tokens:
+            return f"{name} has {len(tokens)} tokens, and {decoding.max_new_tokens} is the limit"
+        if tokens and not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
+            beyond = min(tokens) if min(tokens) < 0 else max(tokens)
+            return f"{name} has token {beyond}, and the model has 0 to {self._vocabulary - 1}"
+        numbers = [row.get("sample"), row.get("prompt_tokens", 1), row.get("attempt", 0)]
+        if not all(type(number) is int and 0 <= number < _MOST_TOKENS for number in numbers):
+            return f"{name} has sample, prompt_tokens and attempt {quoted(numbers)}"
+        texts = [row.get("question_id"), row.get("text", ""), row.get("stop_reason", "eos")]
+        if not all(isinstance(text, str) for text in texts) or texts[-1] not in ("eos", "length"):
+            return f"{name} has id, text and stop_reason {quoted(texts)}"
+        if not isinstance(row.get("margin"), float | int):
+            return f"{name} has margin {quoted(row.get('margin'))}"
+        return ""
+
+    @cached_property
+    def _vocabulary(self) -> int:
+        """How many tokens the model has, where it is here and says so."""
+        try:
+            stated = read_decoder_config(self._model_folder).get("vocab_size")
+        except HeadsweepError:  # answers are graded where no model is
+            return _MOST_TOKENS
+        return stated if isinstance(stated, int) else _MOST_TOKENS
 
     def _rows_elsewhere(
         self, variant: Variant, columns: list[str] | None = None
@@ -319,7 +360,12 @@ class Work:
                 continue
             try:
                 if read_metadata(file).get("split") == self.split:
-                    yield from read_arrow(file, ANSWERS, columns=columns).to_pylist()
+                    rows = read_arrow(file, ANSWERS, columns=columns).to_pylist()
+                    if problem := columns is None and next(
+                        filter(None, map(self._problem, rows)), None
+                    ):
+                        raise TableError(f"{file}: {problem}")
+                    yield from rows
             except TableError as error:
                 _LOG.warning("not reused: %s", error)
 

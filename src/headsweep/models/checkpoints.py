@@ -132,7 +132,9 @@ def save_pruned(
             model.config = config_before
         if tokenizer:
             for file in tokenizer_files(tokenizer):
-                shutil.copyfile(file, made / file.name)
+                copy = made / file.relative_to(tokenizer)
+                copy.parent.mkdir(exist_ok=True)
+                shutil.copyfile(file, copy)
         gone = {str(head) for head in pruning.removed} if form == "zeroed" else set()
         kept = {
             str(layer.index): [

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headsweep.errors import ModelError, cause_of
+from headsweep.plain_files import open_to_read, read_plain
 
 _LONGEST_CAUSE = 120  # characters of what a library says of a file
 
@@ -22,7 +23,7 @@ class Header(NamedTuple):
 def read_json(file: Path, advice: str) -> Any:
     """Return the value of a JSON file; a ModelError says what is wrong, and ends in the advice."""
     try:
-        return json.loads(file.read_bytes().decode("utf-8"))
+        return json.loads(read_plain(file).decode("utf-8"))
     except FileNotFoundError:
         raise ModelError(f"{file} is missing; {advice}") from None
     except OSError as error:
@@ -55,10 +56,10 @@ def read_header(file: Path) -> Header:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(file, framework="np") as opened:
-            names = opened.keys()
-            shapes = {name: opened.get_slice(name).get_shape() for name in names}
-        with file.open("rb") as stream:
+        with open_to_read(file) as stream:
+            with safe_open(file, framework="np") as opened:
+                names = opened.keys()
+                shapes = {name: opened.get_slice(name).get_shape() for name in names}
             content = stream.read(int.from_bytes(stream.read(8), "little"))
     except OSError as error:
         raise ModelError(f"{file} cannot be read ({error.strerror}); fetch it again") from None

@@ -7,7 +7,6 @@ format, which all other code uses (https://github.com/ggml-org/ggml/blob/master/
 import hashlib
 import math
 import re
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from headsweep.errors import ModelError, cause_of, quoted
 from headsweep.models.gguf_header import MAGIC, read_header
+from headsweep.plain_files import open_to_read
 
 SUFFIX = ".gguf"
 
@@ -38,7 +38,7 @@ _CONTROL = 3  # value of `tokenizer.ggml.token_type` for control tokens
 def sha256(file: Path) -> str:
     """Return the sha256 of a GGUF file, 64 hex digits, or raise a ModelError."""
     _check_magic(file)
-    with file.open("rb") as stream:
+    with open_to_read(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -92,7 +92,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    from headsweep.safe_files import atomic  # slow, and planning does not need it
+    from headsweep.safe_files import atomic, remove_folder  # slow, and planning does not need it
 
     content = _read(file)
     fields = content.fields
@@ -133,7 +133,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     with atomic(folder, folder=True) as temporary:
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
     return facts
 
 
@@ -182,7 +182,7 @@ def _read_once(file: Path, size: int, changed: int) -> _Content:
 def _check_magic(file: Path) -> None:
     if not file.is_file():
         raise ModelError(f"{file} is missing; put the GGUF file there, or correct `source`")
-    with file.open("rb") as stream:
+    with open_to_read(file) as stream:
         if stream.read(len(MAGIC)) != MAGIC:
             raise ModelError(f"{file} is not a GGUF file; fetch it again")
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headsweep.plain_files import open_to_read
+
 MAGIC = b"GGUF"
 
 _VERSIONS = (2, 3)
@@ -58,7 +60,7 @@ def read_header(file: Path) -> Header:
         ValueError: the file is truncated, damaged, or of a version or with types not known.
     """
     with (
-        file.open("rb") as stream,
+        open_to_read(file) as stream,
         mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
         return _Reader(content).header()

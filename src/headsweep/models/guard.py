@@ -18,6 +18,7 @@ _ADAPTER = "adapter_config.json"
 _CODE = "auto_map"
 _OTHER_WEIGHTS = "transformers_weights"
 _IMPLEMENTATION = "_implementation"  # ends keys such as `attn_implementation`
+_VERSIONS = ("configuration_files", "fast_tokenizer_files")
 _ADVICE = "fetch it again, or name a folder in the hub's format"
 
 
@@ -60,6 +61,7 @@ def check_code(folder: Path, *, ignore_unneeded: bool = True) -> None:
             f"{folder / CONFIG} takes its weights from {quoted(config[_OTHER_WEIGHTS])} "
             f"({_OTHER_WEIGHTS}); name them model.safetensors, and remove that key"
         )
+    _refuse_versions(folder / CONFIG, config)
     inner = [entry for value in config.values() for entry in _entries(value)]
     code_entries = [entry for entry in inner if entry[0] == _CODE]
     for key, value in (*config.items(), *inner):
@@ -73,9 +75,20 @@ def check_code(folder: Path, *, ignore_unneeded: bool = True) -> None:
     tokenizer = folder / TOKENIZER_CONFIG
     if tokenizer.is_file():
         settings = read_object(tokenizer, None, _ADVICE)
+        _refuse_versions(tokenizer, settings)
         code = settings.get(_CODE)
         if code and not (ignore_unneeded and _has_tokenizer(settings.get("tokenizer_class"))):
             raise _runs_code(tokenizer, _CODE, code)
+
+
+def _refuse_versions(file: Path, settings: dict[str, Any]) -> None:
+    """Refuse a file that names others to be read in its place by some versions of transformers."""
+    for key in _VERSIONS:
+        if settings.get(key):
+            raise ModelError(
+                f"{file} names other files in place of the usual ones ({key}: "
+                f"{quoted(settings[key])}); remove that key, or use another model"
+            )
 
 
 def _entries(value: Any) -> Iterator[tuple[str, Any]]:

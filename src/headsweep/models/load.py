@@ -24,13 +24,21 @@ from headsweep.config.section import ALLOWED, DEVICE
 from headsweep.errors import ModelError, cause_of, quoted
 from headsweep.models.checkpoints import read_pretrained
 from headsweep.models.geometry import find_heads, readable_tokens
-from headsweep.models.guard import read_config
+from headsweep.models.guard import CONFIG, read_config
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.source import fetch_model
 from headsweep.record import contradicting_record
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BALANCED = "balanced"
+_UNNEEDED = (
+    r"(^|\.)(rotary_emb\.inv_freq|position_ids|masked_bias)$",  # computed, and once saved
+    r"(^|\.)mtp[._]",  # layers that guess further tokens
+    r"(^|\.)(vision|visual|audio|image|multi_modal|mm_)",  # of a model that also sees or hears
+)
+"""Tensors of weight files that no decoder needs; transformers passes over others by itself."""
+_HEADS = (r"^(lm_head|cls|classifier|qa_outputs|score|pooler|(discriminator|generator)_\w+)\.",)
+"""What stands above a model that is loaded without a task."""
 _READ = (".safetensors", ".json", ".model", ".txt", ".jinja")
 
 
@@ -69,9 +77,14 @@ def as_loaded(
             f"the model in {folder} keeps no keys and values to decode with, as an encoder; "
             f"use a causal language model"
         )
-    ends = end_token_ids(model.generation_config.eos_token_id, tokenizer)
-    # Padding is masked out, so any id will do that lies within the embedding matrix.
     embeddings = model.get_input_embeddings()
+    ends = end_token_ids(model.generation_config.eos_token_id, tokenizer)
+    if beyond := [token for token in ends if not 0 <= token < embeddings.num_embeddings]:
+        raise ModelError(
+            f"{folder} ends answers with token {beyond[0]} (eos_token_id), and its model has 0 to "
+            f"{embeddings.num_embeddings - 1}; correct it in generation_config.json"
+        )
+    # Padding is masked out, so any id will do that lies within the embedding matrix.
     choices = (tokenizer.pad_token_id, *ends, 0)
     tokenizer.pad_token_id = next(
         token_id
@@ -96,13 +109,20 @@ def end_token_ids(
     """Return the ids that end an answer in `transformers.generate`, ascending.
 
     They are those that the model's generation config states; if it states none, the tokenizer's.
+
+    Raises:
+        ModelError: they are no numbers.
     """
     ends = tokenizer.eos_token_id if stated is None else stated
     if ends is None:
         return ()
-    if isinstance(ends, int):
-        return (ends,)
-    return tuple(sorted(set(ends)))
+    several = ends if isinstance(ends, list | tuple) else [ends]
+    if not all(type(token) is int for token in several):
+        raise ModelError(
+            f"eos_token_id of {tokenizer.name_or_path} is {quoted(ends)}, not a token's id or "
+            f"a list of ids; correct it in generation_config.json"
+        )
+    return tuple(sorted(set(several)))
 
 
 def torch_device(device: str, dtype: str) -> str:
@@ -191,7 +211,7 @@ def load_weights(
     placement: str = "cpu",
     attention: str | None = None,
 ) -> PreTrainedModel:
-    """Load a model with a class of transformers, in evaluation mode; no weight may be missing.
+    """Load a model with a class of transformers, in evaluation mode, with all of its weights.
 
     `placement` is a torch device or ``balanced``; `attention` is by default the model's own.
 
@@ -227,6 +247,13 @@ def load_weights(
         raise ModelError(
             f"the weights in {folder} lack {len(missing)} tensors, such as {missing[0]}; "
             f"fetch them again, or use a model of the kind {kind.__name__}"
+        )
+    known = re.compile("|".join(_UNNEEDED + (_HEADS if kind is AutoModel else ())))
+    unread = sorted(name for name in info["unexpected_keys"] if not known.search(name))
+    if unread:
+        raise ModelError(
+            f"the weights in {folder} hold {len(unread)} tensors that its {CONFIG} has no place "
+            f"for, such as {quoted(unread[0])}: the model would answer without them; fetch it again"
         )
     return model.eval()
 

@@ -16,6 +16,7 @@ from headsweep.errors import ConfigError, ModelError, quoted
 from headsweep.models import gguf
 from headsweep.models.files import read_header, read_json, read_object
 from headsweep.models.guard import CONFIG, check_code, read_config, read_decoder_config
+from headsweep.plain_files import expanded, open_to_read, read_plain
 
 BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
 """Folders of the models that ship with the package, by source."""
@@ -41,7 +42,29 @@ _TOKENIZER_FILES = {name for names in _TOKENIZERS for name in names} | {
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
+    # Vocabularies of single families.
+    "bpe.codes",
+    "byte_maps.json",
+    "chat_template.json",
+    "dict.txt",
+    "emoji.json",
+    "entity_vocab.json",
+    "normalizer.json",
+    "prophetnet.tokenizer",
+    "sentencepiece.model",
+    "source.spm",
+    "spm.model",
+    "spm_char.model",
+    "target.spm",
+    "target_vocab.json",
+    "tiktoken.model",
+    "vocab-src.json",
+    "vocab-tgt.json",
+    "word_pronunciation.json",
+    "word_shape.json",
 }
+_TOKENIZER_PATTERNS = ("tokenizer.model.*", "additional_chat_templates/*.jinja")
+"""These and `_TOKENIZER_FILES` are all that transformers reads, and those are in a fingerprint."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 _DOWNLOADED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same weights
@@ -70,12 +93,12 @@ def local_folder(source: str | Path) -> Path | None:
         ConfigError: the package has no such model.
     """
     if isinstance(source, Path):
-        return source.expanduser()
+        return expanded(source)
     if source.startswith("builtin:"):
         if source not in BUILTIN:
             raise ConfigError(f"{source!r} is not in the package; it has {', '.join(BUILTIN)}")
         return BUILTIN[source]
-    return Path(source).expanduser() if source.startswith((".", "/", "~")) else None
+    return expanded(source) if source.startswith((".", "/", "~")) else None
 
 
 def ready_folder(source: str | None, file: Path, root: Path = Path()) -> Path:
@@ -182,7 +205,7 @@ def check_folder(folder: Path, *, ignore_unneeded: bool = True) -> None:
     check_code(folder, ignore_unneeded=ignore_unneeded)
     for file in weight_files(folder):
         read_header(file)
-    names_there = {file.name for file in tokenizer_files(folder)}
+    names_there = {str(file.relative_to(folder)) for file in tokenizer_files(folder)}
     if not any(names_there.issuperset(names) for names in _TOKENIZERS):
         raise ModelError(
             f"{folder} has no tokenizer (tokenizer.json, tokenizer.model or vocab files); "
@@ -227,7 +250,10 @@ def _shards(folder: Path, named: Any) -> list[Path]:
 
 def tokenizer_files(folder: Path) -> list[Path]:
     """Return the files of a folder's tokenizer and chat template, sorted."""
-    return [folder / name for name in sorted(_TOKENIZER_FILES) if (folder / name).is_file()]
+    named = [folder / name for name in _TOKENIZER_FILES]
+    for pattern in _TOKENIZER_PATTERNS:
+        named += folder.glob(pattern)
+    return sorted(file for file in named if file.is_file())
 
 
 def check_geometry(folder: Path, model: Model) -> None:
@@ -314,16 +340,16 @@ def fingerprint(folder: Path) -> str:
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
 
-    for name in sorted(_TOKENIZER_FILES | {CONFIG, _GENERATION}):
-        if (folder / name).is_file():
-            update(name, (folder / name).read_bytes())
+    for file in sorted([*tokenizer_files(folder), folder / CONFIG, folder / _GENERATION]):
+        if file.is_file():
+            update(str(file.relative_to(folder)), read_plain(file))
     for file in weight_files(folder):
         update(file.name, read_header(file).content)
         size = file.stat().st_size
         offsets = list(range(0, size, _SLICE_BYTES))  # end to end in a small file
         if size > _SLICES * _SLICE_BYTES:
             offsets = [step * (size - _SLICE_BYTES) // (_SLICES - 1) for step in range(_SLICES)]
-        with file.open("rb") as stream:
+        with open_to_read(file) as stream:
             for offset in offsets:
                 stream.seek(offset)
                 digest.update(stream.read(_SLICE_BYTES))

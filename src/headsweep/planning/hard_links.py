@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headsweep import paths
 from headsweep.config import Config
+from headsweep.plain_files import refuse_links
 from headsweep.planning.store import Store
 from headsweep.tables import ANSWERS
 from headsweep.variants import BASE
@@ -18,6 +19,8 @@ from headsweep.variants import BASE
 
 def link(file: Path, name: Path) -> None:
     """Give a file a second name, where the disk knows hard links."""
+    refuse_links(file)
+    refuse_links(name)
     name.parent.mkdir(parents=True, exist_ok=True)
     temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
     try:

@@ -14,12 +14,14 @@ from typing import Any
 from headsweep.benchmarks.sources import PINNED, file_revision, hub_dataset
 from headsweep.config import Config, Embedder, Model, Questions
 from headsweep.config.solvers import FETCH, MATH23K, Encoder, WordProblems
-from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
+from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError, quoted
 from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder
+from headsweep.plain_files import expanded, read_plain
 from headsweep.planning.chosen_heads import with_chosen_heads
 from headsweep.planning.pilot_settings import with_piloted_settings
 
+_DATASET = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 Input = Model | Embedder | Encoder | Questions | WordProblems
@@ -78,7 +80,7 @@ def check_revision(where: str, section: Input) -> Path | None:
 def local_file(section: Input) -> Path | None:
     """Return the file or folder that an entry names; None if it is on the hub, or made here."""
     if isinstance(section, Questions | WordProblems):
-        return Path(section.file).expanduser() if section.file else None
+        return expanded(section.file) if section.file else None
     return source.local_folder(section.source) if section.source else None
 
 
@@ -104,6 +106,7 @@ def _revision(where: str, section: Input) -> str | None:
         named = f"datasets/{MATH23K}"
         if isinstance(section, Questions):
             hub = hub_dataset(section)
+            _check_dataset(f"{where}.dataset", hub.path)
             named = f"datasets/{hub.path}"
             revision = hub.revision
             if section.benchmark in PINNED:
@@ -127,6 +130,19 @@ def _revision(where: str, section: Input) -> str | None:
     return revision
 
 
+def _check_dataset(where: str, name: str) -> None:
+    """Refuse what the library `datasets` takes for files here, whatever revision is stated.
+
+    Those are a folder, and the names of its readers, such as ``csv``, which have no owner.
+    """
+    if not _DATASET.fullmatch(name) or Path(name).exists():
+        problem = "is a folder here, too" if _DATASET.fullmatch(name) else "names no owner"
+        raise ConfigError(
+            f"{where}: {quoted(name)} {problem}; write the owner/name of a dataset on the hub, or "
+            f"name a `file`"
+        )
+
+
 def _content(where: str, section: Input, local: Path) -> str:
     """Return the sha256 or fingerprint of an entry's file or folder."""
     with at(where):
@@ -148,5 +164,5 @@ def _content(where: str, section: Input, local: Path) -> str:
         # Pooling settings are in subfolders, which a model's fingerprint leaves out.
         digest = hashlib.sha256(fingerprint.encode())
         for file in sorted(local.rglob("*.json")):
-            digest.update(f"\0{file.relative_to(local)}\0".encode() + file.read_bytes())
+            digest.update(f"\0{file.relative_to(local)}\0".encode() + read_plain(file))
         return digest.hexdigest()[:16]

@@ -16,6 +16,7 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import ConfigError
 from headsweep.models.source import ready_folder
+from headsweep.plain_files import read_plain
 from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.keys import SECTIONS, VERSION, key_of_wildcard
 from headsweep.record import Stopwatch, write_record
@@ -47,7 +48,7 @@ def check_version(root: Path = Path()) -> None:
     if not file.exists():
         return
     try:
-        version = int(file.read_text(encoding="utf-8"))
+        version = int(read_plain(file))
     except (OSError, ValueError):
         raise ConfigError(
             f"{file} cannot be read: it holds no number; write {VERSION} into it, or remove "
@@ -97,7 +98,7 @@ def other_users() -> list[Path]:
     """Return the results folders, besides this one, that share this folder's store by a link."""
     store = Path(paths.STORE).resolve()
     registered = sorted(Path(paths.STORE_USERS).glob("[!.]*"))
-    folders = [Path(file.read_text(encoding="utf-8").strip()) for file in registered]
+    folders = [Path(read_plain(file).decode().strip()) for file in registered]
     sharing = [folder for folder in folders if (folder / store.name).resolve() == store]
     return [
         folder

@@ -75,7 +75,8 @@ def run(folder: Path, cores: int) -> None:
     """
     if not (_ROOT / "Snakefile").exists():
         raise ConfigError(f"{_ROOT} has no Snakefile; run the proof in a clone of headsweep")
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(_ROOT / "Snakefile")]
+    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(_ROOT / "Snakefile")]
+    command += ["--workflow-profile", str(_ROOT / "workflow/profiles/default")]
     command += ["--cores", str(cores), "--directory", str(folder)]
     command += ["--configfile", str(folder / CONFIG)]
     if subprocess.run(command, check=False).returncode:

@@ -13,6 +13,7 @@ from headsweep import paths
 from headsweep.config import Config, load
 from headsweep.errors import ConfigError
 from headsweep.models.source import local_folder
+from headsweep.plain_files import read_plain
 from headsweep.planning.batches import arm_files, batches, seeded_arms
 from headsweep.planning.maps import score_files
 from headsweep.planning.revisions import resolve
@@ -23,6 +24,7 @@ from headsweep.safe_files import (
     is_temporary,
     read_metadata,
     read_table,
+    unreadable,
     write_json,
     write_table,
     write_text,
@@ -70,7 +72,11 @@ what made them. The questions have the licences of their benchmarks.
 
 Grading, tables, figures and the report are made again, without model, GPU or network, by
 
-    snakemake --cores 2 --snakefile HEADSWEEP/Snakefile --directory . --configfile config.json
+    snakemake --cores 2 --snakefile HEADSWEEP/Snakefile --workflow-profile \
+      HEADSWEEP/workflow/profiles/default --directory . --configfile config.json
+
+The profile has to be named: Snakemake would take one from this folder first, and a profile can hold
+code.
 """
 
 
@@ -100,6 +106,9 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     needed = [path for batch in batches(config) for path in store.answers(batch)]
     needed += [path for name in config.compressions for path in arm_files(config, name)]
     needed += [path for name in config.maps for path in score_files(config, name)]
+    needed += dict.fromkeys(
+        str(store.path(QUESTIONS, questions=batch.questions)) for batch in batches(config)
+    )
     missing = [path for path in needed if not (here / path).exists()]
     if missing:
         raise ConfigError(
@@ -119,7 +128,10 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     if without_texts:
         without.update(store.path(QUESTIONS, questions=name) for name in config.questions)
         _remove_questions(folder)
+    homes = [(here / paths.STORE).resolve(), (here / paths.RESULTS / config.run).resolve()]
     for path in wanted:
+        if not any((here / path).resolve().is_relative_to(home) for home in homes):
+            raise ConfigError(f"{here / path} leads out of the run and its store; remove that link")
         checked_file(here / path)
         if path in without:
             _copy_without_texts(here / path, folder / path)
@@ -133,9 +145,13 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a file and its times; not its mode: a store may be read-only, its copy is not."""
-    with atomic(target) as temporary:
-        shutil.copyfile(source, temporary)
+    try:
+        content = read_plain(source)
         times = source.stat()
+    except OSError as error:  # not the fault of where it is copied to
+        raise unreadable(source, error) from error
+    with atomic(target) as temporary:
+        temporary.write_bytes(content)
         os.utime(temporary, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 

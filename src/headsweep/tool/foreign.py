@@ -8,8 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headsweep.benchmarks.row_files import Row, RowError, csv_rows, json_rows
+from headsweep.benchmarks.row_files import MOST_BYTES, Row, RowError, csv_rows, json_rows
 from headsweep.errors import TableError, quoted
+from headsweep.plain_files import open_to_read
 
 
 def read_file(path: Path) -> pd.DataFrame:
@@ -71,13 +72,13 @@ def _text(cell: object, where: str) -> str:
 
 
 def _csv(path: Path) -> pd.DataFrame:
-    with path.open("rb") as lines:
-        return _table(csv_rows(lines))
+    with open_to_read(path) as file:
+        return _table(csv_rows(file))
 
 
 def _json_lines(path: Path) -> pd.DataFrame:
-    with path.open("rb") as lines:
-        return _table(json_rows(lines))
+    with open_to_read(path) as file:
+        return _table(json_rows(file))
 
 
 def _table(rows: Iterable[Row]) -> pd.DataFrame:
@@ -85,11 +86,24 @@ def _table(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 def _parquet(path: Path) -> pd.DataFrame:
+    """Read a table in parts: a text that its cells share takes its space once in the file."""
+    parts = list[pa.RecordBatch]()
+    left = MOST_BYTES
+    with open_to_read(path) as stream, pq.ParquetFile(stream) as file:
+        groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
+        largest_cell = max([1, *(group.total_byte_size for group in groups)])  # at most
+        rows = min(max(1, MOST_BYTES // largest_cell), _MOST_ROWS)
+        for part in file.iter_batches(rows):
+            left -= part.nbytes
+            if left < 0:
+                raise ValueError(f"its cells take more than {MOST_BYTES >> 20} MiB; split it")
+            parts.append(part)
+        table = pa.Table.from_batches(parts, file.schema_arrow)
     # Rows are counted from 0. Whole numbers stay whole where others are missing.
-    table = pq.read_table(path)
     table.validate(full=True)  # a damaged text is found here, not where it is used
     return table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
 
 
+_MOST_ROWS = 1 << 16  # that are read at once
 _READERS = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}
 SUFFIXES = tuple(_READERS)

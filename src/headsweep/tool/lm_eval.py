@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from headsweep.errors import TableError, quoted
+from headsweep.plain_files import read_plain
 from headsweep.tool.foreign import read_file
 
 _SAMPLES = re.compile(
@@ -169,7 +170,7 @@ def _version(file: Path, time: str) -> str:
         iter(sorted(file.parent.glob(f"*_{time}.json"))), file.with_name(f"results_{time}.json")
     )
     try:
-        version = json.loads(beside.read_text(encoding="utf-8")).get("lm_eval_version")
+        version = json.loads(read_plain(beside)).get("lm_eval_version")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise TableError(f"{beside} cannot be read ({error}); keep it beside {file.name}") from None
     if not _KNOWN.fullmatch(str(version)):

@@ -7,7 +7,6 @@ counted if answers are graded here, or if there is a column `final_answer`, as `
 --out` writes it, with `form` beside it: final answers of equal form are one.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +33,9 @@ _NAMED = 3  # ids that a message names
 _MOST_SAMPLES = 1000  # of more the number of ways to draw a vote exceeds what a float can hold
 
 Tables = dict[str, pd.DataFrame]
+
+
+_MOST_TOKENS = 1e9  # of an answer
 
 
 @dataclass(frozen=True)
@@ -243,8 +245,8 @@ def _count(cell: Any, origin: object) -> float:
         number = float(cell)
     except (TypeError, ValueError):
         number = -1.0
-    if not 0 <= number < math.inf:
-        raise TableError(f"{origin}: `tokens` holds {quoted(cell)}; write a number, 0 or more")
+    if not 0 <= number <= _MOST_TOKENS:
+        raise TableError(f"{origin}: `tokens` holds {quoted(cell)}; write a number from 0 to 1e9")
     return number
 
 

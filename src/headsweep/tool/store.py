@@ -17,6 +17,7 @@ from headsweep.config import Config, load
 from headsweep.errors import ConfigError, HeadsweepError
 from headsweep.generation.client import status
 from headsweep.generation.locks import Locks
+from headsweep.plain_files import refuse_links
 from headsweep.planning.revisions import resolve
 from headsweep.planning.store import check_version, other_users
 from headsweep.text import aligned, counted
@@ -67,6 +68,7 @@ def prune(configs: Sequence[Path], *, yes: bool) -> None:
 
 def empty_trash(*, yes: bool) -> None:
     """Remove what lies in the trash, after asking."""
+    refuse_links(TRASH)
     trash = list(walk(TRASH))
     if not trash:
         print(f"{TRASH} is empty")
@@ -87,6 +89,8 @@ def move_to_trash(files: Iterable[Path]) -> None:
     """
     for file in sorted(files, key=_marker_first):
         place = TRASH / file.relative_to(STORE)
+        refuse_links(file)
+        refuse_links(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         file.replace(place)
         remove_empty(file.parent)

@@ -15,6 +15,7 @@ from headsweep.choices import BenchmarkGrader
 from headsweep.config import Config, parse
 from headsweep.config.questions import Benchmark, Dtype
 from headsweep.errors import ConfigError
+from headsweep.plain_files import expanded, read_plain
 
 if TYPE_CHECKING:
     from headsweep.planning.store import Store
@@ -28,6 +29,9 @@ _LOG = logging.getLogger(__name__)
 def begun(config: Config, out: str | Path) -> Iterator[Config]:
     """Enter the folder of results; yield the config resolved, checked, and written there.
 
+    Its models are fetched and its questions drawn. If what follows fails, the config of a run that
+    was there before is put back: that run is still whole.
+
     Raises:
         HeadsweepError: the config asks for what is not there, or another process works there.
     """
@@ -37,8 +41,10 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     from headsweep.planning.preflight import check_devices, preflight
     from headsweep.planning.revisions import resolve
     from headsweep.planning.store import write_config
+    from headsweep.record import record_path
+    from headsweep.safe_files import atomic
 
-    folder = Path(out).expanduser()
+    folder = expanded(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -57,10 +63,20 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
             )
         for line in unpiloted(config):
             _LOG.warning(line)
+        # A run that was here keeps its config until the models and questions of this one are there.
+        prepared(config)
+        file = Path(paths.CONFIG.format(run=config.run))
+        beside = (file, Path(paths.MODEL_NAMES.format(run=config.run)), record_path(file))
+        former = {file: read_plain(file) for file in beside if file.exists()}
         write_config(config)
         client.begin_run()
         try:
             yield config
+        except Exception:  # a run that is interrupted is meant to go on
+            for file, content in former.items():
+                with atomic(file) as temporary:
+                    temporary.write_bytes(content)
+            raise
         finally:
             del locks  # an error's traceback would keep the file open, and its lock held
 
@@ -195,9 +211,9 @@ def described_questions(
         size = {"n": _GENERATED_QUESTIONS} if benchmark.startswith("generated_") else {}
         return {"benchmark": benchmark, **size, **section}
     if Path(benchmark).suffix in (".csv", ".jsonl", ".gz"):
-        file = str(Path(benchmark).expanduser().absolute())
+        file = str(expanded(benchmark).absolute())
         return {**section, "benchmark": "custom", "file": file}
-    if Path(benchmark).expanduser().is_file():
+    if expanded(benchmark).is_file():
         raise ConfigError(
             f"benchmark {benchmark!r} is a file that is not read; files end in .csv or .jsonl, or "
             f"in one of them with .gz, in small letters: convert it, or rename it"

@@ -53,6 +53,8 @@ def checked(values: dict[str, Any], files: Iterable[str], *, look: bool) -> Conf
         WorkflowError: the config cannot run; one line.
     """
     try:
+        # Jobs that Snakemake starts as `python -m` import nothing from the folder of the run.
+        os.environ["PYTHONSAFEPATH"] = "1"
         if not look:
             return load(Path(paths.CONFIG.format(run=parse_config(values).run)))
         for file in map(Path, files):
