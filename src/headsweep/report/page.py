@@ -26,7 +26,7 @@ from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch, read_record
 from headsweep.report import explorer, head_grid
-from headsweep.report.blocks import Block, as_printed, bounded
+from headsweep.report.blocks import Block, Picture, as_printed, bounded
 from headsweep.report.sections import first_figure, look_alikes, sections
 from headsweep.safe_files import write_text
 from headsweep.tables import GRADED
@@ -87,9 +87,10 @@ def write_report(config: Config) -> None:
         for name, selector_title in titles(config, "selectors").items()
     ]
     hero: list[Block] = []
-    if not charts and not sweeps:  # then the first block of all stands beside the verdicts
-        hero = page_sections[0].blocks[:1]
-        del page_sections[0].blocks[:1]
+    first = page_sections[0].blocks
+    # Else the first block of all stands beside the verdicts, if it is a picture: tables are wide.
+    if not charts and not sweeps and first and isinstance(first[0], Picture):
+        hero.append(first.pop(0))
     page = render(
         "page.html",
         script=asset("page.js"),
