@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
 
 FLOORS = (
     "reference __main__ cli workflow proof tool",
-    "report figures analysis",
+    "report printed figures analysis",
     "maps recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",

@@ -5,9 +5,10 @@ import torch
 from test_engine import loaded_model
 from test_packed import SERVED, biased
 
-from headsweep.generation import operators
+from headsweep.generation import fused as trial
 from headsweep.generation.attention import dense
-from headsweep.generation.operators import PLAIN, fused
+from headsweep.generation.fused import fused
+from headsweep.generation.operators import PLAIN
 from headsweep.generation.weights import Weights
 
 
@@ -34,7 +35,7 @@ def test_fused_operators_do_what_pytorchs_own_do(name, dtype, kernels):
 def test_in_bfloat16_all_but_attention_can_be_interpreted(kernels):
     """The interpreter takes numbers of bfloat16 for integers in a product."""
     weights = weights_of("Qwen3", torch.bfloat16)
-    found = operators._differing(kernels.Fused(), weights, dense)
+    found = trial._differing(kernels.Fused(), weights, dense)
     assert found == "other results of attend"
 
 

@@ -327,6 +327,10 @@ def _condition(
             if most and cut[0] > most[0] + _LAST:
                 parts.append(f"removing these heads saves at most {percent(most[0])} (arithmetic)")
                 words.append("fails")
+            flops = compression.estimate(table, "flops_removed_at_most", **row)
+            if column == "faster_large" and flops and cut[0] > 1 / (1 - flops[0]) - 1:
+                parts.append(f"doubtful: these heads hold at most {percent(flops[0])} of the FLOPs")
+                words.append(OPEN)
         word = next((outcome for outcome in ("fails", OPEN) if outcome in words), "holds")
         return Judgement.by(word, "; ".join(parts), None if change is None else changed)
 
@@ -375,6 +379,7 @@ JUDGES: Mapping[str, Judge] = {
         "arm",
         {"random": -0.025, "global": -0.011, "attention_visualisation": -0.004},
     ),
+    "gradual pruning against pruning at once": _changes("table4", "gap", "arm", {"global": -0.011}),
     "distillation only": _changes("table4", "change", "arm", {"distillation_only": 0.001}),
     "overall at 25%: accuracy loss / parameters / speed / memory": _condition(
         BASE,

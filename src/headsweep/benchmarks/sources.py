@@ -115,6 +115,20 @@ def file_revision(file: Path) -> str:
         raise _unreadable(file, error) from None
 
 
+def check_file(file: Path, revision: str | None) -> None:
+    """Refuse a file that is missing, cannot be read, or is of another revision, if one is given.
+
+    Raises:
+        BenchmarkError: one line.
+    """
+    sha256 = file_revision(file)
+    if revision not in (None, sha256):
+        raise BenchmarkError(
+            f"{file} has sha256 {sha256}, not the revision {revision} of the config; "
+            f"restore the file, or remove `revision` from the config"
+        )
+
+
 def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
     """Yield the rows of a JSON Lines or CSV file, gzipped or not; blank lines are skipped.
 
@@ -127,12 +141,7 @@ def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
         raise BenchmarkError(
             f"{file} is neither .jsonl nor .csv, nor one of them with .gz; convert it, or rename it"
         )
-    sha256 = file_revision(file)
-    if revision not in (None, sha256):
-        raise BenchmarkError(
-            f"{file} has sha256 {sha256}, not the revision {revision} of the config; "
-            f"restore the file, or remove `revision` from the config"
-        )
+    check_file(file, revision)
     place = "its beginning"
     try:
         with gzip.open(file) if name.endswith(".gz") else file.open("rb") as stream:

@@ -31,7 +31,7 @@ from headsweep.figures.style import (
     VERMILLION,
     method_line,
 )
-from headsweep.sprint.methods import ORACLE, RANDOM, RIVALS, SPRINT, is_sampling
+from headsweep.sprint.methods import ONE_ANSWER, ORACLE, RANDOM, RIVALS, SPRINT, is_sampling
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import percent, plain, points, short
 
@@ -58,7 +58,7 @@ _OWN_MARKS = ("<", ">", "d")
 _OUTCOMES = {"pass": ("any answer right", "-", "o"), "majority": ("vote right", (0, (4, 1.5)), "s")}
 
 
-def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
+def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int, of_loss: str) -> Figure:
     """Draw Pass@N of the methods in the paper's Figure 4, and SPRINT's paired difference from each.
 
     Differences are filled where Holm's correction over methods leaves them.
@@ -66,7 +66,8 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     These are SPRINT, random heads, and samples at each temperature. On the right stand all methods
     but simpler ways to match questions with heads (`RIVALS`), which are in the data and in tables.
     The tables are `headsweep.tables.CURVES` and
-    `headsweep.sprint.evaluation.PAIRED_COLUMNS`, of a number of test questions.
+    `headsweep.sprint.evaluation.PAIRED_COLUMNS`, of a number of test questions; `of_loss` says
+    which reading of its loss SPRINT has. Methods that have only one answer are marked.
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
@@ -82,9 +83,11 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
         curve = within[within["method"] == method]
         _curve(left, curve, method, powers, banded=method in (SPRINT, *best))
     _log_axis(left, powers, (1, limit), "N, answers a question")
-    left.set_ylabel("questions with a right answer (%)")
+    left.set_ylabel("right among N, picked by an oracle (%)")
     left.set_title("Pass@N, 95% bands", pad=20)
     titles = {name: short(name, 26) for name in table["method"]}
+    titles[SPRINT] = f"{SPRINT}: {of_loss}"
+    titles |= {name: f"{name} (one answer)" for name in ONE_ANSWER}
     colors = {name: method_line(name).color for name in titles}
     _name_curves(left, drawn, last["n"].to_dict(), titles, colors, SPRINT)
     shown = paired[~paired["method"].isin([*RIVALS, ORACLE])]

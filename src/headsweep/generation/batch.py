@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -132,10 +133,11 @@ class DecodingBatch:
 
     def _take(self, chosen: Float[Tensor, "replays 2 batch"]) -> list[Answer]:
         """Let rows take what replays of a step have chosen; let finished rows leave."""
-        numbers = chosen.cpu()  # waits for the device, once
-        if not numbers.isfinite().all():
+        numbers = np.array(chosen.tolist())  # waits for the device, once
+        if not np.isfinite(numbers).all():
             raise not_finite()
-        tokens, gaps = (part.T.tolist() for part in (numbers[:, 0].long(), numbers[:, 1]))
+        tokens = numbers[:, 0].astype(int).T.tolist()
+        gaps = numbers[:, 1].T.tolist()
         answers: dict[int, Answer] = {}  # by number of the row
         for number, row in enumerate(self._rows):
             if answer := row.extend(tokens[number], gaps[number]):

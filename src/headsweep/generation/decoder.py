@@ -29,8 +29,9 @@ from headsweep.generation.attention import (
     dense,
     flash,
 )
+from headsweep.generation.fused import fused
 from headsweep.generation.graphs import Capture, Replayed, Steps, cuda_graph
-from headsweep.generation.operators import PLAIN, Operators, Rotations, fused
+from headsweep.generation.operators import PLAIN, Operators, Rotations
 from headsweep.generation.requests import Row
 from headsweep.generation.sampling import places_at_once
 from headsweep.generation.weights import Weights, serves

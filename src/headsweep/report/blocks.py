@@ -17,7 +17,6 @@ from headsweep import paths
 from headsweep.analysis import paper_differences, truncation
 from headsweep.analysis.comparisons import TESTED_AT_BUDGET, rival
 from headsweep.analysis.facts import Cell, Columns, Sentence, Source, cells_of
-from headsweep.analysis.latex import PRINTED
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, RunFiles, find_exhibit
@@ -25,6 +24,7 @@ from headsweep.planning.titles import title, titles
 from headsweep.record import read_json, read_text
 from headsweep.report.declarations import Facts, Marks, PageTable
 from headsweep.report.page_tables import PAGE_TABLES
+from headsweep.report.paper_tables import STUDY_COLUMNS
 from headsweep.report.svg import Scale, ruler, strip
 from headsweep.tables import FileKind, template_of
 from headsweep.text import percentage, points, short
@@ -271,7 +271,7 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
             continue
         name = exhibit.replace("table", "Table ").capitalize()
         for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):
-            columns = {"compression": Cell("title"), **PRINTED}
+            columns = {"compression": Cell("title"), **STUDY_COLUMNS}
             caption = paper_differences.of_table(config, source.rows)
             blocks_by_heading[f"Second paper, {name}"] = table(source, columns, caption)
     return {name: blocks for name, blocks in blocks_by_heading.items() if blocks}
