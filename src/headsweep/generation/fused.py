@@ -52,7 +52,8 @@ def _results(operators: Operators, weights: Weights, attention: Attention) -> di
     def numbers(*sizes: int) -> Tensor:
         return torch.randn(sizes, generator=draw).to(device, dtype)
 
-    width, vocabulary = layer.query_heads * head_dim, len(weights.embeddings)
+    width = layer.query_heads * head_dim
+    vocabulary = len(weights.embeddings)
     residual = numbers(_ROWS, weights.embeddings.shape[1])
     joined = numbers(_ROWS, width)
     total, normed = operators.add_then_norm(layer.output, joined, residual, layer.mlp_norm)

@@ -168,7 +168,8 @@ class _Step:
     ) -> None:
         weights = decoder.weights
         self._decoder, self._slots = decoder, slots
-        self.memory, self.noises = slots.memory, noises
+        self.memory = slots.memory
+        self.noises = noises
         self._segments = FixedSegments(rows, slots.capacity, weights.device)
         self._tokens = torch.zeros(rows, dtype=torch.int64, device=weights.device)
         like = torch.empty(0, dtype=weights.dtype, device=weights.device)
@@ -261,7 +262,8 @@ class _Step:
         places = self._invented(8)
         before = slots.at(places)
         expected = self._compute().float()
-        gaps, written = self._chosen[1].clone(), slots.at(places)
+        gaps = self._chosen[1].clone()
+        written = slots.at(places)
         slots.put(places, before)
         replay()
         found = logits.float()

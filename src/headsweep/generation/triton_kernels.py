@@ -91,7 +91,8 @@ class Fused(Operators):
             keys = heads[:, layer.query_heads : rotated]
             keys.copy_(of_keys(keys))
         keys_of_slots, values_of_slots = slots.memory[index]
-        tokens, head_dim = len(heads), heads.shape[2]
+        tokens = len(heads)
+        head_dim = heads.shape[2]
         _launch(
             _place,
             tokens,

@@ -87,8 +87,10 @@ def write_report(config: Config) -> None:
         for name, selector_title in titles(config, "selectors").items()
     ]
     hero: list[Block] = []
-    if not charts and not sweeps and isinstance(page_sections[0].blocks[0], Picture):
-        hero.append(page_sections[0].blocks.pop(0))  # it stands beside the verdicts
+    first = page_sections[0].blocks
+    # Else the first block of all stands beside the verdicts, if it is a picture: tables are wide.
+    if not charts and not sweeps and first and isinstance(first[0], Picture):
+        hero.append(first.pop(0))
     page = render(
         "page.html",
         script=asset("page.js"),
