@@ -72,6 +72,9 @@ than NumPy's, the more so the larger they are. Fitted to random Llamas of 13, 10
 weights in 10, 6 and 30 layers, in CPU seconds of one thread, on a CPU with AVX-512. Without it
 that library is no faster for many rows, and products have NumPy's rate."""
 
+PATIENCE = 120.0
+"""Seconds that another program has to say what this machine has. Importing torch takes a minute
+from a slow disk, and `nvidia-smi` more than ten seconds where it wakes eight GPUs."""
 _DEVICES = Path("/dev")
 """Where the kernel lists the devices."""
 
@@ -104,7 +107,7 @@ def is_on_gpu(device: str) -> bool:
 
 
 def usable_gpu_count() -> int | None:
-    """Return how many GPUs the installed PyTorch can use; None if it does not say in ten seconds.
+    """Return how many GPUs the installed PyTorch can use; None if it does not say.
 
     Another process looks: importing torch takes long.
     """
@@ -119,7 +122,7 @@ def gpu_names() -> list[str]:
 
 def output_of(*command: str) -> str:
     """Return what a command prints; nothing if it is missing, fails or hangs."""
-    options: dict[str, Any] = {"capture_output": True, "check": True, "timeout": 10}
+    options: dict[str, Any] = {"capture_output": True, "check": True, "timeout": PATIENCE}
     try:
         printed = subprocess.run(command, errors="replace", **options).stdout
         return str(printed).rstrip("\n")
