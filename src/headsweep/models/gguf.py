@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from headsweep.errors import ModelError, cause_of, quoted
 from headsweep.models.gguf_header import MAGIC, read_header
 
@@ -92,7 +94,14 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    from headsweep.safe_files import atomic  # slow, and planning does not need it
+    # Slow, and planning does not need them.
+    from headsweep.models.gguf_stated import (
+        ROPE_FACTORS,
+        check_rope,
+        count_unread,
+        split_as_stated,
+    )
+    from headsweep.safe_files import atomic
 
     content = _read(file)
     fields = content.fields
@@ -111,14 +120,19 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
         where = {"pretrained_model_name_or_path": alone, "gguf_file": str(link), **safe}
         try:
             config = AutoConfig.from_pretrained(**where)
+            check_rope(config, fields, _values(file, ROPE_FACTORS))
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-            if model.num_parameters() > content.parameters:
-                raise ValueError(f"its fields describe {model.num_parameters():,} parameters")
+            unread = count_unread(model, content.shapes)
+            if unread < 0:
+                raise ValueError(f"its fields describe {-unread:,} parameters more than it holds")
+            if unread:
+                raise ValueError(f"it holds {unread:,} parameters that its fields do not describe")
             loaded, info = AutoModelForCausalLM.from_pretrained(
                 **where, config=config, dtype=model.dtype, output_loading_info=True
             )
             tokenizer = AutoTokenizer.from_pretrained(**where)
+            split_as_stated(tokenizer, fields)
         except Exception as error:  # fields of any content raise errors of any type
             cause = cause_of(error, 200)
             raise ModelError(f"transformers cannot read {file} ({cause}); use another") from error
@@ -141,6 +155,7 @@ class _Content(NamedTuple):
     """What a file holds; callers share it."""
 
     fields: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]  # of the tensors, by name
     types: Mapping[str, int]  # number of tensors by llama.cpp's name of their type
     parameters: int  # entries of all tensors
 
@@ -176,7 +191,17 @@ def _read_once(file: Path, size: int, changed: int) -> _Content:
         )
     types = Counter(tensor.kind for tensor in tensors.values())
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
-    return _Content(fields, dict(sorted(types.items())), parameters)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    return _Content(fields, shapes, dict(sorted(types.items())), parameters)
+
+
+def _values(file: Path, name: str) -> np.ndarray:
+    """Return the values of a tensor that is not quantised; none if the file has no such tensor."""
+    from gguf import GGUFReader
+
+    if name not in _read(file).shapes:
+        return np.empty(0)
+    return next(tensor.data for tensor in GGUFReader(file).tensors if tensor.name == name)
 
 
 def _check_magic(file: Path) -> None:
