@@ -281,41 +281,7 @@ def test_a_file_that_llama_cpp_cannot_load_is_not_written(tmp_path, monkeypatch)
     assert [*out.iterdir()] == []
 
 
-ROPES = {
-    "linear": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
-    "llama3": {
-        "rope_type": "llama3",
-        "rope_theta": 500.0,
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 32,
-    },
-}
-
-
-@pytest.mark.parametrize("rope", ROPES)
-def test_frequencies_of_a_file_are_read_back(rope, tmp_path):
-    folder = save(tmp_path / "whole", "Llama", rope_parameters=ROPES[rope])
-    file = export_gguf(folder, tmp_path / "made.gguf", kind="f32").file
-    gguf.convert(file, tmp_path / "back", "float32")
-    ids = [5, 9, 0, 211, 77, 140, 8, 250]
-    assert abs(own_logits(tmp_path / "back", ids) - own_logits(folder, ids)).max() < 1e-4
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_a_file_whose_split_is_read_gives_the_same_tokens_and_is_exported_again(split, tmp_path):
-    folder = save(tmp_path / "whole", "Llama")
-    save_bpe(folder, split)
-    file = export_gguf(folder, tmp_path / "made.gguf", kind="f32").file
-    gguf.convert(file, tmp_path / "back", "float32")
-    text = "Tim paid 123456 dollars, Ann 1,000.50: don't DON'T\n\n x  y"
-    first, back = (load_tokenizer(one)(text).input_ids for one in (folder, tmp_path / "back"))
-    assert back == first
-    _, fields, _ = read(export_gguf(tmp_path / "back", tmp_path / "again.gguf").file)
-    assert fields["tokenizer.ggml.pre"] == split
-
-
+REAL = [*filter(None, os.environ.get("HEADSWEEP_GGUF", "").split(":")), None]
 with_llama_cpp = pytest.mark.skipif(
     not llamacpp.installed(), reason="nightly: llama-cpp-python is not installed; make llama-cpp"
 )
@@ -371,9 +337,6 @@ def test_llama_cpp_makes_k_quants(tmp_path):
     assert types["blk.0.attn_q.weight"] == "Q4_K" and types["blk.0.attn_norm.weight"] == "F32"
     assert {file.name for file in tmp_path.iterdir()} == {"whole", "made.gguf"}
     assert 0 < done.weight_bytes < export_gguf(folder, tmp_path / "f.gguf").weight_bytes / 2
-
-
-REAL = [*filter(None, os.environ.get("HEADSWEEP_GGUF", "").split(":")), None]
 
 
 @with_llama_cpp
