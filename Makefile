@@ -87,6 +87,7 @@ lint: $(DEVELOPED)
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/mypy
+	$(BIN)/python .ci/idioms.py src benchmarks
 	$(BIN)/python .ci/other_numpy.py $(VENV)/.other-numpy
 	$(BIN)/snakemake --lint
 	$(AGAIN) site
@@ -187,6 +188,7 @@ lock:
 	rm envs/cuda12.part
 	$(LOCK) --extra slurm --extra dev --constraint envs/cuda.txt --output-file envs/dev.txt
 	grep --invert-match --line-regexp --fixed-strings --file=envs/cuda.txt envs/dev.txt > envs/dev.part
+	grep '^triton' envs/cuda.txt >> envs/dev.part
 	mv envs/dev.part envs/dev.txt
 
 # Remakes config/architectures.md.

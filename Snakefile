@@ -36,6 +36,11 @@ rule all:
         of_run(paths.REPORT),
 
 
+rule printed:
+    input:
+        RULES.printed,
+
+
 rule answers:
     input:
         RULES.answers_of_all(),

@@ -11,8 +11,6 @@ from properdocs.config.defaults import ProperDocsConfig
 from properdocs.structure.files import File, Files
 from properdocs.structure.pages import Page
 
-from headsweep.report.luck import luck_page
-
 _ROOT = Path(__file__).parents[1]
 _FOLDERS = (".", "config", "config/published", "docs", "envs")
 _FOLDERS += ("results/gallery", "results/gallery/*")
@@ -30,15 +28,13 @@ def on_config(config: ProperDocsConfig) -> ProperDocsConfig:
 
 
 def on_files(files: Files, config: ProperDocsConfig) -> Files:
-    """Return the markdown and the pictures of the repository, and the page on luck."""
+    """Return the markdown and the pictures of the repository."""
     found = [file for file in files if file.src_dir != config.docs_dir]  # those of the theme
     for folder in _FOLDERS:
         for kind in _KINDS:
             for path in sorted(_ROOT.glob(f"{folder}/{kind}")):
                 uri = path.relative_to(_ROOT).as_posix()
                 found.append(File(uri, str(_ROOT), config.site_dir, config.use_directory_urls))
-    page = luck_page(_ROOT / "config/published")
-    found.append(File.generated(config, "luck.html", content=page))
     return Files(found)
 
 

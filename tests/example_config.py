@@ -104,6 +104,6 @@ def put_data(config, folder):
                 if columns.level:
                     rows = [row | {columns.level: 1 + n % 5} for n, row in enumerate(rows)]
             file = folder / section.file
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             text = "".join(json.dumps(row) + "\n" for row in rows).encode()
             file.write_bytes(gzip.compress(text, mtime=0) if file.suffix == ".gz" else text)

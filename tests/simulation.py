@@ -95,7 +95,9 @@ def record():
 
 def _fill_selector(config, file, section):
     curves, paired = simulated_curves()
-    write_table(file(CURVES), curves, CURVES, {"test_questions": 200})
+    setting = {"geometry": "sphere", "diversity": 0.001, "embedder": "mean"}
+    facts = {"test_questions": 200, "setting": setting}
+    write_table(file(CURVES), curves, CURVES, facts)
     heads = [str(variant) for variant in pool(config, section)]
     asked = [f"test/{number:03}" for number in range(config.questions[section.test].n or 100)]
     kinds = ["head"] * len(heads) + ["question"] * len(asked)

@@ -17,7 +17,7 @@ from headsweep.workflow.jobs import JOBS
 from processes import python
 
 PEOPLES = "check plan pilot map sweep peek solve prune export-gguf grade compare luck"
-PEOPLES += " export store engine bench doctor"
+PEOPLES += " export store engine doctor"
 """The commands that people type, in the order in which they meet them."""
 
 
@@ -56,10 +56,7 @@ def test_lists_of_negative_numbers_are_no_options():
             "--grader and --final and --metric and --metric-filter would be ignored",
         ),
         ("store --yes", "--yes would be ignored: only --prune and --empty-trash ask"),
-        ("store --upgrade --yes", "--yes would be ignored"),
         ("store --empty-trash a.yaml", "a.yaml would be ignored: --empty-trash removes all"),
-        ("luck --page a.html --best 0.7", "missing: --k, --n, --base; give --k, --n and --base"),
-        ("luck --k 24", "missing: --n, --base; give --k, --n and --base"),
     ],
 )
 def test_what_would_be_ignored_is_refused(words, said, tmp_path, monkeypatch, capsys):
@@ -135,7 +132,7 @@ def test_counts_and_seeds_are_whole_numbers_and_seeds_may_be_0(text):
 
 def test_commands_take_the_seeds_that_configs_take(monkeypatch, capsys):
     with pytest.raises(SystemExit):
-        main(["bench", "referee", "--comparisons", "20", "--seed", "-1"])
+        proof.main(["--seed", "-1"])
     assert "argument --seed: '-1' is not a whole number from 0" in capsys.readouterr().err
     monkeypatch.setenv("TQDM_DISABLE", "1")  # as `proof.main` does
     seeds = []
@@ -147,8 +144,8 @@ def test_commands_take_the_seeds_that_configs_take(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["check", "a.yaml"], "interrupted"),
-        (["pilot", "a.yaml"], "interrupted; what is finished is kept"),
+        ("check a.yaml", "interrupted"),
+        ("sweep --model m --benchmark b --layers 1", "interrupted; what is finished is kept"),
     ],
 )
 def test_an_interruption_promises_only_what_is_kept(words, said, monkeypatch, capsys):
@@ -156,8 +153,8 @@ def test_an_interruption_promises_only_what_is_kept(words, said, monkeypatch, ca
         raise KeyboardInterrupt
 
     monkeypatch.setattr("headsweep.config.load", stopped)
-    monkeypatch.setattr("headsweep.tool.pilot.show", stopped)
-    assert main(words) == 130
+    monkeypatch.setattr(command, "_end_orderly", stopped)
+    assert main(words.split()) == 130
     assert capsys.readouterr().err == f"headsweep: {said}\n"
 
 

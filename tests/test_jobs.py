@@ -28,6 +28,7 @@ MAY_IMPORT = [
         "maps.table": "pandas scipy",
         "report.page": "pandas scipy",
         "figures.draw": "pandas scipy matplotlib",
+        "printed.job": "pandas scipy matplotlib",
     },
     {
         "generation.activations": "pandas scipy sympy torch transformers",

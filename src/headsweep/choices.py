@@ -6,7 +6,7 @@ BenchmarkGrader = Literal["math", "numeric", "choice", "exact"]
 """Graders that a benchmark of one's own may name; see `headsweep.grading.graders`."""
 GraderName = Literal[BenchmarkGrader, "gsm8k"]
 """All graders: GSM8K's own questions have one more."""
-GRADERS_VERSION = 7
+GRADERS_VERSION = 8
 """Of the graders' rules. It is raised where an answer may get another verdict or another form.
 
 It is a param of the workflow's rules `grade`, `regrade` and `compare_prompts`, so that finished

@@ -30,7 +30,7 @@ What does a reasoning model gain by losing an attention head?
   snakemake --cores 2                  a run: the demo's, or --configfile FILE
 """
 
-_KEEPING = ("job", "pilot", "map", "sweep", "prune")
+_KEEPING = ("job", "map", "sweep", "prune")
 """Commands that go on, if given again, where they were interrupted."""
 
 _LOG = logging.getLogger("headsweep")
@@ -81,7 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     from headsweep.arguments import add_command, listed
-    from headsweep.bench import command as bench
     from headsweep.recovery import options as recovery
     from headsweep.tool import command as tool
 
@@ -114,7 +113,6 @@ def parser() -> argparse.ArgumentParser:
     add_command(commands, "export", tool.export)
     add_command(commands, "store", tool.store, epilog=tool.ABOUT_STORE)
     add_command(commands, "engine", engine)
-    bench.add_to(commands)
     add_command(commands, "doctor", tool.doctor)
     top.epilog = f"commands, each with a --help of its own:\n{listed(commands)}"
     job_command.add_to(commands)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _LIBRARIES = (
-    "headsweep torch transformers accelerate datasets tokenizers sentence-transformers math-verify "
+    "headsweep torch transformers accelerate datasets tokenizers sentence-transformers mpmath "
     "numpy pandas pyarrow snakemake"
 )
 

@@ -28,7 +28,7 @@ STAGES = {
 }
 """The rules of each stage, in the order of a run; the last has all others."""
 
-TARGETS = ("all", "answers", "fetch")
+TARGETS = ("all", "printed", "answers", "fetch")
 """Rules that make nothing: they only name what a run is to make."""
 
 _DOING = {

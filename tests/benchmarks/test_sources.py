@@ -215,12 +215,17 @@ def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(head
 @pytest.mark.parametrize(
     ("grader", "answer", "message"),
     [
-        ("choice", "(B)", r'line 1: a is "\(B\)", not the letter of a choice alone, as B'),
-        ("choice", "2", "not the letter of a choice alone"),
-        ("numeric", "twelve", "not a number, as the grader numeric compares"),
+        ("choice", "2", 'line 1: a is "2", not the letter of a choice alone, as B'),
+        ("choice", "B or C", "not the letter of a choice alone"),
+        ("numeric", "twelve", "not a number alone, as the grader numeric compares"),
+        ("numeric", "12 apples", "not a number alone"),
+        ("numeric", r"\boxed{4}", "not a number alone"),
+        ("math", "['4', '5']", "not one answer, without the brackets and quotes of a list"),
         ("numeric", "3 + 4 = 7\n#### 7", "not the final answer alone, as what stands after ####"),
         ("choice", "b", None),
-        ("numeric", "12 apples", None),
+        ("choice", "(B)", None),
+        ("numeric", r"\frac{3}{4}", None),
+        ("numeric", "-1,234.5e3", None),
         ("exact", "#### Austen", None),
     ],
 )

@@ -15,6 +15,7 @@ import simulation
 from headsweep import paths
 from headsweep.analysis import compression_judges, judges
 from headsweep.analysis.claims import UNDECIDED, claims, judge
+from headsweep.analysis.evidence import viewpoints
 from headsweep.analysis.published import (
     CLAIM_FILES,
     ENCODERS,
@@ -293,3 +294,19 @@ def test_published_cuts_exceed_what_the_heads_hold_of_the_parameters_that_transf
     assert (100 * table["published_parameters"] > 2 * most).all()
     flops = table.dropna(subset="published_flops")
     assert (flops["published_flops"] > flops["published_flops_at_most"]).all()
+
+
+def test_viewpoints_are_distinct_answers_beyond_those_of_samples():
+    columns = ["method", "n", "distinct_answers", "distinct_low", "distinct_high"]
+    rows = [
+        ("SPRINT", 1, 1.0, 1.0, 1.0),
+        ("SPRINT", 4, 2.5, 2.2, 2.8),
+        ("random heads", 4, 9.0, 9.0, 9.0),
+        ("sampling T=0.6", 4, 1.9, 1.5, 2.3),
+        ("sampling T=0.9", 4, 3.0, 2.6, 3.4),
+    ]
+    found = viewpoints(pd.DataFrame(rows, columns=columns)).set_index("method")
+    assert list(found.index) == ["sampling T=0.6", "sampling T=0.9"]
+    assert found["lead"].tolist() == pytest.approx([0.6, -0.5])
+    assert found["lead_low"].tolist() == pytest.approx([0.6 - 0.5, -0.5 - 0.5])
+    assert found["lead_high"].tolist() == pytest.approx([0.6 + 0.5, -0.5 + 0.5])

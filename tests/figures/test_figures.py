@@ -5,15 +5,13 @@ import itertools
 import json
 import re
 import zlib
-from pathlib import Path
-from typing import get_args
 
 import matplotlib.style
 import numpy as np
 import pandas as pd
 import pytest
 from fontTools.ttLib import TTFont
-from matplotlib.colors import rgb_to_hsv, to_rgb, to_rgba
+from matplotlib.colors import to_rgba
 from sklearn.decomposition import PCA
 
 import simulated_studies
@@ -22,16 +20,16 @@ from headsweep.analysis.gains import controls
 from headsweep.analysis.published import LAYERS, head_pruning, is_printed
 from headsweep.config import load
 from headsweep.figures import style
-from headsweep.figures.curves import _COLORS, curves, frontier, losses, spaced
+from headsweep.figures.curves import curves, frontier, losses, spaced
 from headsweep.figures.draw import SUFFIXES, draw_exhibit
 from headsweep.figures.gains import levels, violins
 from headsweep.figures.maps import agreement, heatmap, scored_map, space
-from headsweep.figures.shared import Hue, strongest
+from headsweep.figures.shared import strongest
 from headsweep.figures.style import BLUE, ONE_COLUMN, SHEET, SURFACE, TWO_COLUMNS
 from headsweep.maps.outcomes import HEADS as OUTCOMES_OF_HEADS
 from headsweep.planning.exhibits import EMPTY, find_exhibit
-from headsweep.report import sections
 from headsweep.sprint.methods import ORACLE, RANDOM, SPRINT, is_sampling
+from headsweep.text import points, short
 from headsweep.variants import BASE, heads
 
 DRAWN = ("violins", "levels", "heatmap_demo_L05", "pass_at_n_math", "agreement_demo")
@@ -97,19 +95,26 @@ def test_labels_are_moved_apart_as_little_as_needed():
 def test_pass_at_n_has_the_paper_s_methods_and_compares_nothing_with_fewer_answers():
     table, paired = simulation.simulated_curves()
     short = paired["method"].eq("random heads") & paired["n"].gt(4)
-    figure = drawn(curves, table, paired[~short], 61)
+    figure = drawn(curves, table, paired[~short], 61, "ball, λ = 0.1")
     left, right = figure.image.axes
-    printed = {"SPRINT", "random heads"} | {f"sampling T={t}" for t in (0.1, 0.6, 0.9)}
+    printed = {"SPRINT: ball, λ = 0.1", "random heads"} | {
+        f"sampling T={t}" for t in (0.1, 0.6, 0.9)
+    }
     assert {text.get_text() for text in left.texts} == printed
     assert (len(left.lines), len(left.collections)) == (5, 2)
     shown = paired[paired["n"].isin([1, 4, 16]) & ~short & (paired["method"] != ORACLE)]
     assert len([line for line in right.lines if len(line.get_xdata()) == 2]) - 1 == len(shown)
     assert "SPRINT 84.0%" in figure.alt
+    rows = [label.get_text() for label in right.get_yticklabels()]
+    assert [row for row in rows if "one answer" in row] == [
+        "best single head (one answer)",
+        "base greedy (one answer)",
+    ]
 
 
 def test_curves_of_one_answer_have_room_around_it():
     table, paired = simulation.simulated_curves()
-    left = drawn(curves, table[table["n"] == 1], paired[paired["n"] == 1], 61).image.axes[0]
+    left = drawn(curves, table[table["n"] == 1], paired[paired["n"] == 1], 61, "").image.axes[0]
     assert left.get_xlim() == (0.5, 2)
 
 
@@ -136,12 +141,46 @@ def test_warnings_of_drawing_stand_in_the_log(z, tmp_path, monkeypatch, caplog, 
 def test_a_curve_that_ends_early_is_named_where_it_ends():
     table, paired = simulation.simulated_curves()
     beyond = table["method"].eq("random heads") & table["n"].gt(4)
-    figure = drawn(curves, table[~beyond], paired, 61)
+    figure = drawn(curves, table[~beyond], paired, 61, "")
     last = 100 * table[table["method"].eq("random heads") & table["n"].eq(4)]["pass_at_n"].iloc[0]
     assert f"random heads {last:.1f}% with 4" in figure.alt
     assert "At N = 16" in figure.alt
     (named,) = [text for text in figure.image.axes[0].texts if text.get_text() == "random heads"]
     assert named.xy == (4, pytest.approx(last))
+
+
+def test_the_largest_gains_are_named_with_their_heads_and_no_median_stretches_the_axis(z):
+    figure = drawn(violins, gained(z))
+    left, right = figure.image.axes
+    found = [label.get_text() for label in right.get_yticklabels()]
+    wanted = []
+    for subject, part in z.groupby("subject"):
+        for layer in (1, 4):
+            shares = {name: part[name].mean() for name in NAMES if name.startswith(f"L0{layer}")}
+            best = max(shares, key=shares.get)
+            label = f"{best} {short(subject, 24)}, n = {len(part)}"
+            wanted.append((part["base"].mean() - shares[best], label))
+    wanted.sort(key=lambda row: row[0])
+    assert sorted(found) == sorted(label for _, label in wanted[: len(found)]) and len(found) == 12
+    assert "median head" in left.get_xticklabels()[0].get_text()
+    drawn_values = figure.data[["gain", "by_chance"]].to_numpy()
+    low, high = left.get_ylim()
+    assert low > 100 * drawn_values.min() - 10 and high < 100 * drawn_values.max() + 10
+
+
+def test_a_heatmap_has_the_colours_of_all_layers_and_bold_where_a_difference_is_shown(z):
+    shown = []
+    for layer in (1, 4):
+        axes, _ = drawn(heatmap, z, VARIANTS, layer).image.axes
+        (mesh,) = axes.images
+        shown.append(mesh.get_clim())
+        assert mesh.colorbar.extend == "both"
+        assert not [text for text in axes.texts if text.get_fontweight() == "bold"]
+    assert shown[0] == shown[1]
+    everywhere = z.assign(**dict.fromkeys(NAMES[:-1], 0), L04H02=1)
+    axes, _ = drawn(heatmap, everywhere, VARIANTS, 4).image.axes
+    bold = {text.get_position()[1] for text in axes.texts if text.get_fontweight() == "bold"}
+    assert bold == {3}  # head 2; No Prune is never bold
 
 
 def test_equal_gains_no_levels_and_a_single_head_are_drawn_and_names_are_no_formulas(z):
@@ -254,9 +293,10 @@ def test_sweeps_are_labelled_with_their_titles_whole_and_stay_apart(z):
     with matplotlib.style.context(SHEET):
         image.draw_without_rendering()
     ticks = image.axes[0].get_xticklabels()
-    pairs = len(parts[0].query("by == 'subject'"))
+    of_subjects = parts[0].query("by == 'subject'")
+    pairs, median = len(of_subjects), points(of_subjects["median"].median())
     assert [" ".join(tick.get_text().split()) for tick in ticks] == [
-        f"{called.replace('-math', '- math')} {pairs} pairs"
+        f"{called.replace('-math', '- math')} {pairs} pairs median head {median}"
     ] * 9
     boxes = [tick.get_window_extent() for tick in ticks]
     assert all(one.x1 < two.x0 for one, two in itertools.pairwise(boxes))
@@ -297,15 +337,6 @@ def test_losses_count_steps_over_all_rounds():
 def contrast(*colors):
     dark, light = sorted(map(style.luminance, colors))
     return (light + 0.05) / (dark + 0.05)
-
-
-def test_families_have_the_same_hues_on_the_page_and_in_print():
-    css = (Path(sections.__file__).parent / "assets/page.css").read_text(encoding="utf-8")
-    assert sections._CLASSES.keys() == _COLORS.keys() == {*get_args(Hue)}
-    for hue in ("blue", "orange", "vermillion", "green", "purple"):
-        shown = re.search(rf"--{sections._CLASSES[hue]}: (#\w+)", css)[1]
-        angles = [rgb_to_hsv(to_rgb(color))[0] for color in (_COLORS[hue], shown)]
-        assert abs(angles[0] - angles[1]) < 0.14, hue
 
 
 def test_methods_differ_in_colour_and_in_grey_and_all_text_and_lines_are_legible():

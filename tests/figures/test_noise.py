@@ -6,12 +6,19 @@ from scipy.stats import binom
 
 from headsweep.analysis import judges
 from headsweep.analysis.evidence import of_printed, of_sweep
-from headsweep.analysis.excess import best, harmless, increased, median
+from headsweep.analysis.excess import (
+    PARTICULAR,
+    best,
+    harmless,
+    increased,
+    median,
+    particular,
+)
 from headsweep.analysis.judges import JUDGES, Evidence
 from headsweep.analysis.published import EXHIBITS, SIZES
 
-WORLDS, RESAMPLES = 150, 79
-MOST = binom.isf(1e-4, WORLDS, 0.05)  # 19 of 150
+WORLDS, RESAMPLES = 60, 79
+MOST = binom.isf(1e-4, WORLDS, 0.05)  # 11 of 60
 SUBJECTS = np.repeat(list(SIZES), list(SIZES.values()))
 LAYERS, HEADS = 2, 5
 NAMES = [[f"L{layer}{{}}{head}" for head in range(HEADS)] for layer in range(LAYERS)]
@@ -75,7 +82,7 @@ def test_heads_that_are_noise_satisfy_no_claim_about_gains():
         world = (coins, flips, contested)[seed % 3]
         known = evidence_of(draw, world, seed, placebos=seed % 2 == 0)
         words.append({claim: JUDGES[claim](known).word for claim in OF_GAINS})
-    assert len(OF_GAINS) == 6
+    assert len(OF_GAINS) == 7
     assert ((pd.DataFrame(words) == "holds").sum() <= MOST).all()
 
 
@@ -97,14 +104,16 @@ def test_a_planted_gain_satisfies_them_and_a_planted_loss_refutes_them():
             excesses = {}
             for model in EXHIBITS:
                 base, answers = contested(draw, 0.5, level)
-                # Math models gain more, and hard questions more than easy ones.
+                # Math models gain more, and so do hard questions, and those of two subjects.
+                subjects = draw.permutation(SUBJECTS)
                 share = abs(change) * (2 if "Math" in model else 1) * (0.4 + 0.3 * (level > 3))
+                share = np.where(np.isin(subjects, PARTICULAR), 2 * share, share)
                 turned = draw.random((500, LAYERS * HEADS)) < share[:, None]
                 heads = answers[:, : LAYERS * HEADS]
                 answers[:, : LAYERS * HEADS] = np.where(turned, change > 0, heads)
                 z = pd.DataFrame(answers, columns=np.ravel([*PRUNED, *PLACEBOS])).astype("int8")
                 z = z.assign(base=base.astype("int8"), level=level)
-                z["subject"] = draw.permutation(SUBJECTS)
+                z["subject"] = subjects
                 others = PLACEBOS if placebos else []
                 excesses[model] = of_sweep(z, PRUNED, others, 5, resamples=400)
                 excesses[model] |= of_sweep(z, PRUNED, others, 5, figure=True, resamples=400)
@@ -123,8 +132,8 @@ def test_a_planted_gain_satisfies_them_and_a_planted_loss_refutes_them():
 def test_printed_tables_of_noise_satisfy_no_claim_either():
     draw = np.random.default_rng(5)
     held = dict.fromkeys(OF_GAINS, 0)
-    counted = [harmless, increased, best, median]
-    names = [judges.HARMLESS, judges.INCREASED, judges.BEST, judges.MEDIAN]
+    counted = [harmless, increased, best, median, particular]
+    names = [judges.HARMLESS, judges.INCREASED, judges.BEST, judges.MEDIAN, judges.SUBJECTS]
     for seed in range(WORLDS):
         excesses = {}
         for place, (model, accuracy) in enumerate(ACCURACY.items()):

@@ -89,20 +89,30 @@ class Captures:
     def __call__(self, compute: Any) -> tuple[Any, Tensor]:
         """Record what a step of `graphs` does; return what replays it, and what that fills."""
         compute()
-        step = compute.__self__
+        step: Any = compute.__self__
         weights = step._decoder.weights
         buffers = [
-            *(mask.factors for mask in step._masks.values()),
+            step._factors,
+            step._sources,
+            *(part for noise in step.noises.values() for part in noise),
+            step._chosen,
             *step._segments.bounds(step._slots.capacity),
             step._segments.destinations,
             step._tokens,
         ]
-        static = [weights.embeddings, weights.scale, step._decoder._rotations, step._slots.memory]
+        static = [
+            weights.norm.weight,
+            weights.embeddings,
+            weights.scale,
+            step._decoder.rotations,
+            step._slots.memory,
+        ]
+        static += [*vars(weights.output).values()]
         for layer in weights.layers:
             for part in (layer.qkv, layer.output, layer.gate, layer.up, layer.down):
                 static += [*vars(part).values()]
             for norm in (layer.norm, layer.mlp_norm, *(layer.head_norms or ())):
-                static += [*norm.keywords.values()]
+                static += [norm.weight]
         recorded = Recorded([buffers, static])
         with recorded:
             filled = compute()

@@ -22,7 +22,8 @@ from headsweep.errors import ModelError, TableError
 from headsweep.generation import activations, attention, weights
 from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.engine import Answer, Engine, Request
-from headsweep.generation.sampling import candidates, choose, sample, uniforms
+from headsweep.generation.operators import PLAIN
+from headsweep.generation.sampling import candidates, sample, uniforms
 from headsweep.generation.sizing import fitting_rows
 from headsweep.generation.work import Work
 from headsweep.models.geometry import find_heads
@@ -367,7 +368,7 @@ def test_ends_of_the_unit_interval_have_weight_and_greedy_takes_the_first_of_equ
     logits = torch.tensor([[-math.inf, 1.0, 2.0, -math.inf]]).expand(2, -1)
     uniform = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
     assert sample(logits, uniform, Decoding(temperature=1.0)).tolist() == [1, 2]
-    tokens, gaps = choose(torch.tensor([[1.0, 3.0, 3.0], [0.0, 5.0, 3.5], [5.0, 5.0, 1.0]]))
+    tokens, gaps = PLAIN.best_two(torch.tensor([[1.0, 3.0, 3.0], [0.0, 5.0, 3.5], [5.0, 5.0, 1.0]]))
     assert tokens.tolist() == [1, 1, 0]
     assert gaps.tolist() == [0.0, 1.5, 0.0]
 

@@ -17,7 +17,7 @@ from headsweep.generation import attention, batch
 from headsweep.generation.attention import Segments, Slots, dense, flash
 from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check
-from headsweep.generation.decoder import Decoder
+from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.requests import Drafted, Request, Row
 from headsweep.generation.sizing import verified_rows
 from headsweep.variants import BASE, Variant
@@ -60,7 +60,7 @@ def per_layer(counts, config):
 def test_a_decoding_step_copies_little_and_launches_few_kernels(config, attend, decoding):
     with counted() as counts:
         decoder = Decoder(fake_gpu.loaded_model(config), attend)
-        decoded = DecodingBatch(decoder, decoding, 7, columns=200)
+        decoded = DecodingBatch(SlotRows(decoder, 7, 200), decoding, 7)
         decoded.enter([[row] for row in rows([BASE, *PRUNED])])
         decoded.step()
         counts.clear()
@@ -94,14 +94,14 @@ def test_a_captured_step_copies_tokens_and_columns_and_within_it_nothing(config)
     with counted(floats=np.zeros) as counts:
         decoder = Decoder(fake_gpu.loaded_model(config), flash)
         decoder.capture = capture
-        decoded = DecodingBatch(decoder, Decoding(), 7, columns=200)
+        decoded = DecodingBatch(SlotRows(decoder, 7, 200), Decoding(), 7)
         decoded.enter([[row] for row in rows(heads)])
         decoded.step()
         counts.clear()
         decoded.step()
     assert inside == [0, 0, 0]  # held against its function, then two steps
     assert len(counts.to_device) == 1
-    assert counts.to_host == [(2, len(heads))]
+    assert counts.to_host == [(1, 2, len(heads))]
     assert counts.operators["_flash_attention_forward"] == config.num_hidden_layers
     assert per_layer(counts, config) <= OPERATORS
 
@@ -188,7 +188,7 @@ def test_a_pool_is_allocated_once_and_stays_within_its_budget(monkeypatch):
     monkeypatch.setattr(Slots, "_zeros", told)
     with counted():
         decoder = Decoder(fake_gpu.loaded_model(QWEN), flash)
-        decoded = DecodingBatch(decoder, Decoding(), 7, columns=300)
+        decoded = DecodingBatch(SlotRows(decoder, 7, 300), Decoding(), 7)
         decoded.enter([[row] for row in rows([BASE, *PRUNED])])
         for _ in range(3):
             decoded.step()
@@ -248,7 +248,7 @@ def test_the_check_reads_numbers_and_scores_watched_answers_in_one_pass():
         decoder = Decoder(loaded, flash)
         checked = Check(loaded)
         variants = [BASE, *PRUNED[:3]]
-        decoded = DecodingBatch(decoder, Decoding(max_new_tokens=8), 7, checked, columns=200)
+        decoded = DecodingBatch(SlotRows(decoder, 7, 200), Decoding(max_new_tokens=8), 7, checked)
         watched = rows(variants, tokens=8)
         decoded.enter([[row] for row in watched])
         while len(decoded):

@@ -318,7 +318,7 @@ def test_memory_that_runs_out_is_given_back_before_slots_are_made_anew(monkeypat
 def test_watching_costs_a_step_nothing_once_rows_are_admitted(monkeypatch):
     loaded = loaded_model(build("Qwen2").bfloat16())
     checked = Check(loaded)
-    decoded = DecodingBatch(Decoder(loaded), Decoding(max_new_tokens=40), 9, checked)
+    decoded = DecodingBatch(SlotRows(Decoder(loaded), 9), Decoding(max_new_tokens=40), 9, checked)
     rows = [Row(request, 40, ()) for request in requests()]
     decoded.enter([[row] for row in rows])
     decoded.step()
@@ -507,7 +507,8 @@ def test_logits_of_no_numbers_are_told_with_what_helps_a_type(dtype):
 @pytest.mark.parametrize("warpers", [{}, {"top_k": 5}, {"top_p": 0.5}, {"top_k": 5, "top_p": 0.5}])
 @pytest.mark.parametrize("spoilt", [torch.nan, torch.inf])
 def test_logits_that_are_not_finite_are_told_when_tokens_are_sampled_too(spoilt, warpers):
-    decoded = DecodingBatch(Modules(loaded_model(build("Qwen2"))), Decoding(temperature=1), 2)
+    states = ModuleRows(Modules(loaded_model(build("Qwen2"))))
+    decoded = DecodingBatch(states, Decoding(temperature=1), 2)
     decoded._decoding = Decoding(temperature=0.7, **warpers)
     decoded._rows = [Row(request, 9, (), np.full(9, 0.5)) for request in requests()[:2]]
     logits = torch.randn(2, 30)

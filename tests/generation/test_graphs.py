@@ -3,8 +3,8 @@
 import gc
 import re
 import weakref
+from collections import Counter
 from contextlib import contextmanager
-from functools import partial
 from unittest.mock import MagicMock
 
 import pytest
@@ -16,17 +16,18 @@ from test_packed import flash as flash_of
 from test_verify import plan
 
 from headsweep.config import Decoding
+from headsweep.generation import batch, graphs
 from headsweep.generation import decoder as decoders
-from headsweep.generation import graphs
 from headsweep.generation.attention import FixedSegments, Slots, flash
+from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.engine import Engine
 from headsweep.generation.graphs import Steps, _Step, bucket, cuda_graph
-from headsweep.generation.worker import decoder_of
 from headsweep.variants import BASE, Variant
 
 HEADS = (BASE, Variant(0, 5), Variant(2, 1), Variant(3, 4), Variant(1, 4, "scaled", 50))
-OTHERS = (Variant(2, 3, kind="noise"), Variant(1, None, "skip", 1))
+NOISE = (Variant(2, 3, kind="noise"), Variant(1, 2, kind="noise"), Variant(2, 3))
+LEFT_OUT = Variant(1, None, "skip", 1)
 NEW_TOKENS = 20
 
 
@@ -83,22 +84,51 @@ def test_samples_are_drawn_from_a_captured_steps_logits(loaded):
     assert_alike(found, expected)
 
 
-def test_rows_with_noise_and_left_out_layers_take_eager_steps(loaded, monkeypatch):
-    wanted = plan(random_prompts((9, 4)), OTHERS)
+@pytest.mark.parametrize("variants", [NOISE, (*NOISE, LEFT_OUT)])
+def test_rows_with_noise_are_captured_and_left_out_layers_take_eager_steps(
+    variants, loaded, monkeypatch
+):
+    wanted = plan(random_prompts((9, 4)), variants)
     expected, _ = answered(loaded, wanted, None)
     taken = []
-    hidden = Steps.hidden
+    replayed = Steps.replayed
 
-    def told(steps, tokens, columns, masks):
-        taken.append(hidden(steps, tokens, columns, masks))
+    def told(steps, tokens, columns, masks, replays=1):
+        taken.append(replayed(steps, tokens, columns, masks, replays))
         return taken[-1]
 
-    monkeypatch.setattr(Steps, "hidden", told)
+    monkeypatch.setattr(Steps, "replayed", told)
     found, engine = answered(loaded, wanted, Captures())
     assert_alike(found, expected)
     assert "falls" not in engine.facts
     eager = sum(outputs is None for outputs in taken)
-    assert 0 < eager < len(taken)  # the base's steps are captured
+    if LEFT_OUT in variants:
+        assert 0 < eager < len(taken)  # the base's steps are captured
+    else:
+        assert eager == 0
+
+
+def test_a_step_is_replayed_several_times_before_its_tokens_are_looked_at(loaded, monkeypatch):
+    """Rows end within such a series, at their limit and at their ends: what follows is dropped."""
+    monkeypatch.setattr(batch, "_TOKENS_OF_A_REPLAY", 1)
+    wanted = plan(random_prompts((3, 29, 5, 17, 8, 2)), [BASE])
+    expected, _ = answered(loaded, wanted, None)
+    captures = Captures()
+    takes = []
+    take = DecodingBatch._take
+
+    def told(decoded, chosen):
+        takes.append(len(chosen))
+        return take(decoded, chosen)
+
+    monkeypatch.setattr(DecodingBatch, "_take", told)
+    found, _ = answered(loaded, wanted, captures)
+    assert_alike(found, expected)
+    for request, answer in found.items():
+        assert answer.margin == pytest.approx(expected[request].margin, abs=1e-5)
+    assert max(takes) == graphs.MOST_REPLAYS
+    lengths = {len(answer.token_ids) for answer in expected.values()}
+    assert min(lengths) < max(lengths) == NEW_TOKENS
 
 
 def frozen_lengths(step):
@@ -200,11 +230,13 @@ def test_trying_a_graph_out_leaves_the_slots_as_they_were(loaded):
     slots.memory.normal_()
     before = slots.memory.clone()
     with torch.inference_mode():
-        step = _Step(decoder, slots, 5)
+        step = _Step(decoder, slots, 5, {})
         assert torch.equal(slots.memory, before)
-        step.run([3, 4, 5], [9, 2, 30], {})
+        step.run([3, 4, 5], [9, 2, slots.capacity - 1], {}, 2)
     changed = (slots.memory != before).any(-1).any(-1).any(0).any(0).nonzero().tolist()
-    assert changed == [[0, 9], [1, 2], [2, 30], [3, 0], [4, 0]]  # what no row needs, too
+    last = slots.capacity - 1
+    # Rows 3 and 4 are nobody's; row 2 has no column left.
+    assert changed == [[0, 9], [0, 10], [1, 2], [1, 3], [2, last], [3, 0], [3, 1], [4, 0], [4, 1]]
 
 
 def test_a_batch_that_has_ended_leaves_its_memory_at_once(loaded):
@@ -213,7 +245,7 @@ def test_a_batch_that_has_ended_leaves_its_memory_at_once(loaded):
     decoder.capture = Captures()
     rows = SlotRows(decoder, 5, 40)
     with torch.inference_mode():
-        rows._steps.hidden([3, 4], [0, 0], {})
+        rows._steps.replayed([3, 4], [0, 0], {})
     ended = weakref.ref(rows)
     gc.disable()
     try:
@@ -228,35 +260,85 @@ def test_slots_that_have_grown_are_captured_anew(loaded):
     decoder.capture = captures = Captures()
     slots = Slots(decoder.weights)
     slots.reserve(2, 10)
-    steps = Steps(decoder, slots, 2)
+    steps = Steps(decoder, slots)
     with torch.inference_mode():
-        steps.hidden([3, 4], [0, 0], {})
-        steps.hidden([3, 4], [1, 1], {})
+        steps.replayed([3, 4], [0, 0], {})
+        steps.replayed([3, 4], [1, 1], {})
         assert len(captures.recordings) == 1
         slots.reserve(2, 100)
-        steps.hidden([3, 4], [2, 2], {})
+        steps.replayed([3, 4], [2, 2], {})
     assert len(captures.recordings) == 2
 
 
+class User:
+    """A graph, or who keeps its memory."""
+
+    replay = None
+
+
 class Gpu:
-    """The calls of `cuda_graph`, each with the GPU whose streams it takes."""
+    """PyTorch's calls for graphs, with an allocator that counts what uses the memory of a pool.
+
+    As the real one does, it refuses to take memory for a pool whose last user is gone; a capture
+    that fails leaves its stream current, the generator captured, and the pool taking memory.
+    """
 
     def __init__(self, monkeypatch):
-        self.current, self.calls = 0, []
-        for name in ("Stream", "current_stream", "CUDAGraph", "graph_pool_handle"):
-            monkeypatch.setattr(torch.cuda, name, partial(self.note, name), raising=False)
-        for name in ("stream", "graph"):
-            monkeypatch.setattr(torch.cuda, name, partial(self.block, name), raising=False)
-        monkeypatch.setattr(torch.cuda, "device", self.device)
+        self.current, self.streams, self.captured_on = 0, ["default"], []
+        self.uses = Counter()
+        self.left_captured, self.taking = False, set()
+        monkeypatch.setattr(torch.cuda, "Stream", MagicMock)
+        for name in ("MemPool", "CUDAGraph"):
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name.lower()), raising=False)
+        for name in ("stream", "graph", "device", "current_stream", "set_stream"):
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name), raising=False)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: self.current)
+        monkeypatch.setattr(torch.cuda, "default_generators", [self] * 4)
+        monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.end, raising=False)
 
-    def note(self, name, *_, **__):
-        self.calls.append((name, self.current))
-        return MagicMock()
+    def mempool(self):
+        return self.counted(User(), (0, len(self.uses) + 1))
+
+    def cudagraph(self):
+        return User()
+
+    def counted(self, user, pool):
+        user.id = pool
+        self.uses[pool] += 1
+        weakref.finalize(user, self.uses.subtract, [pool])
+        return user
+
+    def end(self, _, pool):
+        self.taking.remove(pool)
+
+    def clone_state(self):
+        return self.left_captured
+
+    def graphsafe_set_state(self, state):
+        self.left_captured = state
+
+    def current_stream(self):
+        return MagicMock(name=self.streams[-1])
+
+    def set_stream(self, stream):
+        self.streams = ["default"]
 
     @contextmanager
-    def block(self, name, *_, **__):
-        self.note(name)
+    def stream(self, stream):
         yield
+
+    @contextmanager
+    def graph(self, graph, pool):
+        self.captured_on.append(self.current)
+        self.streams.append("capture")
+        self.left_captured = True
+        assert self.uses[pool] > 0, "use_count > 0 INTERNAL ASSERT FAILED"
+        self.taking.add(pool)
+        self.counted(graph, pool)
+        yield
+        self.taking.remove(pool)
+        self.left_captured = False
+        self.streams.pop()
 
     @contextmanager
     def device(self, device):
@@ -265,17 +347,39 @@ class Gpu:
         self.current = before
 
 
-def test_a_graph_is_captured_on_the_gpu_of_its_model(monkeypatch):
-    """The engine of a host with several GPUs has a worker for each: none changes the current."""
-    gpu = Gpu(monkeypatch)
+@pytest.fixture
+def gpu(monkeypatch):
+    graphs._shared_memory.cache_clear()
+    yield Gpu(monkeypatch)
+    graphs._shared_memory.cache_clear()
+
+
+def test_graphs_are_captured_on_the_gpu_of_their_model_as_long_as_the_process_lives(gpu):
+    """The memory outlives its last graph: that of a mere handle was gone with the first batch's."""
     computed = []
-    graphs._shared_memory.cache_clear()
-    cuda_graph(lambda: computed.append(gpu.current), torch.device("cuda:3"))
-    graphs._shared_memory.cache_clear()
-    assert computed == [3, 3]
-    assert {name for name, _ in gpu.calls} >= {"Stream", "current_stream", "CUDAGraph", "graph"}
-    assert {current for _, current in gpu.calls} == {3}
+    device = torch.device("cuda:3")
+    for _ in range(3):
+        replay, _ = cuda_graph(lambda: computed.append(gpu.current), device)
+        del replay
+        gc.collect()
+    assert computed == [3] * 6
+    assert gpu.captured_on == [3] * 3
     assert gpu.current == 0
+    assert list(gpu.uses.values()) == [1]
+
+
+def test_a_capture_that_fails_leaves_stream_and_generator_as_they_were(gpu):
+    def fails():
+        if gpu.left_captured:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    device = torch.device("cuda:1")
+    with pytest.raises(RuntimeError, match="not permitted"):
+        cuda_graph(fails, device)
+    assert gpu.streams == ["default"]
+    assert not gpu.left_captured
+    assert not gpu.taking
+    cuda_graph(lambda: None, device)  # another engine's
 
 
 def test_few_sizes_are_captured():
@@ -285,10 +389,10 @@ def test_few_sizes_are_captured():
 
 
 def test_only_flash_attention_is_captured(loaded, monkeypatch):
-    assert decoder_of(loaded, graphs=True).capture is None  # dense: its width grows
+    assert Decoder.of(loaded, graphs=True).capture is None  # dense: its width grows
     monkeypatch.setattr(decoders, "best", lambda _: flash)
-    assert decoder_of(loaded, graphs=False).capture is None
-    made = decoder_of(loaded, graphs=True)
+    assert Decoder.of(loaded, graphs=False).capture is None
+    made = Decoder.of(loaded, graphs=True)
     assert made.attend is flash
     assert made.capture.func is cuda_graph
     assert made.capture.keywords == {"device": loaded.device}

@@ -470,7 +470,7 @@ def test_a_run_that_ends_leaves_the_engine_to_the_run_beside_it(served, monkeypa
     def as_run(name):
         monkeypatch.setenv("HEADSWEEP_RUN", name)
 
-    mark_version(upgraded=True)
+    mark_version()
     as_run("first")
     run(served, BASE)
     (engine, *_) = engines()

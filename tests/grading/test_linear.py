@@ -8,8 +8,18 @@ from functools import partial
 import pytest
 
 from headsweep import text
+from headsweep.benchmarks.golds import should_be
 from headsweep.errors import HeadsweepError
-from headsweep.grading import graders, notation, prm800k_judge
+from headsweep.grading import (
+    extraction,
+    graders,
+    judge,
+    letters,
+    lexer,
+    notation,
+    numerals,
+    prm800k_judge,
+)
 from headsweep.grading.graders import BENCHMARKS, GRADERS
 
 LENGTHS = (400, 1_600, 6_400, 25_600, 102_400)
@@ -17,6 +27,7 @@ UNITS = [
     *" 1{}-,.x\n\\$/(A^_",
     *(r"\boxed{", r"\boxed ", r"\text{", r"\frac", r"\sqrt", r"^\circ", "answer ", "answer is "),
     *(r"\color{", r"\text{a ", r"\frac{1", "1 000 ", "a b", r"1\,000", "answer is A "),
+    *("$1", "<answer>", "####", "not A ", "it is ", "(A)", r"\sin ", r"\left(", "x_", "|"),
     *("1,", "1,000,", "1/", "--", "- ", "^ ", "{.", "degree ", " or "),
 ]
 ENDS = (("", ""), ("The answer", "?"), (r"\text{", "x"), (r"\boxed{", "}"))
@@ -28,12 +39,13 @@ def find_all(pattern, hostile):
 
 
 FUNCTIONS = {
-    "bases": partial(notation.bases_differ, gold="12_3"),
     "canonical": graders.canonical,
-    "final number": notation.final_number,
+    "final number": numerals.final_number,
+    "gold": partial(should_be, grader="numeric"),
     "hendrycks": graders.hendrycks,
     "shortcut": partial(graders.shortcut, gold="12"),
-    "readable": notation.readable,
+    "judge": partial(judge.equal, gold="x=12"),
+    "gradable": partial(extraction.gradable, stop_reason="length", preset="default"),
     "normalise": prm800k_judge._normalise,
     "elements": prm800k_judge._elements,
     "error": HeadsweepError,
@@ -44,7 +56,7 @@ for name, grader in (GRADERS | BENCHMARKS).items():
     FUNCTIONS[f"extract, {name}"] = grader.extract
     if grader.equal:
         FUNCTIONS[f"equal, {name}"] = partial(grader.equal, gold="12")
-for module in (graders, notation, prm800k_judge):
+for module in (extraction, graders, letters, lexer, notation, prm800k_judge):
     for name, value in vars(module).items():
         if isinstance(value, re.Pattern):
             FUNCTIONS[f"{module.__name__}.{name}"] = partial(find_all, value)

@@ -15,7 +15,8 @@ from headsweep import tables
 from headsweep.config import parse
 from headsweep.errors import TableError
 from headsweep.grading import distinct, pool, process
-from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader
+from headsweep.grading.extraction import gradable
+from headsweep.grading.graders import BENCHMARKS, GRADERS, Grader, find_grader, read
 from headsweep.grading.matrix import _right, accuracy_matrix, grade, grade_answers
 from headsweep.grading.pool import Limits, read_texts
 from headsweep.planning.batches import PlannedBatch, batches
@@ -38,7 +39,7 @@ EQUAL = {
         ("3.1415926", "3.14159265", True),
         ("3.14", "3.14159265", False),
         ("-5", "5", False),
-        ("five", "5", False),
+        ("five", "5", True),
         ("1/0", "1", False),
         ("nan", "nan", False),
         ("1e999", "1e999", True),
@@ -370,3 +371,30 @@ def test_one_question_and_one_head_are_told_in_the_singular(questions, heads, to
         ]
     )
     assert _right(PlannedBatch("m", "greedy", "q", tuple(variants)), graded) == told
+
+
+CUT = [
+    ("12 + 7 = 19", None, "19"),
+    ("12 + 7 = 19. The answer is 19, because", "19", "19"),
+    (r"so \boxed{19} is it. Let us check: 19 -", "19", "19"),
+    ("12 + 7 = 19\n#### 19\nQ: A farmer has", "19", "19"),
+    (r"so \boxed{1", None, "1"),
+    ("<answer>19", "19", "19"),
+]
+"""Texts that end at the limit of tokens, with the answer that counts then and without the cut."""
+
+
+@pytest.mark.parametrize("preset", ["default", "authors"])
+@pytest.mark.parametrize(("text", "cut", "whole"), CUT)
+def test_an_answer_that_was_cut_before_its_final_one_has_none(text, cut, whole, preset):
+    for stop_reason, wanted in (("length", whole if preset == "authors" else cut), ("eos", whole)):
+        given = gradable(text, stop_reason, preset)
+        assert given in (text, "")
+        found = read(find_grader("gsm8k", "default"), given)
+        assert (found and found[0]) == wanted
+    rows = answers([text] * 3).assign(stop_reason=["length", "eos", "length"])
+    asked = QUESTIONS.assign(answer="19")
+    graded = grade_answers(asked, {"base": rows}, "gsm8k", "default")
+    by_reason = graded.set_index("stop_reason")["correct"]
+    assert by_reason["eos"] == (whole == "19")
+    assert set(by_reason["length"]) == {cut == "19"}

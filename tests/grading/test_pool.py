@@ -265,8 +265,10 @@ def test_an_answer_at_which_the_worker_is_killed_again_and_again_counts(causes, 
     assert causes == 6 * ["killed"]
 
 
-@pytest.mark.parametrize("kill", [os.kill, os.killpg])
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("sent", "kill"),
+    [(signal.SIGKILL, os.kill), (signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)],
+)
 def test_no_worker_outlives_its_parent(sent, kill):
     code = """
         from headsweep.grading.pool import judge_pairs, Limits

@@ -13,11 +13,14 @@ from headsweep.grading import pool
 from headsweep.grading.pool import Limits
 from processes import alive, python, wait_until
 
-LIMITS = Limits(cpu_seconds=0.5, wall_seconds=60, memory_mib=256)
+LIMITS = Limits(cpu_seconds=0.05, wall_seconds=60, memory_mib=256)
 TOWER = r"\boxed{\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}}"
 MIXED = "{@Neillier 1276915 4951077 ник增高人权 국 "
 MIXED += "{1,1-3-10鼓励不停);5个_GENERAL2全校。 _HEADERS1 Orchestra}"
 """Both texts of https://github.com/huggingface/Math-Verify/issues/65, on which it hangs."""
+MANY = [rf"\binom{{x}}{{y+{place}}}+z!" for place in range(59)]
+SLOW, SLOW_GOLD = ",".join([*MANY, "a"]), ",".join([*MANY[::-1], "b"])
+"""Lists of 60 things in other orders, of which only the last is not in both."""
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +46,9 @@ def causes(*arguments, **options):
 
 
 def test_verdicts_are_in_order_and_name_their_cause():
-    answers = [r"so \boxed{0.50}", r"\boxed{2/3}", "half", None, TOWER, r"\boxed{\frac12}"]
-    found = headsweep.grade(answers, ["1/2"] * 6, limits=LIMITS)
+    answers = [r"so \boxed{0.50}", r"\boxed{2/3}", "half", None, rf"\boxed{{{SLOW}}}"]
+    golds = ["1/2"] * 4 + [SLOW_GOLD, "1/2"]
+    found = headsweep.grade([*answers, r"\boxed{\frac12}"], golds, limits=LIMITS)
     wanted = ["right", "wrong", "no answer", "no answer", "time", "right"]
     assert [verdict.cause for verdict in found] == wanted
     assert [verdict.correct for verdict in found] == [cause == "right" for cause in wanted]
@@ -77,11 +81,11 @@ def test_texts_on_which_math_verify_hangs_end_in_time():
     golds = ["92.5858657508735", "7", MIXED, TOWER]
     answers = [MIXED, TOWER, "92.5858657508735", "7"]
     found = causes(answers, golds, final=True, limits=LIMITS)
-    assert found == ["wrong", "time", "wrong", "time"]
+    assert found == ["wrong"] * 4
 
 
 def test_memory_is_a_cause():
-    many = "+".join(rf"\left(x+y+{place}\right)^{{9}}" for place in range(12_000))
+    many = "1+" * 40_000_000
     limits = Limits(60.0, 300.0, memory_mib=128)
     assert causes([many, "7"], ["x", "7"], final=True, limits=limits) == ["memory", "right"]
 

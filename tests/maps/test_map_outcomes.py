@@ -73,14 +73,14 @@ def test_outcomes_are_paired_over_questions_in_their_units():
     assert of_layers.loc[(SOLUTIONS, 1), "noise"] == pytest.approx(noise["change"].iloc[0])
 
 
-@pytest.mark.parametrize("noisy", [True, False])
-def test_a_preference_that_all_changes_have_is_rarely_shown(noisy):
-    """In 60 maps of 3 layers, all variants prefer right answers alike: heads as noise does."""
+@pytest.mark.parametrize(("maps", "noisy"), [(24, True), (5, False)])
+def test_a_preference_that_all_changes_have_is_rarely_shown(maps, noisy):
+    """In maps of 3 layers, all variants prefer right answers alike: heads as noise does."""
     draw = np.random.default_rng(5)
     names = [f"L{layer:02d}H{head:02d}" for layer in range(3) for head in range(14)]
     names += [f"L{layer:02d}N00" for layer in range(3)] if noisy else []
     found = 0
-    for _ in range(60):
+    for _ in range(maps):
         preference = pd.DataFrame(draw.normal(2, 1, (46, len(names))), columns=names)
         preference.index.name = "question_id"
         wrong = pd.DataFrame(-10.0, preference.index, [*names, "L00R00", "L01R00", "L02R00"])
@@ -91,7 +91,7 @@ def test_a_preference_that_all_changes_have_is_rarely_shown(noisy):
         estimates = scores[scores["variant"].isin(names[:42])].assign(change=0.0)
         table = heads_table(scores, estimates, 0)
         found += table.loc[table["outcome"] == PREFERENCE, "shown"].notna().any()
-    assert found <= 6 if noisy else found == 60  # 3 by chance; without noise zero alone counts
+    assert found <= 3 if noisy else found == maps  # 1.2 by chance; without noise zero alone counts
 
 
 def test_an_outcome_without_two_questions_has_no_rows():

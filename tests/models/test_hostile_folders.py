@@ -259,13 +259,11 @@ def tensor(dtype="U8", shape=(4,), offsets=(0, 4)):
     return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
 
 
-TWICE = b'{"a": %s, "a": %s}' % ((header(**tensor()),) * 2)
 HEADERS = {
     "beyond the file": (b"{}", 4, 1 << 40),
     "no JSON": (b"{]", 0, None),
     "deep": (b'{"a":' * 9000 + b"1" + b"}" * 9000, 0, None),
     "deep list": (b"[" * 90_000, 0, None),
-    "twice": (TWICE, 4, None),
     "overlap": (header(a=tensor(), b=tensor(offsets=(2, 6))), 6, None),
     "hole": (header(a=tensor(), b=tensor(offsets=(6, 10))), 10, None),
     "outside": (header(a=tensor(shape=(9,), offsets=(0, 9))), 4, None),

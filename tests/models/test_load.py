@@ -135,8 +135,11 @@ def of_an_encoder(file):
         ({WEIGHTS: ...}, "has no weights; only safetensors are read"),
         ({WEIGHTS: ..., "model.bin": ""}, "only model.bin, which could run code when read"),
         ({WEIGHTS: lambda file: file.rename(file.with_name(SHARDS["one"])), **INDEX}, LACKS),
-        ({WEIGHTS: lambda file: os.truncate(file, 9999)}, "bytes, not .* fetch it again"),
-        ({WEIGHTS: POINTER}, "is not a safetensors file"),
+        (
+            {WEIGHTS: lambda file: os.truncate(file, 9999)},
+            "whole safetensors file .* fetch it again",
+        ),
+        ({WEIGHTS: POINTER}, "is not a whole safetensors file"),
         ({"tokenizer.json": ...}, "has no tokenizer"),
         ({"tokenizer.json": '{"model": 1}'}, "tokenizer in .* cannot be read"),
         ({"config.json": HOMEMADE, "modeling.py": FOREIGN}, "names code .* never run"),

@@ -70,12 +70,15 @@ def test_the_demo_gives_what_readme_says():
     assert_stated(readme.DEMO, run, FEW_QUESTIONS)
 
 
-TRAINS = pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: trains long")
+LONG = pytest.mark.skipif("HEADSWEEP_NIGHTLY" not in os.environ, reason="nightly: takes a minute")
 
 
 @pytest.mark.parametrize(
     "account",
-    [readme.MATH, pytest.param(readme.REAL, marks=TRAINS), readme.FAMILIES, readme.MAP],
+    [
+        readme.FAMILIES,
+        *(pytest.param(long, marks=LONG) for long in (readme.MATH, readme.REAL, readme.MAP)),
+    ],
     ids=lambda of: of.folder,
 )
 def test_a_run_of_the_gallery_is_redrawn_from_its_answers_as_it_stands(account, tmp_path):

@@ -566,7 +566,7 @@ def test_each_compression_has_a_line_with_both_scores(tmp_path, monkeypatch):
         assert len(re.findall(r"\w\S*", str(told_of))) <= 32
 
     compression(config, section := Section("compression", ""))
-    rows = [row[0].partition(" ")[2] for row in section.blocks[-1].rows]
+    rows = [row[0] for row in section.blocks[-1].rows]
     whole, causal = "25% gone, taught", "25% gone by causal scores"
     kept = "all kept, trained as long"
     assert rows[4:] == [f"MATH-like: {own}" for own in (whole, causal, kept, "10% gone")]

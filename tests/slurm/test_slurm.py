@@ -21,7 +21,7 @@ import yaml
 
 from comparing import assert_same
 from mini import MINIATURE, REASONER, ROOT, Snakemake
-from processes import python, wait_until
+from processes import wait_until
 
 NODES = ("n1", "n2", "n3")
 PARTITION = "debug"
@@ -295,11 +295,3 @@ def gpus_asked(folder):
     return {
         bool(re.search(r"TresPer\w+=\S*gpu", job)) for job in jobs if f"WorkDir={folder}" in job
     }
-
-
-def test_a_pilot_is_measured_in_one_allocation(slurm, tmp_path):
-    profile(tmp_path / "workflow/profiles/slurm")
-    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
-    said = python("-m", "headsweep", "pilot", "sweep.yaml", "--slurm", cwd=tmp_path)
-    assert re.search(r"^tiny +45 ", said, re.M)  # 3 variants × 15 questions
-    assert gpus_asked(tmp_path) == {True}

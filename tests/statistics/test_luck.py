@@ -89,8 +89,6 @@ def test_the_command_tells_the_luck_the_chance_and_the_questions(capsys, monkeyp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--k 3 --n 10", "missing: --base; give --k, --n and --base"),
-        ("", "missing: --k, --n, --base; give --k, --n and --base"),
         ("--k 3 --n 10 --base 68", "--base 68 is no share"),
         ("--k 3 --n 2000000 --base 0.5", "--n 2,000,000 is more than 1,000,000"),
         (
@@ -113,11 +111,3 @@ def test_bad_numbers_are_refused_in_one_line(words, message, capsys):
 def test_a_gain_beyond_all_luck_is_judged_where_nobody_says_what_changes(capsys):
     assert told("--k 5 --n 100 --base 0.05 --best 0.9") == 0
     assert "so much or more with p < 0.001" in capsys.readouterr().out
-
-
-def test_a_page_that_cannot_be_written_is_named(tmp_path, capsys):
-    (tmp_path / "file").touch()
-    assert main(["luck", "--page", str(tmp_path / "file" / "luck.html")]) == 2
-    assert "file/luck.html cannot be written" in capsys.readouterr().err
-    assert main(["luck", "--page", ""]) == 2
-    assert "--page . cannot be written (Is a directory)" in capsys.readouterr().err

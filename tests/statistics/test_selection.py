@@ -9,7 +9,7 @@ from headsweep.statistics.selection import (
     surely_hurts,
 )
 
-SIMULATIONS = 2000
+SIMULATIONS = 1000
 
 
 def outcomes(questions, effects, seed):

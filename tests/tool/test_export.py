@@ -1,5 +1,6 @@
 """Exports into folders that are taken, and exports that are killed."""
 
+from contextlib import chdir
 from itertools import count
 from pathlib import Path
 
@@ -17,19 +18,27 @@ from headsweep.tables import QUESTIONS
 from headsweep.tool import export as tool
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A simulated run, made once: its folder, in a folder of its own."""
+    with chdir(folder := tmp_path_factory.mktemp("filled")):
+        config = resolve(simulation.demo())
+        config = config.model_copy(update={"selectors": {}, "comparisons": {}})
+        simulation.fill(config)
+        write_json(Path(paths.CONFIG.format(run=config.run)), config.model_dump(mode="json"))
+        for file in Path("results/store").rglob("base.parquet"):  # others have lost their records
+            write_record(file, Stopwatch(), {})
+    return folder, Path("results", config.run)
+
+
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(filled, enter_copy):
     """The folder of a simulated run, whose store may not be written."""
-    monkeypatch.chdir(tmp_path)
-    config = resolve(simulation.demo())
-    config = config.model_copy(update={"selectors": {}, "comparisons": {}})
-    simulation.fill(config)
-    write_json(Path(paths.CONFIG.format(run=config.run)), config.model_dump(mode="json"))
-    for file in Path("results/store").rglob("base.parquet"):  # others have lost their records
-        write_record(file, Stopwatch(), {})
+    folder, name = filled
+    enter_copy(folder)
     for file in Path("results/store").rglob("*.parquet"):
         file.chmod(0o444)
-    return Path("results", config.run)
+    return name
 
 
 @pytest.mark.parametrize(

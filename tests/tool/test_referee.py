@@ -657,3 +657,50 @@ def test_a_folder_without_logs_and_one_of_two_runs_are_refused(logged, tmp_path,
     shutil.copy(file, file.with_name(re.sub(r"_\d{4}-", "_2001-", file.name)))
     assert main(["compare", *logged, "--metric", "acc"]) == 2
     assert "has task sums of several runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", ["0.4.9.dev0+g1a2b3c4", "0.4.9.1", "0.4.10"])
+def test_logs_of_lm_eval_have_the_names_of_its_output_path_and_of_any_second(
+    logged, version, capsys
+):
+    """Of ``--output_path x.json``, at a time without microseconds, by a version from git."""
+    assert main(["compare", *logged, "--metric", "acc", "--out", logged[0] + "-out"]) == 0
+    before = Path(logged[0] + "-out", "systems.csv").read_bytes()
+    for folder in map(Path, logged):
+        for file in folder.iterdir():
+            name = re.sub(r"\.\d{6}\.json", ".json", file.name).replace("results_", "x_")
+            text = re.sub(r'("lm_eval_version": )"[^"]*"', rf'\1"{version}"', file.read_text())
+            file.rename(folder / name).write_text(text, encoding="utf-8")
+    assert main(["compare", *logged, "--metric", "acc", "--out", logged[0] + "-out"]) == 0
+    assert f"lm_eval {version}, sums, acc (none), 24 questions" in capsys.readouterr().out
+    assert Path(logged[0] + "-out", "systems.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.4.9+", "1.0.4.9"])
+def test_an_unknown_version_of_lm_eval_is_refused(logged, version, capsys):
+    for file in Path(logged[1]).glob("results_*.json"):
+        text = re.sub(r'("lm_eval_version": )"[^"]*"', rf'\1"{version}"', file.read_text())
+        file.write_text(text, encoding="utf-8")
+    assert main(["compare", *logged, "--metric", "acc"]) == 2
+    assert f"is of lm_eval '{version}'; 0.4 is read" in capsys.readouterr().err
+
+
+def test_the_hash_of_lm_eval_s_documents_tells_other_questions_of_equal_answers(logged, capsys):
+    (file,) = Path(logged[1]).rglob("samples_*.jsonl")
+    text = file.read_text(encoding="utf-8")
+    changed = re.sub(r'"doc_hash": "\w{4}', '"doc_hash": "0000', text, count=1)
+    file.write_text(changed, encoding="utf-8")
+    assert main(["compare", *logged, "--metric", "acc"]) == 2
+    assert "has the hashes of lm_eval's (doc_hash) '" in capsys.readouterr().err
+    file.write_text(re.sub(r'"doc_hash": "\w*", ', "", text), encoding="utf-8")
+    assert main(["compare", *logged, "--metric", "acc", "--out", logged[0] + "-out"]) == 0
+
+
+def test_whole_numbers_are_ids_with_and_without_a_decimal_point():
+    one = pd.DataFrame({"id": [0.0, 1.0, 12.0], "correct": [1, 0, 1]})
+    two = pd.DataFrame({"id": ["12", "0", "1"], "correct": [1, 1, 0]})
+    tables = headsweep.compare({"one": one, "two": two})
+    assert list(tables["systems"]["n"]) == [3, 3]
+    assert list(tables["pairs"]["difference"]) == [0.0]
+    with pytest.raises(ConfigError, match="questions that not all have"):
+        headsweep.compare({"one": one.assign(id=["0.0", "1.0", "1.5"]), "two": two})

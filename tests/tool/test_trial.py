@@ -10,17 +10,17 @@ import pytest
 import yaml
 
 from headsweep.config import parse
-from headsweep.errors import EngineError, HeadsweepError, ModelError
+from headsweep.errors import EngineError, ModelError
 from headsweep.generation import check
 from headsweep.generation.requests import Answer
 from headsweep.planning.batches import batches
-from headsweep.planning.forecast import Speed
 from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
 from headsweep.tables import QUESTIONS
 from headsweep.tool import pilot
 from headsweep.tool import trial as trials
 from headsweep.tool.without_snakemake import prepared
+from headsweep.variants import BASE
 from mini import REASONER
 
 VALUES = yaml.safe_load(
@@ -48,60 +48,61 @@ def little(tmp_path, monkeypatch):
     return made
 
 
-def test_a_trial_checks_itself_in_half_precision_and_times_two_rates(little):
-    told = trials.measure(little(dtype="bfloat16", batch_size=5), 1, time.time())
-    assert told["workers"] == 1
-    facts, speed = told["facts"], Speed(**told["speed"])
-    assert facts["check"]["audited"] >= 4
-    assert facts["path"] == "dense"
-    assert speed.rows == 5
-    assert "check" not in trials.measure(little(batch_size=3), 1, time.time())["facts"]  # float32
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_trial_has_the_answers_of_all_variants_and_checks_itself_in_half_precision(
+    workers, little
+):
+    config = little(dtype="bfloat16", batch_size=5)
+    (batch,) = batches(config)
+    found = trials.measure(config, workers, time.time())
+    assert found.facts["check"]["audited"] >= 4
+    assert (found.facts["path"], found.facts["batch_size"]) == ("dense", 5)
+    assert list(found.answers) == list(map(str, batch.variants))
+    asked = Store(config).read(QUESTIONS, questions="test")["question_id"]
+    for rows in found.answers.values():
+        assert sorted(row["question_id"] for row in rows) == sorted(asked)
+        assert all(0 < len(row["token_ids"]) <= 30 for row in rows)
+    assert found.base > 0 and found.head > 0 and found.start > 0
+    assert "check" not in trials.measure(little(batch_size=3), 1, time.time()).facts  # float32
 
 
-def test_the_rates_of_a_trial_are_prefill_and_full_width_apart_without_start_or_check(
+def test_answers_of_the_base_and_of_heads_are_timed_apart_without_start_or_check(
     little, monkeypatch
 ):
-    """A step takes 0.5 s and 0.01 s a row, a prompt's token 1 ms; the first pass is slow once."""
+    """A base answer takes 3 s, one of a head 0.5 s if its draft is there; the first is slow."""
     clock = [0.0]
     warming = [7.0]
-    engines = []
 
     class Timed:
         facts = MappingProxyType({"path": "flash", "batch_size": 16, "check": "own"})
 
-        def __init__(self, tokens, checked):
-            self._tokens = tokens
-            engines.append(checked)
-
-        def run(self, requests):
-            rows = len(requests)
-            clock[0] += sum(warming) + 1e-3 * sum(len(request.prompt) for request in requests)
+        def run(self, requests, drafts=MappingProxyType({})):
+            clock[0] += sum(warming)
             warming.clear()
-            clock[0] += (self._tokens - 1) * (0.5 + 0.01 * rows)
-            tokens = tuple(range(self._tokens))
-            return [Answer(request, tokens, "length", 1.0) for request in requests]
+            for request in requests:
+                known = request.question_id in drafts and request.variant != BASE
+                clock[0] += 0.5 if known else 3.0
+            return [Answer(request, (5, 6), "length", 1.0) for request in requests]
 
-    monkeypatch.setattr(
-        trials._Probe, "engine", lambda _, tokens, __, *, checked: Timed(tokens, checked)
-    )
+    monkeypatch.setattr(trials._Asked, "engine", lambda *_, **__: Timed())
     monkeypatch.setattr(trials.time, "perf_counter", lambda: clock[0])
-    told = trials.measure(little(), 1, time.time())  # float32: no check comes first
-    speed = Speed(**told["speed"])
-    assert speed == pytest.approx((16, 1000, 16 / 0.66, 1 / 0.51))
-    assert not any(engines)
-    warming.append(7.0)
-    told = trials.measure(little(dtype="bfloat16"), 1, time.time())
-    assert Speed(**told["speed"]) == pytest.approx(speed)
-    assert [number for number, checked in enumerate(engines) if checked] == [len(engines) // 2]
+    found = trials.measure(little(), 1, time.time())
+    assert (found.base, found.head) == pytest.approx((3.0, 0.5))
 
 
-def test_a_worker_that_cannot_measure_says_why():
-    def measured():
+def test_a_worker_that_dies_is_told_and_one_that_cannot_answer_says_why(little, monkeypatch):
+    def refused(*_):
         raise ModelError("the model's logits are not finite")
 
+    config = little()
     for workers in (1, 2):
-        with pytest.raises(HeadsweepError, match=r"^the model's logits are not finite$"):
-            trials._together(workers, measured)
+        with monkeypatch.context() as patch:
+            patch.setattr(trials._Asked, "answer", refused)
+            with pytest.raises(ModelError, match=r"^the model's logits are not finite$"):
+                trials.measure(config, workers, time.time())
+    monkeypatch.setattr(trials._Asked, "answer", lambda *_: os._exit(9))
+    with pytest.raises(EngineError, match="a worker has died, perhaps for lack of memory"):
+        trials.measure(config, 2, time.time())
 
 
 def test_software_that_fails_its_check_or_cannot_start_is_said_to_have_failed(little, monkeypatch):

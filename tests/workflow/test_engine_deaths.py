@@ -21,7 +21,7 @@ SWEEP = yaml.safe_load(
     """
     run: sweep
     questions:
-      test: {benchmark: generated_math, sampling: first, split: test, n: 40}
+      test: {benchmark: generated_math, sampling: first, split: test, n: 20}
       train: {benchmark: generated_math, sampling: first, split: train, n: 11}
     decodings:
       greedy: {max_new_tokens: 80}
@@ -32,6 +32,7 @@ SWEEP = yaml.safe_load(
     """
 )
 SWEEP |= {name: MINIATURE[name] for name in ("embedders", "selectors")}
+SWEEP["questions"]["test"]["n"] *= 1 if KILLS == 1 else 2  # many kills need many answers
 SWEEP["models"] = {"tiny": REASONER, "eager": {**REASONER, "attention": "eager"}}
 """Of three heads on two question sets, with samples of the base model; two models."""
 STAYING = """

@@ -21,36 +21,38 @@ MAPPED = yaml.safe_load(
       math: {model: tiny, questions: train, sampling: [T0.6], layers: [1, 4], n: 17}
     """
 )
-MAPPED |= {name: MINIATURE[name] for name in ("models", "questions")}
-MAPPED["sweeps"] = {"math": MINIATURE["sweeps"]["math"] | {"placebos": "none"}}
+MAPPED |= {name: MINIATURE[name] for name in ("models", "questions", "sweeps")}
 MAPPED["decodings"] = MINIATURE["decodings"] | {
     "T0.6": MINIATURE["decodings"]["T0.6"] | {"samples": 6}
 }
+"""The sweep's answers are those of the miniature."""
 
 
-def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(tmp_path, monkeypatch):
-    done = Snakemake(tmp_path)(MAPPED)
+def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(
+    copied, tmp_path, monkeypatch
+):
+    done = Snakemake(copied)(MAPPED)
     assert "heads shown to matter" in done.stdout + done.stderr
-    files = sorted((tmp_path / "results/store/scores").rglob("*.parquet"))
+    files = sorted((copied / "results/store/scores").rglob("*.parquet"))
     assert [file.stem for file in files] == ["L01", "L04", "gradients"]
     scores = pd.read_parquet(files[0])
     names = {"L01R00", "L01H00", "L01H01", "L01H02", "L01H03", "L01N00"}
     assert set(scores["variant"]) == names
     assert json.loads(files[0].with_name("L01.parquet.run.json").read_text("utf-8"))["worst"] < 1e-3
-    (record_file,) = (tmp_path / "results/store/texts").glob("math-*.run.json")
+    (record_file,) = (copied / "results/store/texts").glob("math-*.run.json")
     record = json.loads(record_file.read_text("utf-8"))
     assert record["questions"] == 17
     texts = scores.drop_duplicates(["question_id", "kind"])["kind"].value_counts()
     assert texts["right"] == texts["wrong"] == record["pairs"] >= 2
     assert texts["solution"] == record["solutions"] == 17
 
-    run = tmp_path / "results/mapped"
-    monkeypatch.chdir(tmp_path)
+    run = copied / "results/mapped"
+    monkeypatch.chdir(copied)
     batch = PlannedBatch("tiny", "T0.6", "train", (BASE,))
     _, _, samples = grade_batch(load(run / "config.json"), batch, "default")
     samples = samples[samples["stop_reason"] == "eos"]
     both = samples.groupby("question_id")["correct"].agg(["any", "all"])
-    first = pd.read_parquet(next((tmp_path / "results/store/questions").glob("train-*.parquet")))
+    first = pd.read_parquet(next((copied / "results/store/questions").glob("train-*.parquet")))
     both = both.reindex(first["question_id"].head(17)).dropna()
     assert record["pairs"] == int((both["any"] & ~both["all"]).sum())
 
@@ -60,20 +62,20 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(tmp_pat
     assert "favour right answers" in page
     assert 'href="#math/L01H03"' in page  # the sweep's explorer opens it
     assert (run / "figures/map_math.png").stat().st_size > 10_000
-    assert not left_over(tmp_path)
-    again = Snakemake(tmp_path)(MAPPED)
+    assert not left_over(copied)
+    again = Snakemake(copied)(MAPPED)
     assert "Nothing to be done" in again.stdout + again.stderr
     found = planned_again(tmp_path, MAPPED)
     assert [file for file, planned in found.items() if not planned] == []
     layers = {"maps": {"math": MAPPED["maps"]["math"] | {"layers": [1]}}}
-    fewer = Snakemake(tmp_path)(MAPPED | layers, "--dry-run")
+    fewer = Snakemake(copied)(MAPPED | layers, "--dry-run")
     told = fewer.stdout + fewer.stderr
     assert "rule map" in told and "rule score" not in told
-    other = Snakemake(tmp_path)(MAPPED | {"run": "other"}, "--dry-run")
+    other = Snakemake(copied)(MAPPED | {"run": "other"}, "--dry-run")
     told = other.stdout + other.stderr
     assert "rule map" in told and "rule score" not in told and "rule gradients" not in told
     assert "rule texts" not in told
-    (scores,) = (tmp_path / "results/store/scores").rglob("L01.parquet")
+    (scores,) = (copied / "results/store/scores").rglob("L01.parquet")
     scores.unlink()
     with pytest.raises(ConfigError, match=r"L01\.parquet and 0 more files are missing; run 'map"):
         export(run, tmp_path / "handed-on")

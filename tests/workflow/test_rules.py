@@ -34,7 +34,7 @@ from headsweep.planning.allocations import (
     training_request,
 )
 from headsweep.planning.batches import GROUP, arms, find_batch
-from headsweep.planning.cards import ANY_CARD, card_of, this_core, this_cpu
+from headsweep.planning.cards import CORE, GPU, card_of, this_cpu
 from headsweep.planning.cost import (
     arm_test_seconds,
     generation_seconds,
@@ -118,7 +118,7 @@ def test_no_group_has_more_variants_than_an_allocation_answers_for():
     assert groups == dict.fromkeys(grouped, "layer")
 
 
-def test_the_executor_asks_for_gpus_as_a_pilot_does_and_for_the_card_of_the_profile_s_hint(rules):
+def test_the_executor_asks_for_the_gpus_of_a_job_and_for_the_card_of_the_profile_s_hint(rules):
     assert "gpu" in rules.resources.generation
     text = (ROOT / "workflow/profiles/slurm/config.yaml").read_text()
     resources = {**yaml.safe_load(text)["set-resources"]["generate"], "gpu": 2}
@@ -302,7 +302,7 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
     batch = find_batch(config, *BATCH.values())
     assert seconds == 3 * generation_seconds(config, batch, card_of("auto"))
     of_cluster = Rules(config, 3, {}, local=False).resources.planned(generate, [])[2]
-    assert of_cluster == generation_seconds(config, batch, ANY_CARD)
+    assert of_cluster == generation_seconds(config, batch, GPU)
     other = job("generate", 4, generate.wildcards)
     assert unit == rules.resources.planned(other, [])[1] != "3"
     baseline, full, *_ = (
@@ -311,7 +311,7 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
     )
     if card_of("auto") == this_cpu():  # a training has one thread
         words, settings = config.compressions["words"], arms(config, "words")[1].settings
-        expected = training_seconds(config, words, settings, this_core())
+        expected = training_seconds(config, words, settings, CORE)
         assert rules.resources.planned(full, [])[2] == expected > 0
         assert rules.resources.planned(baseline, [])[2] < expected
 
@@ -321,7 +321,7 @@ def test_the_time_left_counts_the_tests_of_compressed_models(config):
     study = config.compressions["own"]
     baseline = SimpleNamespace(**arms(config, "own")[0].wildcards, seed="0")
     for rule, wanted, seconds in (
-        ("quantise", baseline, arm_test_seconds(config, study, this_core())),
+        ("quantise", baseline, arm_test_seconds(config, study, CORE)),
         ("measure_compression", SimpleNamespace(compression="own"),
          3 * measuring_seconds(config, study, card_of("auto"))),
     ):  # fmt: skip

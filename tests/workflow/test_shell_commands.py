@@ -23,9 +23,7 @@ from headsweep.workflow.jobs import JOBS
 from headsweep.workflow.rules import Rules
 from mini import ROOT
 
-QUOTING = [" x", "'", '"', "\\", "\ntouch PWNED\n", "$(touch PWNED)", "`touch PWNED`"]
-CHAINED = ["; touch PWNED;", "& touch PWNED &", "| touch PWNED"]
-HOSTILE = [*QUOTING, *CHAINED, "+", "[", "(", ".."]
+HOSTILE = [" x", "'", "\\", "\ntouch PWNED\n", "$(touch PWNED)", "; touch PWNED;", "+[(", ".."]
 ALL = "".join(HOSTILE)
 WILDCARD = "{wildcards.x}"
 

@@ -12,8 +12,7 @@ rule table:
         z=RULES.sweep_file(tables.ACCURACY),
         answers=RULES.sweep_file(tables.GRADED),
     output:
-        tex=of_run(paths.TABLE, suffix="tex"),
-        csv=shown(of_run(paths.TABLE, suffix="csv"), "table", "Tables", sweep="{sweep}"),
+        shown(of_run(paths.TABLE, suffix="csv"), "table", "Tables", sweep="{sweep}"),
     log:
         RULES.log("table/{sweep}"),
     params:
@@ -48,10 +47,6 @@ rule compression_tables:
     input:
         RULES.files.studied(),
     output:
-        [
-            of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="tex")
-            for exhibit in exhibits.PRINTED_TABLES
-        ],
         [
             shown(
                 of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="csv"),
@@ -191,6 +186,22 @@ rule draw_run:
         titles=titles(CONFIG, "sweeps"),
     shell:
         "headsweep job draw --log {log:q} --subject run --of ''"
+
+
+# Not shown on the page: `snakemake printed` makes them.
+rule draw_printed:
+    input:
+        RULES.files_printed,
+    output:
+        RULES.printed,
+    log:
+        RULES.log("draw_printed"),
+    params:
+        settings=RULES.settings(),
+        folder=PUBLISHED,
+        published=PUBLISHED_CONTENT,
+    shell:
+        "headsweep job printed --log {log:q} --published {params.folder:q}"
 
 
 rule report_page:

@@ -13,6 +13,7 @@ from headsweep.planning.exhibits import JUDGED_TABLES
 from headsweep.planning.titles import titles
 
 _MEASURED = {
+    "published_baseline": "baseline",
     "published_change": "change",
     "published_accuracy": "accuracy",
     "published_parameters": "parameters_removed",

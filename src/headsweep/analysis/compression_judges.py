@@ -287,59 +287,54 @@ def _alike(compression: Compressed) -> Judgement | None:
     return Judgement("holds" if alike else "fails", f"{len(rows)} pruned arms, {why}")
 
 
-def _condition(model: str, data: str, ratio: float, change: float | None, **cuts: float) -> Judge:
+def _condition(
+    model: str,
+    data: str,
+    ratio: float,
+    change: float | None,
+    table: str = "table1",
+    arm: str | None = None,
+    **cuts: float,
+) -> Judge:
     """Return the judge of one ratio on one of the paper's solvers and data.
 
     Stated are the change of accuracy and, by column, cuts, which have to come within half a point
-    or above; no cut may exceed what arithmetic allows.
+    or above; no cut may exceed what arithmetic allows. They stand in a row of a table, of an `arm`
+    where it has several.
     """
+    row: dict[str, Any] = {"ratio": ratio} if arm is None else {"arm": arm, "ratio": ratio}
 
     def judge(compression: Compressed) -> Judgement | None:
         if compression.condition != (model, data):
             return None
-        return _stated(compression, "table1", {"ratio": ratio}, change, cuts)
+        changed = compression.estimate(table, "change", **row)
+        if changed is None:
+            return None
+        parts = []
+        words = []
+        if change is not None:
+            parts.append(f"accuracy {_estimate_text(changed)} points")
+            _, low, high = changed
+            shown = low == high or low > 0 or high < 0
+            words.append("fails" if not _holds(changed, change) else "holds" if shown else OPEN)
+        for column, stated in cuts.items():
+            cut = compression.estimate(table, column, **row)
+            if cut is None:
+                return None
+            parts.append(f"{column.replace('_', ' ')} {percent(cut[0])}")
+            words.append("fails" if cut[0] < stated - _WITHIN else "holds")
+            most = compression.estimate(table, f"{column}_at_most", **row)
+            if most and cut[0] > most[0] + _LAST:
+                parts.append(f"removing these heads saves at most {percent(most[0])} (arithmetic)")
+                words.append("fails")
+            flops = compression.estimate(table, "flops_removed_at_most", **row)
+            if column == "faster_large" and flops and cut[0] > 1 / (1 - flops[0]) - 1:
+                parts.append(f"doubtful: these heads hold at most {percent(flops[0])} of the FLOPs")
+                words.append(OPEN)
+        word = next((outcome for outcome in ("fails", OPEN) if outcome in words), "holds")
+        return Judgement.by(word, "; ".join(parts), None if change is None else changed)
 
     return judge
-
-
-def _stated(
-    compression: Compressed,
-    table: str,
-    row: Mapping[str, Any],
-    change: float | None,
-    cuts: Mapping[str, float],
-) -> Judgement | None:
-    """Return the judgement of a row's stated change of accuracy and cuts."""
-    changed = compression.estimate(table, "change", **row)
-    parts = []
-    words = []
-    if changed is None:
-        return None
-    if change is not None:
-        parts.append(f"accuracy {_estimate_text(changed)} points")
-        _, low, high = changed
-        shown = low == high or low > 0 or high < 0
-        words.append("fails" if not _holds(changed, change) else "holds" if shown else OPEN)
-    for column, stated in cuts.items():
-        cut = compression.estimate(table, column, **row)
-        if cut is None:
-            return None
-        parts.append(f"{column.replace('_', ' ')} {percent(cut[0])}")
-        words.append("fails" if cut[0] < stated - _WITHIN else "holds")
-        most = compression.estimate(table, f"{column}_at_most", **row)
-        if most and cut[0] > most[0] + _LAST:
-            parts.append(f"removing these heads saves at most {percent(most[0])} (arithmetic)")
-            words.append("fails")
-    word = next((outcome for outcome in ("fails", OPEN) if outcome in words), "holds")
-    return Judgement.by(word, "; ".join(parts), None if change is None else changed)
-
-
-def _overall(compression: Compressed) -> Judgement | None:
-    """Judge: 25% cost 0.4 points and save about 16% of parameters, 22% of time, 12% of memory."""
-    if not compression.is_main:
-        return None
-    cuts = {"parameters_removed": 0.16, "faster_large": 0.22, "weight_removed": 0.12}
-    return _stated(compression, "table4", {"arm": METHOD, "ratio": 0.25}, _METHOD_CHANGE, cuts)
 
 
 JUDGES: Mapping[str, Judge] = {
@@ -384,8 +379,19 @@ JUDGES: Mapping[str, Judge] = {
         "arm",
         {"random": -0.025, "global": -0.011, "attention_visualisation": -0.004},
     ),
+    "gradual pruning against pruning at once": _changes("table4", "gap", "arm", {"global": -0.011}),
     "distillation only": _changes("table4", "change", "arm", {"distillation_only": 0.001}),
-    "overall at 25%: accuracy loss / parameters / speed / memory": _overall,
+    "overall at 25%: accuracy loss / parameters / speed / memory": _condition(
+        BASE,
+        MATH,
+        0.25,
+        _METHOD_CHANGE,
+        table="table4",
+        arm=METHOD,
+        parameters_removed=0.16,
+        faster_large=0.22,
+        weight_removed=0.12,
+    ),
     "all pruned variants of Table 4 share speed and memory figures": _alike,
     "recursive distillation gain over single-round distillation": _recursion,
 }

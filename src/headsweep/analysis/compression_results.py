@@ -63,7 +63,6 @@ SAVINGS = [
     "parameters_at_most",  # the removed heads' share, by arithmetic
     "whole_removed",  # share of the whole solver's parameters
     "flops_removed",
-    "speedup_at_most",  # if time were proportional to FLOPs
     "faster_small",  # t0 / t1 - 1 of a pass at the smallest batch
     "saved_small",  # 1 - t1 / t0
     "faster_large",  # likewise at the largest batch
@@ -255,16 +254,24 @@ def bootstrap(seeds: int, examples: int, seed: int) -> SeedBootstrap:
     return SeedBootstrap(seeds, examples, _RESAMPLES, seed)
 
 
+_SIZES = {
+    "parameters_removed": "parameters",
+    "whole_removed": "whole_parameters",
+    "flops_removed": "flops",
+    "weight_removed": "weight_bytes",
+}
+"""Savings that follow from how many heads are gone, with the sizes that are measured."""
+
+
 def savings(results: StudyResults, arm: str, quantised: bool = False) -> dict[str, Any]:
     """Return the columns `SAVINGS` of an arm, but for those that were not measured.
 
-    If several text lengths were measured, the first one counts.
+    Layers are alike, so sizes fall by as much with each head: those of an arm that was not measured
+    follow from an arm that was. If several text lengths were measured, the first one counts.
     """
-    history = results.first_history(arm)
+    removed = _removed(results, arm)
+    columns = {"heads_removed": removed, "heads": results.first_history(arm)["heads"]}
     rows = results.measurements
-    left = history["rounds"][-1]["heads"] if history["rounds"] else history["heads"]
-    removed = history["heads"] - left
-    columns = {"heads_removed": removed, "heads": history["heads"]}
     if rows.empty:
         return columns
     first_length = rows["tokens"].iloc[0]
@@ -273,23 +280,46 @@ def savings(results: StudyResults, arm: str, quantised: bool = False) -> dict[st
         rows[(rows["arm"] == name) & (rows["quantised"] == bits)]
         for name, bits in ((arm, quantised), (BASELINE, False))
     )
-    if of_arm.empty or of_baseline.empty:
+    if of_baseline.empty:
         return columns
-    most, unpruned = of_arm.max(numeric_only=True), of_baseline.max(numeric_only=True)
+    unpruned = of_baseline.max(numeric_only=True)
+    if results.encoder is not None:
+        removed_parameters = removed * results.encoder.head_parameters
+        columns["parameters_at_most"] = removed_parameters / unpruned["parameters"]
+    if of_arm.empty:
+        return columns if quantised else columns | _by_heads(results, rows, unpruned, arm)
+    most = of_arm.max(numeric_only=True)
     cut = 1 - most.div(unpruned)
     for size, place in (("small", 0), ("large", -1)):
         ratio = of_baseline["seconds"].iloc[place] / of_arm["seconds"].iloc[place]
         columns |= {f"faster_{size}": ratio - 1, f"saved_{size}": 1 - 1 / ratio}
-    if results.encoder is not None:
-        removed_parameters = removed * results.encoder.head_parameters
-        columns["parameters_at_most"] = removed_parameters / unpruned["parameters"]
     return {
         **columns,
-        "parameters_removed": cut["parameters"],
-        "whole_removed": cut["whole_parameters"],
-        "flops_removed": cut["flops"],
-        "speedup_at_most": 1 / (1 - cut["flops"]) - 1,
-        "weight_removed": cut["weight_bytes"],
+        **{saving: cut[measured] for saving, measured in _SIZES.items()},
         "peak_removed": cut["peak_bytes"],
         **most.filter(like="test_time"),
     }
+
+
+def _removed(results: StudyResults, arm: str) -> int:
+    """Return how many heads an arm removed under the first seed."""
+    history = results.first_history(arm)
+    left = history["rounds"][-1]["heads"] if history["rounds"] else history["heads"]
+    return int(history["heads"] - left)
+
+
+def _by_heads(
+    results: StudyResults, rows: pd.DataFrame, unpruned: pd.Series, arm: str
+) -> dict[str, float]:
+    """Return the sizes that an arm saves, from a measured arm that prunes alike; none without."""
+    removed = _removed(results, arm)
+    if not removed:
+        return dict.fromkeys(_SIZES, 0.0)
+    unit = results.settings[arm].importance.unit
+    for other, settings in results.settings.items():
+        heads = _removed(results, other)
+        measured = rows[(rows["arm"] == other) & ~rows["quantised"]]
+        if heads and len(measured) and settings.importance.unit == unit:
+            cut = 1 - measured.max(numeric_only=True).div(unpruned)
+            return {saving: cut[size] * removed / heads for saving, size in _SIZES.items()}
+    return {}

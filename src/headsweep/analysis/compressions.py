@@ -44,12 +44,13 @@ _CONDITION = [
 _KNEE = ["knee", "knee_low", "knee_high"]
 _GAP = ["gap", "gap_low", "gap_high"]
 _SPEED = ["seconds", "faster", "flops_removed", "tokens_per_second", "cache_bytes"]
+_OF_ALPHA = [*_SAME, "published_parameters", "published_speedup", "published_flops"]
 _OF_ARM = ["published_accuracy", "published_parameters", "published_speedup", "published_memory"]
 
 COLUMNS: dict[str, list[str]] = {
     "table1": [*_ARM, "ratio", *ARM_ACCURACY, *SAVINGS, *_CONDITION],
     "table2": [*_ARM, "ratio", *ARM_ACCURACY, *SAVINGS, *_CONDITION],
-    "table3a": [*_ARM, "alpha", "distilled", *ARM_ACCURACY, "against", *_GAP, *_SAME],
+    "table3a": [*_ARM, "alpha", "distilled", *ARM_ACCURACY, "against", *_GAP, *SAVINGS, *_OF_ALPHA],
     "table3b": [*_ARM, "stratum", "baseline", *ARM_ACCURACY, "published_baseline", *_SAME],
     "table4": [*_ARM, "ratio", *ARM_ACCURACY, *_GAP, *SAVINGS, *_OF_ARM],
     "variations": [*_ARM, "changed", "ratio", *ARM_ACCURACY, *_GAP, *SAVINGS],

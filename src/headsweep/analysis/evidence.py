@@ -1,6 +1,6 @@
 """The evidence on the SPRINT paper's claims, of its tables and a run, by prompt and grading."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from headsweep.config import Config
 from headsweep.planning.batches import placebos
 from headsweep.sprint.evaluation import DIVERSITY_COLUMNS, PAIRED_COLUMNS
 from headsweep.sprint.methods import SPRINT, is_baseline, is_sampling
-from headsweep.statistics.intervals import wilson
+from headsweep.statistics.intervals import unpaired_difference, wilson
 
 Rules = tuple[str, str]
 NO_RULES: Rules = ("", "")
@@ -33,7 +33,14 @@ _COUNTED: Mapping[str, Statistic] = {
     judges.INCREASED: excess.increased,
     judges.BEST: excess.best,
     judges.MEDIAN: excess.median,
+    judges.SUBJECTS: excess.particular,
 }
+
+
+def _counted(subjects: Iterable[str]) -> dict[str, Statistic]:
+    """Return what is counted of heads on these subjects."""
+    there = {*excess.PARTICULAR} < {*subjects}
+    return {name: count for name, count in _COUNTED.items() if name != judges.SUBJECTS or there}
 
 
 def evidence(config: Config, published: Path) -> dict[Rules, Evidence]:
@@ -146,8 +153,9 @@ def of_sweep(
     if figure:
         (increased,) = excess.measured(z, heads, others, groups, [excess.increased], **how)
         return {judges.FIGURE: increased}
-    counts = excess.measured(z, heads, others, groups, list(_COUNTED.values()), **how)
-    excess_of_claim = dict(zip(_COUNTED, counts, strict=True))
+    counted = _counted(groups)
+    counts = excess.measured(z, heads, others, groups, list(counted.values()), **how)
+    excess_of_claim = dict(zip(counted, counts, strict=True))
     ends = {EASY: np.flatnonzero(level <= 2), HARD: np.flatnonzero(level >= 4)}
     if all(map(len, ends.values())):
         (excess_of_claim[judges.CONTRAST],) = excess.measured(
@@ -162,8 +170,9 @@ def _printed(table: pd.DataFrame, seed: int) -> dict[str, dict[str, Excess]]:
     for place, ((exhibit, model), part) in enumerate(
         table.groupby(["exhibit", "model"], sort=False)
     ):
-        figure = exhibit == _FIGURE
-        counted = {judges.FIGURE: excess.increased} if figure else _COUNTED
+        counted = _counted(papers.pairs_of(part)["subject"])
+        if exhibit == _FIGURE:
+            counted = {judges.FIGURE: excess.increased}
         excesses = of_printed(part, list(counted.values()), seed + place)
         excesses_of_model.setdefault(str(model), {}).update(zip(counted, excesses, strict=True))
     return excesses_of_model
@@ -186,6 +195,7 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
     """Return the leads of the paper's selector over its baselines, and its overhead, by rules."""
     curves: dict[Rules, list[pd.DataFrame]] = {}
     costs: dict[Rules, list[pd.DataFrame]] = {}
+    distinct: dict[Rules, list[pd.DataFrame]] = {}
     for name, selector in config.selectors.items():
         model = papers.published_name(config.models[selector.model])
         trained_on, tested_on = (config.questions[name] for name in (selector.train, selector.test))
@@ -200,13 +210,32 @@ def _of_selectors(config: Config) -> dict[Rules, dict[str, pd.DataFrame]]:
             curves.setdefault(rules, []).append(leads_of_methods)
             spent = Source.read(config, paths.DIVERSITY, DIVERSITY_COLUMNS, selector=name).rows
             costs.setdefault(rules, []).append(overhead(spent))
+            distinct.setdefault(rules, []).append(viewpoints(spent))
     tables_of_rules: dict[Rules, dict[str, pd.DataFrame]] = {}
     for rules, parts in curves.items():
         leads = pd.concat(parts)
         tables = {"leads": leads, "peaks": leads[leads["n"] == leads["peak"]]}
+        tables["viewpoints"] = pd.concat(distinct[rules])
         spent = pd.concat(costs[rules])
         tables_of_rules[rules] = tables | ({"overhead": spent} if len(spent) else {})
     return tables_of_rules
+
+
+def viewpoints(diversity: pd.DataFrame) -> pd.DataFrame:
+    """Return by how many distinct answers SPRINT leads samples, of as many answers.
+
+    The table has `headsweep.sprint.evaluation.DIVERSITY_COLUMNS`; returned are columns ``of``,
+    ``method``, ``n`` and ``lead`` with its interval, as of independent numbers: it is too wide.
+    """
+    several = diversity[diversity["n"] > 1]
+    sprint = several[several["method"] == SPRINT]
+    both = several[several["method"].map(is_sampling)].merge(sprint, on="n", suffixes=("", "_own"))
+    names = ["distinct_answers", "distinct_low", "distinct_high"]
+    value, low, high = both[names].to_numpy(float).T
+    own, own_low, own_high = both[[f"{name}_own" for name in names]].to_numpy(float).T
+    least, most = unpaired_difference(value, (low, high), own, (own_low, own_high))
+    rows = both[["method", "n"]].assign(of="viewpoints", lead=own - value)
+    return rows.assign(lead_low=least, lead_high=most)
 
 
 def overhead(costs: pd.DataFrame) -> pd.DataFrame:

@@ -32,6 +32,10 @@ EASY, HARD = "easy", "hard"
 """MATH levels 1 and 2, and levels 4 and 5."""
 
 
+PARTICULAR = ("Counting & Probability", "Geometry")
+"""Subjects of which the SPRINT paper says that they gain in particular."""
+
+
 class Excess(NamedTuple):
     """A statistic of heads, and by how much it exceeds that of placebos or of chance."""
 
@@ -87,6 +91,12 @@ def median(gains: Gains) -> np.ndarray:
 def contrast(gains: Gains) -> np.ndarray:
     """Return by how much more the best head of a layer gains on hard than on easy questions."""
     return best({HARD: gains[HARD]}) - best({EASY: gains[EASY]})
+
+
+def particular(gains: Gains) -> np.ndarray:
+    """Return by how much more the best head gains on `PARTICULAR` subjects than on the others."""
+    others = {subject: layers for subject, layers in gains.items() if subject not in PARTICULAR}
+    return best({subject: gains[subject] for subject in PARTICULAR}) - best(others)
 
 
 def _share(gains: Gains, counted: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

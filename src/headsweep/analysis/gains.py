@@ -54,6 +54,7 @@ GAINS = [
     "n",
     "heads",
     "base",  # accuracy of the base model
+    "best",  # name of the best head, the first of equals
     "gain",
     "median",  # gain of the median head
     "by_chance",
@@ -305,6 +306,7 @@ def _gains(
                 "n": len(part),
                 "heads": len(names),
                 "base": part[str(BASE)].mean(),
+                "best": names[int(paired.mean(axis=0).argmax())],
                 "median": np.median(paired.mean(axis=0)),
                 "gain": best.gain,
                 "by_chance": best.expected,

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis import latex, paper_differences
+from headsweep.analysis import paper_differences
 from headsweep.analysis.changes import changes, failures
 from headsweep.analysis.claims import claims
 from headsweep.analysis.compression_results import read_results
@@ -19,16 +19,15 @@ from headsweep.config import Config
 from headsweep.generation.requests import NEAR_TIE
 from headsweep.planning.batches import arms, placebos
 from headsweep.planning.chosen_heads import BASIS, basis
-from headsweep.planning.exhibits import PRINTED_TABLES, RunFiles
+from headsweep.planning.exhibits import RunFiles
 from headsweep.planning.store import Store
-from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch, read_json, write_record
-from headsweep.safe_files import read_table, write_csv, write_json, write_table, write_text
+from headsweep.safe_files import read_table, write_csv, write_json, write_table
 from headsweep.tables import ACTIVATIONS, ANSWERS, GRADED, INT8_OUTCOMES, OUTCOMES, STUDY_OUTCOMES
 
 
 def write_tables(config: Config, sweep: str, published: Path) -> None:
-    """Write Pass@1 by subject, layer and head, and by level, as CSV and LaTeX (Tables 1-4)."""
+    """Write Pass@1 by subject, layer and head, and by level, as CSV."""
     stopwatch = Stopwatch()
     store = Store(config)
     accuracy = store.of_sweep(sweep)
@@ -40,10 +39,8 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
     grading = config.grading_of(sweep)
     table = beside(config, sweep, reproduced, published).assign(prompt=prompt, grading=grading)
     table["unlike"] = paper_differences.of_sweep(config, sweep)
-    tex = store.path(paths.TABLE, sweep=sweep, suffix="tex")
-    write_text(tex, latex.of_sweep(reproduced, title(config, "sweeps", sweep), prompt, grading))
-    csv = write_csv(tex.with_suffix(".csv"), table, 6)
-    record([tex, csv], stopwatch, [accuracy, graded])
+    csv = write_csv(store.path(paths.TABLE, sweep=sweep, suffix="csv"), table, 6)
+    record([csv], stopwatch, [accuracy, graded])
 
 
 def write_controls(config: Config, sweep: str) -> None:
@@ -92,18 +89,13 @@ def write_claims(config: Config, published: Path) -> None:
 
 
 def write_compression_tables(config: Config, published: Path) -> None:
-    """Write Tables 1-4 of the second paper as CSV and LaTeX; knee, quantisation and cost as CSV."""
+    """Write Tables 1-4 of the second paper, knee, quantisation and cost as CSV."""
     stopwatch = Stopwatch()
     made = []
     studies = [read_results(config, name) for name in config.compressions]
     for name, table in tables(studies, conditions(published)).items():
         file = Store(config).path(paths.COMPRESSION_TABLE, exhibit=name, suffix="csv")
         made.append(write_csv(file, table, 6))
-        if name in PRINTED_TABLES:
-            called = table["compression"].map(titles(config, "compressions"))
-            notes = paper_differences.of_table(config, table)
-            text = latex.of_study(name, table.assign(title=called), notes)
-            write_text(made[-1].with_suffix(".tex"), text)
     record(made, stopwatch, RunFiles(config).studied())
 
 

@@ -18,7 +18,7 @@ from headsweep.text import percent, points
 OPEN = "cannot be judged"
 
 HARMLESS, INCREASED, BEST, MEDIAN = "harmless", "increased", "best", "median"
-CONTRAST, FIGURE = "contrast", "figure"
+CONTRAST, SUBJECTS, FIGURE = "contrast", "subjects", "figure"
 """What is counted of a model's heads: see `headsweep.analysis.excess`; the last is `INCREASED` of
 the layer of Figure 5."""
 
@@ -118,14 +118,19 @@ def _more_often(counted: str, told: str, stated: float) -> Judge:
     return judge
 
 
-def _challenging(evidence: Evidence) -> Judgement | None:
-    if not (excess_of_model := evidence.of(CONTRAST)):
-        return None
-    whole = _pooled(excess_of_model)
-    why = f"the best head of a layer gains {points(whole.of_heads)} points more at levels 4 and 5 "
-    why += f"than at 1 and 2; beyond {whole.against} {_shown(whole)}"
-    word = sign_of(whole.low, whole.high)
-    return Judgement(word, why, whole.value, whole.low, whole.high)
+def _contrasts(counted: str, told: str) -> Judge:
+    """Return the judge of a claim that some questions gain more than others, beyond chance."""
+
+    def judge(evidence: Evidence) -> Judgement | None:
+        if not (excess_of_model := evidence.of(counted)):
+            return None
+        whole = _pooled(excess_of_model)
+        why = f"the best head of a layer gains {points(whole.of_heads)} points more {told}; beyond "
+        why += f"{whole.against} {_shown(whole)}"
+        word = sign_of(whole.low, whole.high)
+        return Judgement(word, why, whole.value, whole.low, whole.high)
+
+    return judge
 
 
 def _shown(excess: Excess) -> str:
@@ -189,7 +194,12 @@ def _overhead(evidence: Evidence) -> Judgement | None:
 
 
 JUDGES: Mapping[str, Judge] = {
-    "gains arise particularly on challenging tasks": _challenging,
+    "gains arise particularly on challenging tasks": _contrasts(
+        CONTRAST, "at levels 4 and 5 than at 1 and 2"
+    ),
+    "gains are large particularly in Counting & Probability and Geometry": _contrasts(
+        SUBJECTS, "in these subjects than in the others"
+    ),
     "head pruning consistently produces positive gains for all evaluated models": _consistently,
     "specialised math models show higher median gains, general-purpose models more modest gains": (
         _medians

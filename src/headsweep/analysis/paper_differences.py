@@ -15,13 +15,14 @@ from headsweep.analysis.published import (
     published_name,
 )
 from headsweep.config import Config
+from headsweep.config.compression import Compression
 from headsweep.planning.batches import pool
 from headsweep.planning.titles import title
 
 _DTYPE = "float16"  # of the SPRINT paper's models, by its code
 _ATTENTION = "flash_attention_2"
 _QUESTIONS = 500  # of MATH-500
-_OWN = "decoder, training and division of the data are this project's"
+_OWN = ["decoder, training and division of the data are this project's"]
 
 
 def of_sweep(config: Config, sweep: str) -> str:
@@ -68,9 +69,28 @@ def of_compression(config: Config, name: str) -> str:
         return f"{called} is no solver of the paper."
     encoder = config.solver_of(study).encoder
     if paper_names := condition(config, name):
-        return f"No replication: {called} has the encoder of {paper_names[0]}; {_OWN}."
-    source = encoder.source or f"an encoder of {encoder.layers} layers, trained here,"
-    return f"No replication: {called} has {source} for ATHENA's; {_OWN}."
+        own = f"{called} has the encoder of {paper_names[0]}"
+    else:
+        source = encoder.source or f"an encoder of {encoder.layers} layers, trained here,"
+        own = f"{called} has {source} for ATHENA's"
+    return f"No replication: {'; '.join([own, *_OWN, *_of_method(study.method)])}."
+
+
+def _of_method(method: Compression) -> list[str]:
+    """Return what differs between the settings of a method and the paper's equations."""
+    differences = []
+    importance, distillation = method.importance, method.distillation
+    if importance.scale == "min_max":
+        differences.append("norm and entropy are scaled to [0, 1] before they are mixed")
+    if importance.entropy == "normalised":
+        differences.append("entropy is a fraction of its maximum")
+    if importance.calibration is not None:
+        differences.append(f"heads are scored on {importance.calibration} problems, not all")
+    if distillation.reduction == "keys":
+        differences.append("differences of attention are summed over keys, not averaged")
+    if method.training.patience is None:
+        differences.append("no training of an arm stops early")
+    return differences
 
 
 def of_table(config: Config, table: pd.DataFrame) -> str:

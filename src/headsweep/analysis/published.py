@@ -279,13 +279,12 @@ def conditions(folder: Path) -> pd.DataFrame:
         published_change=(table["published_accuracy"] - table["published_baseline"]).round(9),
         published_parameters_at_most=parameters,
         published_flops_at_most=flops,
-        published_speedup_at_most=1 / (1 - flops) - 1,
     )
 
 
 def cuts(conditions: pd.DataFrame) -> pd.DataFrame:
     """Return the published cuts of `conditions` beside the largest that arithmetic allows."""
-    quantities = ("parameters", "flops", "speedup")
+    quantities = ("parameters", "flops")  # time may fall by more than FLOPs do
     pairs = [f"published_{name}{end}" for name in quantities for end in ("", "_at_most")]
     columns = ["published_model", "data", "ratio", "heads", *pairs]
     return conditions.query("of == 'ratio' and ratio > 0")[columns]

@@ -9,9 +9,9 @@ Official parts and a file's own folds are taken as they are; how many texts they
 
 Sources: Math23k, Wang et al., Deep Neural Solver for Math Word Problems, EMNLP 2017: Chinese, with
 equations over the values of the numbers. ASDiv-A, Miao et al., A Diverse Corpus for Evaluating and
-Developing English Math Word Problem Solvers, ACL 2020: its arithmetic subset as prepared for ATHENA
-(arXiv 2311.01036), with masked numbers and equations over n0, n1, ... The definition of a number in
-a text follows ATHENA.
+Developing English Math Word Problem Solvers, ACL 2020: its arithmetic subset as published, or as
+prepared for ATHENA (arXiv 2311.01036), with masked numbers and equations over n0, n1, ... The
+definition of a number in a text follows ATHENA.
 """
 
 import logging
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from headsweep.athena import generated
+from headsweep.athena.asdiv import xml_rows
 from headsweep.athena.equations import (
     NUMBER,
     OPERATORS,
@@ -266,6 +267,8 @@ def read(settings: WordProblems) -> tuple[list[Problem], dict[str, str]]:
         )
         return _converted(MATH23K, rows, FORMATS["math23k"])
     file = Path(settings.file).expanduser()
+    if file.suffix == ".xml":
+        return _converted(str(file), xml_rows(file, settings.revision), FORMATS["asdiv_a"])
     return _converted(str(file), file_rows(file, settings.revision), FORMATS[settings.dataset])
 
 

@@ -19,6 +19,7 @@ import pandas as pd
 
 from headsweep import tables
 from headsweep.benchmarks.generated import generate
+from headsweep.benchmarks.golds import should_be
 from headsweep.benchmarks.row_files import Row, RowError, csv_rows, json_rows
 from headsweep.config import Questions
 from headsweep.config.questions import Columns
@@ -62,7 +63,6 @@ _TWICE = {"test/precalculus/24307.json"}
 
 _GROUP = re.compile(r"Overall|Level \d")
 """What tables call groups of all subjects."""
-_LETTER = re.compile("[A-Za-z]")
 _NAMED_PARTS = 5  # in an error
 _MISSING = re.compile(r"[+-]?(?:nan|inf)|null", re.IGNORECASE)
 """What programs write in place of a number or text that is not there."""
@@ -115,6 +115,20 @@ def file_revision(file: Path) -> str:
         raise _unreadable(file, error) from None
 
 
+def check_file(file: Path, revision: str | None) -> None:
+    """Refuse a file that is missing, cannot be read, or is of another revision, if one is given.
+
+    Raises:
+        BenchmarkError: one line.
+    """
+    sha256 = file_revision(file)
+    if revision not in (None, sha256):
+        raise BenchmarkError(
+            f"{file} has sha256 {sha256}, not the revision {revision} of the config; "
+            f"restore the file, or remove `revision` from the config"
+        )
+
+
 def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
     """Yield the rows of a JSON Lines or CSV file, gzipped or not; blank lines are skipped.
 
@@ -127,12 +141,7 @@ def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
         raise BenchmarkError(
             f"{file} is neither .jsonl nor .csv, nor one of them with .gz; convert it, or rename it"
         )
-    sha256 = file_revision(file)
-    if revision not in (None, sha256):
-        raise BenchmarkError(
-            f"{file} has sha256 {sha256}, not the revision {revision} of the config; "
-            f"restore the file, or remove `revision` from the config"
-        )
+    check_file(file, revision)
     place = "its beginning"
     try:
         with gzip.open(file) if name.endswith(".gz") else file.open("rb") as stream:
@@ -257,7 +266,7 @@ def _question(
         solution, answer = _solution_and_answer(cells)
     elif questions.columns is not None:
         answer = cells.text(columns.answer).strip()
-        if allowed := _unmatched(answer, questions.grader):
+        if allowed := should_be(answer, questions.grader):
             raise cells.wrong(columns.answer, allowed)
     else:
         solution = row.get("solution")
@@ -308,17 +317,6 @@ def _check_columns(place: str, row: Mapping[str, Any], columns: Columns) -> None
                 f"benchmark are {', '.join(names)}; name your own under `columns`, or with options "
                 f"as --question-column"
             )
-
-
-def _unmatched(answer: str, grader: str | None) -> str | None:
-    """Return what a gold answer should be in place of one that no model's answer can match."""
-    if "####" in answer and grader != "exact":
-        return "the final answer alone, as what stands after ####"
-    if grader == "choice" and not _LETTER.fullmatch(answer):
-        return "the letter of a choice alone, as B"
-    if grader == "numeric" and not any(map(str.isnumeric, answer)):
-        return "a number, as the grader numeric compares"
-    return None
 
 
 def _level(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """What compression saves: parameters, floating-point operations, time and memory.
 
-The operations saved bound the possible speed-up, so both are reported.
+Time need not fall as the operations do: it is measured.
 """
 
 import itertools

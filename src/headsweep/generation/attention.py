@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -66,6 +66,7 @@ class Segments:
         self.has_equal_columns = not self._is_ragged and starts_are_equal
         """Whether all rows have the same columns."""
         self._seen: dict[int | None, Tensor] = {}
+        self._rotations: Tensor | None = None
         self._bounds: dict[int, Bounds] = {}
 
     @cached_property
@@ -90,6 +91,14 @@ class Segments:
     def column_of_token(self) -> Int[Tensor, " tokens"]:
         """Where each token's key and value go, and its position in the text: [10, 11, 12, 12]."""
         return self.destinations[1]
+
+    def rotations_of(
+        self, of_positions: Complex[Tensor, "positions 1 pairs"]
+    ) -> Complex[Tensor, "tokens 1 pairs"]:
+        """Return the rotations of the tokens' positions; they are looked up once a pass."""
+        if self._rotations is None:
+            self._rotations = of_positions[self.column_of_token]
+        return self._rotations
 
     def bounds(self, capacity: int) -> Bounds:
         """Return what `flash` reads at each layer, for slots of so many columns.
@@ -192,6 +201,7 @@ class FixedSegments(Segments):
     def begin(self) -> None:
         """Let a pass begin whose columns have been written."""
         self.bounds(self._capacity).lengths.copy_(self.column_of_token + 1)
+        self._rotations = None
 
 
 def ranges(
@@ -219,7 +229,8 @@ class Slots:
     """
 
     def __init__(self, weights: Weights) -> None:
-        self._kv_heads = [layer.kv_heads for layer in weights.layers]
+        self.kv_heads = [layer.kv_heads for layer in weights.layers]
+        """By layer."""
         self._weights = weights
         self._data = self._zeros(0, 0)
 
@@ -258,7 +269,7 @@ class Slots:
     def write(self, layer: int, segments: Segments, keys: Tensor, values: Tensor) -> None:
         """Put keys and values of tokens, [tokens, kv_heads, head_dim] each, where they belong."""
         for number, states in enumerate((keys, values)):
-            slots = self._data[layer, number, :, :, : self._kv_heads[layer]]
+            slots = self._data[layer, number, :, :, : self.kv_heads[layer]]
             if segments.has_equal_columns and isinstance(segments.slot_index, slice):
                 columns = slice(segments.width - segments.most_tokens, segments.width)
                 slots[segments.slot_index, columns] = segments.padded(states)
@@ -268,7 +279,7 @@ class Slots:
     def read(self, layer: int, segments: Segments) -> tuple[Tensor, Tensor]:
         """Return rows' keys and values, [rows, width, kv_heads, head_dim] each."""
         # Columns are cut first: where rows are copied, no more than these are.
-        filled = self._data[layer, :, :, : segments.width, : self._kv_heads[layer]]
+        filled = self._data[layer, :, :, : segments.width, : self.kv_heads[layer]]
         keys, values = filled[:, segments.slot_index]
         return keys, values
 
@@ -294,6 +305,11 @@ class Slots:
         return self._data
 
     @property
+    def count(self) -> int:
+        """How many slots there are."""
+        return self._data.shape[2]
+
+    @property
     def capacity(self) -> int:
         """Columns of each slot."""
         return self._data.shape[3]
@@ -301,9 +317,9 @@ class Slots:
     def _zeros(self, slots: int, columns: int) -> Tensor:
         # Zeros, not uninitialised memory: a masked column's weight is zero, zero times NaN is NaN.
         weights = self._weights
-        kv_heads = max(self._kv_heads)
+        kv_heads = max(self.kv_heads)
         like = torch.empty(0, device=weights.device, dtype=weights.dtype)
-        sizes = (len(self._kv_heads), 2, slots)
+        sizes = (len(self.kv_heads), 2, slots)
         if weights.device.type == "cpu":  # there each head's keys are read by themselves
             return like.new_zeros(*sizes, kv_heads, columns, weights.head_dim).transpose(3, 4)
         return like.new_zeros(*sizes, columns, kv_heads, weights.head_dim)

@@ -15,15 +15,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from headsweep.generation.check import Check
 from headsweep.generation.decoder import Decoder, SlotRows
+from headsweep.generation.graphs import MOST_REPLAYS
 from headsweep.generation.modules import ModuleRows, Modules, WholePass
+from headsweep.generation.operators import PLAIN, Operators
 from headsweep.generation.requests import Answer, Drafted, NotFiniteError, Row
-from headsweep.generation.sampling import choose, sample
+from headsweep.generation.sampling import sample
 from headsweep.generation.shared_pass import Chunk, SharedPass
 
 if TYPE_CHECKING:
@@ -41,29 +44,24 @@ GPU_CHUNK = 128  # draft tokens in each chunk: there a pass's launches cost more
 GPU_PASS_TOKENS = 1 << 15  # of all rows in the first chunk; in later ones 128 of each of 256 rows
 GPU_VERIFIED = 256  # most rows of a pass, base rows included
 
+_TOKENS_OF_A_REPLAY = 16
+"""A captured step is replayed once for so many tokens that rows have, on average: of answers of 400
+tokens some 1% is computed in vain."""
 
 Choice = tuple[int, float]  # a token, and the gap of the best two logits where it was chosen
 
 
 class DecodingBatch:
-    """Rows that are decoded, `size` at most; they come and go at any step.
-
-    `columns` is the most tokens of a row, if memory for all of them is to be allocated at once.
-    """
+    """Rows that are decoded, `size` at most; they come and go at any step."""
 
     def __init__(
         self,
-        forward: Decoder | Modules,
+        states: SlotRows | ModuleRows,
         decoding: Decoding,
         size: int,
         watch: Check | None = None,
-        columns: int = 0,
     ) -> None:
-        self._states: SlotRows | ModuleRows
-        if isinstance(forward, Decoder):
-            self._states = SlotRows(forward, size, columns)
-        else:
-            self._states = ModuleRows(forward)
+        self._states = states
         self._decoding = decoding
         self.size = size
         self._watch = watch
@@ -107,15 +105,53 @@ class DecodingBatch:
 
     @torch.inference_mode()
     def step(self) -> list[Answer]:
-        """Feed each row's last token, choose the next, return what is finished."""
+        """Feed each row's last token, choose the next, return what is finished.
+
+        Where a captured step chooses itself, that is done several times.
+        """
+        replays = self._replays()
+        if replays and (replayed := self._states.replayed(self._rows, replays)):
+            return self._take(replayed.chosen)
         last = [row.tokens[-1:] for row in self._rows]
         return self._choose(0, self._states.feed(0, self._rows, last))
+
+    def _replays(self) -> int:
+        """Return how often a captured step may be replayed before anybody looks at its tokens.
+
+        Few times where answers are short: a row that ends before the last computes in vain. 0: its
+        choice would not count, or somebody looks at its logits.
+        """
+        rows = self._rows
+        if not self._decoding.greedy:
+            return 0
+        watch = self._watch
+        if watch and watch.watching and any(watch.wants(row, len(row.tokens)) for row in rows):
+            return 0
+        tokens = sum(len(row.tokens) for row in rows) // len(rows)
+        left = max(row.limit - len(row.tokens) for row in rows)
+        return max(1, min(left, tokens // _TOKENS_OF_A_REPLAY, MOST_REPLAYS))
+
+    def _take(self, chosen: Float[Tensor, "replays 2 batch"]) -> list[Answer]:
+        """Let rows take what replays of a step have chosen; let finished rows leave."""
+        numbers = np.array(chosen.tolist())  # waits for the device, once
+        if not np.isfinite(numbers).all():
+            raise not_finite()
+        tokens = numbers[:, 0].astype(int).T.tolist()
+        gaps = numbers[:, 1].T.tolist()
+        answers: dict[int, Answer] = {}  # by number of the row
+        for number, row in enumerate(self._rows):
+            if answer := row.extend(tokens[number], gaps[number]):
+                answers[number] = answer
+        if answers:
+            self._drop(answers.keys())
+        return list(answers.values())
 
     def _choose(self, first: int, logits: Float[Tensor, "batch vocabulary"]) -> list[Answer]:
         """Choose the next token of the rows from `first` on; let finished rows leave."""
         rows = self._rows[first:]
         owners = ((row, len(row.tokens)) for row in rows)
-        chosen = choices(logits, owners, self._watch, self._drawn(rows, logits))
+        drawn = self._drawn(rows, logits)
+        chosen = choices(logits, owners, self._watch, self._states.operators, drawn)
         answers: dict[int, Answer] = {}  # by number of the row
         for number, (row, (token, gap)) in enumerate(zip(rows, chosen, strict=True), start=first):
             if answer := row.append(token, gap):
@@ -281,7 +317,7 @@ class Verifier:
         )
         of_all_rows: list[Choice] = []
         for slab in run.logits(chunks):
-            of_all_rows += choices(slab, owners, self._watch)
+            of_all_rows += choices(slab, owners, self._watch, run.operators)
         rest = iter(of_all_rows)
         return [[*islice(rest, chunks[drafted].compared)] for _, drafted in run.pairs]
 
@@ -294,16 +330,22 @@ def _agreed(draft: Sequence[int], own_choices: Sequence[Choice]) -> int:
     return len(draft)
 
 
+def not_finite() -> NotFiniteError:
+    """Return the error of logits that are infinite or no number."""
+    return NotFiniteError("the model's logits are not finite")
+
+
 def choices(
     logits: Float[Tensor, "places vocabulary"],
     owners: Iterable[tuple[Row, int]],
     watch: Check | None,
+    operators: Operators = PLAIN,
     drawn: Int[Tensor, " places"] | None = None,
 ) -> Iterator[Choice]:
     """Return the token chosen greedily at each place, and the gap of the best two logits there.
 
-    With `drawn`, these tokens are returned in place of the best. The logits are overwritten;
-    `owners` may have more items than there are places. All is read from the device at once.
+    With `drawn`, these tokens are returned in place of the best. `owners` may have more items than
+    there are places. All is read from the device at once.
 
     Raises:
         NotFiniteError: a logit is infinite or no number.
@@ -312,11 +354,11 @@ def choices(
         for place, (row, number) in enumerate(islice(owners, len(logits))):
             if watch.wants(row, number):
                 watch.keep(row, number, logits[place])
-    tokens, gaps = choose(logits)
+    tokens, gaps = operators.best_two(logits)
     if drawn is not None:
         tokens = drawn
     # Float64 holds a token's number exactly.
     numbers, gaps_read = torch.stack([tokens.double(), gaps.double()]).tolist()
     if not all(map(math.isfinite, gaps_read)):
-        raise NotFiniteError("the model's logits are not finite")
+        raise not_finite()
     return zip(map(int, numbers), gaps_read, strict=True)

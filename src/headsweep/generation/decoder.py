@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding
 
@@ -27,11 +27,14 @@ from headsweep.generation.attention import (
     States,
     best,
     dense,
+    flash,
 )
-from headsweep.generation.graphs import Capture, Steps
+from headsweep.generation.fused import fused
+from headsweep.generation.graphs import Capture, Replayed, Steps, cuda_graph
+from headsweep.generation.operators import PLAIN, Operators, Rotations
 from headsweep.generation.requests import Row
 from headsweep.generation.sampling import places_at_once
-from headsweep.generation.weights import Layer, Weights, serves
+from headsweep.generation.weights import Weights, serves
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import RowMasks, variant_masks
 from headsweep.variants import Variant
@@ -40,8 +43,6 @@ _LOG = logging.getLogger(__name__)
 
 _TRIAL = 24  # tokens of the text on which a decoder is held against the model's own modules
 
-Heads = Float[Tensor, "tokens heads head_dim"]
-Rotations = Complex[Tensor, "tokens 1 pairs"]
 Joined = Float[Tensor, "tokens width"]
 Masks = dict[int, RowMasks]  # by layer
 
@@ -70,31 +71,41 @@ class Decoder:
     ) -> None:
         self.weights = Weights(loaded, copies)
         self.attend = attend or best(self.weights)
-        self._rotations = torch.empty(0)
         self._loaded = loaded
         self._masked: Sequence[Variant] = ()
         self._masks: Masks = {}
         self.falls: list[str] = []
         """Why it goes on in a simpler way than it began."""
+        self.operators = PLAIN
+        """What computes all but products and attention."""
+        self.rotations: Rotations = torch.empty(0)
+        """Rotary embeddings of positions as complex numbers, of as many as were needed so far.
+
+        The weights of queries and keys are in such an order that the two entries of a rotary pair
+        stand side by side. So a pair is a complex number, and its rotation one complex product (Su
+        et al., arXiv 2104.09864, section 3.4.2)."""
         self.capture: Capture | None = None
         """What captures decoding steps, by `flash`; None: each is launched anew."""
 
     @staticmethod
-    def of(loaded: LoadedModel) -> Decoder | None:
+    def of(loaded: LoadedModel, *, graphs: bool = False) -> Decoder | None:
         """Return a decoder for a model, or None where it needs its own modules.
 
-        A trial decides. Where a fast attention fails it, with an error or with other logits, the
-        dense one has a trial too.
+        A trial decides. Where a fast way fails it, with an error or with other logits, a simpler
+        one has a trial too. With `graphs` decoding steps are captured, if they are by `flash`.
         """
         if serves(loaded):
             decoder = Decoder(loaded)
-            if (cause := decoder.trial()) is None:
-                return decoder
-            if decoder.attend is not dense:
+            decoder.fuse()
+            cause = decoder.trial()
+            while cause is not None and decoder.attend is not dense:
                 decoder.step_down(cause)
-                _LOG.warning("%s; going on by dense, slower; please report this", cause)
-                if decoder.trial() is None:
-                    return decoder
+                _LOG.warning("%s; going on by %s, slower; please report this", cause, decoder.path)
+                cause = decoder.trial()
+            if cause is None:
+                if graphs and decoder.attend is flash:
+                    decoder.capture = partial(cuda_graph, device=loaded.device)
+                return decoder
         _LOG.info("%s runs by its own modules", type(loaded.model).__name__)
         return None
 
@@ -105,63 +116,81 @@ class Decoder:
         slots: Slots,
         change: Change = unchanged,
     ) -> Hidden:
-        """Return the output of the last layer where it matters; keys and values go into the slots.
+        """Return the last norm's output where it matters; keys and values go into the slots.
 
         The tokens are those of the segments, row after row; the slots hold the keys and values of
         earlier tokens. `change` says what happens between the heads and their output projection.
         """
-        weights = self.weights
-        rotated_segments = None
+        weights, operators = self.weights, self.operators
         hidden = embedding(tokens, weights.embeddings)
         if weights.scale is not None:
             hidden = hidden * weights.scale
-        for index, layer in enumerate(weights.layers):
-            if segments is not rotated_segments:
-                rotated_segments = segments
-                rotations = self._rotations_at(segments)
-            queries, keys, values = self._project(layer, hidden, rotations)
-            slots.write(index, segments, keys, values)
+        normed = weights.layers[0].norm(hidden)
+        norms = [*(layer.norm for layer in weights.layers[1:]), weights.norm]
+        rotations = self._rotations_up_to(segments.width)
+        for index, (layer, next_norm) in enumerate(zip(weights.layers, norms, strict=True)):
+            heads = layer.qkv(normed).unflatten(-1, (-1, weights.head_dim))
+            queries = operators.place(heads, layer, index, rotations, segments, slots)
             if index == len(weights.layers) - 1 and not segments.keeps_all:
                 segments, chosen = segments.tail()
                 hidden, queries = hidden[chosen], queries[chosen]
-            joined = self.attend(queries, slots, index, segments, layer.window)
+            joined = operators.attend(self.attend, queries, slots, index, segments, layer.window)
             segments, before, joined, skipped = change(index, segments, hidden, joined)
-            hidden = layer.output.then("add", before, joined)
-            normed = layer.mlp_norm(hidden)
-            inner = layer.up.then("mul", layer.gate(normed, weights.activation), normed)
-            hidden = layer.down.then("add", hidden, inner)
+            hidden, normed = operators.add_then_norm(layer.output, joined, before, layer.mlp_norm)
+            inner = operators.gated(layer, normed, weights.activation)
+            hidden, normed = operators.add_then_norm(layer.down, inner, hidden, next_norm)
             if skipped is not None:
                 hidden = torch.where(skipped[:, None] > 0, before, hidden)
-        return hidden
+                normed = next_norm(hidden)
+        return normed
 
-    def logits(self, hidden: Hidden) -> Float[Tensor, "tokens vocabulary"]:
-        """Return the logits from the output of the last layer, float32."""
-        return self.weights.output(self.weights.norm(hidden)).float()
+    def logits(self, normed: Hidden) -> Float[Tensor, "tokens vocabulary"]:
+        """Return the logits from what `forward` returns.
 
-    def slabs(self, hidden: Hidden) -> Iterator[Tensor]:
+        On a GPU they have the model's type: a copy in float32 would say no more, and takes longer
+        than to find the best one. Elsewhere they are float32.
+        """
+        logits = self.weights.output(normed)
+        return logits if self.on_gpu else logits.float()
+
+    def slabs(self, normed: Hidden) -> Iterator[Tensor]:
         """Yield the logits of all places, so many at a time that they fit into memory."""
         most = places_at_once(len(self.weights.embeddings), on_gpu=self.on_gpu)
-        for part in hidden.split(most):
+        for part in normed.split(most):
             yield self.logits(part)
 
     @property
     def path(self) -> str:
         """What a record says of how this decodes."""
         attention = getattr(self.attend, "__name__", "")
-        return f"{attention} in graphs" if self.capture else attention
+        graphs = "in graphs" if self.capture else ""
+        return " ".join(filter(None, (self.operators.name, attention, graphs)))
+
+    def fuse(self) -> None:
+        """Take operators of one kernel each where the device has some, and they are right."""
+        if self.attend is not flash:
+            return
+        found = fused(self.weights, self.attend)
+        if isinstance(found, str):
+            self.falls.append(f"fused to plain operators: {found}")
+            _LOG.warning("%s; going on by PyTorch's operators, slower; please report this", found)
+        else:
+            self.operators = found
 
     def step_down(self, cause: str) -> None:
-        """Go on without graphs, or where there are none by dense attention."""
+        """Go on without graphs and fused operators, or where there are none by dense attention."""
         before = self.path
-        if self.capture is None:
+        if self.capture is None and self.operators is PLAIN:
             self.attend = dense
         self.capture = None
+        self.operators = PLAIN
         self.falls.append(f"{before} to {self.path}: {cause}")
 
     def follow(self, other: Decoder) -> None:
-        """Go on by the attention that another has come to, which began with this one's."""
-        if other.attend is not self.attend:
+        """Go on by the way that another has come to, which began with this one's but for graphs."""
+        if (other.attend, other.operators) != (self.attend, self.operators):
             self.attend = other.attend
+            self.operators = other.operators
             self.capture = None
         self.falls += other.falls
 
@@ -183,37 +212,15 @@ class Decoder:
             self._masked = variants
         return self._masks
 
-    def _project(self, layer: Layer, hidden: Hidden, rotations: Rotations) -> Sequence[Heads]:
-        """Return the queries, keys and values of all heads, queries and keys rotated."""
-        heads = layer.qkv(layer.norm(hidden)).unflatten(-1, (-1, self.weights.head_dim))
-        counts = (layer.query_heads, layer.kv_heads, layer.kv_heads)
-        queries, keys, values = heads.split(counts, dim=1)
-        if layer.head_norms:
-            of_queries, of_keys = layer.head_norms
-            queries = _rotated(of_queries(queries), rotations)
-            return queries, _rotated(of_keys(keys), rotations), values
-        # Queries and keys, rotated in place.
-        both = heads[:, : layer.query_heads + layer.kv_heads]
-        if heads.dtype == torch.float32:
-            torch.view_as_complex(both.unflatten(-1, (-1, 2))).mul_(rotations)
-        else:
-            both.copy_(_rotated(both, rotations))
-        return queries, keys, values
-
-    def _rotations_at(self, segments: Segments) -> Rotations:
-        """Return the rotary embeddings of the tokens' positions, as complex numbers.
-
-        The weights of queries and keys are in such an order that the two entries of a rotary pair
-        stand side by side. So a pair is a complex number, and its rotation one complex product (Su
-        et al., arXiv 2104.09864, section 3.4.2).
-        """
-        if segments.width > len(self._rotations):
-            positions = torch.arange(2 * segments.width + 64, device=self.weights.device)
+    def _rotations_up_to(self, width: int) -> Rotations:
+        """Return the rotations of at least so many positions, the first; see `rotations`."""
+        if width > len(self.rotations):
+            positions = torch.arange(2 * width + 64, device=self.weights.device)
             like = torch.empty(0, device=self.weights.device)
             cos, sin = self.weights.rotary(like, positions[None])
             pairs = self.weights.head_dim // 2
-            self._rotations = torch.complex(cos[0, :, :pairs], sin[0, :, :pairs])[:, None]
-        return self._rotations[segments.column_of_token]
+            self.rotations = torch.complex(cos[0, :, :pairs], sin[0, :, :pairs])[:, None]
+        return self.rotations
 
     def trial(self) -> str | None:
         """Return what is wrong with the logits of a short text; None: nothing."""
@@ -259,11 +266,22 @@ class SlotRows(Slots):
         super().__init__(decoder.weights)
         if columns:
             self.renew(size, columns)
-        self._decoder, self._size = decoder, size
+        self.decoder, self._size = decoder, size
         # A reference back would keep the memory of a batch that has ended from the next one.
-        self._steps = Steps(decoder, weakref.proxy(self), size) if decoder.capture else None
+        self._steps = Steps(decoder, weakref.proxy(self)) if decoder.capture else None
         self._lengths: list[int] = []
         """Tokens of each row whose keys and values are there."""
+
+    @property
+    def operators(self) -> Operators:
+        """What finds the best of its logits."""
+        return self.decoder.operators
+
+    def begin(self, size: int, columns: int) -> None:
+        """Let another batch begin in the same memory, if it has room, with the steps captured."""
+        self._lengths = []
+        self._size = size
+        self.renew(size, columns)
 
     def feed(
         self, first: int, rows: Sequence[Row], texts: Sequence[Sequence[int]]
@@ -272,8 +290,8 @@ class SlotRows(Slots):
 
         If the batch has only `first` rows, these are new; else they are all from `first` on.
         """
-        decoder = self._decoder
-        device = self._decoder.weights.device
+        decoder = self.decoder
+        device = self.decoder.weights.device
         starts = self._lengths[first:] or [0] * len(rows)
         counts = [*map(len, texts)]
         slots = range(first, first + len(rows))
@@ -283,12 +301,26 @@ class SlotRows(Slots):
         masks = decoder.masks([row.variant for row in rows])
         fed = [token for text in texts for token in text]
         if self._steps and first == 0 and segments.most_tokens == 1:
-            hidden = self._steps.hidden(fed, starts, masks)
-            if hidden is not None:
-                return decoder.logits(hidden)
+            replayed = self._steps.replayed(fed, starts, masks)
+            if replayed is not None:
+                return replayed.logits
         tokens = torch.tensor(fed, device=device)
         change = partial(masked, masks)
         return decoder.logits(decoder.forward(tokens, segments, self, change))
+
+    def replayed(self, rows: Sequence[Row], replays: int) -> Replayed | None:
+        """Feed each row its last token, and its choices but the last; None: by `feed`, one a time.
+
+        All rows are fed as often; what lies behind a row's end is to be overlooked.
+        """
+        if not self._steps:
+            return None
+        masks = self.decoder.masks([row.variant for row in rows])
+        last = [row.tokens[-1] for row in rows]
+        replayed = self._steps.replayed(last, self._lengths, masks, replays)
+        if replayed is not None:
+            self._lengths = [length + replays for length in self._lengths]
+        return replayed
 
     def join(self, states: Sequence[States]) -> None:
         """Let rows in, after the others, whose keys and values are known."""
@@ -315,9 +347,3 @@ def masked(masks: Masks, index: int, segments: Segments, hidden: Hidden, joined:
     if segments.most_tokens > 1:
         mask = mask.each(lambda part: part[segments.row_of_token])
     return segments, hidden, mask.applied_to(joined), mask.skipped
-
-
-def _rotated(heads: Heads, rotations: Rotations) -> Heads:
-    """Return rotated queries or keys; the product is computed in float32."""
-    pairs = torch.view_as_complex(heads.float().unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * rotations).flatten(-2).to(heads.dtype)

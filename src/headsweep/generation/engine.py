@@ -27,10 +27,10 @@ from headsweep.errors import cause_of
 from headsweep.generation.attention import avoid_compiling
 from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check, WrongAnswers
-from headsweep.generation.decoder import Decoder
+from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.devices import give_back_memory
 from headsweep.generation.in_progress import RowsInProgress
-from headsweep.generation.modules import Modules
+from headsweep.generation.modules import ModuleRows, Modules
 from headsweep.generation.plans import planned
 from headsweep.generation.refusals import (
     check_kind,
@@ -103,7 +103,7 @@ class Engine:
         config = loaded.model.config.get_text_config()
         check_kind(config)
         self._loaded = loaded
-        self._decoding = decoding
+        self.decoding = decoding
         self._positions = most_tokens(config) or sys.maxsize
         if self._on_gpu:
             avoid_compiling()
@@ -119,6 +119,8 @@ class Engine:
         self._size_is_fixed = batch_size is not None
         self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
         self._in_progress = RowsInProgress(self._new_row)
+        self._kept: SlotRows | None = None
+        """The slots of the last batch, on a GPU."""
         self._edited = False
         """Whether the model has the weights of a variant, for which base rows stand then."""
         self._drafts: dict[Prompt, Sequence[int]] = {}
@@ -156,7 +158,7 @@ class Engine:
                 others[request.variant].append(replace(request, variant=BASE))
                 continue
             parts[request.variant.seed].append(request)  # of a numeric placebo; else 0
-            if self._decoding.greedy and request.question_id in base_answers:
+            if self.decoding.greedy and request.question_id in base_answers:
                 self._drafts[request.prompt] = base_answers[request.question_id]
         for request, tokens in begun.items():
             self._in_progress.resume(request, tokens)
@@ -243,7 +245,9 @@ class Engine:
         if self._decoder is None:
             return
         # Each worker has noisy weights of its own; on a CPU there is one for each core.
-        self._decoder = Decoder(self._loaded, self._decoder.attend, copies=host_cores())
+        own = self._decoder
+        self._decoder = Decoder(self._loaded, own.attend, copies=host_cores())
+        self._decoder.operators = own.operators
         if self._check:
             self._check = self._check.of_other_weights()
         while self._decoder and (cause := self._decoder.trial()) is not None:
@@ -298,19 +302,21 @@ class Engine:
         """
         assert self._decoder is not None
         self._has_fallen = True
+        self.let_go()
         before = self._path
         if before == "dense":
             self._decoder = self._check = None
         else:
             self._decoder.step_down(cause)
             if self._check:
-                self._check = Check(self._loaded, greedy=self._decoding.greedy)
+                self._check = Check(self._loaded, greedy=self.decoding.greedy)
         self._in_progress.withdraw()
         self._falls.append(f"{before} to {self._path}: {cause}")
         _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
 
     def _shrink(self) -> None:
         """Go on with half of the rows; those under way keep their tokens."""
+        self.let_go()
         give_back_memory()
         self._batch_size //= 2
         self._in_progress.interrupt()
@@ -323,20 +329,21 @@ class Engine:
         if not requests:
             return
         longest = max(len(request.prompt) for request in requests)
-        columns = min(longest + self._decoding.max_new_tokens, self._positions)  # of a row, at most
+        columns = min(longest + self.decoding.max_new_tokens, self._positions)  # of a row, at most
         batch_size = self._batch_size
         if self._on_gpu and not self._size_is_fixed:
-            batch_size = rows_of(batch_size, columns, self._decoding)
+            batch_size = rows_of(batch_size, columns, self.decoding)
         size = rows_together(batch_size, placebo) if placebo else batch_size
         size = min(size, 2 * len(requests))  # each may need its base answer, and no row more
-        drafts = self._drafts if self._decoding.greedy and not placebo else None
+        drafts = self._drafts if self.decoding.greedy and not placebo else None
         groups, drafted, waiting = planned(requests, self._in_progress, drafts, placebo, size)
         verified = verified_rows(batch_size) if self._on_gpu else batch_size
         allocated = columns if self._on_gpu else 0  # on a CPU slots grow
         of_verifier = allocated if drafted or waiting else 0
         with fast_linear(self._loaded.model), Modules(self._loaded) as modules:
             forward = self._decoder or modules
-            batch = DecodingBatch(forward, self._decoding, size, self._check, allocated)
+            states = self._slots(size, allocated) or ModuleRows(modules)
+            batch = DecodingBatch(states, self.decoding, size, self._check)
             verifier = Verifier(forward, verified, self._check, of_verifier)
             while verifier.ready or groups or drafted or len(batch):
                 answers: list[Answer] = []
@@ -355,6 +362,27 @@ class Engine:
                         drafted.append(Drafted(answer.token_ids, waiting.pop(prompt)))
                 yield from answers
 
+    def _slots(self, size: int, columns: int) -> SlotRows | None:
+        """Return slots of rows that are decoded; None where the model's modules keep states.
+
+        On a GPU they are the last batch's, with the steps that were captured on them.
+        """
+        decoder = self._decoder
+        if decoder is None:
+            return None
+        if not self._on_gpu:
+            return SlotRows(decoder, size)
+        if self._kept is None or self._kept.decoder is not decoder:
+            self.let_go()
+            self._kept = SlotRows(decoder, size, columns)
+        else:
+            self._kept.begin(size, columns)
+        return self._kept
+
+    def let_go(self) -> None:
+        """Let go of the memory that waits for the next batch."""
+        self._kept = None
+
     def _ended(self, requests: Iterable[Request]) -> tuple[list[Answer], list[Request]]:
         """Return answers that were ready when memory ran out, and the requests that are left."""
         answers, left = [], []
@@ -364,7 +392,7 @@ class Engine:
                 left.append(request)
                 continue
             answers.append(answer)
-            if self._decoding.greedy and request.variant.is_base:
+            if self.decoding.greedy and request.variant.is_base:
                 self._drafts[request.prompt] = answer.token_ids
         return answers, left
 
@@ -385,9 +413,9 @@ class Engine:
         return taken
 
     def _new_row(self, request: Request) -> Row:
-        limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
+        limit = min(self.decoding.max_new_tokens, self._positions - len(request.prompt))
         row = Row(request, limit, self._loaded.eos_token_ids)
-        if not self._decoding.greedy:
-            seed = self._decoding.seed
+        if not self.decoding.greedy:
+            seed = self.decoding.seed
             row.uniforms = uniforms(seed, request.question_id, request.sample, limit)
         return row

@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from headsweep.generation.operators import PLAIN
 from headsweep.generation.requests import Drafted, Row
 from headsweep.generation.sampling import places_at_once
 from headsweep.generation.shared_pass import Chunk, Pair
@@ -37,6 +38,8 @@ class Modules(HeadMasks):
 class ModuleRows:
     """Keys and values of rows that end at the same column."""
 
+    operators = PLAIN
+
     def __init__(self, modules: Modules) -> None:
         self._modules = modules
         self._cache = DynamicCache()
@@ -54,6 +57,9 @@ class ModuleRows:
             return logits
         output = self._run(self._modules.loaded.model, rows, texts, logits_to_keep=keep)
         return output.logits[:, -keep:].float().flatten(0, 1)
+
+    def replayed(self, rows: Sequence[Row], replays: int) -> None:
+        """Do as `SlotRows.replayed`: no step of modules is captured."""
 
     def hidden(
         self, rows: Sequence[Row], texts: Sequence[Sequence[int]], keep: int

@@ -86,6 +86,19 @@ class Row:
         self.answer = Answer(self.request, tuple(self.tokens), reason, self.margin, self.accepted)
         return self.answer
 
+    def extend(self, tokens: Sequence[int], gaps: Sequence[float]) -> Answer | None:
+        """Do as `append` for successive tokens, up to the one that ends the answer."""
+        if len(tokens) < self.limit - len(self.tokens) and not any(
+            end in tokens for end in self.ends
+        ):
+            self.margin = min(self.margin, *gaps)
+            self.tokens += tokens
+            return None
+        for token, gap in zip(tokens, gaps, strict=True):
+            if answer := self.append(token, gap):
+                return answer
+        return None
+
 
 @dataclass(eq=False)
 class Drafted:

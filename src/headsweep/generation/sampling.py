@@ -37,16 +37,6 @@ def uniforms(seed: int, question_id: str, sample: int, count: int) -> Float[np.n
     return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
-def choose(
-    logits: Float[Tensor, "batch vocabulary"],
-) -> tuple[Int[Tensor, " batch"], Float[Tensor, " batch"]]:
-    """Return each row's most probable token, and its gap to the second best; spoils the logits."""
-    tokens = logits.argmax(-1)
-    places = tokens[:, None]
-    best = logits.gather(-1, places)[:, 0]
-    return tokens, best - logits.scatter_(-1, places, -torch.inf).amax(-1)
-
-
 def sample(
     logits: Float[Tensor, "batch vocabulary"],
     uniform: Float[Tensor, " batch"],

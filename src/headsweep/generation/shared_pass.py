@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 
 from headsweep.generation.attention import Hidden, Segments, Slots, States, ranges
 from headsweep.generation.decoder import Changed, Decoder, Joined, Masks, unchanged
+from headsweep.generation.operators import Operators
 from headsweep.generation.requests import Drafted, Row
 
 Pair = tuple[Row, Drafted]  # a row, and the draft that it is verified against
@@ -64,6 +65,11 @@ class SharedPass(Slots):
         self._decoder = decoder
         if columns:
             self.renew(slots, columns)
+
+    @property
+    def operators(self) -> Operators:
+        """What finds the best of its logits."""
+        return self._decoder.operators
 
     def begin(self, pairs: Sequence[Pair]) -> None:
         """Verify these rows, by ascending layer, instead of others."""

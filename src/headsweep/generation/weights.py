@@ -132,9 +132,7 @@ class WideLinear:
         return Linear(self._weight.float(), bias, packed=packed)
 
 
-def linear(
-    weight: Tensor, bias: Tensor | None = None, *, packed: bool = True
-) -> Linear | WideLinear:
+def linear(weight: Tensor, bias: Tensor | None = None, *, packed: bool = True) -> AnyLinear:
     """Return a linear layer in the form that is fast on the weight's device; see `Linear`."""
     kind = WideLinear if _computes_in_float32(weight.dtype, weight.device.type) else Linear
     return kind(weight, bias, packed=packed)
@@ -226,7 +224,20 @@ def _has_onednn(dtype: torch.dtype, device: str) -> bool:
     return torch.equal(product, plain_linear(states, weight))
 
 
-Norm = Callable[[Tensor], Tensor]
+AnyLinear = Linear | WideLinear
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm by root mean square (Zhang and Sennrich, arXiv 1910.07467)."""
+
+    weight: Tensor  # in float32 where the model's own norm is computed so
+    epsilon: float
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return the norm of states over their last axis, in their type."""
+        in_type = states.to(self.weight.dtype)
+        return rms_norm(in_type, self.weight.shape, self.weight, self.epsilon).to(states.dtype)
 
 
 @dataclass(frozen=True)
@@ -237,13 +248,13 @@ class Layer:
     kv_heads: int
     window: int | None  # how many of the last tokens a query sees, its own included; None: all
     norm: Norm
-    qkv: Linear | WideLinear
+    qkv: AnyLinear
     head_norms: tuple[Norm, Norm] | None  # of queries and keys
-    output: Linear | WideLinear
+    output: AnyLinear
     mlp_norm: Norm
-    gate: Linear | WideLinear
-    up: Linear | WideLinear
-    down: Linear | WideLinear
+    gate: AnyLinear
+    up: AnyLinear
+    down: AnyLinear
 
 
 class Weights:
@@ -313,7 +324,7 @@ class Weights:
             down=self._linear(layer.mlp.down_proj),
         )
 
-    def _linear(self, module: Any) -> Linear | WideLinear:
+    def _linear(self, module: Any) -> AnyLinear:
         return linear(module.weight, module.bias, packed=self._packed)
 
     def _rotary_order(self, weight: Tensor) -> Tensor:
@@ -322,7 +333,7 @@ class Weights:
         return halves.transpose(1, 2).flatten(0, 2)
 
     def _norm(self, norm: Any, *, rotary: bool = False) -> Norm:
-        """Return an RMSNorm module as a function.
+        """Return an RMSNorm module as a `Norm`.
 
         `rotary`: it is of queries or keys, and its weights are reordered as these are. Gemma 1 has
         no such norms.
@@ -330,15 +341,9 @@ class Weights:
         weight = norm.weight.detach()
         if self._gemma:
             # In float32, as Gemma's own: of 1 + w bfloat16 keeps little.
-            return partial(_norm_in_float32, weight=1 + weight.float(), epsilon=norm.eps)
+            return Norm(1 + weight.float(), norm.eps)
         weight = self._rotary_order(weight) if rotary else weight
-        epsilon = norm.variance_epsilon
-        return partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=epsilon)
-
-
-def _norm_in_float32(states: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """Return a norm by root mean square, computed in float32, in the type of the states."""
-    return rms_norm(states.float(), weight.shape, weight, epsilon).to(states.dtype)
+        return Norm(weight, norm.variance_epsilon)
 
 
 def serves(loaded: LoadedModel) -> bool:

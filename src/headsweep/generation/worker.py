@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Set
-from functools import cache, partial
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,10 @@ import torch
 from headsweep import paths
 from headsweep.config import Decoding, Model
 from headsweep.errors import HeadsweepError, told_of
-from headsweep.generation.attention import flash
 from headsweep.generation.client import ask_for_room
 from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import Device, give_back_memory, held
 from headsweep.generation.engine import Engine, Request
-from headsweep.generation.graphs import cuda_graph
 from headsweep.generation.prompts import encode_prompt, prompt_facts
 from headsweep.generation.unit import Begun, Key, Unit
 from headsweep.generation.vllm import VllmEngine, VllmModel
@@ -51,7 +49,7 @@ class Worker:
     ) -> None:
         self._loaded = loaded
         # At once: what is forked later shares its memory.
-        decoder = None if isinstance(loaded, VllmModel) else decoder_of(loaded, graphs=graphs)
+        decoder = None if isinstance(loaded, VllmModel) else Decoder.of(loaded, graphs=graphs)
 
         def engine(decoding: Decoding) -> Engine | VllmEngine:
             if isinstance(loaded, VllmModel):
@@ -62,6 +60,19 @@ class Worker:
         self._answering: Engine | VllmEngine | None = None
         self._asked: Set[tuple[Variant, Key]] = frozenset()
         """What the unit that is being answered asks for."""
+
+    def rest(self) -> None:
+        """Give back memory that only waits for the next unit."""
+        if isinstance(self._answering, Engine):
+            self._answering.let_go()
+        give_back_memory()
+
+    def _engine_of(self, decoding: Decoding) -> Engine | VllmEngine:
+        """Return the engine of a decoding; the memory of another one's last batch is free then."""
+        if isinstance(self._answering, Engine) and self._answering.decoding != decoding:
+            self._answering.let_go()
+        self._answering = self._engine(decoding)
+        return self._answering
 
     @property
     def tokens_in_progress(self) -> int:
@@ -105,7 +116,7 @@ class Worker:
             "threads": torch.get_num_threads(),
             "prompt": prompt_facts(tokenizer, unit.decoding, unit.grader_name),
         }
-        self._answering = engine = self._engine(unit.decoding)
+        engine = self._engine_of(unit.decoding)
         self._asked = requests.keys()
         stated = dict[Variant, Any]()
         try:
@@ -127,14 +138,6 @@ class Worker:
                 yield variant, row
         finally:
             self._asked = frozenset()
-
-
-def decoder_of(loaded: LoadedModel, *, graphs: bool) -> Decoder | None:
-    """Return a model's decoder, which captures its steps if `graphs` and its attention allow it."""
-    decoder = Decoder.of(loaded)
-    if graphs and decoder is not None and decoder.attend is flash:
-        decoder.capture = partial(cuda_graph, device=loaded.device)
-    return decoder
 
 
 def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
@@ -219,7 +222,7 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int, devic
         while True:
             engine.tell("ready", None)
             if not connection.poll(_SECONDS_TO_REST):
-                give_back_memory()
+                worker.rest()
             unit: Unit = connection.recv()
             try:
                 for answer in worker.run(unit):

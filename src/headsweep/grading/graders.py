@@ -7,25 +7,29 @@ time linear in its length, and never evaluate it.
 pattern here is linear however it is applied: what repeats gives nothing back (``++``) where
 something else could take it, and the pattern of a whole text begins with ``\A``.
 
-Mathematical answers are compared by a judge: math-verify under the ``default`` preset, the rules of
-PRM800K's grader under ``authors``. Both may run forever or use all memory on a hostile answer.
+Mathematical answers are compared by a judge: `judge` under the ``default`` preset, the rules of
+PRM800K's grader under ``authors``, which may run forever or use all memory on a hostile answer.
 """
 
 import math
 import re
-from collections import deque
+import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from headsweep.grading.notation import (
-    closing_brace,
-    final_number,
-    number,
-    unwrapped,
-    with_exponents,
-    with_plain_thousands,
+from headsweep.grading.extraction import (
+    Extract,
+    behind_thoughts,
+    boxed_or_line,
+    boxed_or_number,
+    first_boxed,
+    last_boxed,
+    last_number,
 )
+from headsweep.grading.letters import boxed_letter, chosen_letter
+from headsweep.grading.notation import closing_brace, unwrapped
+from headsweep.grading.numerals import final_number, number
 
 Judge = Callable[[str, str], bool]
 """Takes an answer and the gold answer, in this order; the order can matter."""
@@ -33,64 +37,12 @@ Judge = Callable[[str, str], bool]
 TEXT = re.compile(r"^\\text\{(?P<text>.+?)\}$")
 """A whole answer inside ``\\text{}``."""
 
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
-_EMPTY_BOX = re.compile(r"\A\W*\\(?:boxed|fbox)\s*+\{\s*+\}\W*\Z")
-_ANY_BRACE = re.compile(r"[{}]")
-_END = re.compile(r"[\s$]")  # of an answer without braces
-_FRACTION = re.compile(r"\\[dt]frac")
 _INTEGER = re.compile(r"\A(?:0|-?[1-9][0-9]{0,14})\Z")
-_POSITIVE = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)"
-_NUMBER = re.compile(rf"(?:(?<![\w)])-)?{_POSITIVE}")
-_BRACED = rf"(?:\{{[-\u2212]?{_POSITIVE}\}}|\d)"
-_LATEX_RATIO = rf"\\[dtc]?frac{_BRACED}{_BRACED}"
-_RATIO = re.compile(
-    rf"""(?:(?<![\w)])[-\u2212])?(?:
-        (?<![\w^.])(?P<whole>\d++(?:,\d{{3}})*+) (?:[ ]{_POSITIVE}[ ]?/[ ]?{_POSITIVE}
-            | [ ]?{_LATEX_RATIO})
-        | {_POSITIVE}(?:[eE][-+\u2212]?\d{{1,3}}(?!\w)|[ ]?/[ ]?{_POSITIVE})?
-        | {_LATEX_RATIO} )""",
-    re.VERBOSE,
-)
-
 _LONGEST_NUMBER = 400  # characters; a float has fewer
 _MILLIONTH = Fraction(1, 10**6)
 _SLASH = re.compile(r"\A(0|-?[1-9][0-9]*+)/(0|-?[1-9][0-9]*+)\Z")
+_FRACTION = re.compile(r"(?<!\\)\\[dt]frac")
 _DECORATION = re.compile(r"[\s,$%\\]")
-
-_LETTER = re.compile(r"\A\W*+(?:(?<=\\)text\s*+\{\W*+)?+([A-Za-z])\W*+\Z")
-_BOXED_LETTER = re.compile(
-    r"""\A (?: [\s{($*\[] | \\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox)\s*+\{ )*+
-    ([A-Za-z])
-    (?: [\s})$*\].,]*+ \Z | [\s$*\]]*+ [.):}] (?!\W*+(?:(?:and|or)\b|[A-Z][.):}])) )
-    """,
-    re.VERBOSE,
-)
-_STATED = re.compile(
-    r"""
-    (?: (?P<answer> \banswer | \b(?:correct|right|best) \s++ (?:option|choice) )
-        | \b(?:option|choice) ) \b [\s*_]*+ (?:(?:is|must\ be|should\ be|has\ to\ be)\b)?+
-    [\s*_]*+ (?:(?:therefore|thus|hence|then|clearly|indeed|so)\b)?+ [\s:*_$]*+
-    (?:\\(?:text|textbf|mathrm)\{)?+ \(?+
-    # "the answer is I believe (C)"
-    (?! I (?: ['\u2019] | \s++ (?:believe|think|guess|suppose|am|get|got|chose|would|will) \b ) )
-    (?P<letter>
-        (?-i:[A-Z]) (?![^\W_])
-        # "the answer is a prime": a small letter may be a word, unless its clause ends with it.
-        | [a-z] (?= [*_$}).,;]++ (?:\s|\Z) | [^\S\n]*+ (?:\n|\Z) )
-    )
-    # "option A is wrong" states none.
-    (?! [*_$})]*+ \s++ (?: (?:is|are)\s++ (?:not|wrong|incorrect|false|invalid) | isn't | cannot
-        | can't | can\s++be\s++(?:eliminated|excluded|ruled) ) \b )
-    # "A or B" and "A, B and C" are no choice; "B, and A is wrong" is one.
-    (?! [*_$})]*+ (?: \s*+,\s*+ \(?(?-i:[A-Z])\)?(?![^\W_]) )*+
-        \s*+ (?:,\s*+)?+ (?:/|(?:and|or)\b) \s*+ \(?+ (?-i:[A-HJ-Z]) (?![^\W_]) \)?+
-        (?! \s++ (?:is|are|was|were|cannot|can't|isn't)\b ) )
-    (?: (?= [*_$})]*+ \s++ is \s++ (?:the\s++)?+ (?:correct|right|best|answer) \b )
-        (?P<correct>) )?+
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-_IN_BRACKETS = re.compile(r"\(([A-Z])\)(?P<others>(?:\s*+(?:/|and\b|or\b)\s*+\([A-Z]\))++)?+")
 
 
 def value_or_text(answer: str) -> str:
@@ -111,86 +63,25 @@ def value_or_text(answer: str) -> str:
 def folded(answer: str) -> str:
     r"""Return a text without differences of case and white space, and without an outer ``\text{}``.
 
-    Its other outer macros go, too: `unwrapped`.
+    Its other outer macros go, too, and a stop at its end. Accents have one form.
     """
-    return " ".join(unwrapped(answer).casefold().split())
+    text = unwrapped(_without_stop(unicodedata.normalize("NFC", answer)))
+    return " ".join(_without_stop(text).casefold().split())
+
+
+def _without_stop(text: str) -> str:
+    text = text.strip()
+    return text if text.endswith("..") else text.removesuffix(".")
 
 
 class Grader(NamedTuple):
     """How the answers to one kind of benchmark are graded."""
 
-    extract: Callable[[str], str | None]
-    """Returns the final answer of a text, None if there is none."""
+    extract: Extract
     equal: Judge | None
     """Returns whether an answer is right. None: the preset's judge decides."""
     form: Callable[[str], str] = value_or_text
     """Returns a form of an answer: those of equal form vote together, right or wrong."""
-
-
-def last_boxed(text: str) -> str | None:
-    r"""Return the content of the last ``\boxed`` or ``\fbox``.
-
-    ``\boxed 9`` counts as ``\boxed{9}``. An empty box has no answer, nor has a box that is never
-    closed, as in a truncated text.
-    """
-    box = last_match(_BOX, text)
-    if box is None:
-        return None
-    start = box.end()
-    if not text.startswith("{", start):
-        return _END.split(text[start:], maxsplit=1)[0].rstrip(".,") or None
-    end = closing_brace(text, start)
-    return None if end is None else text[start + 1 : end].strip() or None
-
-
-def first_boxed(text: str) -> str | None:
-    r"""Return the content of the first ``\boxed{``, as SPRINT's authors do.
-
-    As in their code, escaped braces count as braces, and a box that is never closed holds the rest
-    of the text.
-    """
-    start = text.find(r"\boxed{")
-    if start < 0:
-        return None
-    start += len(r"\boxed")
-    end = closing_brace(text, start, _ANY_BRACE)
-    inside = text[start + 1 : end].strip()
-    return inside.removesuffix("}").strip() if end is None else inside
-
-
-def last_number(text: str) -> str | None:
-    """Return the last number of a text, without thousands commas; of a ratio the part below.
-
-    SPRINT's authors read GSM8K so.
-    """
-    match = last_match(_NUMBER, text)
-    return None if match is None else match[0].replace(",", "")
-
-
-def last_ratio(text: str) -> str | None:
-    """Return the last number of a text, without thousands commas.
-
-    It may be a ratio of two, or a mixed number: in ``12 6/3`` no number is mixed, ``6/3`` is last.
-    """
-    text = with_exponents(with_plain_thousands(text))
-    match = last_match(_RATIO, text)
-    if match is None:
-        return None
-    answer = match[0]
-    if match["whole"] and number(answer.replace(",", "")) is None:
-        answer = text[match.end("whole") : match.end()].strip()
-    return answer.replace(",", "").replace("\N{MINUS SIGN}", "-")
-
-
-def boxed_or_number(text: str) -> str | None:
-    """Return the content of the last box, else the last number or ratio of the text."""
-    return last_boxed(text) or last_ratio(text)
-
-
-def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """Return the last match of a pattern in a text."""
-    last = deque(pattern.finditer(text), maxlen=1)
-    return last[0] if last else None
 
 
 def same_number(answer: str, gold: str) -> bool:
@@ -214,65 +105,27 @@ def within_tolerance(answer: str, gold: str) -> bool:
     return abs(_value(_plain(answer)) - _value(_plain(gold))) <= 1e-4
 
 
-def chosen_letter(text: str) -> str | None:
-    """Return a multiple-choice letter: of the box, else stated, in brackets, or alone in the text.
-
-    If there is a box, it alone decides.
-    """
-    boxed = last_boxed(text)
-    if boxed is not None:
-        match = _BOXED_LETTER.match(boxed)
-        return match[1].upper() if match else _stated(boxed)
-    if stated := _stated(text):
-        return stated
-    match = _in_brackets(text) or _LETTER.match(text)
-    return match[1].upper() if match else None
-
-
-def _stated(text: str) -> str | None:
-    """Return the letter that a text states last as its answer, else the option it names last.
-
-    What is said of other options behind the answer ("option A describes ...") does not count.
-    """
-    named = None
-    answer = None
-    for match in _STATED.finditer(text):
-        named = match["letter"].upper()
-        if match["answer"] is not None or match["correct"] is not None:
-            answer = named
-    return answer or named
-
-
-def _in_brackets(text: str) -> re.Match[str] | None:
-    """Return the last letter in brackets, unless it is one of several that are named together."""
-    match = last_match(_IN_BRACKETS, text)
-    return match if match and match["others"] is None else None
-
-
 def same_text(answer: str, gold: str) -> bool:
     """Return whether two texts are equal, ignoring case and repeated white space."""
     return folded(answer) == folded(gold)
 
 
-def boxed_or_line(text: str) -> str | None:
-    """Return the content of the last box, else the last line that is not empty."""
-    if box := last_boxed(text):
-        return box
-    line = text.strip().rpartition("\n")[2].strip()
-    return None if not line or _EMPTY_BOX.match(line) else line
+def same_letter(answer: str, gold: str) -> bool:
+    """Return whether a letter is that of the gold answer, which may stand in brackets."""
+    return answer.upper() == (boxed_letter(gold) or gold).upper()
 
 
 GRADERS = {
-    "numeric": Grader(boxed_or_number, same_number),
-    "choice": Grader(chosen_letter, same_text, folded),
-    "exact": Grader(boxed_or_line, same_text, folded),
+    "numeric": Grader(behind_thoughts(boxed_or_number), same_number),
+    "choice": Grader(behind_thoughts(chosen_letter), same_letter, folded),
+    "exact": Grader(behind_thoughts(boxed_or_line), same_text, folded),
 }
 """The graders of custom benchmarks, the same under every preset."""
 
 BENCHMARKS = {
-    ("math", "default"): Grader(last_boxed, None),
+    ("math", "default"): Grader(behind_thoughts(last_boxed), None),
     ("math", "authors"): Grader(first_boxed, None),
-    ("gsm8k", "default"): Grader(boxed_or_number, None),
+    ("gsm8k", "default"): Grader(behind_thoughts(boxed_or_number), None),
     ("gsm8k", "authors"): Grader(last_number, within_tolerance),
 }
 """The graders of the papers' benchmarks, by name and preset."""

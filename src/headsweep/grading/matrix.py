@@ -14,6 +14,7 @@ from headsweep.choices import GRADERS_VERSION
 from headsweep.config import Config, Preset
 from headsweep.errors import RESULT, TableError
 from headsweep.grading.distinct import grade_texts
+from headsweep.grading.extraction import gradable
 from headsweep.planning.batches import PlannedBatch, find_batch
 from headsweep.planning.hard_links import unlink_finished
 from headsweep.planning.store import Store
@@ -32,7 +33,8 @@ def grade_answers(
 
     Each distinct pair of answer and gold answer is judged once. Answers to a question, right or
     wrong, are in one group if the grader's form of them is equal (groups 0, 1, ... by first
-    appearance), as `headsweep solve` merges them; without an answer the group is -1.
+    appearance), as `headsweep solve` merges them; without an answer the group is -1. An answer
+    that was cut before it gave a final one has none: see `extraction.gradable`.
 
     Args:
         questions: the question set, as `tables.QUESTIONS`.
@@ -51,7 +53,11 @@ def grade_answers(
     parts = [_ordered(name, answers[name], questions).assign(variant=name) for name in names]
     table = pd.concat(parts, ignore_index=True)
     golds = questions.set_index("question_id")["answer"][table["question_id"]].tolist()
-    readings, judgements = grade_texts(table["text"].tolist(), golds, grader_name, preset)
+    texts = [
+        gradable(text, stop_reason, preset)
+        for text, stop_reason in zip(table["text"], table["stop_reason"], strict=True)
+    ]
+    readings, judgements = grade_texts(texts, golds, grader_name, preset)
     table = table.join(pd.DataFrame(judgements))  # verdict and correct
     table["answer"] = pd.Series([reading.answer for reading in readings], dtype="str")
     table["tokens"] = table["token_ids"].map(len).astype(np.int32)

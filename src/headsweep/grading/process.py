@@ -172,7 +172,7 @@ class Worker:
         if not self.ready and (-status not in FROM_OUTSIDE or self.starts == _STARTS):
             raise GradingError(
                 f"a grading worker ended with status {status} before its first answer; "
-                "see its message above, and check the installation of math-verify"
+                "see its message above, and check the installation of mpmath"
             )
         self._close()
         self.start()

@@ -6,6 +6,7 @@ The workers stay for the next call. Threads share them; a forked process starts 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, get_args
 
+from headsweep.benchmarks.golds import should_be
 from headsweep.choices import GraderName
 from headsweep.errors import GradingError, quoted
 from headsweep.grading.distinct import grade_texts
@@ -49,9 +50,9 @@ def grade(
     Args:
         answers: what models wrote, any text; None is no answer.
         golds: the gold answer to each, without ``\boxed{}``.
-        grader: ``math`` (the last ``\boxed{}``, compared by math-verify), ``gsm8k`` (likewise, or
-            the last number), ``numeric`` (likewise, compared as numbers), ``choice`` (a letter) or
-            ``exact`` (a text).
+        grader: ``math`` (the last ``\boxed{}``, compared by what it says), ``gsm8k`` (likewise, or
+            the number that is said, or the last one), ``numeric`` (likewise, compared as numbers),
+            ``choice`` (a letter) or ``exact`` (a text).
         final: the answers are final ones already, as if each stood in a ``\boxed{}``.
         workers: how many processes grade (default: as many as pay, at most one a core).
         limits: of CPU seconds, wall seconds and MiB for each text and each pair (default: 5, 30,
@@ -60,8 +61,9 @@ def grade(
             there are.
 
     Raises:
-        GradingError: the grader is unknown, the lists differ in length, something is no text,
-            fewer than one worker is asked for, or none can be started.
+        GradingError: the grader is unknown, the lists differ in length, something is no text, no
+            answer can match a gold answer (a whole solution under ``gsm8k``), fewer than one worker
+            is asked for, or none can be started.
     """
     graders = get_args(GraderName)
     if grader not in graders:
@@ -75,8 +77,12 @@ def grade(
         raise GradingError(f"workers is {workers}; give 1 or more, or leave it out")
     for place, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
         if not isinstance(gold, str) or not isinstance(answer, str | None):
-            wrong = answer if isinstance(gold, str) else gold
-            raise GradingError(f"pair {place} holds {quoted(wrong)}, which is no text; give texts")
+            no_text = answer if isinstance(gold, str) else gold
+            raise GradingError(
+                f"pair {place} holds {quoted(no_text)}, which is no text; give texts"
+            )
+        if wanted := should_be(gold, grader):
+            raise GradingError(f"pair {place}: gold is {quoted(gold)}, not {wanted}; correct it")
     readings, judgements = grade_texts(
         answers,
         golds,

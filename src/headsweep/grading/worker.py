@@ -42,7 +42,7 @@ EXIT_FORBIDDEN = 11
 FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGQUIT, signal.SIGTERM)
 """Signals by which people and the kernel end processes; a step's own faults raise others."""
 
-LIBRARIES = ("antlr4", "latex2sympy2_extended", "math_verify", "mpmath", "sympy")
+LIBRARIES = ("mpmath", "sympy")
 """The judges' libraries, which import parts of themselves late."""
 
 _ALL_CPU = 10  # times the limit for one item is the limit for all items of a child
@@ -132,7 +132,7 @@ def load(step: str, grader_name: str, preset: str) -> Callable[..., Any]:
     if grader.equal:
         return grader.equal
     if preset == "default":
-        from headsweep.grading.math_verify_judge import equal
+        from headsweep.grading.judge import equal
     else:
         from headsweep.grading.prm800k_judge import equal
     equal(r"\frac{1}{2}", "0.25")

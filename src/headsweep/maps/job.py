@@ -167,8 +167,7 @@ def _journaled(
     """Return the scores that a killed job has left, of texts with all of them."""
     by_text = defaultdict[str, dict[str, Any]](dict)
     for record in journal.read(file):
-        if "text" in record:  # a former version did not say it
-            by_text[record["text"]][record["variant"]] = record
+        by_text[record["text"]][record["variant"]] = record
     whole: dict[Text, list[Score]] = {}
     if not by_text:
         return whole

@@ -124,7 +124,7 @@ def _scored(run: SharedPass | WholePass, drafts: Drafts, device: torch.device) -
     parts = []
     start = 0
     for slab in run.logits(chunks):
-        parts.append(_read(slab, targets[start : start + len(slab)]))
+        parts.append(_read(slab.float(), targets[start : start + len(slab)]))
         start += len(slab)
     logs = torch.cat([part.logs for part in parts])
     best = torch.cat([part.best for part in parts])

@@ -1,8 +1,9 @@
 """The header of a GGUF file: its fields, and the names, types and shapes of its tensors.
 
 Every count and length is compared with what is left of the file before anything of that size is
-read, which the package gguf does not do
-(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+read (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). The package gguf does not do that:
+a file of 100 bytes that announces 10¹² fields or a text of as many bytes keeps it busy until memory
+or patience ends.
 """
 
 import math

@@ -88,25 +88,27 @@ def variant_masks(
     if not layers:
         return {}
     heads = [geometry.layer(index).query_heads for index in layers]
-    # Masks of all layers: [layers, variants, heads], and for layers left out [layers, variants].
-    shape = (len(layers), len(variants), max(heads))
+    # Masks of all layers: [layers, unlike variants, heads]; for layers left out, without heads.
+    unlike = {variant: number for number, variant in enumerate(dict.fromkeys(variants))}
+    shape = (len(layers), len(unlike), max(heads))
     factors = np.ones(shape, np.float32)
     sources = np.zeros(shape, np.float32)
     skipped = np.zeros(shape[:2], np.float32)
-    for row, variant in enumerate(variants):
+    for variant, number in unlike.items():
         family = FAMILIES[variant.kind]
         for index in variant.layers:
             place = layers.index(index)
             edit = family.edit(variant)
             for head, factor in edit.factors.items():
-                factors[place, row, head] = factor
+                factors[place, number, head] = factor
             if edit.noise is not None:
-                sources[place, row, edit.noise] = 1
-            skipped[place, row] = family.skips
+                sources[place, number, edit.noise] = 1
+            skipped[place, number] = family.skips
+    number_of_row = np.fromiter(map(unlike.__getitem__, variants), np.intp, len(variants))
 
     def copied(values: np.ndarray) -> Tensor:
-        """Copy a mask of all layers at once: on a GPU each copy makes the host wait."""
-        return torch.from_numpy(values).to(device, dtype)
+        """Copy a mask of all layers and rows at once: on a GPU each copy makes the host wait."""
+        return torch.from_numpy(values[:, number_of_row]).to(device, dtype)
 
     all_factors = copied(factors)
     all_sources = copied(sources) if sources.any() else None

@@ -9,7 +9,7 @@ from headsweep.config.compression import Compression
 from headsweep.planning import cost
 from headsweep.planning.assumptions import LENGTHS
 from headsweep.planning.batches import PlannedBatch
-from headsweep.planning.cards import ANY_CARD, ANY_CORE, card_of, is_on_gpu
+from headsweep.planning.cards import CORE, GPU, card_of, is_on_gpu
 from headsweep.planning.footprint import cpu_megabytes, gpus_of, host_megabytes
 from headsweep.planning.host import host_memory
 from headsweep.planning.maps import map_layers, mapped_model
@@ -129,7 +129,7 @@ def training_request(
     """
     size = parameters(config, study)
     on_gpu = trains_on_gpu(config, study)
-    seconds = cost.training_seconds(config, study, settings, ANY_CARD if on_gpu else ANY_CORE)
+    seconds = cost.training_seconds(config, study, settings, GPU if on_gpu else CORE)
     megabytes = 8000 + 30 * size / 1e6  # weights, gradients, moments, teacher; a text's activations
     if not on_gpu and settings is not None:
         megabytes += 1000 * scoring_memory(config, study, settings)
@@ -145,6 +145,6 @@ def trains_on_gpu(config: Config, study: Study) -> bool:
 
 def quantised_request(config: Config, study: Study, threads: int = 1) -> Allocation:
     """Return the resources that one job requests to test an arm with 8-bit weights, on a CPU."""
-    seconds = cost.arm_test_seconds(config, study, ANY_CORE) / threads
+    seconds = cost.arm_test_seconds(config, study, CORE) / threads
     megabytes = 8000 + 30 * parameters(config, study) / 1e6
     return Allocation(0, int(megabytes), math.ceil(10 + 2 * seconds / 60))

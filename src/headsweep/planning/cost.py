@@ -1,11 +1,10 @@
-"""Estimate what a config costs before anything starts: jobs, tokens, hours per card, disk.
+"""Estimate what a config costs before anything starts: jobs, tokens, seconds, disk.
 
-The estimates count bytes and floating-point operations; `headsweep pilot` measures.
+Everything is counted in operations, at one rate a kind of device (`headsweep.planning.cards`);
+`headsweep pilot` measures.
 
-Generation: a token takes two operations per weight. A decoding step takes the longer of its matrix
-products and reading all weights, plus the time to read the keys and values of every sequence and to
-launch the kernels. Samples share their prompt's pass; a head needs half of one, from its layer on.
-The savings from verifying a base model's answers are not counted.
+Generation: a token takes two operations a weight. Samples share their prompt's pass; a head needs
+half of one, from its layer on. What verifying a base model's answers saves is not counted.
 
 Maps: a text is a pass of the base model, and one of each row from its layer on.
 
@@ -28,14 +27,6 @@ from headsweep.errors import HeadsweepError
 from headsweep.planning.assumptions import LENGTHS
 from headsweep.planning.batches import PlannedBatch
 from headsweep.planning.cards import Card
-from headsweep.planning.footprint import (
-    decoded_rows,
-    is_gpu,
-    is_heavy,
-    token_bytes,
-    usual_cpu_rows,
-    weight_bytes,
-)
 from headsweep.planning.maps import map_layers, mapped_model, scored_variants
 from headsweep.planning.memory import parameters, recipe_of, shape_of
 from headsweep.variants import BASE
@@ -131,44 +122,12 @@ def generation_cost(config: Config, batch: PlannedBatch) -> Cost:
 
 
 def generation_seconds(config: Config, batch: PlannedBatch, card: Card) -> float:
-    r"""Return the seconds that a card takes to generate a batch, without job starts.
-
-    .. math::
-
-        P p t + \frac{A L}{r} s, \qquad s = \max(r t', W / b) + r K / b + n l
-
-    The first term is the prompts': P passes over p tokens, each token's products in t seconds. The
-    second is the answers': A of L tokens, decoded r together in steps of s seconds. A step takes
-    the longer of its products, of t' seconds a row, and reading W bytes of weights at b bytes a
-    second; then it reads K bytes of each row's keys and values, as many as when its answer is half
-    done, and launches the kernels of n layers in l seconds each.
-
-    GPUs that share a model take turns, layer after layer, and are as fast as one; ranks of vLLM
-    share every product.
-    """
-    model = config.models[batch.model]
-    length = answer_length(config, batch)
-    decoding = config.decodings[batch.decoding]
+    """Return the seconds that a card takes to generate a batch, without job starts."""
     prompt, _ = LENGTHS[config.questions[batch.questions].benchmark]
-    answers = generation_cost(config, batch).answers
-    together = min(decoded_rows(model, decoding.max_new_tokens, card), answers)
-    ranks = model.tensor_parallel if is_gpu(card) else 1
-    bandwidth = card.bandwidth * ranks
-    token_in_prompt = token_seconds(model, card) / ranks
-    token_in_step = token_in_prompt * _slowed(model, together, card)
-    step = max(together * token_in_step, weight_bytes(model) / bandwidth)
-    step += together * token_bytes(model) * (prompt + length / 2) / bandwidth
-    step += model.layers * card.launch_seconds
     questions = question_count(config.questions[batch.questions])  # samples share a prompt's pass
     passes = questions * (1 + _SHARE_OF_LAYERS * (len(batch.variants) - 1))
-    return passes * prompt * token_in_prompt + answers * length / together * step
-
-
-def _slowed(model: Model, together: int, card: Card) -> float:
-    """Return how many times as long a token's products take as among as many rows as usual."""
-    if is_gpu(card):
-        return 1.0
-    return (1 + card.reading_rows / together) / (1 + card.reading_rows / usual_cpu_rows(model))
+    tokens = passes * prompt + generation_cost(config, batch).tokens
+    return tokens * token_seconds(config.models[batch.model], card)
 
 
 def scored_texts(config: Config, name: str) -> Texts:
@@ -204,14 +163,9 @@ def scoring_seconds(config: Config, name: str, layer: int, card: Card) -> float:
 
 
 def gradient_seconds(config: Config, name: str, card: Card) -> float:
-    """Return the seconds that a card takes to estimate a map's heads, by a pass and its way back.
-
-    Each text has a pass of its own, whose kernels are launched anew.
-    """
-    model = mapped_model(config, name)
+    """Return the seconds that a card takes to estimate a map's heads: a pass and its way back."""
     texts = scored_texts(config, name)
-    seconds = texts.tokens * token_seconds(model, card) + model.layers * card.launch_seconds
-    return 2 * texts.number * seconds
+    return 2 * texts.number * texts.tokens * token_seconds(mapped_model(config, name), card)
 
 
 def map_seconds(config: Config, name: str, card: Card) -> float:
@@ -270,7 +224,7 @@ def measuring_seconds(config: Config, study: Study, card: Card) -> float:
 def _text_seconds(config: Config, study: Study, card: Card) -> float:
     """Return the seconds of a study's model in one pass over a text of its training part."""
     _, length = _training_part(config, study)
-    return 2 * parameters(config, study) * length / (card.training * card.flops)
+    return 2 * parameters(config, study) * length / card.training
 
 
 def _fit_seconds(config: Config, study: Study, training: Training, card: Card) -> float:
@@ -329,10 +283,8 @@ def _scoring_passes(config: Config, study: Study, settings: Compression) -> int:
 
 
 def token_seconds(model: Model, card: Card) -> float:
-    """Return the seconds of a token's products with all weights, among many tokens."""
-    rate = card.flops * (card.half if model.dtype != "float32" else 1.0)
-    rate *= card.speedup_heavy if is_heavy(model) else card.speedup_light
-    return 2e9 * model.billions / rate
+    """Return the seconds of a token's products with all weights."""
+    return 2e9 * model.billions / card.flops
 
 
 def _training_part(config: Config, study: Study) -> tuple[int, int]:

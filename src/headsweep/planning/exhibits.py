@@ -19,10 +19,10 @@ Subject = Literal["run", "sweep", "layer", "map", "selector", "compression", "fr
 
 Need = Literal["gains", "accuracy", "curves", "map", "points", "results", "frontier"]
 """The kinds of data that figures are drawn from."""
-Section = Literal["luck", "sampling", "question", "compression", "printed", ""]
-"""Where the page shows a figure: in a collapsed section, among the papers' figures ("printed"), or
-nowhere ("": it draws one of its own). Of every sweep the page has "luck"; "sampling" and "question"
-come with selectors."""
+Section = Literal["heads", "luck", "sampling", "question", "families", "compression", "printed"]
+"""Where the page shows a figure: folded in a section, unfolded among those of "families", or among
+the papers' figures ("printed"). Of every sweep the page has "heads" and "luck"; "sampling" and
+"question" come with selectors."""
 
 _SHORT = 3  # rounds of fewer epochs have no course that losses could show
 
@@ -77,9 +77,9 @@ EXHIBITS: tuple[Exhibit, ...] = (
         section="printed",
         title="Gain from pruning one head",
         caption=(
-            "A dot is a (subject, layer) pair: accuracy without a head minus the base model's. "
-            "The best of a layer's heads is raised by selection, the median head is not; "
-            "placebos prune nothing. Bars are medians; no interval, no test. n = {n} pairs."
+            "A dot is a (subject, layer) pair: accuracy without its best head minus the base "
+            "model's, and what luck and placebos give. Bars: medians. Right: exact tests, false "
+            "discovery rate q; band: 95% interval of a held-out gain. n = {n} pairs."
         ),
     ),
     Exhibit(
@@ -118,10 +118,9 @@ EXHIBITS: tuple[Exhibit, ...] = (
         section="printed",
         title="{of}: accuracy (%) without one head of layer {layer}",
         caption=(
-            "Rows: heads pruned. Colour: difference to the base model (No Prune) in the column; "
-            "bold: best head, ties included. Triangles: false discovery rate q < 0.05, exact "
-            "McNemar test, Benjamini-Hochberg over all {heads} heads, and over subjects. No "
-            "interval. n = {n}; each subject's is above."
+            "Rows: heads pruned. Colour: difference to No Prune, alike in all layers; a tenth "
+            "exceeds it. Triangles (bold: the best gain): q < 0.05, exact McNemar test, "
+            "Benjamini-Hochberg over all {heads} heads, and over subjects. No interval. n = {n}."
         ),
     ),
     Exhibit(
@@ -129,7 +128,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         per="map",
         needs="map",
         draw="figures.maps:scored_map",
-        section="",
+        section="heads",
         title="{of}: a map of every head",
         caption=(
             "Change of known texts' log-probability without each of {heads} heads; last column: "
@@ -171,7 +170,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         per="frontier",
         needs="frontier",
         draw="figures.curves:frontier",
-        section="",
+        section="families",
         title="{of}: families of variants",
         caption=(
             "Left: questions solved by any answer, and right by vote, against tokens; members in "
@@ -199,11 +198,10 @@ EXHIBITS: tuple[Exhibit, ...] = (
 EMPTY = "An empty figure."
 """Start of the alternative text of a figure that has nothing to show."""
 
-PRINTED_TABLES = ("table1", "table2", "table3a", "table3b", "table4")
-"""The second paper's tables; they are written as LaTeX, too."""
-JUDGED_TABLES = ("table1", "table3a", "table3b", "table4")
-"""Those that the second paper's claims are judged by."""
-COMPRESSION_TABLES = (*PRINTED_TABLES, "variations", "knee", "quantisation", "speed", "cost")
+JUDGED_TABLES = ("table1", "table3a", "table3b", "table4", "variations")
+"""Those that the second paper's claims are judged by, and that are printed in its form."""
+_PRINTED_TABLES = ("table1", "table2", "table3a", "table3b", "table4")
+COMPRESSION_TABLES = (*_PRINTED_TABLES, "variations", "knee", "quantisation", "speed", "cost")
 CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")
 AUDIT_TABLES = ("pairs", "sprint", "total", "compression")
 SELECTOR_FILES = (

@@ -17,7 +17,7 @@ from headsweep.record import Stopwatch, read_json, write_record
 from headsweep.safe_files import write_json
 
 _DEFAULT = "headsweep"
-DECIDED = ("backend", "graphs")
+DECIDED = ("backend",)
 """Settings of a model that a pilot decides, where the config does not state them."""
 
 

@@ -1,4 +1,4 @@
-"""The tables of `headsweep plan`: what a config generates and trains, and hours of each card."""
+"""The tables of `headsweep plan`: what a config generates and trains, in hours and gigabytes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,17 +6,17 @@ from headsweep.config import Config
 from headsweep.config.compression import SCORED_AT_ONCE
 from headsweep.planning import cost, memory
 from headsweep.planning.batches import PlannedBatch, batches
-from headsweep.planning.cards import CARDS, CPU_SHARE, Card, this_cpu
+from headsweep.planning.cards import GPU, Card, this_cpu
 from headsweep.planning.cost import Cost
 from headsweep.planning.detectable_gain import ABOUT, ASSUMED, detectable_gains
-from headsweep.planning.footprint import gigabytes_of, gpus_of, is_gpu
+from headsweep.planning.footprint import gpus_of, weight_bytes
 from headsweep.text import aligned, duration
 
 _START_SECONDS = 30.0  # start of a job and loading of a model
 
 
 def describe(config: Config) -> str:
-    """Return tables of what a config generates and trains, and of the hours that each card takes.
+    """Return tables of what a config generates and trains, of hours and of memory.
 
     All of it is counted, whether or not the store already holds it.
     """
@@ -34,21 +34,17 @@ def describe(config: Config) -> str:
     answer_lengths = sorted({cost.answer_length(config, batch) for batch in planned})
     lengths = ", ".join(map(str, answer_lengths))
     of_answers = f"answers of {lengths} tokens on average; " if planned else ""
-    measured = this_cpu().flops / CPU_SHARE / 1e9
     starts = total.jobs * _START_SECONDS / 3600
     return f"""\
 run {config.run!r} (counts everything; what the store already holds is not made again)
 
 {aligned(_amounts(costs), left=3)}
 
-{aligned(_hours(config, planned, trainings), left=1)}
-{_scoring(config)}{_training(config, trainings)}{_sight(config)}
-Assumed, not measured: {of_answers}GPUs reach 50% of their peak
-in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
-0.23 ms; as many rows are decoded together as fit beside the weights. Hours of GPUs are unmeasured:
-no run has tested these rates. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%}
-of it assumed. On a cluster each job also takes 30 s to start, {starts:,.1f} h in all.
-`headsweep pilot` measures the models themselves."""
+{aligned(_hours(config, planned), left=1)}
+{_weights(config)}{_scoring(config)}{_training(config, trainings)}{_sight(config)}
+Assumed: {of_answers}{GPU.flops / 1e12:,.0f} TFLOP/s of answers on a GPU, as
+measured on one H100, and {this_cpu().flops / 1e9:,.0f} GFLOP/s on this CPU. On a cluster each job
+also takes 30 s to start, {starts:,.1f} h in all. `headsweep pilot` measures the models."""
 
 
 def _amounts(costs: Sequence[tuple[tuple[str, ...], Cost]]) -> list[tuple[str, ...]]:
@@ -66,23 +62,25 @@ def _amounts(costs: Sequence[tuple[tuple[str, ...], Cost]]) -> list[tuple[str, .
     return rows
 
 
-def _hours(
-    config: Config, planned: Sequence[PlannedBatch], trainings: Mapping[str, memory.TrainingMemory]
-) -> list[tuple[str, ...]]:
-    """Return a row for each card: hours of answers, maps and training, memory, and what fits."""
-    rows: list[tuple[str, ...]] = [
-        ("card", "generation", "maps", "training", "rates", "GB", "fits")
-    ]
-    for name, card in {**CARDS, "this CPU": this_cpu()}.items():
+def _hours(config: Config, planned: Sequence[PlannedBatch]) -> list[tuple[str, ...]]:
+    """Return a row for each kind of device: hours of answers, maps and training."""
+    rows: list[tuple[str, ...]] = [("hours of", "generation", "maps", "training")]
+    for name, card in (("a GPU", GPU), ("this CPU", this_cpu())):
         generated = sum(cost.generation_seconds(config, batch, card) for batch in planned)
         mapped = sum(cost.map_seconds(config, map_name, card) for map_name in config.maps)
-        trained = _trained_seconds(config, card)
-        needed = _needed(config, trainings, card)
-        most = f"{max(needed.values(), default=0):.0f}"
-        basis = "unmeasured" if name in CARDS else "timed now"
-        taken = [duration(seconds / 3600) for seconds in (generated, mapped, trained)]
-        rows.append((name, *taken, basis, most, _fits(config, needed, card)))
+        seconds = (generated, mapped, _trained_seconds(config, card))
+        rows.append((name, *(duration(each / 3600) for each in seconds)))
     return rows
+
+
+def _weights(config: Config) -> str:
+    """Say what the weights of each model take."""
+    said = ""
+    for name, model in config.models.items():
+        gpus = gpus_of(model)
+        spread = f" on {gpus} GPUs" if gpus > 1 else ""
+        said += f"\nWeights of {name}: {weight_bytes(model) / 1e9:,.1f} GB{spread}"
+    return f"{said}\n" if said else ""
 
 
 def _trained_seconds(config: Config, card: Card) -> float:
@@ -98,28 +96,6 @@ def _trained_seconds(config: Config, card: Card) -> float:
         for of_seed in of_each_seed:
             seconds += len(study.seeds) * of_seed
     return seconds
-
-
-def _needed(
-    config: Config, trainings: Mapping[str, memory.TrainingMemory], card: Card
-) -> dict[str, float]:
-    """Return the GB that each model and each training takes on a card."""
-    models = {name: gigabytes_of(model, card) for name, model in config.models.items()}
-    return models | {f"training {name}": sum(peak) for name, peak in trainings.items()}
-
-
-def _fits(config: Config, needed: Mapping[str, float], card: Card) -> str:
-    """Say what does not fit on a card, else which models take several of them."""
-    too_large = [name for name, size in needed.items() if size > 0.9 * card.gigabytes]
-    if too_large:
-        return f"not {', '.join(too_large)}"
-    words = ["yes"]
-    if is_gpu(card):
-        for name, model in config.models.items():
-            count = gpus_of(model, card)
-            if count > 1:
-                words.append(f"{name} on {count}")
-    return ", ".join(words)
 
 
 def _scoring(config: Config) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from headsweep.benchmarks.sources import PINNED, file_revision, hub_dataset
 from headsweep.config import Config, Embedder, Model, Questions
-from headsweep.config.solvers import MATH23K, Encoder, WordProblems
+from headsweep.config.solvers import FETCH, MATH23K, Encoder, WordProblems
 from headsweep.errors import BenchmarkError, ConfigError, HeadsweepError, ModelError
 from headsweep.models import gguf, source
 from headsweep.models.embedder import check_embedder
@@ -130,6 +130,11 @@ def _revision(where: str, section: Input) -> str | None:
 def _content(where: str, section: Input, local: Path) -> str:
     """Return the sha256 or fingerprint of an entry's file or folder."""
     with at(where):
+        if isinstance(section, WordProblems) and not local.exists():
+            raise BenchmarkError(
+                f"{local} is missing; make it: `{FETCH[section.dataset]}`; or write its `revision` "
+                f"(sha256) if the store holds its problems already"
+            )
         if isinstance(section, Questions | WordProblems):
             return file_revision(local)
         if not local.is_dir() and local.suffix != gguf.SUFFIX:

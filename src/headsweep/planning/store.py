@@ -34,9 +34,6 @@ from headsweep.tables import (
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMER_VERSION = "1"
-"""Of a store that has results and does not say its version."""
-
 _NOT_ARCHIVED = ("models", "sources", "problems", "encoders", "solvers", "texts", ".journal")
 """Folders of the store that no table or figure is made from."""
 
@@ -50,53 +47,37 @@ def is_archived(file: Path) -> bool:
 
 
 def check_version(root: Path = Path()) -> None:
-    """Refuse the store of a folder if it is of another version; an empty one is of any.
+    """Refuse the store of a folder if it is of another version; one that says none is of any.
 
     Raises:
-        ConfigError: one line that says what to do.
-    """
-    version = version_of(root)
-    if version == str(VERSION):
-        return
-    advice = "update headsweep"
-    if version == FORMER_VERSION:
-        advice = f"`headsweep store --upgrade`, given in {root.resolve()}, renames what it holds"
-    raise ConfigError(
-        f"{root / paths.STORE} is of version {version}; what runs here reads {VERSION}; {advice}"
-    )
-
-
-def version_of(root: Path = Path()) -> str:
-    """Return what the store of a folder says of its version; an empty one is of today's.
-
-    Raises:
-        ConfigError: its file is damaged.
+        ConfigError: its version is another, or cannot be read; one line says what to do.
     """
     store, file = root / paths.STORE, root / paths.STORE_VERSION
-    if file.exists():
-        try:
-            version = int(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise ConfigError(
-                f"{file} cannot be read: it holds no number; write {VERSION} into it, or remove "
-                f"{store} if the answers in it are not needed"
-            ) from None
-        return str(version)
-    entries = store.iterdir() if store.is_dir() else ()
-    has_results = any(not entry.name.startswith(".") for entry in entries)
-    return FORMER_VERSION if has_results else str(VERSION)
+    if not file.exists():
+        return
+    try:
+        version = int(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ConfigError(
+            f"{file} cannot be read: it holds no number; write {VERSION} into it, or remove "
+            f"{store} if the answers in it are not needed"
+        ) from None
+    if version != VERSION:
+        raise ConfigError(
+            f"{store} is of version {version}; what runs here reads {VERSION}; install the "
+            f"headsweep that made it, or start in another folder"
+        )
 
 
-def mark_version(root: Path = Path(), *, upgraded: bool = False) -> None:
+def mark_version(root: Path = Path()) -> None:
     """Write into a folder's store, before the first file, its version and who shares it by a link.
 
     Raises:
-        ConfigError: it is of another version, unless it was just upgraded.
+        ConfigError: it is of another version.
     """
     file = root / paths.STORE_VERSION
-    if not upgraded:
-        check_version(root)
-    if upgraded or not file.exists():
+    check_version(root)
+    if not file.exists():
         write_text(file, f"{VERSION}\n")
     results = (root / paths.RESULTS).resolve()
     if (root / paths.STORE).resolve().parent != results:

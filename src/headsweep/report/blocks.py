@@ -17,7 +17,6 @@ from headsweep import paths
 from headsweep.analysis import paper_differences, truncation
 from headsweep.analysis.comparisons import TESTED_AT_BUDGET, rival
 from headsweep.analysis.facts import Cell, Columns, Sentence, Source, cells_of
-from headsweep.analysis.latex import PRINTED
 from headsweep.config import Config
 from headsweep.errors import TableError
 from headsweep.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, RunFiles, find_exhibit
@@ -25,6 +24,7 @@ from headsweep.planning.titles import title, titles
 from headsweep.record import read_json, read_text
 from headsweep.report.declarations import Facts, Marks, PageTable
 from headsweep.report.page_tables import PAGE_TABLES
+from headsweep.report.paper_tables import STUDY_COLUMNS
 from headsweep.report.svg import Scale, ruler, strip
 from headsweep.tables import FileKind, template_of
 from headsweep.text import percentage, points, short
@@ -203,6 +203,7 @@ def _smaller(svg: str) -> str:
 
 def fill(config: Config, section: Section) -> None:
     """Add the declared tables and images to a section."""
+    pictures: list[Block] = []
     unfolded: list[Block] = []
     for declared in PAGE_TABLES:
         if declared.section == section.anchor:
@@ -211,9 +212,12 @@ def fill(config: Config, section: Section) -> None:
                 blocks += _made(declared, source, facts)
     for exhibit in EXHIBITS:
         if exhibit.section == section.anchor:
-            section.folds[exhibit.heading] = images(RunFiles(config).pictures(exhibit))
-    # Charts of half the width come first, side by side.
-    section.blocks = sorted([*unfolded, *section.blocks], key=lambda block: block.kind != "half")
+            drawn = images(RunFiles(config).pictures(exhibit))
+            if section.anchor == "families":
+                pictures += drawn
+            else:
+                section.folds[exhibit.heading] = drawn
+    section.blocks = [*pictures, *unfolded, *section.blocks]
     section.folds = {name: blocks for name, blocks in section.folds.items() if blocks}
 
 
@@ -267,7 +271,7 @@ def as_printed(config: Config) -> dict[str, list[Block]]:
             continue
         name = exhibit.replace("table", "Table ").capitalize()
         for source, _ in _sources(config, paths.COMPRESSION_TABLE, exhibit):
-            columns = {"compression": Cell("title"), **PRINTED}
+            columns = {"compression": Cell("title"), **STUDY_COLUMNS}
             caption = paper_differences.of_table(config, source.rows)
             blocks_by_heading[f"Second paper, {name}"] = table(source, columns, caption)
     return {name: blocks for name, blocks in blocks_by_heading.items() if blocks}

@@ -1,7 +1,6 @@
 """The page's section on heads that are removed for good: what that costs, and what it saves."""
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
 
 import numpy as np
 
@@ -14,13 +13,10 @@ from headsweep.analysis.compression_results import (
 )
 from headsweep.analysis.facts import Cell, Columns, Sentence, Source
 from headsweep.config import Config, Study
-from headsweep.config.compression import NOTABLE
 from headsweep.config.experiments import METHOD
 from headsweep.planning.titles import title
-from headsweep.report.blocks import Block, Picture, Section, marks
+from headsweep.report.blocks import Section, marks
 from headsweep.report.declarations import Marks
-from headsweep.report.svg import Chart, Scale
-from headsweep.text import percentage
 
 _ROWS = 8  # arms of all compressions that are shown unfolded, but two of each at least
 
@@ -38,7 +34,6 @@ _SCORED_ONCE = (
 )
 
 _HELD = ["held", "held_low", "held_high"]  # against what, see `_held`
-_LOSS = percentage(NOTABLE)  # in points
 _MARKS = Marks(label="", drawn={"sign": "held"}, low="held_low", high="held_high")
 
 
@@ -75,7 +70,7 @@ def compression(config: Config, section: Section) -> None:
         most = max(2, _ROWS // len(config.compressions))
         for quantised, arm in _most_telling(row_of_arm, names)[:most]:
             label = _label(study, arm, names, quantised=quantised)
-            labels[row_of_arm[quantised, arm]] = f"{len(labels) + 1}. {compression_title}: {label}"
+            labels[row_of_arm[quantised, arm]] = f"{compression_title}: {label}"
         unquantised = {arm: row for (quantised, arm), row in row_of_arm.items() if not quantised}
         against_training = _against_training(compression_title, unquantised, names)
         if against_training is not None:
@@ -86,7 +81,6 @@ def compression(config: Config, section: Section) -> None:
         section.lead.append(_SCORED_ONCE)
     drawn = {_held(row): label for row, label in labels.items()}
     beside = _beside(labels)
-    section.blocks += _against_time([*drawn], beside)
     caption = f"Drawn: points against {beside}. The test time of the original is 1."
     section.blocks += marks(list(drawn), _MARKS, _COLUMNS, caption, label=drawn.__getitem__)
 
@@ -172,31 +166,3 @@ def _beside(rows: Iterable[Source]) -> str:
 
 def _is_quantised(row: Source) -> bool:
     return bool(row.first.get("quantised", False))
-
-
-def _against_time(pruned: list[Source], beside: str) -> list[Block]:
-    """Return a chart of the change of accuracy that is drawn against the time of the whole test."""
-    timed = {
-        place: row
-        for place, row in enumerate(pruned, 1)
-        if row.number(_HELD[0]) and row.number("test_time")
-    }
-    if not timed:
-        return []
-    ends = {place: [100 * row.value(name) for name in _HELD] for place, row in timed.items()}
-    times = [1.0, *(row.value("test_time") for row in timed.values())]
-    y = Scale.over([-100 * NOTABLE, *chain.from_iterable(ends.values())])
-    changes = ", ".join(f"{place}: {change:+.1f}" for place, (change, *_) in ends.items())
-    alt = f"Change of accuracy in points against test time: {changes}."
-    x = Scale(min(times) - 0.05, max(times) + 0.05)
-    chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
-    for place, row in timed.items():
-        way = {"▲": "up", "▼": "down", "–": "none"}[row.direction(*_HELD[1:])]
-        kind = f"{'ring' if _is_quantised(row) else 'dot'} {way}"
-        chart.point(row.value("test_time"), ends[place], kind, str(place))
-    chart.level(-100 * NOTABLE, f"−{_LOSS}")
-    caption = (
-        f"Accuracy in points against {beside}, with 95% interval, by the time of the whole test. "
-        f"Dashed: a loss of {_LOSS} points. Hollow: weights of eight bits. Numbers: rows below."
-    )
-    return [Picture(chart.svg(aside=False), caption)]

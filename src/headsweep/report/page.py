@@ -77,8 +77,9 @@ def write_report(config: Config) -> None:
     store = Store(config)
     page_sections = sections(config)
     printed = as_printed(config)
+    unfolded = [section.blocks for section in page_sections]
     folds = chain.from_iterable(section.folds.values() for section in page_sections)
-    bounded(chain.from_iterable([*folds, *printed.values()]))
+    bounded(chain.from_iterable([*unfolded, *folds, *printed.values()]))
     sweeps = explorer.explored(config)
     findings = verdicts(config)
     charts = [

@@ -15,9 +15,8 @@ from headsweep.analysis.comparisons import rival, with_rivals
 from headsweep.analysis.facts import Cell, Number, Sentence, Source
 from headsweep.analysis.gains import GAINS, HEADS, shown
 from headsweep.config import Config
-from headsweep.figures.shared import Hue, family_looks
 from headsweep.planning.titles import title, titles
-from headsweep.report.blocks import Picture, Section, fill, table
+from headsweep.report.blocks import Section, fill, table
 from headsweep.report.compressions import compression
 from headsweep.report.maps import mapped
 from headsweep.report.svg import Chart, Scale
@@ -26,21 +25,6 @@ from headsweep.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.tables import CURVES
 from headsweep.text import counted
-
-_CLASSES: dict[Hue, str] = {
-    "blue": "s0",
-    "orange": "s1",
-    "purple": "s3",
-    "vermillion": "s4",
-    "green": "s5",
-    "grey": "grey",
-    "ink": "ink",
-}
-"""The style sheet's class of each hue."""
-_OUTCOMES = {
-    "pass": "Solved by any of N answers (%)",
-    "majority": "Right by the vote of N answers (%)",
-}
 
 
 @dataclass(frozen=True)
@@ -187,45 +171,17 @@ def look_alikes(config: Config) -> list[tuple[str, Any]]:
 
 
 def families(config: Config, section: Section) -> None:
-    """Draw Pass@N and votes of each family against tokens; say what was compared, and last what to
-    do.
-    """
+    """Say which families of variants were compared, and last what to do."""
     for name, frontier in config.frontiers.items():
         frontier_title = title(config, "frontiers", name)
         sentence = "{frontier}: {members} each, in an order that training questions chose."
         section.lead.append(
             Sentence(sentence, frontier=frontier_title, members=counted(frontier.members, "member"))
         )
-        section.blocks += _family_charts(config, name, frontier_title)
     for name in config.frontiers:
         advised = advice.of_frontier(config, name)
         if advised:
             section.lead.append(advised)
-
-
-def _family_charts(config: Config, frontier: str, frontier_title: str) -> list[Picture]:
-    """Return a chart of each outcome: a curve for each family, against tokens."""
-    table = Source.read(config, paths.FRONTIER, frontier=frontier, table="families").rows
-    family_titles = dict(zip(table["family"], table["title"], strict=True))
-    curves = Source.read(config, paths.FRONTIER, frontier=frontier, table="curves").rows
-    curves = curves.query("order == 'ordered'")
-    by_family = curves.groupby("family", sort=False)
-    looks = family_looks(map(str, family_titles))
-    x = Scale.doublings(curves["answers"])
-    pictures = []
-    for outcome, axis_title in _OUTCOMES.items():
-        share = 100 * curves[outcome]
-        last = 100 * by_family[outcome].last()
-        ends = ", ".join(f"{family_titles[family]} {end:.1f}%" for family, end in last.items())
-        alt = f"{axis_title}, {frontier_title}: with most answers {ends}."
-        y = Scale(share.min() - 1, share.max() + 1)
-        chart = Chart(x, y, 190, alt, ("{:g}×", "{:.0f}"))
-        for family, curve in by_family:
-            line = curve[["answers"]].assign(share=share).to_numpy().tolist()
-            chart.curve(line, family_titles[family], _CLASSES[looks[str(family)].hue])
-        caption = f"{frontier_title}. {axis_title}, by tokens: 1 is one answer of the base model."
-        pictures.append(Picture(chart.svg(), caption, "half"))
-    return pictures
 
 
 _CLAIM = ["paper", "claim", "value", "where"]

@@ -113,7 +113,7 @@ class Chart:
     alt: str
     form: tuple[str, str]
     parts: list[Markup] = field(default_factory=list)
-    labels: list[tuple[float, float, str, str]] = field(default_factory=list)
+    labels: list[tuple[float, str, str]] = field(default_factory=list)
 
     def curve(self, points: Points, label: str, kind: str, band: Points = ()) -> None:
         """Draw a curve with its label at its end, and its band as (x, low, high)."""
@@ -127,24 +127,16 @@ class Chart:
         for point in points:
             x, y = self._at(*point)
             self.parts.append(_mark(f"dot {kind}", x, y))
-        self.labels.append((*self._at(*points[-1]), label, kind))
-
-    def point(self, x: float, ends: Sequence[float], kind: str, label: str) -> None:
-        """Draw a mark, its label and its interval on the y axis (value, low, high), if known."""
-        (left, middle), (_, bottom), (_, top) = (self._at(x, end) for end in ends)
-        if not any(map(math.isnan, ends)):
-            self.parts.append(_line(left, bottom, left, top, "interval"))
-        self.parts.append(_mark(kind, left, middle))
-        self.labels.append((left, middle, label, kind))
+        self.labels.append((self._at(*points[-1])[1], label, kind))
 
     def level(self, y: float, label: str) -> None:
         """Draw a dashed horizontal line with its label."""
         at = self._at(self.x.high, y)[1]
         self.parts.append(_line(0, at, 100, at, "level"))
-        self.labels.append((100, at, label, "level"))
+        self.labels.append((at, label, "level"))
 
-    def svg(self, aside: bool = True) -> Markup:
-        """Return the figure; labels stand right of the plot (`aside`) or beside their points."""
+    def svg(self) -> Markup:
+        """Return the figure; labels stand right of the plot."""
         grid = []
         for tick in self.y.ticks():
             at = self._at(self.x.low, tick)[1]
@@ -154,26 +146,15 @@ class Chart:
         for tick in self.x.ticks():
             text = self.form[0].format(tick)
             grid.append(_text(self.x.share(tick), self.height + 17, text, "middle"))
-        return _svg(self.height, [*grid, *self.parts, *self._labels(aside)], "plot", self.alt)
+        return _svg(self.height, [*grid, *self.parts, *self._labels()], "plot", self.alt)
 
-    def _labels(self, aside: bool) -> list[Markup]:
-        """Return the labels, moved apart where they would overlap."""
-        placed: list[tuple[float, float]] = []
+    def _labels(self) -> list[Markup]:
+        """Return the labels, moved down where they would overlap."""
+        baseline = -math.inf
         texts = []
-        for x, y, label, kind in sorted(self.labels, key=lambda entry: entry[1]):
-            below = [
-                placed_y + _LINE for placed_x, placed_y in placed if aside or abs(placed_x - x) < 40
-            ]
-            baseline = max([y, *below])
-            placed.append((x, baseline))
-            if kind == "level" and not aside:
-                baseline -= 8
-            anchor, away = "start", 8
-            if not aside and x > 55:
-                anchor, away = "end", -8
-            texts.append(
-                _text(100 if aside else x, baseline + 4, label, f"{anchor} label {kind}", dx=away)
-            )
+        for y, label, kind in sorted(self.labels):
+            baseline = max(y, baseline + _LINE)
+            texts.append(_text(100, baseline + 4, label, f"start label {kind}", dx=8))
         return texts
 
     def _at(self, x: float, y: float) -> tuple[float, float]:

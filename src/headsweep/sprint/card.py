@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from headsweep.config import Config, Questions
 from headsweep.models.source import local_folder
 from headsweep.sprint.evaluation import SHOWN_N
-from headsweep.sprint.validation import likeness
+from headsweep.sprint.validation import likeness, reading_title
 from headsweep.text import points, with_interval
 
 _CARD = """\
@@ -70,6 +70,7 @@ def card(
         "question embeddings": chosen["embedder"],
         "learnt from": _drawn_from(options.train, config.questions[options.train]),
         "tested on": _drawn_from(options.test, config.questions[options.test]),
+        "loss": f"{reading_title(chosen)}; the paper prints literal and a λ above 0",
         "training": f"{chosen['epochs']:,} epochs, learning rate {chosen['learning_rate']:g}, "
         f"seed {facts['seed']}; chosen on held-out training questions (choice.csv)",
     }

@@ -16,6 +16,8 @@ RIVALS = (NEAREST, REGRESSION, BY_SUBJECT)
 COVER = "greedy cover"
 SINGLE = "best single head"
 BASE = "base greedy"
+ONE_ANSWER = (SINGLE, BASE)
+"""Methods that have one answer, whatever N."""
 ORACLE = "all heads (oracle)"
 
 _SAMPLING = "sampling T="

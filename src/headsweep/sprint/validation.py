@@ -64,6 +64,12 @@ def reading_of(setting: Mapping[str, Any]) -> LossReading:
     return LossReading(setting["geometry"], setting["diversity"], setting["embedder"])
 
 
+def reading_title(setting: Mapping[str, Any] | LossReading) -> str:
+    """Return the geometry and λ of a selector's setting, as ``sphere, λ = 0.1``."""
+    reading = setting if isinstance(setting, LossReading) else reading_of(setting)
+    return f"{reading.geometry}, λ = {reading.diversity:g}"
+
+
 def readings(options: Selector, chosen: LossReading) -> dict[str, LossReading]:
     """Return by name every reading that a config asks for.
 
@@ -73,7 +79,7 @@ def readings(options: Selector, chosen: LossReading) -> dict[str, LossReading]:
     """
 
     def name(reading: LossReading) -> str:
-        title = f"{reading.geometry}, λ = {reading.diversity:g}"
+        title = reading_title(reading)
         return f"{title}, {reading.embedder}" if len(options.embedder) > 1 else title
 
     named_readings = {}

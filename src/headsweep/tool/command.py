@@ -36,9 +36,6 @@ configs that need it: those of the runs in results/, and those that you name.
 path in results/store. Files of unknown kinds stay, and so do answers that a known config could take
 over: those to a smaller draw from its split. Where other folders share the store by a link, their
 runs have to be named.
-
---upgrade renames what an earlier version made, in the store and in the runs of this folder, so that
-nothing is generated again.
 """
 _EACH = 5  # of the best and the worst heads are printed
 _COLUMNS = ("question", "answer", "id", "subject", "level")
@@ -202,23 +199,17 @@ def solve(
         print((to_json if json else to_text)(solved), flush=True)
 
 
-def pilot(config: Path, *, slurm: bool = False, cores: int | None = None) -> None:
-    """Measure a small part of a config: tokens/s, memory, hours.
+def pilot(config: Path, *, cores: int | None = None) -> None:
+    """Measure a small part of a config: tokens/s, hours.
 
     Args:
         config: for example config/sprint.yaml
-        slurm: measure in one SLURM allocation, by the profile in workflow/profiles/slurm
         cores: CPU cores to use (default: all)
     """
     from headsweep.tool.pilot import show
-    from headsweep.tool.pilot_slurm import CORES, submit
 
     _end_orderly()
-    if slurm:
-        refuse_ignored({"--cores": cores is not None}, f"the allocation of --slurm has {CORES}")
-        submit(config)
-    else:
-        show(config, cores)
+    show(config, cores)
 
 
 def store(
@@ -226,7 +217,6 @@ def store(
     *,
     prune: bool = False,
     empty_trash: bool = False,
-    upgrade: bool = False,
     yes: bool = False,
 ) -> None:
     """Show what the store holds, its size, and which configs need it.
@@ -235,24 +225,18 @@ def store(
         configs: configs whose files are needed, besides those of the runs
         prune: move what no config needs to the store's trash
         empty_trash: remove what lies in the trash
-        upgrade: give what an earlier version made its present names
         yes: do it without asking
     """
     from headsweep.tool import store as tool
 
-    actions = {"--prune": prune, "--empty-trash": empty_trash, "--upgrade": upgrade}
-    if len(chosen := [option for option, given in actions.items() if given]) > 1:
-        raise ConfigError(f"{' and '.join(chosen)} are given; give one of them")
+    if prune and empty_trash:
+        raise ConfigError("--prune and --empty-trash are given; give one of them")
     if not prune and not empty_trash:
         refuse_ignored({"--yes": yes}, "only --prune and --empty-trash ask")
     if empty_trash:
         named = bool(configs)
         refuse_ignored({f"{' '.join(map(str, configs))}": named}, "--empty-trash removes all")
-    if upgrade:
-        from headsweep.tool.upgrade import upgrade as upgraded
-
-        upgraded(configs)
-    elif prune:
+    if prune:
         tool.prune(configs, yes=yes)
     elif empty_trash:
         tool.empty_trash(yes=yes)
@@ -329,12 +313,11 @@ def grade(
 
 def luck(
     *,
-    k: int | None = None,
-    n: int | None = None,
-    base: float | None = None,
+    k: int,
+    n: int,
+    base: float,
     changed: float | None = None,
     best: float | None = None,
-    page: Path | None = None,
 ) -> None:
     """Say what the best of K tries gains by luck alone.
 
@@ -345,25 +328,10 @@ def luck(
         changed: share of the outcomes that one try changes, won or lost (default: as many as
             answers drawn anew would)
         best: share that the best try has right: how likely is it by luck?
-        page: HTML page to write that does the same without a server, and takes a table of
-            accuracies; it has the published tables, where config/published is here
     """
-    from headsweep.safe_files import check_writable
-    from headsweep.tool.luck import told, write
+    from headsweep.tool.luck import told
 
-    needed = {"--k": k, "--n": n, "--base": base}
-    given = [value for value in (*needed.values(), changed, best) if value is not None]
-    said = ""
-    if given or page is None:
-        if k is None or n is None or base is None:
-            missing = [option for option, value in needed.items() if value is None]
-            raise ConfigError(f"missing: {', '.join(missing)}; give --k, --n and --base")
-        said = told(k, n, base, changed, best)
-    if page is not None:
-        check_writable("--page", page)
-        print(f"{write(page)} is written; open it in a browser")
-    if said:
-        print(said)
+    print(told(k, n, base, changed, best))
 
 
 def doctor() -> None:

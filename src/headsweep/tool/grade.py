@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from headsweep.benchmarks.golds import should_be
 from headsweep.choices import GraderName
-from headsweep.errors import ConfigError, TableError
+from headsweep.errors import ConfigError, TableError, quoted
 from headsweep.grading.verdicts import Verdict
 from headsweep.grading.verdicts import grade as verdicts_of
 from headsweep.safe_files import check_writable, write_csv, written_to
@@ -71,12 +72,17 @@ def judged(
     """Grade the answers of a table, and log progress.
 
     Raises:
-        TableError: a gold answer is missing.
+        TableError: a gold answer is missing, or no answer can match it.
     """
     present_golds = [gold for gold in golds if gold and gold.strip()]
     if len(present_golds) < len(golds):
         row = next(place for place, gold in enumerate(golds, 1) if not (gold and gold.strip()))
         raise TableError(f"{origin} has no gold answer in row {row}; give one for each answer")
+    for row, gold in enumerate(present_golds, 1):
+        if allowed := should_be(gold, grader):
+            raise TableError(
+                f"{origin} row {row}: gold is {quoted(gold)}, not {allowed}; correct the row"
+            )
     last = time.monotonic()
 
     def told(done: int, count: int) -> None:

@@ -1,5 +1,7 @@
 """Reads what `lm_eval --log_samples` wrote: `samples_TASK_TIME.jsonl` beside `results_TIME.json`.
 
+The results of ``--output_path x.json`` are called `x_TIME.json`.
+
 The format is that of EleutherAI's lm-evaluation-harness 0.4, which names its version in the file of
 results; another is refused, and so are rows that do not say which filter and metrics they are of.
 """
@@ -14,8 +16,10 @@ import pandas as pd
 from headsweep.errors import TableError, quoted
 from headsweep.tool.foreign import read_file
 
-_SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+)\.jsonl")
-_KNOWN = re.compile(r"0\.4\.\d+(\.\w+)*")
+_SAMPLES = re.compile(
+    r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl"
+)
+_KNOWN = re.compile(r"0\.4\.\d+(\.\w+)*(\+[\w.]+)?")
 _NEEDED = ("doc_id", "filter", "metrics")
 _BEFORE_GOLD = "#### "  # in a target of GSM8K, which is a whole solution
 
@@ -37,7 +41,8 @@ def read_folder(folder: Path, metric: str | None, filtered: str | None) -> tuple
         filtered: which of its filters, in the same way; of no matter to `ANSWERS`.
 
     Returns:
-        Columns question_id, gold, correct; of `ANSWERS` question_id, sample, answer, gold.
+        Columns question_id, gold, correct, and doc_hash if it is there; of `ANSWERS` question_id,
+        sample, answer, gold.
 
     Raises:
         TableError: the folder has no such files, those of several models, several of a task, an
@@ -118,6 +123,8 @@ def _by_metric(
     # What the right answer is tells whether two folders mean the same question by an id.
     golds = rows["target"].map(_gold) if "target" in rows else None
     part = pd.DataFrame({"question_id": rows["doc_id"], "gold": golds, "correct": rows[name]})
+    if "doc_hash" in rows:
+        part["doc_hash"] = rows["doc_hash"]
     return part, said
 
 
@@ -158,7 +165,9 @@ def _texts(answers: Any) -> list[str]:
 
 def _version(file: Path, time: str) -> str:
     """Return the version of lm_eval that wrote a file, if it is known."""
-    beside = file.with_name(f"results_{time}.json")
+    beside = next(
+        iter(sorted(file.parent.glob(f"*_{time}.json"))), file.with_name(f"results_{time}.json")
+    )
     try:
         version = json.loads(beside.read_text(encoding="utf-8")).get("lm_eval_version")
     except (OSError, ValueError, AttributeError, RecursionError) as error:

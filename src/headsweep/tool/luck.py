@@ -1,13 +1,11 @@
 """`headsweep luck`: is the best of many tries more than lucky?"""
 
 import math
-from pathlib import Path
 from typing import NamedTuple
 
+from headsweep.analysis.facts import FORMS, p_template
 from headsweep.errors import ConfigError
 from headsweep.planning.detectable_gain import Rates, leaves_room
-from headsweep.report.luck import luck_page, p_value
-from headsweep.safe_files import write_text, written_to
 from headsweep.statistics.luck import best_by_luck, changed_by_chance
 from headsweep.statistics.power import (
     GAIN,
@@ -18,8 +16,6 @@ from headsweep.statistics.power import (
 )
 from headsweep.text import percent, percentage, plural, points
 
-PUBLISHED = Path("config/published")
-"""Where the published tables are, below the repository's root."""
 _MOST = 1_000_000  # questions; the distribution has an entry for each
 _MOST_TRIES = 10**10  # of more, chances next to 1 are rounded too much
 _MOST_CHANGED = 0.5
@@ -109,9 +105,10 @@ def told(k: int, n: int, base: float, changed: float | None, best: float | None)
     if luck.gain is None or luck.p is None:
         lines.append(_seen(luck, k, base))
     else:
+        p = p_template(luck.p).format(p=FORMS["p"](luck.p))
         lines.append(
             f"The best one seen gains {points(luck.gain)}: luck alone gives so much or more with "
-            f"{p_value(luck.p)}."
+            f"{p}."
         )
         if luck.settles is not None:
             lines.append(
@@ -138,16 +135,3 @@ def _seen(luck: Lucky, k: int, base: float) -> str:
         f"Corrected over all tries, these questions show a gain from {percentage(luck.shows)} "
         f"points on with probability {POWER:g}{needed}."
     )
-
-
-def write(page: Path) -> Path:
-    """Write the page, and return its file.
-
-    Raises:
-        ConfigError: it cannot be written.
-        TableError: a published table is damaged.
-    """
-    text = luck_page(PUBLISHED if PUBLISHED.is_dir() else None)
-    with written_to("--page", page):
-        write_text(page, text)
-    return page

@@ -11,14 +11,14 @@ def describe() -> None:
     """Print facts for a bug report: versions, machine, SLURM."""
     from headsweep.generation.client import status
     from headsweep.planning.allocations import PROFILE, UNNAMED
-    from headsweep.planning.cards import PATIENCE, has_gpu, output_of, this_cpu, usable_gpu_count
-    from headsweep.planning.host import host_cores
+    from headsweep.planning.cards import PATIENCE, has_gpu, output_of, usable_gpu_count
+    from headsweep.planning.host import host_cores, host_memory
     from headsweep.record import git_commit, versions
 
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
     print(*(f"{name} {value}" for name, value in facts.items()), sep="\n")
     cores = host_cores()
-    memory = this_cpu().gigabytes
+    memory = host_memory() / 1e9
     print(f"{cores} of {os.cpu_count()} cores, {memory:.0f} GB of memory")
     query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     if has_gpu():

@@ -1,60 +1,57 @@
 """`headsweep pilot`: measure a small part of a config before hundreds of jobs start.
 
-Each model is tried first (`headsweep.tool.trial`): prefill and decoding at full width are timed
-separately, without the engine's check of itself. In half precision that check comes first. If vLLM
-is installed and can answer the whole run, it is tried, too. What fails is dropped, and the faster
-one is written into the run's settings (`headsweep.planning.pilot_settings`). Then the base and two
-pruned heads answer 20 questions through the engine of a run. The lengths of these answers, how much
-of them repeats the base model's, and the measured rates say how long the whole config takes. How
-often the base model is right, and how often a head changes an outcome, say what the whole config
-could show.
+Of each model, the base and two pruned heads answer some questions (`headsweep.tool.trial`). On a
+GPU all that may answer is tried, one after the other: the engine, and vLLM if it is installed. The
+fastest goes into the run's settings
+(`headsweep.planning.pilot_settings`). The seconds of an answer, of the base model's and of a
+head's, say how long the whole config takes. How often the base model is right, and how often a head
+changes an outcome, say what the whole config could show.
 """
 
-import os
-import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Set
 from importlib.util import find_spec
-from itertools import takewhile
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from headsweep.config import Config, Questions, load, parse
 from headsweep.errors import ConfigError, EngineError
-from headsweep.generation import client
-from headsweep.grading.matrix import grade_batch
+from headsweep.grading.matrix import grade_answers
 from headsweep.planning.batches import PlannedBatch, batches
-from headsweep.planning.cards import card_of, is_on_gpu, output_of
-from headsweep.planning.cost import generation_seconds, map_seconds, question_count
+from headsweep.planning.cards import card_of, is_on_gpu
+from headsweep.planning.cost import answer_length, generation_seconds, map_seconds, question_count
 from headsweep.planning.detectable_gain import ABOUT, Rates, detectable_gains
-from headsweep.planning.forecast import Habits, model_seconds
 from headsweep.planning.host import host_cores
 from headsweep.planning.pilot_settings import write_settings
 from headsweep.planning.preflight import check_devices, preflight
 from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store
-from headsweep.record import Stopwatch, read_record
-from headsweep.safe_files import read_arrow
-from headsweep.tables import ANSWERS
-from headsweep.text import aligned
-from headsweep.tool.pilot_findings import (
-    CAPTURED,
-    HEADS,
-    PLAIN,
-    QUESTIONS,
-    Answered,
-    Tried,
-    print_table,
-    remarks,
-    write_bundle,
-)
+from headsweep.record import Stopwatch
+from headsweep.tables import QUESTIONS
+from headsweep.text import aligned, duration
 from headsweep.tool.trial import Trial, attempt
-from headsweep.tool.without_snakemake import answer, prepared
-from headsweep.variants import BASE, Variant
+from headsweep.tool.without_snakemake import prepared
+from headsweep.variants import BASE, FAMILIES, Variant
 
-_MEBIBYTE = 1 << 20
+_QUESTIONS, _GPU_QUESTIONS = 20, 170
+"""At most so many are answered, by the base model and by `_HEADS` heads: on a GPU as many rows as
+a run decodes together."""
+_HEADS = 2
 _ENGINE = "headsweep"  # what answers unless something else is faster
+_TITLES = ["model", "answers", "tokens", "cut", "tokens/s", "whole config"]
+
+Settings = dict[str, str]
+"""Settings of a model that decide what answers, and how: `planning.pilot_settings.DECIDED`."""
+
+
+class _Found(NamedTuple):
+    """What answers soonest for a model, as tried."""
+
+    settings: Settings
+    trial: Trial
+    hours: float
+    notes: list[str]
 
 
 def show(config: Path, cores: int | None) -> None:
@@ -63,27 +60,23 @@ def show(config: Path, cores: int | None) -> None:
     whole = resolve(stated)
     piloted = piloted_batches(whole)
     stopwatch = Stopwatch()
-    client.begin_run()
     usable = min(cores or host_cores(), host_cores())
-    tried: dict[str, Tried] = {}
-    for name, batch in piloted.items():
-        candidates: list[str] = [whole.models[name].backend]
-        dropped: dict[str, str] = {}
-        if on_gpu(whole, name) and "backend" not in stated.models[name].model_fields_set:
-            candidates, dropped = _candidates(whole, name)
-        is_stated = "graphs" in stated.models[name].model_fields_set
-        if on_gpu(whole, name) and is_stated and whole.models[name].graphs == "off":
-            dropped["graphs"] = "the config states 'off'"
-        tried[name] = _try(whole, batch, candidates, dropped, usable, tries_graphs=not is_stated)
-    print_table(tried)
-    for name, model in tried.items():
-        for line in remarks(name, model):
-            print(line)
-    decided = {name: model.decided for name, model in tried.items() if on_gpu(whole, name)}
+    found = {
+        name: _try(whole, batch, stated.models[name].model_fields_set, usable)
+        for name, batch in piloted.items()
+    }
+    rows = [_TITLES, *([name, *_cells(model)] for name, model in found.items())]
+    print(f"base and {_HEADS} heads of each model, on as many questions as are answered together")
+    print(aligned(rows, left=1))
+    hours = sum(model.hours for model in found.values())
+    print(f"answers and maps of {', '.join(found)} in the whole config: about {duration(hours)}")
+    for name, model in found.items():
+        for note in model.notes:
+            print(f"{name}: {note}")
+    decided = {name: model.settings for name, model in found.items() if model.settings}
     if decided:
         print(f"what answers in the run: {write_settings(whole, decided, stopwatch)}")
-    print(f"for a report of a fault: {write_bundle(tried)}")
-    rates = {name: model.answered.rates for name, model in tried.items()}
+    rates = {name: _rates(whole, piloted[name], model.trial) for name, model in found.items()}
     if seen := detectable_gains(whole, rates):
         print(f"\n{ABOUT} (base right and outcomes changed are those of the pilot)")
         print(aligned(seen, left=1))
@@ -106,26 +99,22 @@ def piloted_batches(config: Config) -> dict[str, PlannedBatch]:
     return piloted
 
 
-def on_gpu(config: Config, name: str) -> bool:
-    """Tell whether a model of a config answers on a GPU of this machine."""
-    return is_on_gpu(config.models[name].device)
-
-
 def little_config(config: Config, batch: PlannedBatch) -> Config:
     """Return a config of one sweep per piloted head, on the batch's model and first questions.
 
     The heads are the first and the last of the batch, or of the model if the batch has none.
     """
     questions = config.questions[batch.questions]
-    few: dict[str, Any] = {"n": min(QUESTIONS, question_count(questions))}
+    model = config.models[batch.model]
+    most = _GPU_QUESTIONS if is_on_gpu(model.device) else _QUESTIONS
+    few: dict[str, Any] = {"n": min(most, question_count(questions))}
     if questions.sampling != "stratified":  # few of each stratum are like all; clusters take long
         few["sampling"] = "first"
         few |= {name: Questions.model_fields[name].default for name in ("embedder", "clusters")}
-    model = config.models[batch.model]
     last = model.layers - 1
     of_model = [Variant(0, 0), Variant(last, model.heads_in(last)[-1])]
     heads = [variant for variant in batch.variants if variant.kind == "head"] or of_model
-    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
+    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:_HEADS]
     sweeps = {
         str(head): {**batch.names, "layers": [head.layer], "heads": [head.head]} for head in chosen
     }
@@ -133,7 +122,7 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
         {
             "run": "pilot",
             "grading": config.grading,
-            "models": {batch.model: config.models[batch.model]},
+            "models": {batch.model: model},
             "questions": {batch.questions: questions.model_copy(update=few)},
             "decodings": {batch.decoding: config.decodings[batch.decoding]},
             "sweeps": sweeps,
@@ -141,21 +130,68 @@ def little_config(config: Config, batch: PlannedBatch) -> Config:
     )
 
 
-def _candidates(config: Config, name: str) -> tuple[list[str], dict[str, str]]:
+def _try(config: Config, batch: PlannedBatch, stated: Set[str], cores: int) -> _Found:
+    """Try what may answer for a model, whose `stated` settings stay as they are.
+
+    Raises:
+        ConfigError: nothing answers.
+    """
+    little = little_config(config, batch)
+    preflight(little)
+    tries, notes = _candidates(config, batch.model, stated)
+    found: list[_Found] = []
+    failed = []
+    for settings in tries:
+        tried = _with(little, batch.model, **settings)
+        check_devices(tried)
+        prepared(tried)
+        called = f"{settings['backend']}: " if len(tries) > 1 else ""
+        try:
+            trial = attempt(tried, cores)
+        except EngineError as error:
+            failed.append(f"{called}{error}")
+            continue
+        hours = _hours(config, batch, trial)
+        notes.append(f"{called}{duration(hours)} on {_told(trial)}")
+        found.append(_Found(settings, trial, hours, notes))
+    if not found:
+        raise ConfigError(
+            f"models.{batch.model}: nothing answers here: {'; '.join(failed)}; please report this"
+        )
+    notes += [f"left out: {why}" for why in failed]
+    return min(found, key=lambda each: each.hours)
+
+
+def _candidates(config: Config, name: str, stated: Set[str]) -> tuple[list[Settings], list[str]]:
+    """Return the settings to try for a model, and why others are not tried.
+
+    They are none where there is nothing to choose: on a CPU.
+    """
+    model = config.models[name]
+    if not is_on_gpu(model.device):
+        return [{}], []
+    backends: list[str] = [model.backend]
+    notes: list[str] = []
+    if "backend" not in stated:
+        backends, notes = _backends(config, name)
+    return [{"backend": backend} for backend in backends], notes
+
+
+def _backends(config: Config, name: str) -> tuple[list[str], list[str]]:
     """Return the software to try for a model on a GPU, and why other software is not tried."""
     for backend in dict.fromkeys([config.models[name].backend, _ENGINE]):
         candidate = _with(config, name, backend=backend)
         store = Store(candidate)
         planned = [batch for batch in batches(candidate) if batch.model == name]
         if any(Path(file).exists() for batch in planned for file in store.answers(batch)):
-            return [backend], {"others": f"the run has answers by {backend} already"}
+            return [backend], [f"left out: others: the run has answers by {backend} already"]
     if find_spec("vllm") is None:
-        return [_ENGINE], {"vllm": "it is not installed"}
+        return [_ENGINE], ["left out: vllm: it is not installed"]
     try:
         parse(_with(config, name, backend="vllm").model_dump(mode="json"))
     except ConfigError as error:
-        return [_ENGINE], {"vllm": f"it cannot answer all of the run: {error}"}
-    return [_ENGINE, "vllm"], {}
+        return [_ENGINE], [f"left out: vllm: it cannot answer all of the run: {error}"]
+    return [_ENGINE, "vllm"], []
 
 
 def _with(config: Config, name: str, **settings: str) -> Config:
@@ -164,137 +200,68 @@ def _with(config: Config, name: str, **settings: str) -> Config:
     return config.model_copy(update={"models": {**config.models, name: model}})
 
 
-def _try(
-    config: Config,
-    batch: PlannedBatch,
-    candidates: Sequence[str],
-    dropped: Mapping[str, str],
-    cores: int,
-    *,
-    tries_graphs: bool,
-) -> Tried:
-    """Try software with a model; ask it the pilot's questions, the engine if it works.
-
-    With `tries_graphs` the engine is tried without captured steps and with them, else as the config
-    states.
-
-    Raises:
-        ConfigError: none works; what was found is in the bundle.
-    """
-    little = little_config(config, batch)
-    if tries_graphs:  # a former pilot's decision is no reason to try nothing else
-        little = _with(little, batch.model, graphs="off")
-    preflight(little)
-    trials: dict[str, Trial] = {}
-    failed: dict[str, str] = {}
-    for backend in candidates:
-        tried = _with(little, batch.model, backend=backend)
-        check_devices(tried)
-        prepared(tried)
-        try:
-            trials[backend] = attempt(tried, cores)
-        except EngineError as error:
-            failed[backend] = str(error)
-    if not trials:
-        causes = "; ".join(failed.values())
-        file = write_bundle({}, {batch.model: {**dropped, **failed}})
-        raise ConfigError(
-            f"models.{batch.model}: nothing answers here: {causes}; please report this with {file}"
-        )
-    if tries_graphs and _ENGINE in trials:
-        captured = _with(little, batch.model, backend=_ENGINE, graphs="auto")
-        trials[_ENGINE], why = _faster(captured, trials[_ENGINE], cores)
-        failed |= {"graphs": why} if why else {}
-    answered = _answered(_with(little, batch.model, backend=next(iter(trials))), cores)
-    prompt = next(iter(trials.values())).facts["prompt_tokens"]
-    habits = _habits(answered.tables, prompt)
-    hours = {backend: _hours(config, batch, habits, trial) for backend, trial in trials.items()}
-    return Tried(trials, {**dropped, **failed}, hours, answered)
+def _told(trial: Trial) -> str:
+    """Return what software says of itself, in words."""
+    facts = trial.facts
+    said = [f"{key} {facts[key]}" for key in ("version", "path", "check", "falls") if key in facts]
+    return ", ".join([facts["device"], *said])
 
 
-def _faster(config: Config, plain: Trial, cores: int) -> tuple[Trial, str | None]:
-    """Try the engine with captured steps, beside a trial without; return the faster of both.
-
-    Besides, return why captured steps are left out. They have a process of their own: what breaks
-    in one may spoil the GPU for the rest of it.
-    """
-    if plain.facts.get("path") != PLAIN:  # only flash attention is captured
-        return plain, None
-    try:
-        tried = attempt(config, cores)
-    except EngineError as error:
-        return plain, str(error)
-    if tried.facts.get("path") != CAPTURED:
-        return plain, "; ".join(tried.facts.get("falls", ["they were not used"]))
-    before, after = plain.software.speed.decode, tried.software.speed.decode
-    if after <= before:
-        return plain, f"{after:.0f} tokens/s with them, {before:.0f} without"
-    return tried, None
+def _cells(found: _Found) -> list[str]:
+    """Return a row of the table, below `_TITLES`."""
+    trial = found.trial
+    rows = [row for table in trial.answers.values() for row in table]
+    tokens = sum(len(row["token_ids"]) for row in rows)
+    cut = sum(row["stop_reason"] == "length" for row in rows)
+    base = len(trial.answers[str(BASE)])
+    seconds = base * trial.base + (len(rows) - base) * trial.head
+    return [
+        f"{len(rows)}",
+        f"{tokens:,}",
+        f"{cut}",
+        f"{tokens / seconds:,.0f}",
+        duration(found.hours),
+    ]
 
 
-def _answered(config: Config, cores: int) -> Answered:
-    """Ask a pilot's questions, by the run's own engine."""
-    (batch,) = batches(config)
-    try:
-        files = [Path(file) for file in answer(config, cores, stay=True).answers(batch)]
-        gigabytes = _gigabytes_in_use(of_gpus=on_gpu(config, batch.model))
-    finally:
-        client.end_run()
-    tables = [read_arrow(file, ANSWERS).to_pylist() for file in files]
-    return Answered(tables, read_record(files[0]), gigabytes, _rates(config, batch))
-
-
-def _habits(tables: Sequence[Sequence[Mapping[str, Any]]], prompt: float) -> Habits:
-    """Return what answers are like, given those of the base model and of each head in turn."""
-    base = {row["question_id"]: row["token_ids"] for row in tables[0]}
-    lengths = []
-    for row in tables[0]:
-        ends = 1 if row["stop_reason"] == "eos" else 0  # a token, too, which the table lacks
-        lengths.append(len(row["token_ids"]) + ends)
-    repeated = []
-    for table in tables[1:]:
-        for row in table:
-            pairs = zip(row["token_ids"], base[row["question_id"]], strict=False)
-            same = [*takewhile(lambda pair: pair[0] == pair[1], pairs)]
-            repeated.append(len(same) / max(1, len(row["token_ids"])))
-    return Habits(prompt, fmean(lengths), max(lengths), fmean(repeated))
-
-
-def _hours(config: Config, batch: PlannedBatch, habits: Habits, trial: Trial) -> float:
+def _hours(config: Config, batch: PlannedBatch, trial: Trial) -> float:
     """Return the hours of all answers of a model in the config, finished ones too, and its maps.
 
-    A map takes as much longer than planned as the answers do. The engine starts once.
+    Answers to another benchmark take as much longer than the piloted as the plan assumes that they
+    are. A map takes as much longer than planned as the answers do. The engine starts once.
     """
-    batches_of_model = [other for other in batches(config) if other.model == batch.model]
-    seconds = model_seconds(config, batch, batches_of_model, habits, trial.software)
+    seconds = planned = 0.0
     card = card_of(config.models[batch.model].device)
-    planned = sum(generation_seconds(config, other, card) for other in batches_of_model)
+    for other in batches(config):
+        if other.model != batch.model:
+            continue
+        decoding = config.decodings[other.decoding]
+        longer = answer_length(config, other) / answer_length(config, batch)
+        answers = longer * question_count(config.questions[other.questions]) * decoding.samples
+        for variant in other.variants:
+            verified = decoding.greedy and _is_verified(variant)
+            seconds += answers * (trial.head if verified else trial.base)
+        planned += generation_seconds(config, other, card)
     maps = [name for name, section in config.maps.items() if section.model == batch.model]
     mapped = sum(map_seconds(config, name, card) for name in maps)
-    return (trial.facts["start"] + seconds * (1 + mapped / planned)) / 3600
+    return (trial.start + seconds * (1 + mapped / planned)) / 3600
 
 
-def _rates(config: Config, batch: PlannedBatch) -> Rates:
+def _is_verified(variant: Variant) -> bool:
+    """Tell whether a variant's answers begin as the base model's, which are verified for it."""
+    family = FAMILIES[variant.kind]
+    return not (variant.is_base or variant.kind == "numeric" or family.on_weights)
+
+
+def _rates(config: Config, batch: PlannedBatch, trial: Trial) -> Rates:
     """Return how often the base model is right, and how often a head's loss changes that."""
-    _, _, graded = grade_batch(config, batch, config.grading)
+    little = little_config(config, batch)
+    rows = Store(little).read(QUESTIONS, questions=batch.questions)
+    answers: Mapping[str, pd.DataFrame] = {
+        variant: pd.DataFrame(table) for variant, table in trial.answers.items()
+    }
+    grader_name = config.questions[batch.questions].grader_name
+    graded = grade_answers(rows, answers, grader_name, config.grading)
     right = graded.pivot(index="question_id", columns="variant", values="correct")
     changed = right.drop(columns=str(BASE)).ne(right[str(BASE)], axis=0)
     return Rates(float(right[str(BASE)].mean()), float(changed.to_numpy().mean()))
-
-
-def _gigabytes_in_use(*, of_gpus: bool) -> float:
-    """Return the gigabytes in use on the GPUs, by whomever, or else by this folder's engines."""
-    query = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
-    if of_gpus and (used := output_of(*query)):
-        with suppress(ValueError):  # "[N/A]" where GPU and CPU share their memory
-            return sum(map(float, used.split())) * _MEBIBYTE / 1e9
-    sessions = {os.getsid(engine["process"]) for engine in client.status()}
-    total = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(process.name)) in sessions:
-                rollup = (process / "smaps_rollup").read_text(encoding="ascii")
-                total += 1024 * int(re.findall(r"^Pss:\s*(\d+)", rollup, re.M)[0])
-        except (OSError, IndexError):  # it has ended
-            continue
-    return total / 1e9

@@ -8,6 +8,7 @@ counted if answers are graded here, or if there is a column `final_answer`, as `
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from headsweep.tool.grade import judged
 from headsweep.tool.run import is_foreign
 
 _IDS = ("question_id", "id", "doc_id")
+_WHOLE = re.compile(r"-?\d+\.0")
 _TRUTH = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 _NAMED = 3  # ids that a message names
 _MOST_SAMPLES = 1000  # of more the number of ways to draw a vote exceeds what a float can hold
@@ -102,7 +104,7 @@ class Read(NamedTuple):
     """The answers of a system."""
 
     answers: pd.DataFrame
-    """Columns question_id, sample, correct; where they are known, tokens, gold, and label: equal
+    """Columns question_id, sample, correct; where known, tokens, gold, doc_hash, and label: equal
     for equal answers to a question, and None without an answer."""
     told: str
     """What was read, in a line."""
@@ -165,6 +167,9 @@ def answers_of(table: pd.DataFrame, origin: object, rules: ReadingRules) -> pd.D
     for row, question_id in enumerate(question_ids, 1):
         if not (question_id and question_id.strip()):
             raise TableError(f"{origin} row {row} has no {ids}; give each question an id")
+    if all(_WHOLE.fullmatch(question_id or "") for question_id in question_ids):
+        # A column of whole numbers with a gap, as pandas writes it.
+        question_ids = [(question_id or "").removesuffix(".0") for question_id in question_ids]
     graded = pd.DataFrame({"question_id": question_ids})
     graded["sample"] = texts(table["sample"], origin) if "sample" in table else "0"
     labels: list[str | None] | None = None
@@ -182,8 +187,9 @@ def answers_of(table: pd.DataFrame, origin: object, rules: ReadingRules) -> pd.D
         raise TableError(
             f"{origin} has neither `correct` nor `answer` and `gold`, only {there}; add one"
         )
-    if "gold" in table:
-        graded["gold"] = texts(table["gold"], origin)
+    for name in ("gold", "doc_hash"):
+        if name in table:
+            graded[name] = texts(table[name], origin)
     if "tokens" in table:
         graded["tokens"] = [_count(cell, origin) for cell in table["tokens"]]
     if labels is not None:
@@ -262,7 +268,8 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
             )
     if not shared:
         raise ConfigError("no question is in all; the ids must be equal, letter by letter")
-    _check_golds(answers)
+    _check_same(answers, "gold", "gold answers")
+    _check_same(answers, "doc_hash", "hashes of lm_eval's (doc_hash)")
     for name, table in answers.items():
         if (samples := len(table) // len(questions[name])) > _MOST_SAMPLES:
             raise ConfigError(
@@ -271,28 +278,27 @@ def matched(answers: Mapping[str, pd.DataFrame], common: bool) -> dict[str, Answ
     return {name: _arrays(table, shared) for name, table in answers.items()}
 
 
-def _check_golds(answers: Mapping[str, pd.DataFrame]) -> None:
-    """Refuse systems that were asked other questions under the same ids, by their gold answers.
+def _check_same(answers: Mapping[str, pd.DataFrame], column: str, called: str) -> None:
+    """Refuse systems that were asked other questions under the same ids, by what a column has.
 
     Raises:
-        ConfigError: two gold answers to one question differ.
+        ConfigError: two systems that have the column differ in a question.
     """
-    with_golds = {name: table for name, table in answers.items() if "gold" in table}
-    if len(with_golds) < 2:
+    having = {name: table for name, table in answers.items() if column in table}
+    if len(having) < 2:
         return
-    golds = pd.concat(with_golds.values())[["question_id", "gold"]].dropna()
-    golds["gold"] = golds["gold"].str.strip()
-    golds = golds.drop_duplicates()
-    different = golds[golds.duplicated("question_id", keep=False)]
+    cells = pd.concat(having.values())[["question_id", column]].dropna()
+    cells[column] = cells[column].str.strip()
+    cells = cells.drop_duplicates()
+    different = cells[cells.duplicated("question_id", keep=False)]
     if len(different):
         question = different["question_id"].iloc[0]
-        first, second = different.loc[different["question_id"] == question, "gold"].iloc[:2]
+        first, second = different.loc[different["question_id"] == question, column].iloc[:2]
         raise ConfigError(
-            f"question {quoted(question)} has the gold answers {quoted(first)} and "
-            f"{quoted(second)}; "
-            f"the same id must be the same question in {' and '.join(with_golds)}: write both "
-            f"alike, leave out the column `gold` of a file where `correct` says what is right, or "
-            f"let lm_eval answer the same questions in the same order"
+            f"question {quoted(question)} has the {called} {quoted(first)} and {quoted(second)}; "
+            f"the same id must be the same question in {' and '.join(having)}: write both "
+            f"alike, leave out the column `{column}` of a file where `correct` says what is right, "
+            f"or let lm_eval answer the same questions in the same order"
         )
 
 

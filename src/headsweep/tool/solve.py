@@ -21,6 +21,7 @@ from headsweep.generation.exclusive import placed
 from headsweep.generation.prompts import check_prompts
 from headsweep.generation.unit import Unit
 from headsweep.generation.worker import Worker
+from headsweep.grading.extraction import gradable
 from headsweep.grading.pool import Reading, read_texts
 from headsweep.models.load import load_model
 from headsweep.planning.store import Store
@@ -176,12 +177,12 @@ class Solver:
         numbers = list(numbered)
         for start in range(0, len(questions), _TOGETHER):
             group = slice(start, start + _TOGETHER)
-            texts = self._answer({n: numbered[n] for n in numbers[group]}, nearest[group])
-            yield from map(self._count, questions[group], nearest[group], texts)
+            answers = self._answer({n: numbered[n] for n in numbers[group]}, nearest[group])
+            yield from map(self._count, questions[group], nearest[group], answers)
 
     def _answer(
         self, questions: dict[str, str], nearest: Sequence[list[Variant]]
-    ) -> list[dict[Variant, str]]:
+    ) -> list[dict[Variant, dict[str, Any]]]:
         """Return what the base model and the nearest heads write to each question."""
         unit = Unit(
             decoding=self._decoding,
@@ -194,15 +195,20 @@ class Solver:
             ],
             base={},
         )
-        texts: dict[str, dict[Variant, str]] = {number: {} for number in questions}
+        answers: dict[str, dict[Variant, dict[str, Any]]] = {number: {} for number in questions}
         for variant, answer in self._worker.run(unit):
-            texts[answer["question_id"]][variant] = answer["text"]
-        return list(texts.values())
+            answers[answer["question_id"]][variant] = answer
+        return list(answers.values())
 
-    def _count(self, question: str, heads: list[Variant], texts: dict[Variant, str]) -> Solved:
-        written = [texts[head] for head in heads]
+    def _count(
+        self, question: str, heads: list[Variant], answers: dict[Variant, dict[str, Any]]
+    ) -> Solved:
+        written = [answers[head]["text"] for head in heads]
         scores = None if self._verifier is None else _scores(self._verifier, question, written)
-        given = [texts[BASE], *written]
+        given = [
+            gradable(answers[variant]["text"], answers[variant]["stop_reason"], self._preset)
+            for variant in [BASE, *heads]
+        ]
         base, *readings = read_texts(given, self._grader_name, self._preset, keep=True)
         candidates, agreement = count_votes(list(map(str, heads)), written, readings, scores)
         return Solved(question, candidates, agreement, base.answer)

@@ -1,26 +1,25 @@
-"""Try one model's software on this machine: `python -m headsweep.tool.trial`.
+"""Let a model answer a pilot's questions on this machine: `python -m headsweep.tool.trial`.
 
 It reads an order as JSON from standard input (a config of one batch, cores) and prints what it has
 measured as one line of JSON, the last of its output. `attempt` starts it in a process of its own,
 so that software that crashes the whole process only counts as failed.
 
-In half precision and on GPUs the self-check comes first: the engine answers a few questions with
-the base and some heads, and compares itself with the model's own modules. Then as many rows as a
-run decodes together generate one token, and then some more: this times prefill and decoding at full
-width separately, and without the check. At the end a single row decodes. On a CPU all workers
-measure at the same time.
+The engine first answers a few questions with all variants: in half precision and on GPUs it then
+checks itself, and nothing is slow later because it is new. Then the base model's answers are timed,
+and after them those of the heads. On a CPU all workers of a run share the questions.
 """
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from statistics import fmean
+from functools import partial
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import torch
@@ -31,75 +30,69 @@ from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import Device, devices, held
 from headsweep.generation.engine import Engine
 from headsweep.generation.prompts import encode_prompt
-from headsweep.generation.requests import Request
+from headsweep.generation.requests import Answer, Request
 from headsweep.generation.vllm import VllmEngine, VllmModel
-from headsweep.generation.worker import decoder_of, load
+from headsweep.generation.worker import load
 from headsweep.models.loaded import LoadedModel
 from headsweep.planning.batches import PlannedBatch, batches
-from headsweep.planning.forecast import Software, Speed
-from headsweep.planning.rows_at_once import GPU_ROWS
 from headsweep.planning.store import Store
 from headsweep.safe_files import read_arrow
 from headsweep.tables import QUESTIONS
-from headsweep.variants import Variant
+from headsweep.variants import BASE, Variant
 
-CHECKED = 8
-"""Questions of the self-check."""
-STEPS = 16
-"""Tokens that each row decodes while its rate is taken."""
+_CHECKED = 8  # questions of the self-check
+_FIRST_TOKENS = 32  # of each of their answers
 _LIMIT_SECONDS = 3600.0
 _LONGEST_CAUSE = 300  # characters of a failure's cause
-_MOST_NARROW = 4  # times as many tokens of a single row, which are few
-
-_Model = LoadedModel | VllmModel
 
 
 class Trial(NamedTuple):
-    """What one software does on this machine."""
+    """What one software does with a model on this machine."""
 
-    software: Software
+    start: float
+    """Seconds from the process's begin to the first answer that could have come."""
+    base: float
+    """Seconds that all workers together take for an answer of the base model."""
+    head: float
+    """The same, without a head, once the base model's answers are there."""
+    answers: dict[str, list[dict[str, Any]]]
+    """Rows of `tables.ANSWERS` by variant, the base model first."""
     facts: dict[str, Any]
-    """What it says of itself: version, device, path, check, falls; and the seconds of its start,
-    from the process's begin to the first answer that could have come."""
+    """What the software says of itself: version, device, path, check, falls."""
 
 
 @dataclass(frozen=True)
-class _Probe:
-    """A model as it is measured."""
+class _Asked:
+    """A loaded model, and the prompts that it is asked."""
 
-    loaded: _Model
+    loaded: LoadedModel | VllmModel
     decoder: Decoder | None
-    decoding: Decoding  # of the run
+    decoding: Decoding
     batch_size: int | None
-    prompts: list[tuple[int, ...]]
+    prompts: Mapping[str, tuple[int, ...]]
+    """Token ids by question."""
 
-    def engine(self, tokens: int, rows: int | None, *, checked: bool) -> Engine | VllmEngine:
-        """Return an engine for answers of so many tokens, of rows that are told or fit."""
+    def engine(self, tokens: int, *, checked: bool) -> Engine | VllmEngine:
+        """Return an engine for answers of at most so many tokens."""
         decoding = self.decoding.model_copy(update={"max_new_tokens": tokens})
         if isinstance(self.loaded, VllmModel):
             return VllmEngine(self.loaded, decoding)
-        size = rows or self.batch_size
-        return Engine(self.loaded, decoding, size, self.decoder, checked=checked)
+        return Engine(self.loaded, decoding, self.batch_size, self.decoder, checked=checked)
 
-    def rows(self) -> int:
-        """Return how many rows a run decodes together; vLLM sees to that itself."""
-        if isinstance(self.loaded, VllmModel):
-            return GPU_ROWS
-        engine = self.engine(self.decoding.max_new_tokens, None, checked=False)
-        return int(engine.facts["batch_size"])
-
-    def requests(self, rows: int) -> list[Request]:
-        """Return requests to the base model, all with different prompts: equal ones share a pass.
-
-        Where questions are fewer than rows, they are taken again with their words turned around.
-        """
-        made = []
-        for number in range(rows):
-            turns, place = divmod(number, len(self.prompts))
-            prompt = self.prompts[place]
-            turn = turns % len(prompt)
-            made.append(Request(f"{number}", prompt[turn:] + prompt[:turn]))
-        return made
+    def answer(
+        self,
+        variants: Sequence[Variant],
+        drafts: Mapping[str, Sequence[int]],
+        questions: Sequence[str],
+    ) -> list[Answer]:
+        """Answer questions as each of the variants, given base answers if there are any."""
+        requests = [
+            Request(question, self.prompts[question], variant)
+            for question in questions
+            for variant in variants
+        ]
+        engine = self.engine(self.decoding.max_new_tokens, checked=False)
+        return list(engine.run(requests, drafts))
 
 
 def attempt(config: Config, cores: int) -> Trial:
@@ -139,80 +132,95 @@ def attempt(config: Config, cores: int) -> Trial:
         raise EngineError(f"{backend}: {cause}") from None
     if "error" in told:
         raise EngineError(f"{backend}: {told['error']}")
-    software = Software(Speed(**told["speed"]), told["workers"], verifies=backend == "headsweep")
-    return Trial(software, told["facts"])
+    return Trial(**told)
 
 
-def measure(config: Config, cores: int, begun: float) -> dict[str, Any]:
-    """Return what a config's only model does here: speed of a worker, their number, facts.
+def measure(config: Config, cores: int, begun: float) -> Trial:
+    """Return what a config's only model does here.
 
     `begun` is when the process was started, in seconds of the epoch.
 
     Raises:
         EngineError: the self-check fails: answers would come from the model's own modules, slowly.
     """
-    batch = batches(config)[0]
+    (batch,) = batches(config)
     section = config.models[batch.model]
-    model = Store(config).key("model", batch.model)
     places = devices(section.device, section.tensor_parallel)
     on_cpu = places == [Device("cpu")]
-    workers = cores if on_cpu and section.backend == "headsweep" else len(places)
+    workers = cores if on_cpu and section.backend == "headsweep" else 1
     imported = time.time() - begun
     with held(places[0], lambda gpu: print(f"waiting for GPU {gpu}", file=sys.stderr)):
         loading = time.time()  # whatever the wait
-        loaded = load(section, model, places[0].name)
-        probe = _Probe(
-            loaded,
-            None
-            if isinstance(loaded, VllmModel)
-            else decoder_of(loaded, graphs=section.graphs == "auto"),
-            config.decodings[batch.decoding],
-            section.batch_size,
-            _prompts(config, batch, loaded),
-        )
+        loaded = load(section, Store(config).key("model", batch.model), places[0].name)
+        decoder = None
+        if isinstance(loaded, LoadedModel):
+            decoder = Decoder.of(loaded, graphs=section.graphs == "auto")
+        decoding = config.decodings[batch.decoding]
+        prompts = _prompts(config, batch, loaded)
+        asked = _Asked(loaded, decoder, decoding, section.batch_size, prompts)
         start = imported + time.time() - loading
-        facts = _checked(probe, batch.variants) | {"start": round(start, 2)}
-        facts["prompt_tokens"] = fmean(map(len, probe.prompts))
-        speeds = _together(workers if on_cpu else 1, lambda: _speed(probe))
-        if probe.decoder is not None:  # it may have failed as late as at full width
-            told = probe.engine(STEPS, None, checked=False).facts
+        facts = _checked(asked, batch.variants)
+        begin = time.perf_counter()
+        base = _together(workers, asked, [BASE], {})
+        drafts = {answer.request.question_id: answer.token_ids for answer in base}
+        middle = time.perf_counter()
+        pruned = [variant for variant in batch.variants if variant != BASE]
+        answers = base + _together(workers, asked, pruned, drafts)
+        end = time.perf_counter()
+        if decoder is not None:  # it may have failed as late as at full width
+            told = asked.engine(_FIRST_TOKENS, checked=False).facts
             facts |= {name: told[name] for name in ("path", "falls") if name in told}
-    speed = Speed(
-        rows=speeds[0].rows,
-        prefill=fmean(speed.prefill for speed in speeds),
-        decode=fmean(speed.decode for speed in speeds),
-        narrow=fmean(speed.narrow for speed in speeds),
+    rows: dict[str, list[dict[str, Any]]] = {str(variant): [] for variant in batch.variants}
+    for answer in answers:
+        rows[str(answer.request.variant)].append(_row(loaded, answer))
+    return Trial(
+        start=round(start, 2),
+        base=(middle - begin) / len(base),
+        head=(end - middle) / (len(answers) - len(base)),
+        answers=rows,
+        facts=facts,
     )
-    return {"speed": speed._asdict(), "workers": workers, "facts": facts}
 
 
-def _prompts(config: Config, batch: PlannedBatch, loaded: _Model) -> list[tuple[int, ...]]:
-    file = Store(config).path(QUESTIONS, questions=batch.questions)
-    texts = read_arrow(file, QUESTIONS).column("question").to_pylist()
+def _prompts(
+    config: Config, batch: PlannedBatch, loaded: LoadedModel | VllmModel
+) -> dict[str, tuple[int, ...]]:
+    questions = read_arrow(Store(config).path(QUESTIONS, questions=batch.questions), QUESTIONS)
     decoding = config.decodings[batch.decoding]
     grader_name = config.questions[batch.questions].grader_name
-    encoded = (encode_prompt(loaded.tokenizer, text, decoding, grader_name) for text in texts)
-    return list(dict.fromkeys(encoded))
+    return {
+        row["question_id"]: encode_prompt(loaded.tokenizer, row["question"], decoding, grader_name)
+        for row in questions.select(["question_id", "question"]).to_pylist()
+    }
 
 
-def _checked(probe: _Probe, variants: Sequence[Variant]) -> dict[str, Any]:
-    """Return what an engine says of itself after its self-check, if it makes one."""
-    loaded = probe.loaded
-    facts: dict[str, Any] = {"device": str(loaded.device)}
-    if isinstance(loaded, VllmModel):
-        return {**facts, "version": f"vllm {loaded.version}"}
-    if loaded.device.type == "cpu" and loaded.dtype == torch.float32:
-        return facts | probe.engine(STEPS, None, checked=False).facts
-    engine = probe.engine(2 * STEPS, None, checked=True)
-    prompts = probe.prompts[:CHECKED]
+def _row(loaded: LoadedModel | VllmModel, answer: Answer) -> dict[str, Any]:
+    """Return an answer as a row of `tables.ANSWERS`."""
+    return {
+        "question_id": answer.request.question_id,
+        "sample": answer.request.sample,
+        "token_ids": list(answer.token_ids),
+        "text": loaded.tokenizer.decode(answer.token_ids, skip_special_tokens=True),
+        "stop_reason": answer.stop_reason,
+        "margin": answer.margin,
+    }
+
+
+def _checked(asked: _Asked, variants: Sequence[Variant]) -> dict[str, Any]:
+    """Answer a few questions; return what an engine says of itself after that."""
+    loaded = asked.loaded
+    exact = isinstance(loaded, LoadedModel) and loaded.dtype == torch.float32
+    engine = asked.engine(_FIRST_TOKENS, checked=not exact or str(loaded.device) != "cpu")
     requests = [
-        Request(f"{number}", prompt, variant)
-        for number, prompt in enumerate(prompts)
+        Request(question, asked.prompts[question], variant)
+        for question in [*asked.prompts][:_CHECKED]
         for variant in variants
     ]
     answered = sum(1 for _ in engine.run(requests))
     assert answered == len(requests)
-    facts |= engine.facts
+    if isinstance(loaded, VllmModel):
+        return {"device": str(loaded.device), "version": f"vllm {loaded.version}"}
+    facts = {"device": str(loaded.device), **engine.facts}
     if facts.get("falls") and facts["path"] == "modules":
         raise EngineError(
             f"the self-check has failed, and a run would go on by the model's own modules, slowly: "
@@ -221,86 +229,50 @@ def _checked(probe: _Probe, variants: Sequence[Variant]) -> dict[str, Any]:
     return facts
 
 
-def _speed(probe: _Probe) -> Speed:
-    """Time prefill, decoding at full width, and decoding of one row."""
-    rows = probe.rows()
-    wide = probe.requests(rows)
-    _timed(probe, wide[: min(rows, 4)], 2, rows)  # kernels are chosen, memory is taken
-    fed = _timed(probe, wide, 1, rows)
-    decoded = _timed(probe, wide, 1 + STEPS, rows)
-    shortest = [min(wide, key=_length)]
-    fed_alone = _timed(probe, shortest, 1, 1)
-    decoded_alone = _timed(probe, shortest, 1 + _MOST_NARROW * STEPS, 1)
-    least = 1e-6  # seconds
-    return Speed(
-        rows,
-        prefill=sum(map(_length, wide)) / fed.seconds,
-        decode=max(1, decoded.tokens - rows) / max(least, decoded.seconds - fed.seconds),
-        narrow=max(1, decoded_alone.tokens - 1)
-        / max(least, decoded_alone.seconds - fed_alone.seconds),
-    )
-
-
-def _length(request: Request) -> int:
-    return len(request.prompt)
-
-
-class _Timed(NamedTuple):
-    """How long some answers took."""
-
-    seconds: float
-    tokens: int  # of all answers; the end of an answer is a token, too
-
-
-def _timed(probe: _Probe, requests: Sequence[Request], tokens: int, rows: int) -> _Timed:
-    """Time answers of so many tokens each, at most."""
-    engine = probe.engine(tokens, rows, checked=False)
-    begin = time.perf_counter()
-    answers = list(engine.run(requests))
-    seconds = time.perf_counter() - begin
-    ends = sum(answer.stop_reason == "eos" for answer in answers)
-    return _Timed(seconds, ends + sum(len(answer.token_ids) for answer in answers))
-
-
-def _together(workers: int, measured: Callable[[], Speed]) -> list[Speed]:
-    """Return what so many processes measure at the same time; they share the model's memory.
+def _together(
+    workers: int,
+    asked: _Asked,
+    variants: Sequence[Variant],
+    drafts: Mapping[str, Sequence[int]],
+) -> list[Answer]:
+    """Answer all questions as some variants; so many processes have a part of them each.
 
     Raises:
-        EngineError: one of them has died, or cannot measure.
+        EngineError: one of them has died.
     """
+    questions = [*asked.prompts]
     if workers == 1:
-        return [measured()]
-    context = multiprocessing.get_context("fork")
-    connections = []
-    for _ in range(workers):
-        ours, theirs = context.Pipe()
-        context.Process(target=_send, args=(theirs, measured), daemon=True).start()
-        theirs.close()
-        connections.append(ours)
-    try:
-        received: list[Speed | str] = [connection.recv() for connection in connections]
-    except EOFError:
-        raise EngineError("a worker has died, perhaps for lack of memory; lower --cores") from None
-    speeds = [speed for speed in received if isinstance(speed, Speed)]
-    for cause in received:
-        if isinstance(cause, str):
-            raise EngineError(cause)
-    return speeds
+        return asked.answer(variants, drafts, questions)
+    parts = [questions[place::workers] for place in range(min(workers, len(questions)))]
+    # Forked after the model is loaded, they share its memory.
+    with ProcessPoolExecutor(len(parts), get_context("fork"), _take, (asked,)) as pool:
+        try:
+            answered = list(pool.map(partial(_part, variants, drafts), parts))
+        except BrokenProcessPool:
+            why = "a worker has died, perhaps for lack of memory; lower --cores"
+            raise EngineError(why) from None
+    return [answer for part in answered for answer in part]
 
 
-def _send(connection: Connection, measured: Callable[[], Speed]) -> None:
-    """Send what is measured, or in one line why nothing is."""
-    try:
-        connection.send(measured())
-    except Exception as error:  # whatever a backend raises
-        connection.send(told_of(error, _LONGEST_CAUSE))
+_taken: list[_Asked] = []  # what this worker answers with
+
+
+def _take(asked: _Asked) -> None:
+    _taken.append(asked)
+
+
+def _part(
+    variants: Sequence[Variant], drafts: Mapping[str, Sequence[int]], questions: Sequence[str]
+) -> list[Answer]:
+    return _taken[0].answer(variants, drafts, questions)
 
 
 def main() -> None:
     """Do what the order on standard input says; print the result, or the cause of a failure."""
     order = json.load(sys.stdin)
     try:
-        said = measure(parse(order["config"]), order["cores"], order["begun"])
+        trial = measure(parse(order["config"]), order["cores"], order["begun"])
+        said = trial._asdict()
     except Exception as error:  # whatever a backend raises
         said = {"error": told_of(error, _LONGEST_CAUSE)}
     print(json.dumps(said))

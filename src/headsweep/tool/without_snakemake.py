@@ -65,11 +65,8 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
             del locks  # an error's traceback would keep the file open, and its lock held
 
 
-def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":
-    """Run the workflow's jobs up to the answers of a resolved config, on all cores by default.
-
-    With `stay`, the engine keeps running afterwards, until the caller ends its run.
-    """
+def answer(config: Config, cores: int | None = None) -> "Store":
+    """Run the workflow's jobs up to the answers of a resolved config, on all cores by default."""
     from headsweep.generation import client
     from headsweep.planning.batches import batches
     from headsweep.planning.hard_links import unlink_finished
@@ -91,8 +88,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
         # Nothing here removes a job's output, as Snakemake may: one name of a table is enough.
         for batch in batches(config):
             unlink_finished(config, **batch.names)
-        if not stay:
-            client.end_run()
+        client.end_run()
     return store
 
 

@@ -330,6 +330,14 @@ def draw(config: "Config", subject: str, of: str) -> None:
 
 
 @declare()
+def printed(config: "Config", published: Path) -> None:
+    """Make the papers' exhibits in the papers' form."""
+    with quick_imports():
+        from headsweep.printed import job
+    job.write_printed(config, published)
+
+
+@declare()
 def report(config: "Config") -> None:
     """Write the report of a run."""
     with quick_imports():

@@ -9,8 +9,7 @@ from typing import Any
 
 from headsweep.config import Study
 from headsweep.planning import allocations, cost
-from headsweep.planning.cards import ANY_CORE, Card, card_of, this_core
-from headsweep.planning.footprint import is_gpu
+from headsweep.planning.cards import CORE, GPU, Card, card_of
 from headsweep.planning.maps import find_map
 from headsweep.variants import Variant
 from headsweep.workflow.wildcards import WildcardLookup
@@ -80,10 +79,10 @@ class Resources:
                 study, settings = self._lookup.trained(wildcards)
                 card = self._card_of_training(study)
                 seconds = cost.training_seconds(config, study, settings, card)
-                return seconds * (cores if is_gpu(card) else 1)  # one at a time holds the GPU
+                return seconds * (cores if card == GPU else 1)  # one at a time holds the GPU
             case "quantise":
                 study, _ = self._lookup.trained(wildcards)
-                return cost.arm_test_seconds(config, study, this_core() if local else ANY_CORE)
+                return cost.arm_test_seconds(config, study, CORE)
             case "measure_compression":
                 study, _ = self._lookup.trained(wildcards)
                 card = card_of("auto", local=local)
@@ -92,9 +91,8 @@ class Resources:
 
     def _card_of_training(self, study: Study) -> Card:
         """Return the card of a training job: a GPU, or one core, for it has one thread."""
-        device = "auto" if allocations.trains_on_gpu(self._config, study) else "cpu"
-        card = card_of(device, local=self._local)
-        return this_core() if self._local and not is_gpu(card) else card
+        uses_gpu = allocations.trains_on_gpu(self._config, study)
+        return GPU if uses_gpu and card_of("auto", local=self._local) == GPU else CORE
 
     def drawing_threads(self, wildcards: Any) -> int:
         """Return the threads of a job that draws a question set; see `embedding_threads`."""

@@ -28,6 +28,8 @@ from headsweep.planning.maps import (
 )
 from headsweep.planning.store import Store
 from headsweep.planning.titles import title, titles
+from headsweep.printed import numbers
+from headsweep.printed.exhibits import DOCUMENT, PRINTED
 from headsweep.tables import (
     ACCURACY,
     ANSWERS,
@@ -387,6 +389,18 @@ class Rules:
         ]
 
     # figures.smk
+
+    @property
+    def files_printed(self) -> list[str]:
+        """The files of the run that the papers' exhibits are made from."""
+        return numbers.files(self.config)
+
+    @property
+    def printed(self) -> list[str]:
+        """The files of the papers' exhibits in the papers' form."""
+        run = self.config.run
+        made = [file for exhibit in PRINTED for file in exhibit.files(run)]
+        return [*made, DOCUMENT.format(run=run)]
 
     def sweep_file(self, kind: FileKind) -> InputFunction:
         """Return an input function: a file of a sweep's batch, under the sweep's own grading."""

@@ -1,0 +1,1 @@
+"""Measurements of developers: speed beside rivals, and how often intervals hold."""

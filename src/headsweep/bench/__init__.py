@@ -1,1 +1,0 @@
-"""Benchmarks of this tool against its rivals, on work that anyone can repeat."""

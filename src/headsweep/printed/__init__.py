@@ -1,0 +1,1 @@
+"""The papers' tables and figures in the papers' own form, from a run or from what they print."""
