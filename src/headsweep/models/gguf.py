@@ -15,8 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from headsweep.errors import ModelError, cause_of, quoted
 from headsweep.models.gguf_header import MAGIC, read_header
 
@@ -96,9 +94,9 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
 
     # Slow, and planning does not need them.
     from headsweep.models.gguf_stated import (
-        ROPE_FACTORS,
         check_rope,
         count_unread,
+        rope_factors,
         split_as_stated,
     )
     from headsweep.safe_files import atomic
@@ -120,7 +118,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
         where = {"pretrained_model_name_or_path": alone, "gguf_file": str(link), **safe}
         try:
             config = AutoConfig.from_pretrained(**where)
-            check_rope(config, fields, _values(file, ROPE_FACTORS))
+            check_rope(config, fields, rope_factors(file, content.shapes))
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
             unread = count_unread(model, content.shapes)
@@ -193,15 +191,6 @@ def _read_once(file: Path, size: int, changed: int) -> _Content:
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     return _Content(fields, shapes, dict(sorted(types.items())), parameters)
-
-
-def _values(file: Path, name: str) -> np.ndarray:
-    """Return the values of a tensor that is not quantised; none if the file has no such tensor."""
-    from gguf import GGUFReader
-
-    if name not in _read(file).shapes:
-        return np.empty(0)
-    return next(tensor.data for tensor in GGUFReader(file).tensors if tensor.name == name)
 
 
 def _check_magic(file: Path) -> None:

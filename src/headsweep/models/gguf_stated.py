@@ -6,6 +6,7 @@ What llama.cpp makes of it stands in its `llama-model.cpp` and `llama-vocab.cpp`
 import copy
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,15 @@ _SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r")
 _WORDS = ("gpt-2", "phi-2")
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # of every Llama 3
 _LENGTHS = [2**power for power in range(5, 18)]  # that such a model was trained on before
+
+
+def rope_factors(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> np.ndarray:
+    """Return what a file divides each rotary frequency by [head_dim / 2]; empty if nothing."""
+    from gguf import GGUFReader  # an optional package
+
+    if ROPE_FACTORS not in shapes:
+        return np.empty(0)
+    return next(each.data for each in GGUFReader(file).tensors if each.name == ROPE_FACTORS)
 
 
 def check_rope(config: PretrainedConfig, fields: Mapping[str, Any], factors: np.ndarray) -> None:
