@@ -119,7 +119,7 @@ hostile: $(DEVELOPED)
 
 llama-cpp: $(DEVELOPED)
 	$(BIN)/pip install --quiet 'llama-cpp-python>=0.3.16'
-	$(PYTEST) tests/models/test_gguf_export.py
+	$(PYTEST) tests/models/test_gguf_export.py tests/models/test_gguf_import.py
 
 # vLLM and its libraries are no part of the environment that everything else is tested in.
 VLLM := $(VENV)/vllm

@@ -39,7 +39,7 @@ from headsweep.generation.decoder import Decoder
 from headsweep.generation.devices import give_back_memory
 from headsweep.generation.engine import Engine, Request
 from headsweep.generation.graphs import cuda_graph
-from headsweep.generation.operators import PLAIN
+from headsweep.generation.operators import PLAIN, Operators
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import edited_weights
 from headsweep.models.timing import seconds_of
@@ -137,11 +137,12 @@ def steps(shape: str, device: torch.device) -> None:
     """
     loaded = _random(shape, device)
     tiny = shape == "tiny"
-    for rows in (2, 3) if tiny else (64, 512):
+    counts = (2, 3) if tiny else (64, 512)
+    for rows in counts:
         base = _requests(loaded.model, rows, [BASE])
-        plain, fused, captured = (
-            Decoder.of(loaded, graphs=graphs) for graphs in (False, False, True)
-        )
+        plain = Decoder.of(loaded)
+        fused = Decoder.of(loaded)
+        captured = Decoder.of(loaded, graphs=True)
         assert plain is not None
         plain.operators = PLAIN
         for decoder in (plain, fused, captured):
@@ -190,9 +191,11 @@ def accepting(share: float, drafts: Mapping[str, Sequence[int]]) -> Iterator[Non
     """Let verification accept this share of each draft, whatever the model says."""
     right = batch.choices
 
-    def forced(logits: Any, owners: Any, *rest: Any) -> Iterator[tuple[int, float]]:
-        others = rest[1:]  # but for who watches
-        for (_, gap), (row, number) in zip(right(logits, (), None, *others), owners, strict=False):
+    def forced(
+        logits: Any, owners: Any, _: Any, operators: Operators, drawn: Any = None
+    ) -> Iterator[tuple[int, float]]:
+        chosen = right(logits, (), None, operators, drawn)
+        for (_, gap), (row, number) in zip(chosen, owners, strict=False):
             draft = drafts[row.request.question_id]
             yield draft[number] if number < share * len(draft) else draft[number] ^ 1, gap
 

@@ -1,5 +1,6 @@
 """The demo in miniature, and runs of the real Snakefile on it."""
 
+import json
 import os
 import re
 import subprocess
@@ -99,6 +100,19 @@ def planned(done):
     table = re.search(r"^job +count\n-.*\n((?:\S+ +\d+\n)+)", text, re.MULTILINE)
     rows = table[1].splitlines() if table else []
     return {rule: int(count) for rule, count in map(str.split, rows)}
+
+
+def planned_again(folder, values):
+    """Return whether the next run would make a file that a finished run has lost, by file.
+
+    One file of each kind is tried alone; see `removals`.
+    """
+    found = folder / "removals.json"
+    command = [sys.executable, Path(__file__).with_name("removals.py"), found]
+    command += Snakemake(folder)._command([], values, ["--dry-run"])
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {file: planned for _, file, planned in json.loads(found.read_text("utf-8"))}
 
 
 def left_over(folder):

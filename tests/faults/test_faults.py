@@ -77,11 +77,13 @@ class Run:
         for _ in range(4):
             if any((self.folder / ".snakemake/locks").glob("*")):
                 self._snakemake(SWEEP, "--unlock")
-            done = self._snakemake(SWEEP, *OPTIONS, self.target, *removed, check=False)
+            done = self._snakemake(SWEEP, *OPTIONS, self.target, check=False)
             said = done.stderr if done.returncode else "\n".join(self._unreadable())
             if not (done.returncode or said):
                 made = (self.folder / self.target).exists()
                 assert made, f"the run after the fault makes nothing:\n{done.stdout}\n{done.stderr}"
+                gone = [file for file in removed if not (self.folder / file).exists()]
+                assert not gone, f"{gone}: removed, and not made again"
                 return removed
             advice = re.findall(r"(results/\S+) cannot be read .*?; remove (.+?) and run", said)
             words = [(file, word) for file, what in advice for word in what.split(" and ")]
@@ -89,11 +91,7 @@ class Run:
             assert named, f"the run after the fault fails:\n{done.stdout}\n{done.stderr}"
             for file in named:
                 (self.folder / file).unlink(missing_ok=True)
-            # Asked for by name, for not every run needs them. A run begins by writing its config.
-            config = paths.CONFIG.format(run=SWEEP["run"])
-            removed += sorted(
-                file for file in named if file != config and not file.endswith(RECORD)
-            )
+            removed += sorted(named)
         raise AssertionError(f"after removing {removed} the run still fails")
 
     def _unreadable(self):

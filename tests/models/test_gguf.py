@@ -13,6 +13,7 @@ from headsweep.config import Decoding, parse
 from headsweep.errors import ConfigError, ModelError
 from headsweep.generation.prompts import prompt_text
 from headsweep.models import gguf, source
+from headsweep.models.checkpoints import stated_config
 from headsweep.models.load import load_model
 from headsweep.planning.keys import key
 from headsweep.planning.revisions import resolve
@@ -78,7 +79,12 @@ SIZES = {
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
     """A file that transformers reads: a Llama of two layers."""
-    file, draw = tmp_path_factory.mktemp("gguf") / "llama.gguf", np.random.default_rng(0)
+    return write_llama(tmp_path_factory.mktemp("gguf") / "llama.gguf")
+
+
+def write_llama(file, split="gpt-2", factors=None, **rope):
+    """Write a Llama of two layers, with a split of texts and settings of rotary embeddings."""
+    draw = np.random.default_rng(0)
     writer = GGUFWriter(file, "llama")
     writer.add_block_count(2)
     writer.add_context_length(64)
@@ -90,12 +96,19 @@ def llama(tmp_path_factory):
     writer.add_rope_dimension_count(4)
     writer.add_vocab_size(len(WORDS))
     writer.add_tokenizer_model("gpt2")
+    if split:
+        writer.add_tokenizer_pre(split)
+    for name, value in rope.items():
+        add = writer.add_string if isinstance(value, str) else writer.add_float32
+        add(f"llama.rope.{name.replace('__', '.')}", value)
     writer.add_token_list(WORDS)
     writer.add_token_types([3, 3, 3, *[1] * (len(WORDS) - 3)])
     writer.add_token_merges(["a b", "c d"])
     writer.add_eos_token_id(1)
     tensors = {"token_embd": (len(WORDS), 24), "output": (len(WORDS), 24), "output_norm": (24,)}
     tensors |= {f"blk.{n}.{name}": shape for n in range(2) for name, shape in SIZES.items()}
+    if factors is not None:
+        writer.add_tensor("rope_freqs.weight", np.array(factors, np.float32))
     for name, shape in tensors.items():
         writer.add_tensor(f"{name}.weight", draw.normal(size=shape).astype(np.float32))
     writer.write_header_to_file()
@@ -125,6 +138,37 @@ def test_what_lies_beside_a_file_is_not_read(llama, tmp_path, monkeypatch):
         loaded.model.model.layers[1].mlp.up_proj.weight.detach().numpy(), own.data
     )
     assert not (tmp_path / "PWNED").exists()
+
+
+@pytest.mark.parametrize(
+    ("stated", "read"),
+    [
+        ({"scaling__type": "linear", "scaling__factor": 4.0}, ("linear", 4)),
+        ({"scale_linear": 2.0}, ("linear", 2)),
+        ({"scaling__type": "none", "scaling__factor": 4.0}, ("default", None)),
+        ({"scaling__type": "linear"}, ("default", None)),
+        ({"factors": [8.0, 8.0]}, ("linear", 8)),
+    ],
+)
+def test_rotary_scaling_is_read(stated, read, tmp_path):
+    gguf.convert(write_llama(tmp_path / "a.gguf", **stated), tmp_path / "made", "float32")
+    rope = stated_config(tmp_path / "made").rope_parameters
+    assert (rope["rope_type"], rope.get("factor")) == read
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"scaling__type": "yarn", "scaling__factor": 4.0}, "scaling.type 'yarn' is not read"),
+        ({"factors": [0.5, 3.0]}, "not the frequencies of a Llama 3"),
+        ({"factors": [2.0, 2.0], "scale_linear": 2.0}, "are both there"),
+        ({"split": "deepseek-llm"}, "tokenizer.ggml.pre is 'deepseek-llm'; read are"),
+        ({"split": None}, "tokenizer.ggml.pre is None; read are"),
+    ],
+)
+def test_what_a_file_states_and_is_not_read_is_refused(stated, message, tmp_path):
+    with pytest.raises(ModelError, match=f"^[^\n]*{message}[^\n]*$"):
+        gguf.convert(write_llama(tmp_path / "a.gguf", **stated), tmp_path / "made", "float32")
 
 
 def ends_well(file, made):

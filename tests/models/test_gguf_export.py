@@ -281,6 +281,7 @@ def test_a_file_that_llama_cpp_cannot_load_is_not_written(tmp_path, monkeypatch)
     assert [*out.iterdir()] == []
 
 
+REAL = [*filter(None, os.environ.get("HEADSWEEP_GGUF", "").split(":")), None]
 with_llama_cpp = pytest.mark.skipif(
     not llamacpp.installed(), reason="nightly: llama-cpp-python is not installed; make llama-cpp"
 )
@@ -336,9 +337,6 @@ def test_llama_cpp_makes_k_quants(tmp_path):
     assert types["blk.0.attn_q.weight"] == "Q4_K" and types["blk.0.attn_norm.weight"] == "F32"
     assert {file.name for file in tmp_path.iterdir()} == {"whole", "made.gguf"}
     assert 0 < done.weight_bytes < export_gguf(folder, tmp_path / "f.gguf").weight_bytes / 2
-
-
-REAL = [*filter(None, os.environ.get("HEADSWEEP_GGUF", "").split(":")), None]
 
 
 @with_llama_cpp

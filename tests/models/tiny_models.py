@@ -83,6 +83,7 @@ DECODERS = [
     wide("Llama"),
     wide("Mistral"),
     wide("Mixtral", num_local_experts=3),
+    wide("Phimoe", head_dim=8, num_local_experts=3),  # its router is a linear module of tuples
     wide("Gemma"),
     wide("Gemma2", sliding_window=16),
     wide("Gemma3Text", sliding_window=16),
@@ -105,6 +106,7 @@ DECODERS = [
     Architecture("Bloom"),
     Architecture("Mpt"),
     Architecture("OPT", {"ffn_dim": 56, "word_embed_proj_dim": 48}),
+    Architecture("XGLM", {"ffn_dim": 56}),
 ]
 HYBRIDS = [
     # State-space and attention heads side by side in every layer.

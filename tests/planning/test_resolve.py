@@ -27,6 +27,7 @@ from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, mark_version
 from headsweep.safe_files import write_table
 from headsweep.tables import EMBEDDINGS, QUESTIONS, SOURCE
+from headsweep.tool import machine
 from headsweep.workflow import session
 
 MATH_ROW = {"problem": "What is $1+1$?", "solution": "$\\boxed{2}$", "answer": "2"}
@@ -296,6 +297,25 @@ def test_a_gpu_that_pytorch_cannot_use_is_told_before_the_first_job(
 
 def test_how_many_gpus_pytorch_can_use_another_process_looks():
     assert cards.usable_gpu_count() == torch.cuda.device_count()
+
+
+def test_programs_that_do_not_answer_are_not_taken_for_no_gpu(
+    pretended_gpu, tmp_path, monkeypatch, capsys
+):
+    assert cards.PATIENCE >= 60  # a busy machine imports torch in half a minute
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexec sleep 60\n")
+    silent.chmod(0o755)
+    pretended_gpu.unlink()
+    pretended_gpu.symlink_to(silent)
+    monkeypatch.setattr(cards.sys, "executable", str(silent))
+    monkeypatch.setattr(cards, "PATIENCE", 0.1)
+    assert cards.usable_gpu_count() is None
+    machine.describe()
+    said = capsys.readouterr().out
+    assert "GPUs of nvidia-smi: unknown" in said
+    assert "GPUs that PyTorch can use: unknown" in said
+    assert "no GPU" not in said
 
 
 @pytest.mark.parametrize(

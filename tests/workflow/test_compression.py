@@ -14,7 +14,7 @@ from headsweep.config import parse
 from headsweep.planning.batches import arms
 from headsweep.record import read_record
 from headsweep.tool.export import export
-from mini import Snakemake, left_over
+from mini import Snakemake, left_over, planned_again
 from processes import wait_until
 
 SEED = 3
@@ -68,6 +68,8 @@ def test_every_arm_and_seed_answers_the_test_part_and_is_measured(finished):
     assert not left_over(finished)
     done = Snakemake(finished)(COMPRESSION)
     assert "Nothing to be done" in done.stdout + done.stderr
+    found = planned_again(finished, COMPRESSION)
+    assert [file for file, again in found.items() if not again] == []
 
 
 def test_an_exported_compression_is_remade_without_its_solvers(finished, tmp_path):

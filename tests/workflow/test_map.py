@@ -12,7 +12,7 @@ from headsweep.grading.matrix import grade_batch
 from headsweep.planning.batches import PlannedBatch
 from headsweep.tool.export import export
 from headsweep.variants import BASE
-from mini import MINIATURE, Snakemake, left_over
+from mini import MINIATURE, Snakemake, left_over, planned_again
 
 MAPPED = yaml.safe_load(
     """
@@ -65,6 +65,8 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(
     assert not left_over(copied)
     again = Snakemake(copied)(MAPPED)
     assert "Nothing to be done" in again.stdout + again.stderr
+    found = planned_again(tmp_path, MAPPED)
+    assert [file for file, planned in found.items() if not planned] == []
     layers = {"maps": {"math": MAPPED["maps"]["math"] | {"layers": [1]}}}
     fewer = Snakemake(copied)(MAPPED | layers, "--dry-run")
     told = fewer.stdout + fewer.stderr

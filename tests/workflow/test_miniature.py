@@ -11,7 +11,7 @@ from headsweep import cli
 from headsweep.errors import ConfigError, ModelError
 from headsweep.tool.run import Run
 from headsweep.tool.solve import Solver
-from mini import MINIATURE, Snakemake, left_over
+from mini import MINIATURE, Snakemake, left_over, planned_again
 from processes import working_in
 
 
@@ -132,3 +132,5 @@ def test_families_are_answered_graded_and_compared(copied):
     assert (tables["curves"]["computed"] > 0).all()
     assert set(tables["paired"]["versus"]) <= {"sampling", "scaled", "skip", "weights", "noise"}
     assert "Nothing to be done" in (again := Snakemake(copied)(FAMILIES)).stdout + again.stderr
+    found = planned_again(copied, FAMILIES)
+    assert [file for file, again in found.items() if not again] == []

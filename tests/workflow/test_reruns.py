@@ -13,7 +13,7 @@ from comparing import assert_same
 from example_config import changed
 from headsweep.errors import ConfigError
 from headsweep.tool.export import export
-from mini import MINIATURE, ROOT, Snakemake, planned
+from mini import MINIATURE, ROOT, Snakemake, planned, planned_again
 from processes import python
 
 
@@ -48,6 +48,22 @@ def test_no_answer_is_lost_where_its_model_and_questions_are_made_again(copied):
     Snakemake(copied)(MINIATURE, "--cores", "2", str(accuracy.relative_to(copied)))
     assert table.exists()
     assert {file: file.stat().st_ino for file in others} == others  # the very files of before
+
+
+def test_whatever_a_finished_run_has_lost_is_made_again(copied):
+    found = planned_again(copied, MINIATURE)
+    assert [file for file, again in found.items() if not again] == []
+    assert len(found) > 60
+    removed = ["controls/math/spread.csv", "figures/levels.svg"]
+    store, before = copied / "results/store", {}
+    for file in (*store.glob("models/*/model.json"), *store.glob("embedders/*.json")):
+        before[file] = file.read_bytes()
+    for name in removed:
+        before[copied / "results/mini" / name] = (copied / "results/mini" / name).read_bytes()
+    for file in before:
+        file.unlink()
+    Snakemake(copied)(MINIATURE)
+    assert {file: file.read_bytes() for file in before} == before
 
 
 def test_a_whole_run_that_has_lost_its_config_gets_it_again(copied):

@@ -34,7 +34,7 @@ RULES = Rules(
 )
 of_run = RULES.store.fill
 shell.prefix(session.shell_prefix(CONFIG.run))
-session.plan_behind_reruns()
+session.plan_what_is_missing()
 
 
 onstart:

@@ -290,12 +290,18 @@ def _class_with_heads(kind: Any, config: PretrainedConfig) -> Any:
     gone = absent_heads(geometry, kept_heads(config))
     cuts = find_cuts(model, geometry, without(geometry, gone))
 
-    class Smaller(type(model)):  # type: ignore[misc]
+    whole_class = type(model)
+
+    class Smaller(whole_class):  # type: ignore[misc, valid-type]
+        # transformers knows by a class's name and module how its weights are named in files.
+        __module__ = whole_class.__module__
+
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             with torch.device("cpu"):  # transformers builds models on the device meta
                 cut_layers(self, cuts)
 
+    Smaller.__name__ = whole_class.__name__
     return Smaller
 
 

@@ -92,7 +92,14 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    from headsweep.safe_files import atomic, remove_folder  # slow, and planning does not need it
+    # Slow, and planning does not need them.
+    from headsweep.models.gguf_stated import (
+        check_rope,
+        count_unread,
+        rope_factors,
+        split_as_stated,
+    )
+    from headsweep.safe_files import atomic, remove_folder
 
     content = _read(file)
     fields = content.fields
@@ -111,14 +118,19 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
         where = {"pretrained_model_name_or_path": alone, "gguf_file": str(link), **safe}
         try:
             config = AutoConfig.from_pretrained(**where)
+            check_rope(config, fields, rope_factors(file, content.shapes))
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-            if model.num_parameters() > content.parameters:
-                raise ValueError(f"its fields describe {model.num_parameters():,} parameters")
+            unread = count_unread(model, content.shapes)
+            if unread < 0:
+                raise ValueError(f"its fields describe {-unread:,} parameters more than it holds")
+            if unread:
+                raise ValueError(f"it holds {unread:,} parameters that its fields do not describe")
             loaded, info = AutoModelForCausalLM.from_pretrained(
                 **where, config=config, dtype=model.dtype, output_loading_info=True
             )
             tokenizer = AutoTokenizer.from_pretrained(**where)
+            split_as_stated(tokenizer, fields)
         except Exception as error:  # fields of any content raise errors of any type
             cause = cause_of(error, 200)
             raise ModelError(f"transformers cannot read {file} ({cause}); use another") from error
@@ -141,6 +153,7 @@ class _Content(NamedTuple):
     """What a file holds; callers share it."""
 
     fields: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]  # of the tensors, by name
     types: Mapping[str, int]  # number of tensors by llama.cpp's name of their type
     parameters: int  # entries of all tensors
 
@@ -176,7 +189,8 @@ def _read_once(file: Path, size: int, changed: int) -> _Content:
         )
     types = Counter(tensor.kind for tensor in tensors.values())
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
-    return _Content(fields, dict(sorted(types.items())), parameters)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    return _Content(fields, shapes, dict(sorted(types.items())), parameters)
 
 
 def _check_magic(file: Path) -> None:

@@ -3,6 +3,7 @@
 Encoders read word problems: they have a mask token, which stands for numbers.
 """
 
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoTokenizer,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -22,13 +24,14 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from headsweep.config.section import ALLOWED, DEVICE
 from headsweep.errors import ModelError, cause_of, quoted
-from headsweep.models.checkpoints import read_pretrained
+from headsweep.models.checkpoints import read_pretrained, stated_config
 from headsweep.models.geometry import find_heads, readable_tokens
 from headsweep.models.guard import CONFIG, read_config
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.source import fetch_model
 from headsweep.record import contradicting_record
 
+_LOG = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BALANCED = "balanced"
 _UNNEEDED = (
@@ -213,7 +216,8 @@ def load_weights(
 ) -> PreTrainedModel:
     """Load a model with a class of transformers, in evaluation mode, with all of its weights.
 
-    `placement` is a torch device or ``balanced``; `attention` is by default the model's own.
+    `placement` is a torch device or ``balanced``; `attention` is by default the model's own. Eager
+    attention takes the place of sdpa where transformers has none for the model; that is logged.
 
     Raises:
         ModelError: the folder does not hold such a model, its weights are not those of a record
@@ -221,6 +225,9 @@ def load_weights(
     """
     try:
         _check_records(folder)
+        if attention == "sdpa" and not has_sdpa(kind, stated_config(folder)):
+            _LOG.warning(f"{folder}: transformers has no sdpa attention for it; eager is used")
+            attention = "eager"
         model, info = read_pretrained(
             kind,
             folder,
@@ -256,6 +263,16 @@ def load_weights(
             f"for, such as {quoted(unread[0])}: the model would answer without them; fetch it again"
         )
     return model.eval()
+
+
+def has_sdpa(kind: Any, config: PretrainedConfig) -> bool:
+    """Tell whether a class, or that which an auto class chooses by a config, can use sdpa."""
+    classes = getattr(kind, "_model_mapping", {})
+    chosen = classes.get(type(config), kind)
+    if isinstance(chosen, tuple):  # the first is taken where the config names none
+        named = [one for one in chosen if one.__name__ in (config.architectures or ())]
+        chosen = (*named, *chosen)[0]
+    return bool(getattr(chosen, "_supports_sdpa", True))
 
 
 def _check_records(folder: Path) -> None:

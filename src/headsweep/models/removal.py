@@ -310,7 +310,9 @@ def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Re
     leaves: list[tuple[str, Tensor]] = []
     readers: dict[int, Readers] = {}
 
-    def put_out_noise(name: str, _: nn.Module, __: Any, output: Tensor) -> Tensor:
+    def put_out_noise(name: str, _: nn.Module, __: Any, output: Any) -> Any:
+        if not isinstance(output, Tensor):  # of a router, which chooses experts, too
+            return output
         # Unit scale, so that no softmax saturates: its gradients would vanish.
         leaf = torch.randn(output.shape, generator=noise).to(output).requires_grad_()
         leaves.append((name, leaf))

@@ -29,6 +29,9 @@ CORE = Card(5e10, 5e10, 0.01)
 """A CPU core: answers from 4.9e10 (the demo's reasoner) to 1.5e11 (a model of 1.5B) with AVX-512,
 half of that without. The demo's trainings take 0.4 to 0.8 of the seconds that follow."""
 
+PATIENCE = 120.0
+"""Seconds that another program has to say what this machine has. Importing torch takes a minute
+from a slow disk, and `nvidia-smi` more than ten seconds where it wakes eight GPUs."""
 _DEVICES = Path("/dev")
 """Where the kernel lists the devices."""
 
@@ -61,7 +64,7 @@ def is_on_gpu(device: str) -> bool:
 
 
 def usable_gpu_count() -> int | None:
-    """Return how many GPUs the installed PyTorch can use; None if it does not say in ten seconds.
+    """Return how many GPUs the installed PyTorch can use; None if it does not say.
 
     Another process looks: importing torch takes long.
     """
@@ -76,7 +79,7 @@ def gpu_names() -> list[str]:
 
 def output_of(*command: str) -> str:
     """Return what a command prints; nothing if it is missing, fails or hangs."""
-    options: dict[str, Any] = {"capture_output": True, "check": True, "timeout": 10}
+    options: dict[str, Any] = {"capture_output": True, "check": True, "timeout": PATIENCE}
     try:
         printed = subprocess.run(command, errors="replace", **options).stdout
         return str(printed).rstrip("\n")

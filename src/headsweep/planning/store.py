@@ -35,7 +35,16 @@ from headsweep.tables import (
 if TYPE_CHECKING:
     import pandas as pd
 
+_NOT_ARCHIVED = ("models", "sources", "problems", "encoders", "solvers", "texts", ".journal")
+"""Folders of the store that no table or figure is made from."""
+
 _REGRADED: dict[FileKind, Table] = {GRADED: REGRADED, ACCURACY: REGRADED_ACCURACY}
+
+
+def is_archived(file: Path) -> bool:
+    """Tell whether an archive of a run has a file of it, or of the store; else it does without."""
+    store = Path(paths.STORE)
+    return not any(file.is_relative_to(store / folder) for folder in _NOT_ARCHIVED)
 
 
 def check_version(root: Path = Path()) -> None:

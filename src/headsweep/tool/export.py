@@ -17,7 +17,7 @@ from headsweep.plain_files import read_plain
 from headsweep.planning.batches import arm_files, batches, seeded_arms
 from headsweep.planning.maps import score_files
 from headsweep.planning.revisions import resolve
-from headsweep.planning.store import Store, check_version, mark_version
+from headsweep.planning.store import Store, check_version, is_archived, mark_version
 from headsweep.record import checked_file, record_path, rewrite_checksums
 from headsweep.safe_files import (
     atomic,
@@ -39,9 +39,6 @@ from headsweep.tables import (
 )
 from headsweep.tool.run import CONFIG, find
 from headsweep.tool.store_files import files_of
-
-_NOT_NEEDED = ("models", "sources", "problems", "encoders", "solvers", "texts", ".journal")
-"""Folders of the store that no table or figure is made from."""
 
 _FIRST = {"config.json", paths.STORE_VERSION}
 """Files that an export writes before its README."""
@@ -120,7 +117,7 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     write_json(folder / "config.json", config.model_dump(mode="json"))
     mark_version(folder)
     write_text(folder / "README.md", _card(config, tables, folder))
-    stored = [path for path in files_of(config) if path.parts[2] not in _NOT_NEEDED]
+    stored = [path for path in files_of(config) if is_archived(path)]
     listed = [file for files in tables.values() for file in files.values()]
     every = dict.fromkeys([*stored, *listed, *_of_run(config)])
     wanted = [path for path in every if (here / path).exists()]

@@ -11,7 +11,7 @@ def describe() -> None:
     """Print facts for a bug report: versions, machine, SLURM."""
     from headsweep.generation.client import status
     from headsweep.planning.allocations import PROFILE, UNNAMED
-    from headsweep.planning.cards import has_gpu, output_of, usable_gpu_count
+    from headsweep.planning.cards import PATIENCE, has_gpu, output_of, usable_gpu_count
     from headsweep.planning.host import host_cores, host_memory
     from headsweep.record import git_commit, versions
 
@@ -21,10 +21,13 @@ def describe() -> None:
     memory = host_memory() / 1e9
     print(f"{cores} of {os.cpu_count()} cores, {memory:.0f} GB of memory")
     query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
-    print(output_of(*query) or "no GPU, as far as nvidia-smi can tell")
     if has_gpu():
+        silent = f"unknown, for it does not say within {PATIENCE:.0f} s"
+        print(output_of(*query) or f"GPUs of nvidia-smi: {silent}")
         usable = usable_gpu_count()
-        print(f"GPUs that PyTorch can use: {'it does not say' if usable is None else usable}")
+        print(f"GPUs that PyTorch can use: {silent if usable is None else usable}")
+    else:
+        print("no GPU")
     for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"):
         print(f"{name}={os.environ.get(name, '')}")
     free = shutil.disk_usage(".").free / 1e9

@@ -33,7 +33,7 @@ from headsweep.planning.cost import question_count
 from headsweep.planning.pilot_settings import unpiloted
 from headsweep.planning.preflight import check_devices, preflight
 from headsweep.planning.revisions import resolve
-from headsweep.planning.store import Store, mark_version, write_config
+from headsweep.planning.store import Store, is_archived, mark_version, write_config
 from headsweep.record import read_text
 from headsweep.safe_files import count_rows, read_table
 from headsweep.tables import QUESTIONS, SOURCE
@@ -121,8 +121,12 @@ def keep_handlers(workflow: Any) -> None:
             setattr(workflow, f"_{name}", lambda log, handler=handler: handler())
 
 
-def plan_behind_reruns() -> None:
-    """Have Snakemake ask every job whether it has a reason of its own to run.
+def plan_what_is_missing() -> None:
+    """Have Snakemake make files that are gone, and ask every job for a reason of its own to run.
+
+    Snakemake makes a missing file only where a job needs it that is to run: under a finished run it
+    has nothing to do, whatever was removed. What an archive is without, as models, is made again
+    only where this folder has made it before.
 
     Snakemake 9 does not ask the jobs behind one that must run, because its new output makes them
     run, too. An input of any age does not: a run that made a model again left out the missing files
@@ -133,6 +137,11 @@ def plan_behind_reruns() -> None:
     update = DAG.update_needrun
 
     async def update_needrun(dag: Any, *arguments: Any, **options: Any) -> None:
+        recorded = dag.workflow.persistence.metadata
+        for job in dag.jobs:
+            missing = [file async for file in job.missing_output(job.output)]
+            gone = [file for file in missing if is_archived(Path(file)) or recorded(file)]
+            dag.reason(job).missing_output.update(gone)
         dag.bfs = lambda *_: ()  # this method calls it only to find the jobs that it skips
         try:
             await update(dag, *arguments, **options)
