@@ -111,7 +111,7 @@ def planned_again(folder, values):
     command = [sys.executable, Path(__file__).with_name("removals.py"), found]
     command += Snakemake(folder)._command([], values, ["--dry-run"])
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return {file: planned for _, file, planned in json.loads(found.read_text("utf-8"))}
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import logging
 import os
 import shutil
 import signal
@@ -81,7 +82,11 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("what", WRITERS)
-def test_nothing_is_written_changed_or_removed_through_a_link_to_a_folder(what, outside):
+def test_nothing_is_written_changed_or_removed_through_a_link_to_a_folder(
+    what, outside, monkeypatch
+):
+    for name, value in (("handlers", []), ("propagate", True)):
+        monkeypatch.setattr(logging.getLogger("headsweep"), name, value)
     Path("results").mkdir()
     Path("results/own").write_text("")
     folder = Path("results/store/logs") if what == "pruning" else FOLDER

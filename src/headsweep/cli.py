@@ -292,6 +292,17 @@ class _Formatter(logging.Formatter):
         return visible(super().formatException(ei))
 
 
+class _LogFile(logging.FileHandler):
+    """A new file below results/, which is opened as all of them are."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, mode="w", encoding="utf-8")
+
+    def _open(self) -> io.TextIOWrapper:
+        opened = open_to_write(Path(self.baseFilename), os.O_WRONLY | os.O_TRUNC)
+        return os.fdopen(opened, "w", encoding="utf-8")
+
+
 def _set_up_logging(log: Path | None) -> None:
     """Log progress to the terminal, and everything, including tracebacks, to the log file.
 
@@ -306,7 +317,6 @@ def _set_up_logging(log: Path | None) -> None:
     terminal.setFormatter(_Formatter(f"{clear}headsweep: %(message)s"))
     _LOG.handlers = [terminal]
     if log is not None:
-        stream = os.fdopen(open_to_write(log, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8")
-        file = logging.StreamHandler(stream)
+        file = _LogFile(log)
         file.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
         _LOG.addHandler(file)

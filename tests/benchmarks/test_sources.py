@@ -193,7 +193,16 @@ def test_the_hub_and_a_file_give_the_same_questions(
     config = {"config_name": name or "default"}
     config["data_files"] = [{"split": "test", "path": f"{name}/test-*" if name else "test-*"}]
     (folder / "README.md").write_text(f"---\n{json.dumps({'configs': [config]})}\n---\n")
-    monkeypatch.setitem(sources.PINNED, benchmark, HubDataset(str(folder), name, "0" * 40))
+    hub = HubDataset(str(folder), name, "0" * 40)
+    monkeypatch.setitem(sources.PINNED, benchmark, hub)
+    load = datasets.load_dataset
+
+    def fetched(*given, **named):
+        data = load(*given, **named)
+        data.info.download_checksums = {f"hf://datasets/{hub.path}@{hub.revision}/a": {}}
+        return data
+
+    monkeypatch.setattr(datasets, "load_dataset", fetched)  # of a folder it tells no addresses
     found = read(benchmark, write_jsonl(tmp_path / "test.jsonl", rows))
     pd.testing.assert_frame_equal(read(benchmark), found)
     assert found.columns.tolist() == QUESTIONS.columns

@@ -191,11 +191,10 @@ def test_an_idle_worker_gives_back_memory_once(tmp_path, monkeypatch):
         with emptied.open("a") as stream:
             stream.write(".")
 
-    monkeypatch.setattr(torch.cuda, "empty_cache", empty)
     monkeypatch.setattr(worker, "_SECONDS_TO_REST", 0.01)
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    answering = SimpleNamespace(run=lambda unit: [unit])
+    answering = SimpleNamespace(run=lambda unit: [unit], rest=empty)
     given = (theirs, lambda: answering, os.getpid(), Device("cpu"))
     process = context.Process(target=worker.serve, args=given)
     process.start()

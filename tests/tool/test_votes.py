@@ -72,7 +72,7 @@ class Echo:
         self.asked.append(len(unit.questions))
         for variant, (question, _) in unit.requests:
             text = unit.questions[question] if str(variant) == "base" else f"{variant.layer}"
-            yield variant, {"question_id": question, "text": text}
+            yield variant, {"question_id": question, "text": text, "stop_reason": "eos"}
 
 
 def test_results_come_as_groups_are_answered_and_one_pool_reads_them(monkeypatch):

@@ -65,7 +65,7 @@ def test_known_texts_are_scored_a_job_a_layer_and_the_page_shows_the_map(
     assert not left_over(copied)
     again = Snakemake(copied)(MAPPED)
     assert "Nothing to be done" in again.stdout + again.stderr
-    found = planned_again(tmp_path, MAPPED)
+    found = planned_again(copied, MAPPED)
     assert [file for file, planned in found.items() if not planned] == []
     layers = {"maps": {"math": MAPPED["maps"]["math"] | {"layers": [1]}}}
     fewer = Snakemake(copied)(MAPPED | layers, "--dry-run")
