@@ -3,12 +3,14 @@
 import contextlib
 import csv
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from transformers import GenerationConfig
 from transformers import PreTrainedTokenizerFast as Fast
 
 import headsweep
@@ -24,6 +26,7 @@ from headsweep.tool.without_snakemake import described_questions
 HEAD_DIM = 8
 NEW_TOKENS = 5
 QUESTIONS = [f"{a} plus {a * a % 19}" for a in range(20)]
+ENDS = [1, *range(45, 59)]  # tokens: so many that most answers end
 
 
 def generated(folder, head, layer=1):
@@ -39,7 +42,9 @@ def generated(folder, head, layer=1):
         inputs = tokenizer(prompt, return_tensors="pt")
         inputs.pop("token_type_ids", None)
         out = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False)
-        texts.append(tokenizer.decode(out[0, inputs["input_ids"].shape[1] :]))
+        tokens = out[0, inputs["input_ids"].shape[1] :].tolist()
+        # Cut answers, which name no final one, have none.
+        texts.append(tokenizer.decode(tokens[:-1]) if tokens[-1] in ENDS else "")
     return texts
 
 
@@ -51,6 +56,9 @@ def last_number(text):
 def swept(llama, tmp_path_factory):
     """A finished sweep: its folder and its command, without `--out`."""
     folder = tmp_path_factory.mktemp("swept")
+    shutil.copytree(llama, folder / "my-llama")
+    llama = folder / "my-llama"
+    GenerationConfig(eos_token_id=ENDS, pad_token_id=0).save_pretrained(llama)
     golds = [last_number(text) or "1" for text in generated(llama, 2)]
     kinds = [f"kind {number % 3}" for number in range(20)]
     with (folder / "mine.csv").open("w", newline="") as stream:
@@ -64,16 +72,15 @@ def swept(llama, tmp_path_factory):
     return folder, command
 
 
-def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(swept, llama):
+def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(swept):
     run = Run(swept[0] / "out/results/sweep")
     gold = run.questions("questions")["answer"].tolist()
     z = run.z()
     for name, head in (("base", None), ("L01H02", 2), ("L01H05", 5)):
-        texts = generated(llama, head)
+        texts = generated(swept[0] / "my-llama", head)
         expected = [last_number(text) == right for text, right in zip(texts, gold, strict=True)]
         assert z[name].tolist() == expected, name
-    assert z["L01H02"].mean() > 0.8  # the gold answers are its own
-    assert z["base"].mean() < 0.8
+    assert z["L01H02"].mean() > z["base"].mean()  # the gold answers are its own
     assert run.heads()["variant"].tolist() == ["base", "L01H02", "L01H05"]
     with contextlib.chdir(swept[0] / "out"):
         assert client.status() == []  # its engine has left
@@ -110,7 +117,8 @@ def test_an_answer_whose_table_was_removed_is_given_again(swept, monkeypatch):
     assert record_path(table).stat().st_mtime_ns >= table.stat().st_mtime_ns
 
 
-def test_a_model_of_unequal_layers_is_swept_whole(swept, llama, tmp_path, capsys):
+def test_a_model_of_unequal_layers_is_swept_whole(swept, tmp_path, capsys):
+    llama = swept[0] / "my-llama"
     """Layer 0 keeps heads 2 to 5 of 6. A pruned model's heads are numbered as it has them."""
     smaller, out = tmp_path / "smaller", tmp_path / "out"
     headsweep.prune(str(llama), smaller, heads=["L00H00", "L00H01"])
