@@ -30,7 +30,7 @@ ENDS = [1, *range(45, 59)]  # tokens: so many that most answers end
 
 
 def generated(folder, head, layer=1):
-    """Return the text after each question, by `generate` on weights set to zero."""
+    """Return the text after each question, by `generate` on weights set to zero, and if it ended."""
     model = headsweep.load_model(str(folder))
     tokenizer = Fast.from_pretrained(folder)
     if head is not None:
@@ -43,13 +43,14 @@ def generated(folder, head, layer=1):
         inputs.pop("token_type_ids", None)
         out = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False)
         tokens = out[0, inputs["input_ids"].shape[1] :].tolist()
-        # Cut answers, which name no final one, have none.
-        texts.append(tokenizer.decode(tokens[:-1]) if tokens[-1] in ENDS else "")
+        has_ended = tokens[-1] in ENDS
+        texts.append((tokenizer.decode(tokens[:-1] if has_ended else tokens), has_ended))
     return texts
 
 
-def last_number(text):
-    return (re.findall(r"\d+", text) or [""])[-1]
+def last_number(text, has_ended):
+    """Return the final answer; one that was cut before it has none."""
+    return (re.findall(r"\d+", text if has_ended else "") or [""])[-1]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def swept(llama, tmp_path_factory):
     shutil.copytree(llama, folder / "my-llama")
     llama = folder / "my-llama"
     GenerationConfig(eos_token_id=ENDS, pad_token_id=0).save_pretrained(llama)
-    golds = [last_number(text) or "1" for text in generated(llama, 2)]
+    golds = [last_number(*answer) or "1" for answer in generated(llama, 2)]
     kinds = [f"kind {number % 3}" for number in range(20)]
     with (folder / "mine.csv").open("w", newline="") as stream:
         table = zip(QUESTIONS, golds, kinds, strict=True)
@@ -78,7 +79,7 @@ def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(swept):
     z = run.z()
     for name, head in (("base", None), ("L01H02", 2), ("L01H05", 5)):
         texts = generated(swept[0] / "my-llama", head)
-        expected = [last_number(text) == right for text, right in zip(texts, gold, strict=True)]
+        expected = [last_number(*text) == right for text, right in zip(texts, gold, strict=True)]
         assert z[name].tolist() == expected, name
     assert z["L01H02"].mean() > z["base"].mean()  # the gold answers are its own
     assert run.heads()["variant"].tolist() == ["base", "L01H02", "L01H05"]
@@ -133,7 +134,7 @@ def test_a_model_of_unequal_layers_is_swept_whole(swept, tmp_path, capsys):
     for layer, head in ((0, 3), (1, 5)):
         found = run.answers(f"L{layer:02d}H{head:02d}")["text"]
         pairs = zip(found, generated(smaller, head, layer), strict=True)
-        assert all(own == re.sub(r"\[\w+\] ?", "", text).strip() for own, text in pairs)
+        assert all(own == re.sub(r"\[\w+\] ?", "", text).strip() for own, (text, _) in pairs)
     (z,) = out.rglob("results/sweep/accuracy/**/*.parquet")
     again = headsweep.prune(
         str(smaller), tmp_path / "again", ratio=0.2, criterion="causal", accuracy=z
