@@ -30,7 +30,7 @@ ENDS = [1, *range(45, 59)]  # tokens: so many that most answers end
 
 
 def generated(folder, head, layer=1):
-    """Return the text after each question, by `generate` on weights set to zero, and if it ended."""
+    """Return each answer by `generate` on weights set to zero, and whether it has ended."""
     model = headsweep.load_model(str(folder))
     tokenizer = Fast.from_pretrained(folder)
     if head is not None:
