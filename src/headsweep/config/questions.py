@@ -73,8 +73,7 @@ class Model(Section):
     """vllm: how many GPUs hold one copy of the model together, each a part of every layer."""
     graphs: Annotated[Literal["auto", "off"], unquoted("off")] = "auto"
     """auto: on a GPU, with flash attention, decoding steps are captured as CUDA graphs, each held
-    against the plain step first; at any doubt plain steps go on. On an H100 a step takes a quarter
-    of the plain one's time with 64 rows, and less than half of it with 512."""
+    against the plain step first; at any doubt plain steps go on."""
     title: str | None = None
     """What the report calls it; null: its name."""
     beside: Published | None = None
