@@ -40,7 +40,7 @@ OWN_READERS = {
     "analysis/facts": "the reader of CSV",
     "compression/checkpoint": "states of trainings, which hold a checksum",
     "generation/journal": "journals, whose lines hold a checksum each",
-    "generation/client": "a run's config and model names; the engine computes the keys again",
+    "generation/client": "a run's models by key; the engine reads the config again",
     "planning/store": "the store's version and users, which are not results",
     "config/files": "configs: users' own, and those of runs, compared with their records",
     "tool/foreign": "tables of answers that others made",

@@ -20,6 +20,7 @@ from headsweep.generation import client, journal, schedule
 from headsweep.generation.locks import Locks
 from headsweep.generation.work import Work
 from headsweep.planning import batches
+from headsweep.planning.store import write_config
 from headsweep.safe_files import read_table
 from headsweep.tables import ANSWERS
 from hosts import Host
@@ -90,6 +91,7 @@ def work_on(config):
 
 def ask(config, variants):
     """Do the jobs of a run one after the other; what fails is tried again once."""
+    write_config(config)
     for variant in variants:
         try:
             client.run(config, "tiny", "greedy", "large", variant)
