@@ -27,7 +27,16 @@ from test_verify import VARIANTS, build, plan
 from torch import nn
 
 from headsweep.config import Decoding
-from headsweep.engine import batch, check, decoder, engine, sampling, vllm_ranks, weights
+from headsweep.engine import (
+    batch,
+    check,
+    decoder,
+    engine,
+    execution_path,
+    sampling,
+    vllm_ranks,
+    weights,
+)
 from headsweep.engine.attention import dense
 from headsweep.engine.batch import DecodingBatch
 from headsweep.engine.check import Check

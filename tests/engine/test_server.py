@@ -29,12 +29,13 @@ from headsweep.answers import client, job_request, server, sockets, worker
 from headsweep.answers.job_request import JobRequest
 from headsweep.answers.schedule import Schedule
 from headsweep.answers.work import Work
+from headsweep.answers.worker_processes import WorkerProcess
 from headsweep.cli import main as cli
 from headsweep.cli.without_snakemake import answer
-from headsweep.config import Sweep
+from headsweep.config import Sweep, load
 from headsweep.engine import devices
 from headsweep.engine.batch import DecodingBatch
-from headsweep.errors import ConfigError, EngineError
+from headsweep.errors import EngineError
 from headsweep.files import paths
 from headsweep.files.locks import Locks
 from headsweep.files.record import record_path
@@ -291,7 +292,7 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served):
     run(served, BASE)
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 1)  # none with one core
     code = (
-        "import sys; from headsweep.cli import main as cli; status = cli.main(sys.argv[1:]); "
+        "import sys; from headsweep.cli.main import main as cli; status = cli.main(sys.argv[1:]); "
         "print(status, *sorted(sys.modules))"
     )
     given = {"config": config, **keys, "variant": HEADS[0], "cores": 2}

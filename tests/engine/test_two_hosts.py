@@ -22,6 +22,7 @@ from headsweep.files.locks import Locks
 from headsweep.files.safe_files import read_table
 from headsweep.files.tables import ANSWERS
 from headsweep.store import batches, journal
+from headsweep.store.layout import write_config
 from hosts import Host
 from processes import wait_until
 

@@ -79,7 +79,7 @@ def run(
     Answers that the store holds already, made for another draw from the same split, are taken
     over, and those of a run that was killed. Only if some question is left, an engine is asked,
     which may use so many cores. Names are config names. The config is that which the run has
-    written (`planning.store.write_config`): an engine reads it there.
+    written (`store.layout.write_config`): an engine reads it there.
 
     Raises:
         EngineError: the engine has failed, or was stopped. What is answered is kept.

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headsweep.answers import sockets
-from headsweep.errors import ConfigError
 from headsweep.files import paths
 
 LINE_LIMIT = 1 << 20  # longest message, in bytes

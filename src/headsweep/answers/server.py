@@ -23,11 +23,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from headsweep.answers.job_request import LINE_LIMIT
+from headsweep.answers import worker_processes
+from headsweep.answers.job_request import LINE_LIMIT, JobRequest
 from headsweep.answers.schedule import Schedule, is_done, planned_part
 from headsweep.answers.sockets import check_peer
 from headsweep.answers.work import Work
-from headsweep.config import Config, Model, parse
+from headsweep.answers.worker_processes import WorkerProcess
+from headsweep.config import Config, Model, load
 from headsweep.errors import EngineError, HeadsweepError, cause_of
 from headsweep.files import paths
 from headsweep.files.locks import Locks
@@ -80,30 +82,8 @@ class Server:
         self._listen(listener, self._accept)
 
     def start_workers(self, section: Model, cores: int) -> None:
-        """Start the workers: on a CPU forked with the model loaded, on GPUs each to load its own.
-
-        vLLM is loaded by its worker, and uses all cores itself.
-        """
-        from headsweep.answers.worker import Worker, load, serve
-        from headsweep.engine.devices import Device, devices
-
-        @cache
-        def worker_on(device: str) -> Worker:
-            loaded = load(section, self._model, device)
-            return Worker(loaded, section.batch_size, graphs=section.graphs == "auto")
-
-        places = devices(section.device, section.tensor_parallel)
-        if places == [Device("cpu")] and section.backend == "headsweep":
-            worker_on("cpu")
-            places *= cores
-        context = multiprocessing.get_context("fork")
-        for device in places:
-            ours, theirs = context.Pipe()
-            given = (theirs, partial(worker_on, device.name), os.getpid(), device)
-            process = context.Process(target=serve, args=given)
-            process.start()
-            theirs.close()
-            worker = _Worker(process, ours)
+        """Start the workers; what this raises, `worker_processes.start` says."""
+        for worker in worker_processes.start(section, self._model, cores):
             self._workers.append(worker)
             self._listen(worker.connection, partial(self._hear, worker))
 

@@ -25,20 +25,16 @@ import torch
 
 from headsweep.engine.attention import avoid_compiling
 from headsweep.engine.batch import DecodingBatch, Verifier
-from headsweep.engine.check import Check, WrongAnswers
+from headsweep.engine.check import WrongAnswers
 from headsweep.engine.decoder import Decoder, SlotRows
 from headsweep.engine.devices import give_back_memory
+from headsweep.engine.execution_path import ExecutionPath
 from headsweep.engine.in_progress import RowsInProgress
+from headsweep.engine.loop import Loop
 from headsweep.engine.modules import ModuleRows, Modules
 from headsweep.engine.plans import planned
-from headsweep.engine.refusals import (
-    check_kind,
-    check_request,
-    no_room_for_noise,
-    not_finite,
-    too_little_memory,
-)
-from headsweep.engine.requests import Answer, Drafted, NotFiniteError, Prompt, Request, Row
+from headsweep.engine.refusals import check_kind, check_request, too_little_memory
+from headsweep.engine.requests import Answer, NotFiniteError, Prompt, Request, Row
 from headsweep.engine.sampling import uniforms
 from headsweep.engine.sizing import (
     PREFILLED,
@@ -50,11 +46,8 @@ from headsweep.engine.sizing import (
 )
 from headsweep.engine.unit import Begun
 from headsweep.engine.weights import fast_linear
-from headsweep.errors import cause_of
-from headsweep.machine.host import host_cores
 from headsweep.models.geometry import most_tokens
-from headsweep.models.loaded import LoadedModel, dtype_name
-from headsweep.models.masks import edited_weights
+from headsweep.models.loaded import LoadedModel
 from headsweep.variants import BASE, FAMILIES, Variant
 
 if TYPE_CHECKING:

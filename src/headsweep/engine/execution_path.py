@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from headsweep.errors import cause_of
 from headsweep.engine.check import Check, WrongAnswers
 from headsweep.engine.decoder import Decoder
 from headsweep.engine.refusals import no_room_for_noise, not_finite
 from headsweep.engine.requests import Answer, NotFiniteError
+from headsweep.errors import cause_of
+from headsweep.machine.host import host_cores
 from headsweep.models.loaded import LoadedModel, dtype_name
 from headsweep.models.masks import edited_weights
-from headsweep.machine.host import host_cores
 from headsweep.variants import Variant
 
 _LOG = logging.getLogger(__name__)

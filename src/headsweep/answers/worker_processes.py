@@ -8,10 +8,10 @@ from functools import cache, partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from headsweep.config import Model
-from headsweep.errors import EngineError
 from headsweep.answers.schedule import Schedule
+from headsweep.config import Model
 from headsweep.engine.unit import Unit
+from headsweep.errors import EngineError
 
 
 @dataclass(eq=False)
@@ -61,8 +61,8 @@ def start(section: Model, model: str, cores: int) -> Iterator[WorkerProcess]:
     Raises:
         HeadsweepError: the model cannot be loaded here, or there are too few GPUs.
     """
-    from headsweep.engine.devices import Device, devices
     from headsweep.answers.worker import Worker, load, serve
+    from headsweep.engine.devices import Device, devices
 
     @cache
     def worker_on(device: str) -> Worker:
