@@ -199,7 +199,7 @@ def test_a_worker_that_dies_before_it_is_given_work_is_told_of_as_such(run_confi
             engine._feed()
 
 
-def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_config):
+def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_config, monkeypatch):
     def planned_heads(*heads):
         sweep = Sweep(model="tiny", questions="small", layers=(1,), heads=heads)
         return run_config.model_copy(update={"sweeps": {"some": sweep}})
@@ -210,6 +210,8 @@ def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_confi
         engine._answer(job, asked(config))
         return job
 
+    read = Mock(wraps=load)
+    monkeypatch.setattr(server, "load", read)
     before, after = planned_heads(0, 4), planned_heads(0, 2)
     with socket.socket(socket.AF_UNIX) as listener:
         engine = server.Server(listener, work_on(before).keys["model"], 1.0, "a run")
@@ -224,6 +226,7 @@ def test_a_changed_config_is_worked_ahead_and_not_that_of_a_killed_run(run_confi
         engine._jobs.clear()
         schedule = ask_engine(after).schedule
         assert [*engine._schedules.values()] == [schedule]
+    assert read.call_count == 2  # each config once
     variants = {variant for unit in iter(schedule.next, None) for variant, _ in unit.requests}
     assert variants == {BASE, Variant(1, 0), Variant(1, 2)}
 
@@ -292,7 +295,7 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served):
     run(served, BASE)
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 1)  # none with one core
     code = (
-        "import sys; from headsweep.cli.main import main as cli; status = cli.main(sys.argv[1:]); "
+        "import sys; from headsweep.cli import main as cli; status = cli.main(sys.argv[1:]); "
         "print(status, *sorted(sys.modules))"
     )
     given = {"config": config, **keys, "variant": HEADS[0], "cores": 2}
