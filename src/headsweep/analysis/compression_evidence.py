@@ -1,16 +1,22 @@
 """The evidence on the second paper's claims: its own tables and a run's, in the same columns."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from headsweep import paths
-from headsweep.analysis.compression_judges import BASE, MATH, Compressed
 from headsweep.analysis.facts import Source
 from headsweep.analysis.published import DATA, published_solver
 from headsweep.config import Config
 from headsweep.config.experiments import METHOD
 from headsweep.planning.exhibits import JUDGED_TABLES
 from headsweep.planning.titles import titles
+
+BASE, MATH = "ATHENA-base", "Math23k"
+"""Solver and data of the paper's Tables 3 and 4, as it names them."""
 
 _MEASURED = {
     "published_baseline": "baseline",
@@ -22,6 +28,27 @@ _MEASURED = {
     "published_memory": "weight_removed",
 }
 """A run's names of what the paper prints."""
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """One compression, measured or printed."""
+
+    title: str
+    condition: tuple[str, str] | None
+    """The paper's names of solver and data, if it is the paper's; of a compression that differs in
+    either there is none."""
+    tables: Mapping[str, pd.DataFrame]
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is what the paper's Tables 3 and 4 are of."""
+        return self.condition == (BASE, MATH)
+
+    def rows(self, claim: Any) -> pd.DataFrame:
+        """Return the rows that a claim is about."""
+        table = self.tables[claim.table]
+        return table if pd.isna(claim.filter) else table.query(claim.filter)
 
 
 def of_run(config: Config) -> list[Compressed]:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from headsweep import paths
 from headsweep.analysis import compression_evidence
-from headsweep.analysis.compression_judges import BASE, MATH, Compressed
+from headsweep.analysis.compression_evidence import BASE, MATH, Compressed
 from headsweep.analysis.facts import read_csv
 from headsweep.analysis.gains import OVERALL
 from headsweep.analysis.published import (
