@@ -12,7 +12,7 @@ from headsweep.planning.detectable_gain import Rates, detectable_gains
 from headsweep.planning.host import host_cores
 from headsweep.planning.memory import training_memory
 from headsweep.planning.plan import describe
-from headsweep.planning.rows_at_once import cpu_memory
+from headsweep.planning.rows_at_once import cpu_memory, questions_of_unit
 from headsweep.statistics.power import questions_for, smallest_gain
 from headsweep.variants import BASE
 
@@ -367,3 +367,16 @@ def test_the_plan_assumes_no_length_of_answers_where_there_are_none():
     trained["compressions"] = {"words": STUDIES["compressions"]["words"]}
     assert "tokens on average" not in describe(parse(trained))
     assert " tokens on average; 100 TFLOP/s " in describe(config())
+
+
+def test_a_unit_of_work_is_half_of_what_is_left_for_each_worker_and_64_questions_at_least():
+    assert [questions_of_unit(left, 2) for left in (500, 375, 200, 128, 64, 3, 1)] == [
+        125,
+        94,
+        64,
+        64,
+        32,
+        2,
+        1,
+    ]
+    assert questions_of_unit(70, 1) == 64

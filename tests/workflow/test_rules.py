@@ -490,22 +490,6 @@ def test_titles_that_tables_of_selectors_and_maps_hold_are_params_of_their_rules
         assert f"titles=RULES.{param}," in text
 
 
-def test_a_run_on_a_gpu_that_no_pilot_has_tried_says_so_before_its_jobs(
-    config, monkeypatch, caplog
-):
-    for checked in ("check_devices", "mark_version"):
-        monkeypatch.setattr(session, checked, lambda *_: None)
-    monkeypatch.setattr(session, "unpiloted", lambda config, local: [f"{config.run}, {local}"])
-    dag = SimpleNamespace(needrun_jobs=list)
-    workflow = Mock(dag=dag)
-    workflow.scheduler.job_rate_limiter = None
-    with caplog.at_level(logging.INFO):
-        session.begin(Rules(config, 2, {}), workflow, logging.getLogger("run"))
-    said = [(record.levelname, record.message) for record in caplog.records]
-    assert said[0] == ("WARNING", "mini, True")
-    assert said[1][1].startswith("In the store: ")
-
-
 def test_jobs_are_not_submitted_to_a_partition_that_nobody_has_named(config, monkeypatch):
     monkeypatch.setattr(session, "check_devices", lambda *_: None)
     named = {"slurm_partition": "gpus", "slurm_account": UNNAMED, "mem_mb": 8000}

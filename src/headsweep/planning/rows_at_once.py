@@ -1,4 +1,4 @@
-"""How many rows are decoded together, and in what units: the engine and the plans use the same."""
+"""How many rows are decoded together, and in what units."""
 
 import math
 

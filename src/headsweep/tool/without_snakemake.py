@@ -37,7 +37,6 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
     """
     from headsweep.generation import client
     from headsweep.generation.locks import Locks
-    from headsweep.planning.pilot_settings import unpiloted
     from headsweep.planning.preflight import check_devices, preflight
     from headsweep.planning.revisions import resolve
     from headsweep.planning.store import write_config
@@ -61,8 +60,6 @@ def begun(config: Config, out: str | Path) -> Iterator[Config]:
                 f"--out {out}: another `headsweep {config.run}` works there; wait for its end, or "
                 f"name another folder"
             )
-        for line in unpiloted(config):
-            _LOG.warning(line)
         # A run that was here keeps its config until the models and questions of this one are there.
         prepared(config)
         file = Path(paths.CONFIG.format(run=config.run))

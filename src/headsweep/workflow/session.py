@@ -30,7 +30,6 @@ from headsweep.generation.work import Work
 from headsweep.planning.allocations import PROFILE, UNNAMED
 from headsweep.planning.batches import seeded_arms
 from headsweep.planning.cost import question_count
-from headsweep.planning.pilot_settings import unpiloted
 from headsweep.planning.preflight import check_devices, preflight
 from headsweep.planning.revisions import resolve
 from headsweep.planning.store import Store, is_archived, mark_version, write_config
@@ -176,8 +175,6 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
         )
     mark_version()
     write_config(config)
-    for line in unpiloted(config, local=rules.local):
-        logger.warning(line)
     logger.info(describe_store(rules))
     dag = workflow.dag
     jobs = {
