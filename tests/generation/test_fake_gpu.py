@@ -14,11 +14,12 @@ from torch.nn import functional
 
 from headsweep.config import Decoding
 from headsweep.generation import attention, batch
-from headsweep.generation.attention import Segments, Slots, dense, flash
+from headsweep.generation.attention import Slots, dense, flash
 from headsweep.generation.batch import DecodingBatch, Verifier
 from headsweep.generation.check import Check
 from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.requests import Drafted, Request, Row
+from headsweep.generation.segments import Segments
 from headsweep.generation.sizing import verified_rows
 from headsweep.variants import BASE, Variant
 

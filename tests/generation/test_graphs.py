@@ -18,11 +18,12 @@ from test_verify import plan
 from headsweep.config import Decoding
 from headsweep.generation import batch, graphs
 from headsweep.generation import decoder as decoders
-from headsweep.generation.attention import FixedSegments, Slots, flash
+from headsweep.generation.attention import Slots, flash
 from headsweep.generation.batch import DecodingBatch
 from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.engine import Engine
 from headsweep.generation.graphs import Steps, _Step, bucket, cuda_graph
+from headsweep.generation.segments import FixedSegments
 from headsweep.variants import BASE, Variant
 
 HEADS = (BASE, Variant(0, 5), Variant(2, 1), Variant(3, 4), Variant(1, 4, "scaled", 50))

@@ -12,9 +12,10 @@ from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 
 from headsweep.config import Decoding
 from headsweep.generation import attention, weights
-from headsweep.generation.attention import Segments, Slots
+from headsweep.generation.attention import Slots
 from headsweep.generation.decoder import Decoder, masked
 from headsweep.generation.engine import Engine
+from headsweep.generation.segments import Segments
 from headsweep.generation.weights import Linear, Weights, WideLinear, linear
 from headsweep.models.geometry import find_heads
 from headsweep.models.masks import pruned

@@ -26,12 +26,12 @@ from transformers.pytorch_utils import Conv1D
 from headsweep.config import Decoding
 from headsweep.generation import batch, check
 from headsweep.generation.attention import Slots, dense
-from headsweep.generation.check import in_float32
 from headsweep.generation.decoder import Decoder, SlotRows
 from headsweep.generation.engine import Engine, Request, rows_together
 from headsweep.generation.prompts import encode_prompt
 from headsweep.models.geometry import find_heads
 from headsweep.models.load import load_model
+from headsweep.models.loaded import in_float32
 from headsweep.models.masks import edited_weights
 from headsweep.variants import BASE, Variant, numeric
 

@@ -22,7 +22,6 @@ from headsweep.errors import cause_of
 from headsweep.generation.attention import (
     Attention,
     Hidden,
-    Segments,
     Slots,
     States,
     best,
@@ -34,6 +33,7 @@ from headsweep.generation.graphs import Capture, Replayed, Steps, cuda_graph
 from headsweep.generation.operators import PLAIN, Operators, Rotations
 from headsweep.generation.requests import Row
 from headsweep.generation.sampling import places_at_once
+from headsweep.generation.segments import Segments
 from headsweep.generation.weights import Weights, serves
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import RowMasks, variant_masks

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from headsweep.errors import cause_of
-from headsweep.generation.attention import Attention, Segments, Slots
+from headsweep.generation.attention import Attention, Slots
 from headsweep.generation.operators import PLAIN, Operators
+from headsweep.generation.segments import Segments
 from headsweep.generation.weights import Weights
 
 _ROWS = 5  # of the trial of fused operators

@@ -21,9 +21,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headsweep.generation.attention import FixedSegments, Hidden, Segments, Slots
+from headsweep.generation.attention import Hidden, Slots
 from headsweep.generation.operators import Operators, Rotations
 from headsweep.generation.requests import NEAR_TIE
+from headsweep.generation.segments import FixedSegments, Segments
 from headsweep.generation.weights import Weights
 from headsweep.models.loaded import dtype_name
 from headsweep.models.masks import RowMasks

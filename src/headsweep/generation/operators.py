@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from headsweep.generation.attention import Attention, Segments, Slots
+from headsweep.generation.attention import Attention, Slots
+from headsweep.generation.segments import Segments
 
 if TYPE_CHECKING:
     from headsweep.generation.weights import AnyLinear, Layer, Norm

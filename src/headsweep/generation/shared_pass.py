@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from headsweep.generation.attention import Hidden, Segments, Slots, States, ranges
+from headsweep.generation.attention import Hidden, Slots, States
 from headsweep.generation.decoder import Changed, Decoder, Joined, Masks, unchanged
 from headsweep.generation.operators import Operators
 from headsweep.generation.requests import Drafted, Row
+from headsweep.generation.segments import Segments, ranges
 
 Pair = tuple[Row, Drafted]  # a row, and the draft that it is verified against
 

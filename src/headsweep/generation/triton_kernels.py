@@ -27,8 +27,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from headsweep.generation.attention import Attention, Segments, Slots
+from headsweep.generation.attention import Attention, Slots
 from headsweep.generation.operators import Best, Heads, Hidden, Operators, Rotations
+from headsweep.generation.segments import Segments
 from headsweep.generation.weights import AnyLinear, Layer, Norm
 
 _GATED = 1024  # numbers that a program of `_gate` takes

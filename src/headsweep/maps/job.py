@@ -16,7 +16,6 @@ from headsweep import paths
 from headsweep.config import Config
 from headsweep.errors import ModelError
 from headsweep.generation import journal
-from headsweep.generation.check import in_float32
 from headsweep.generation.devices import give_back_memory
 from headsweep.generation.exclusive import with_model
 from headsweep.generation.refusals import not_finite
@@ -24,7 +23,7 @@ from headsweep.generation.requests import NEAR_TIE
 from headsweep.maps.gradients import estimate, log_probability
 from headsweep.maps.known_texts import read_texts
 from headsweep.maps.scoring import MOST_TOKENS, Score, Text, score
-from headsweep.models.loaded import LoadedModel, dtype_name
+from headsweep.models.loaded import LoadedModel, dtype_name, in_float32
 from headsweep.models.masks import pruned
 from headsweep.planning.keys import digest
 from headsweep.planning.maps import find_map, scored_variants
