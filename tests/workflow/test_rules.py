@@ -334,7 +334,7 @@ def test_the_time_left_counts_a_map_s_jobs(config):
     config = parse(changed(STUDIES, "maps/own", mapped))
     rules = Rules(config, 3, {})
     card = card_of("auto")
-    texts = rules.wildcard_values["texts"][0]
+    texts = rules._lookup.values["texts"][0]
     for layer in (0, 4):
         scored = job("score", 8, SimpleNamespace(texts=texts, layer=f"L0{layer}"))
         expected = 3 * scoring_seconds(config, "own", layer, card)
