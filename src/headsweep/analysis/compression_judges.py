@@ -71,7 +71,9 @@ def _estimate(rows: pd.DataFrame, column: str) -> Estimate | None:
     if ends[0] not in rows:
         return Estimate(value, value, value)
     low, high = rows[ends].iloc[0].astype(float)
-    return Estimate(value, *((-np.inf, np.inf) if np.isnan(low) else (low, high)))
+    if np.isnan(low):
+        return Estimate(value, -np.inf, np.inf)
+    return Estimate(value, low, high)
 
 
 def _found(claim: Any, compression: Compressed, names: Iterable[str]) -> dict[str, Estimate]:
@@ -106,10 +108,11 @@ def _jointly(estimates: Mapping[str, Estimate]) -> dict[str, Estimate]:
 
     A claim about several numbers fails by any of them, so each may err less.
     """
-    return {
-        name: Estimate(value, *widened(low, high, len(estimates)))
-        for name, (value, low, high) in estimates.items()
-    }
+    joint: dict[str, Estimate] = {}
+    for name, (value, low, high) in estimates.items():
+        least, most = widened(low, high, len(estimates))
+        joint[name] = Estimate(value, least, most)
+    return joint
 
 
 def _negative(number: Estimate) -> Estimate:

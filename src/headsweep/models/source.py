@@ -101,20 +101,20 @@ def local_folder(source: str | Path) -> Path | None:
     return expanded(source) if source.startswith((".", "/", "~")) else None
 
 
-def ready_folder(source: str | None, file: Path) -> Path:
+def ready_folder(source: str | None, file: Path, root: Path = Path()) -> Path:
     """Return the folder of a fetched model or embedder, given its source and its JSON file.
 
     A local folder is the config's own. It may have moved since the file was written: folders of
-    equal content have the same key.
+    equal content have the same key. Relative folders lie under `root`.
 
     Raises:
         ModelError: the folder is gone.
         TableError: the file is missing or damaged.
     """
     stated = local_folder(source) if source is not None and source not in BUILTIN else None
-    if stated is not None and stated.is_dir():
-        return stated
-    folder = Path(record.read_json(file)["folder"])
+    if stated is not None and (root / stated).is_dir():
+        return root / stated
+    folder = root / record.read_json(file)["folder"]
     if not folder.is_dir():
         raise ModelError(
             f"{folder}, which {file} names, is gone; restore it, or remove {file} and run again, "

@@ -182,17 +182,22 @@ class Store:
         names |= {"model": section.model, "decoding": section.decoding, "grading": grading}
         return self.path(kind, **names, questions=section.questions)
 
-    def model_folder(self, model: str) -> Path:
-        """Return the folder of a fetched model; raises what `source.ready_folder` raises."""
-        file = self.path(paths.MODEL, model=model)
-        return ready_folder(self.config.models[model].source, file)
+    def model_folder(self, model: str, root: Path = Path()) -> Path:
+        """Return the folder of a fetched model; raises what `source.ready_folder` raises.
 
-    def embedder_folder(self, embedder: str) -> Path:
+        The store lies under `root`.
+        """
+        file = root / self.path(paths.MODEL, model=model)
+        return ready_folder(self.config.models[model].source, file, root)
+
+    def embedder_folder(self, embedder: str, root: Path = Path()) -> Path:
         """Return the folder of a fetched embedder, or of its model, as `model_folder` does."""
         section = self.config.embedders[embedder]
         if section.model is not None:
-            return self.model_folder(section.model)
-        return ready_folder(section.source, self.path(paths.EMBEDDER, embedder=embedder))
+            return self.model_folder(section.model, root)
+        return ready_folder(
+            section.source, root / self.path(paths.EMBEDDER, embedder=embedder), root
+        )
 
     def answers(self, batch: PlannedBatch) -> list[str]:
         """Return the files of a batch's answers, one per variant."""
