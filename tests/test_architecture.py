@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from example_config import VALUES
+from headsweep.answers import sockets
 from headsweep.config import parse
 from headsweep.errors import ConfigError, EngineError
-from headsweep.answers import sockets
 from processes import python
 
 SOURCE = Path(__file__).parents[1] / "src" / "headsweep"
@@ -154,7 +154,10 @@ def test_only_the_room_of_the_workflow_knows_snakemake():
     ("command", "forbidden"),
     [
         ("import headsweep", "torch transformers numpy pandas"),
-        ("from headsweep.cli.main import main as cli; cli.parser()", "torch transformers pandas pyarrow numpy"),
+        (
+            "from headsweep.cli.main import main as cli; cli.parser()",
+            "torch transformers pandas pyarrow numpy",
+        ),
         (
             "from headsweep.cli.main import main as cli; from headsweep.engine import client; "
             "from headsweep.workflow import command; "

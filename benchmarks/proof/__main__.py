@@ -12,14 +12,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.proof.judging import Line, judge, read
+from benchmarks.proof.planting import CONFIG, RUN, opened, plant
 from headsweep.arguments import count, seed
 from headsweep.config import load
 from headsweep.errors import ConfigError, HeadsweepError
+from headsweep.files.record import read_text
 from headsweep.machine.host import host_cores
 from headsweep.store.revisions import resolve
-from benchmarks.proof.judging import Line, judge, read
-from benchmarks.proof.planting import CONFIG, RUN, opened, plant
-from headsweep.files.record import read_text
 
 _ROOT = Path(__file__).parents[3]
 

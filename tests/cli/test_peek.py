@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headsweep.cli import main as cli
-from headsweep.files import paths
-from headsweep.config import parse
-from headsweep.store import journal
 from headsweep.answers import prepare, worker
-from headsweep.files.locks import Locks
 from headsweep.answers.work import Work
-from headsweep.store.revisions import resolve
-from headsweep.store.layout import Store, mark_version
+from headsweep.cli import main as cli
+from headsweep.config import parse
+from headsweep.files import paths
+from headsweep.files.locks import Locks
 from headsweep.files.record import Stopwatch
 from headsweep.files.safe_files import read_table, write_json
-from headsweep.statistics.anytime import anytime_interval
 from headsweep.files.tables import QUESTIONS
+from headsweep.statistics.anytime import anytime_interval
+from headsweep.store import journal
+from headsweep.store.layout import Store, mark_version
+from headsweep.store.revisions import resolve
 from headsweep.variants import BASE, Variant
 from mini import REASONER
 from processes import python

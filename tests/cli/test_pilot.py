@@ -7,14 +7,14 @@ import yaml
 
 from example_config import VALUES as EXAMPLE
 from headsweep.cli import main as cli
-from headsweep.config import parse
-from headsweep.errors import EngineError
-from headsweep.workflow import preflight
-from headsweep.store.batches import batches
-from headsweep.workflow.detectable_gain import Rates
-from headsweep.store.layout import check_version
 from headsweep.cli import pilot
 from headsweep.cli.trial import Trial
+from headsweep.config import parse
+from headsweep.errors import EngineError
+from headsweep.store.batches import batches
+from headsweep.store.layout import check_version
+from headsweep.workflow import preflight
+from headsweep.workflow.detectable_gain import Rates
 from mini import REASONER
 
 VALUES = yaml.safe_load(

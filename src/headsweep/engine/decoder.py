@@ -18,7 +18,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from headsweep.errors import cause_of
 from headsweep.engine.attention import Attention, Hidden, Slots, States, best, dense, flash
 from headsweep.engine.fused import fused
 from headsweep.engine.graphs import Capture, Replayed, Steps, cuda_graph
@@ -27,6 +26,7 @@ from headsweep.engine.requests import Row
 from headsweep.engine.sampling import places_at_once
 from headsweep.engine.segments import Segments
 from headsweep.engine.weights import Weights, serves
+from headsweep.errors import cause_of
 from headsweep.models.loaded import LoadedModel
 from headsweep.models.masks import RowMasks, variant_masks
 from headsweep.variants import Variant

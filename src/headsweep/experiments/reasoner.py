@@ -31,9 +31,9 @@ from transformers import (
 
 from headsweep.benchmarks import generated
 from headsweep.benchmarks.templates import Problem
+from headsweep.files.record import Stopwatch, read_record, replace_record, write_record
 from headsweep.grading.distinct import grade_texts
 from headsweep.models.source import BUILTIN, fingerprint
-from headsweep.files.record import Stopwatch, read_record, replace_record, write_record
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headsweep.config import Config
 from headsweep.results import compression_judges, judges
 from headsweep.results import published as papers
 from headsweep.results.evidence import NO_RULES, evidence
 from headsweep.results.facts import read_csv, rows_of, widened
 from headsweep.results.judges import OPEN, Evidence, Judge, Judgement
-from headsweep.config import Config
 from headsweep.statistics.intervals import Estimate
 from headsweep.text import percent, with_interval
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headsweep.files import paths
-from headsweep.results.facts import Source
-from headsweep.results.published import DATA, published_solver
 from headsweep.config import Config
 from headsweep.config.experiments import METHOD
-from headsweep.results.exhibits import JUDGED_TABLES
 from headsweep.config.titles import titles
+from headsweep.files import paths
+from headsweep.results.exhibits import JUDGED_TABLES
+from headsweep.results.facts import Source
+from headsweep.results.published import DATA, published_solver
 
 BASE, MATH = "ATHENA-base", "Math23k"
 """Solver and data of the paper's Tables 3 and 4, as it names them."""

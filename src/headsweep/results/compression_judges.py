@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headsweep.config.compression import NOTABLE
 from headsweep.results.compression_evidence import Compressed
 from headsweep.results.facts import widened
 from headsweep.results.judges import OPEN, Evidence, Judge, Judgement, sign_of
-from headsweep.config.compression import NOTABLE
 from headsweep.statistics.intervals import Estimate, unpaired_difference
 from headsweep.text import percent, points, with_interval
 

@@ -8,6 +8,9 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
+from headsweep.config import Config
+from headsweep.experiments.sprint.evaluation import DIVERSITY_COLUMNS, PAIRED_COLUMNS
+from headsweep.experiments.sprint.methods import SPRINT, is_baseline, is_sampling
 from headsweep.files import paths
 from headsweep.results import compression_evidence, excess, judges
 from headsweep.results import published as papers
@@ -15,11 +18,8 @@ from headsweep.results.excess import EASY, HARD, Excess, Statistic
 from headsweep.results.facts import Source, rows_of
 from headsweep.results.gains import by_layer, cells, read_z
 from headsweep.results.judges import Evidence
-from headsweep.config import Config
-from headsweep.store.batches import placebos
-from headsweep.experiments.sprint.evaluation import DIVERSITY_COLUMNS, PAIRED_COLUMNS
-from headsweep.experiments.sprint.methods import SPRINT, is_baseline, is_sampling
 from headsweep.statistics.intervals import unpaired_difference, wilson
+from headsweep.store.batches import placebos
 
 Rules = tuple[str, str]
 NO_RULES: Rules = ("", "")

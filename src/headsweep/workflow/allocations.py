@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from headsweep.config import Config, Model, Questions, Study
 from headsweep.config.compression import Compression
-from headsweep.workflow import cost
-from headsweep.workflow.assumptions import LENGTHS
-from headsweep.store.batches import PlannedBatch
+from headsweep.machine.host import host_memory
 from headsweep.machine.processors import CORE, GPU, card_of, is_on_gpu
 from headsweep.models.footprint import cpu_megabytes, gpus_of, host_megabytes
-from headsweep.machine.host import host_memory
+from headsweep.store.batches import PlannedBatch
 from headsweep.store.map_scores import map_layers, mapped_model
+from headsweep.workflow import cost
+from headsweep.workflow.assumptions import LENGTHS
 from headsweep.workflow.memory import parameters, scoring_memory, training_memory
 
 PROFILE = Path("workflow/profiles/slurm/config.yaml")

@@ -11,17 +11,9 @@ from typing import Any
 
 from snakemake.io import report
 
-from headsweep.files import paths
 from headsweep.config import EXPERIMENTS, Config
-from headsweep.workflow import cost
-from headsweep.store.batches import arms, at_home, encoders
-from headsweep.results.exhibits import EXHIBITS, RunFiles, Subject
-from headsweep.store.keys import digest, encoder_key
-from headsweep.store.map_scores import find_map, head_batches_elsewhere, score_files
-from headsweep.store.layout import Store
 from headsweep.config.titles import title, titles
-from headsweep.page.printed import numbers
-from headsweep.page.printed.exhibits import DOCUMENT, PRINTED
+from headsweep.files import paths
 from headsweep.files.tables import (
     ACCURACY,
     ANSWERS,
@@ -34,7 +26,15 @@ from headsweep.files.tables import (
     TRAININGS,
     FileKind,
 )
+from headsweep.page.printed import numbers
+from headsweep.page.printed.exhibits import DOCUMENT, PRINTED
+from headsweep.results.exhibits import EXHIBITS, RunFiles, Subject
+from headsweep.store.batches import arms, at_home, encoders
+from headsweep.store.keys import digest, encoder_key
+from headsweep.store.layout import Store
+from headsweep.store.map_scores import find_map, head_batches_elsewhere, score_files
 from headsweep.variants import BASE, Variant
+from headsweep.workflow import cost
 from headsweep.workflow.resources import Resources
 from headsweep.workflow.wildcards import WildcardLookup
 

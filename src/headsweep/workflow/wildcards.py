@@ -11,8 +11,8 @@ from typing import Any, get_args
 from headsweep.config import EXPERIMENTS, Config, Preset, Study
 from headsweep.config.compression import Compression
 from headsweep.store.batches import Arm, PlannedBatch, all_arms, batches, encoders, solvers
-from headsweep.store.map_scores import layer_name, map_layers, texts_key
 from headsweep.store.layout import Store
+from headsweep.store.map_scores import layer_name, map_layers, texts_key
 from headsweep.variants import pattern
 
 

@@ -22,6 +22,7 @@ from accelerate import Accelerator, DistributedType
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
+from headsweep.errors import ModelError, cause_of
 from headsweep.experiments.compression.checkpoint import (
     moments_of,
     read_state,
@@ -35,11 +36,10 @@ from headsweep.experiments.compression.steps import (
     decay_groups,
     epoch_batches,
 )
-from headsweep.errors import ModelError, cause_of
-from headsweep.models.learner import divergence
 from headsweep.experiments.recovery.evaluation import predictions
 from headsweep.experiments.recovery.settings import Recovery
 from headsweep.experiments.recovery.texts import Piece
+from headsweep.models.learner import divergence
 
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_STATES = 300

@@ -15,10 +15,10 @@ from headsweep.experiments.sprint import methods
 from headsweep.experiments.sprint.rankers import Shortlist
 from headsweep.experiments.sprint.scores import Scores, Trained, Values, estimated, outcomes
 from headsweep.experiments.sprint.validation import APART_FROM_ALL, UNKNOWN, LossReading, Order, Z
+from headsweep.files.tables import CURVES
 from headsweep.statistics import TAILS
 from headsweep.statistics.differences import Outcomes, compare, largest_n, of_questions
 from headsweep.statistics.intervals import Bootstrap, simultaneous
-from headsweep.files.tables import CURVES
 
 SHOWN_N = (1, 2, 4, 8, 16)
 """The values of N that tables show."""

@@ -7,9 +7,9 @@ import pandas as pd
 from huggingface_hub import ModelCard, ModelCardData
 
 from headsweep.config import Config, Questions
-from headsweep.models.source import local_folder
 from headsweep.experiments.sprint.evaluation import SHOWN_N
 from headsweep.experiments.sprint.validation import likeness, reading_title
+from headsweep.models.source import local_folder
 from headsweep.text import points, with_interval
 
 _CARD = """\

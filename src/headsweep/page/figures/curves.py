@@ -13,10 +13,15 @@ from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.optimize import isotonic_regression
 
-from headsweep.results.comparisons import TESTED_AT_BUDGET
-from headsweep.results.compression_results import StudyResults
-from headsweep.results.facts import rows_of
 from headsweep.config.experiments import METHOD
+from headsweep.experiments.sprint.methods import (
+    ONE_ANSWER,
+    ORACLE,
+    RANDOM,
+    RIVALS,
+    SPRINT,
+    is_sampling,
+)
 from headsweep.page.figures.draw import Figure, empty
 from headsweep.page.figures.style import (
     BLUE,
@@ -31,14 +36,9 @@ from headsweep.page.figures.style import (
     VERMILLION,
     method_line,
 )
-from headsweep.experiments.sprint.methods import (
-    ONE_ANSWER,
-    ORACLE,
-    RANDOM,
-    RIVALS,
-    SPRINT,
-    is_sampling,
-)
+from headsweep.results.comparisons import TESTED_AT_BUDGET
+from headsweep.results.compression_results import StudyResults
+from headsweep.results.facts import rows_of
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import percent, plain, points, short
 

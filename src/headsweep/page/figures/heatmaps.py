@@ -14,7 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure as Image
 
-from headsweep.results.gains import cells
+from headsweep.experiments.maps.outcomes import HIGHER, LOWER, TITLE_OF_OUTCOME
 from headsweep.page.figures.draw import Figure, empty
 from headsweep.page.figures.shared import strongest
 from headsweep.page.figures.style import (
@@ -28,7 +28,7 @@ from headsweep.page.figures.style import (
     VERMILLION,
     legible,
 )
-from headsweep.experiments.maps.outcomes import HIGHER, LOWER, TITLE_OF_OUTCOME
+from headsweep.results.gains import cells
 from headsweep.statistics import SIGNIFICANCE
 from headsweep.text import counted, percent, short, wrapped
 from headsweep.variants import BASE, Variant
